@@ -136,6 +136,24 @@ def test_faults_are_carried_to_where_their_lines_are_now() -> None:
         assert holds(result, fault, here, old, other) == (fault.function and fault.line > 14)
 
 
+def test_faults_follow_a_function_that_moves() -> None:
+    """To another file, letter by letter; not where it stands twice, and its verdict only with its test."""
+    tests = "def test_first():\n    assert first([1]) == -1\n"
+    function = TEXT[TEXT.index("def first") : TEXT.index("class Held")]
+    old = {"a.py": TEXT, "tests/t.py": tests}
+    new = {"a.py": TEXT.replace(function, ""), "b/c.py": "import a\n\n\n" + function, "tests/b/t.py": tests}
+    given = faults("a.py", TEXT)
+    moved = carry(given, old, new)
+    assert list(moved) == given
+    for fault, here in moved.items():
+        inside = 4 <= fault.line <= 14
+        assert here.file == ("b/c.py" if inside else "a.py") and here.old == fault.old
+        assert here.apply(new[here.file]) != new[here.file]
+        assert holds({"verdict": "found", "by": "tests/t.py::test_first"}, fault, here, old, new) == fault.function
+    twice = carry(given, old, new | {"d.py": function})
+    assert {f.file for f in twice.values()} == {"a.py"}
+
+
 def write_map(folder: Path, ran: dict[str, tuple[float, set[int]]], texts: dict[str, str]) -> Marks:
     """A map of `texts` in which each test took so long and ran these lines of a.py."""
     marks = Marks()
@@ -174,9 +192,17 @@ def test_a_map_is_carried_to_where_its_lines_are_now(tmp_path: Path) -> None:
     moved.mark("a.py", new)
     lines = json.loads((tmp_path / "lines.json").read_text())["lines"]
     data = carried_map(
-        np.load(tmp_path / "map.npz"), lines, moved.lines, moved.size, {"a.py": TEXT}, {"a.py": new}, {"tests/t.py"}
+        np.load(tmp_path / "map.npz"),
+        lines,
+        moved.lines,
+        moved.size,
+        {"a.py": TEXT},
+        {"a.py": new},
+        {"tests/t.py": "tests/sub/t.py"},
     )
-    assert data["names"].tolist() == list(RAN)[:3] and data["seconds"].tolist() == [0.001, 0.002, 0.1]
+    assert data["names"].tolist() == [n.replace("tests/", "tests/sub/") for n in list(RAN)[:3]] and data[
+        "seconds"
+    ].tolist() == [0.001, 0.002, 0.1]
     ran = np.unpackbits(data["marks"], axis=1)[:, : marks.size]
     found = [{line for line, mark in moved.lines["a.py"].items() if row[mark]} for row in ran]
     assert 11 in found[1] and {8, 9, 14} <= found[0] and 12 in found[2] and 12 not in found[0]

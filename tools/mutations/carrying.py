@@ -1,6 +1,7 @@
 """Faults of an older copy of the project in today's text, and of their verdicts those that still hold: ``--carry DIR``.
 
-A fault is carried where its lines are as they were, wherever they are now. Its verdict is carried where the function that it
+A fault is carried where its lines are as they were, wherever they are now: in the file of that name, or in a function that
+stands letter by letter in another. Its verdict is carried where the function that it
 changes and the test that noticed are as they were, too, letter by letter; it is judged anew otherwise. Of the map, which lines a
 test runs is carried for the files of tests that are as they were.
 """
@@ -8,7 +9,8 @@ test runs is carried for the files of tests that are as they were.
 from __future__ import annotations
 
 import ast
-from collections.abc import Container, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import cache
@@ -18,6 +20,8 @@ import numpy as np
 
 from mutations.faults import Fault
 
+#: Lines of a function that is known again in another file.
+LEAST = 3
 #: Verdicts that outlive a change elsewhere.
 KEPT = ("found", "equivalent")
 
@@ -25,18 +29,19 @@ KEPT = ("found", "equivalent")
 def carry(faults: list[Fault], old: Mapping[str, str], new: Mapping[str, str]) -> dict[Fault, Fault]:
     """Faults of the texts `old` as they are in `new`, by file name; those whose lines have changed or gone are missing."""
     found = {}
-    for file in sorted({f.file for f in faults} & new.keys()):
-        lines = [text[file].encode().splitlines(keepends=True) for text in (old, new)]
-        starts = [_starts(part) for part in lines]
-        at = _matching(*lines)
-        for fault in (f for f in faults if f.file == file):
-            touched = range(fault.line - 1, fault.line + fault.old.count("\n"))
-            places = [at.get(i) for i in touched]
-            if None in places or places[-1] - places[0] != len(touched) - 1:
-                continue
-            by = starts[1][places[0]] - starts[0][touched[0]]
-            found[fault] = replace(fault, line=places[0] + 1, start=fault.start + by, end=fault.end + by)
-    return {f: found[f] for f in faults if f in found}
+    at = places(old, new, {f.file for f in faults})
+    starts = cache(lambda texts, file: _starts((old, new)[texts][file].encode().splitlines(keepends=True)))
+    for fault in faults:
+        touched = range(fault.line - 1, fault.line + fault.old.count("\n"))
+        there = [at.get(fault.file, {}).get(i) for i in touched]
+        if None in there:
+            continue
+        file, first = there[0]
+        if there != [(file, first + i) for i in range(len(touched))]:
+            continue
+        by = starts(1, file)[first] - starts(0, fault.file)[touched[0]]
+        found[fault] = replace(fault, file=file, line=first + 1, start=fault.start + by, end=fault.end + by)
+    return found
 
 
 def holds(
@@ -50,10 +55,11 @@ def holds(
     if result["verdict"] == "equivalent":
         return True
     file, _, test = str(result["by"]).partition("::")
-    name = test.partition("[")[0]
-    if not name or file not in old or file not in new:
+    name, base = test.partition("[")[0], file.rpartition("/")[2]
+    now = file if file in new else next((n for n in new if n.rpartition("/")[2] == base), None)
+    if not name or file not in old or now is None:
         return False
-    texts = [_named(text[file]).get(name) for text in (old, new)]
+    texts = [_named(text).get(name) for text in (old[file], new[now])]
     return texts[0] is not None and texts[0] == texts[1]
 
 
@@ -64,21 +70,58 @@ def carried_map(
     size: int,
     old: Mapping[str, str],
     new: Mapping[str, str],
-    same: Container[str],
+    same: Mapping[str, str],
 ) -> dict[str, np.ndarray]:
-    """The rows of an older map whose file of tests is as it was (`same`), with the marks (`size` of them) that the same lines have now.
+    """The rows of an older map whose file of tests is as it was (`same`: where it stands now), with the marks (`size` of them) that the
+    same lines have now.
 
     `old_marks` and `new_marks` are the marks of lines by file, `old` and `new` the texts of the package by name."""
-    kept = np.array([n.partition("::")[0] in same for n in old_map["names"].tolist()], bool)
+    names = [n.partition("::") for n in old_map["names"].tolist()]
+    kept = np.array([file in same for file, *_ in names], bool)
     was = np.unpackbits(old_map["marks"][kept], axis=1)
     now = np.zeros((was.shape[0], size), np.uint8)
-    for file in old_marks.keys() & new_marks.keys():
-        at = _matching(*(text[file].splitlines() for text in (old, new)))
-        pairs = {(mark, new_marks[file].get(at.get(int(line) - 1, -2) + 1)) for line, mark in old_marks[file].items()}
+    at = places(old, new, old_marks)
+    for file, marks in old_marks.items():
+        pairs = set()
+        for line, mark in marks.items():
+            there, i = at.get(file, {}).get(int(line) - 1, (file, -2))
+            pairs.add((mark, new_marks.get(there, {}).get(i + 1)))
         for a, b in pairs:
             if b is not None:
                 now[:, b] |= was[:, a]
-    return {k: old_map[k][kept] for k in ("names", "passed", "seconds")} | {"marks": np.packbits(now, axis=1)}
+    moved = np.array([f"{same[file]}::{test}" for file, _, test in names if file in same])
+    return {"names": moved} | {k: old_map[k][kept] for k in ("passed", "seconds")} | {"marks": np.packbits(now, axis=1)}
+
+
+def places(
+    old: Mapping[str, str], new: Mapping[str, str], files: Iterable[str]
+) -> dict[str, dict[int, tuple[str, int]]]:
+    """Where lines of `files` of the texts `old` stand in `new`, from 0, by file: in the same file, or with a function that has moved."""
+    stood, stands = (_standing(texts) for texts in (old, new))
+    found = {}
+    for file in files:
+        matching = _matching(old[file].splitlines(), new[file].splitlines()) if file in new else {}
+        at = found[file] = {i: (file, k) for i, k in matching.items()}
+        for first, words in _bodies(old[file]):
+            lines = range(words.count("\n") + 1)
+            if len(stood[words]) == len(stands.get(words, ())) == 1 and any(first + i not in at for i in lines):
+                ((to, begin),) = stands[words]
+                at |= {first + i: (to, begin + i) for i in lines}
+    return found
+
+
+def _standing(texts: Mapping[str, str]) -> dict[str, list[tuple[str, int]]]:
+    """Where each function stands."""
+    at: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for file, text in texts.items():
+        for first, words in _bodies(text):
+            at[words].append((file, first))
+    return at
+
+
+def _bodies(text: str) -> list[tuple[int, str]]:
+    """The functions of a text of `LEAST` lines or more, inner ones last: the first line of each, from 0, and its lines."""
+    return [(first, words) for _, first, words in _functions(text) if words.count("\n") + 1 >= LEAST]
 
 
 def _matching(old: list[Any], new: list[Any]) -> dict[int, int]:
@@ -97,18 +140,18 @@ def _starts(lines: list[bytes]) -> list[int]:
 
 
 @cache
-def _functions(text: str) -> list[tuple[ast.FunctionDef | ast.AsyncFunctionDef, str]]:
-    """The functions of a text, outer ones first, with their lines (decorators too)."""
+def _functions(text: str) -> list[tuple[ast.FunctionDef | ast.AsyncFunctionDef, int, str]]:
+    """The functions of a text, outer ones first, with their first line from 0 and their lines (decorators too)."""
     lines = text.splitlines()
     nodes = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-    firsts = [min([n.lineno, *(d.lineno for d in n.decorator_list)]) for n in nodes]
-    return [(n, "\n".join(lines[first - 1 : n.end_lineno])) for n, first in zip(nodes, firsts)]
+    firsts = [min([n.lineno, *(d.lineno for d in n.decorator_list)]) - 1 for n in nodes]
+    return [(n, first, "\n".join(lines[first : n.end_lineno])) for n, first in zip(nodes, firsts)]
 
 
 def _around(text: str, line: int) -> str | None:
     """The innermost function that a line is in."""
     found = None
-    for node, words in _functions(text):
+    for node, _, words in _functions(text):
         if node.lineno <= line <= (node.end_lineno or 0):
             found = words
     return found
@@ -116,4 +159,4 @@ def _around(text: str, line: int) -> str | None:
 
 @cache
 def _named(text: str) -> dict[str, str]:
-    return {node.name: words for node, words in _functions(text)}
+    return {node.name: words for node, _, words in _functions(text)}

@@ -252,7 +252,8 @@ class Run:
             return []
         old, new = (texts(tree, *PACKAGES) for tree in (self.carried / "tree", self.tree))
         watched = json.loads((self.carried / "lines.json").read_text("utf-8"))
-        same = {name for name, digest in _digests(self.tree).items() if watched.get("tests", {}).get(name) == digest}
+        now = {digest: name for name, digest in _digests(self.tree).items()}
+        same = {name: now[digest] for name, digest in watched.get("tests", {}).items() if digest in now}
         return [
             carried_map(np.load(self.carried / "map.npz"), watched["lines"], marks.lines, marks.size, old, new, same)
         ]
