@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 pytest.importorskip("onnx")
 
 import bench  # noqa: E402
-from benching import layers, networks, page, reference, rotation, worker  # noqa: E402
+from benching import against, layers, networks, page, reference, rotation, worker  # noqa: E402
 from benching.engines import write_arrays  # noqa: E402
 from benching.results import Row, from_json, geometric_mean, mean_ratio, quantile, to_json  # noqa: E402
 
@@ -254,3 +254,33 @@ def test_mlp_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str], monk
     assert "onnxruntime" in about["machine"] and str(tmp_path) not in about["command"]
     assert "| mlp | 1.1 |" in (tmp_path / "performance.md").read_text()
     assert "mlp" in capsys.readouterr().out
+
+
+# -- another tree
+
+
+def test_ratios_are_of_this_tree_over_the_other() -> None:
+    one = against.Compared("one", (2.0, 1.0), (1.0, 4.0), (64, 128), (1 << 20, 1 << 20))
+    other = against.Compared("other", (1.0, 2.0), (1.0, 1.0), (64, 64), (1 << 20, 4 << 20))
+    assert one.ratios == (0.5, 4.0, 1.0)
+    assert against.means([one, other]) == "geometric mean of 2: call 1.000, compiling 2.000, process 2.000"
+    assert len(one.line()) == len(against.HEADER)
+
+
+def test_a_tree_is_a_folder_or_a_commit(tmp_path: Path) -> None:
+    assert against.tree_of(str(ROOT), tmp_path) == ROOT
+    with pytest.raises(ValueError, match="'no-such' is neither a folder with lightnet/ nor a commit: "):
+        against.tree_of("no-such", tmp_path)
+    with pytest.raises(LightNetError, match="no network 'neither'"):
+        bench.compare_trees(bench.options().parse_args(["--against", str(ROOT), "--models", "neither"]))
+
+
+@pytest.mark.slow
+def test_a_tree_beside_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two processes, one of each tree, whose plans are the same."""
+    words = ["--against", str(ROOT), "--models", "lenet", "--trials", "1", "--rounds", "2", "--slice", "0.02"]
+    assert bench.run(bench.options().parse_args(words)) == 0
+    header, line, mean = capsys.readouterr().out.splitlines()
+    assert header == against.HEADER and line.startswith("lenet ") and mean.startswith("geometric mean of 1: call ")
+    arenas = [w for w in line.split() if "," in w]
+    assert len(arenas) == 2 and arenas[0] == arenas[1]

@@ -7,7 +7,8 @@ says what each column is, and how to measure on a machine that others use.
 
 Models are the standard networks and two small transformers by name, LightNet networks (.net, .json; weights are sampled) and ONNX models by path. --layers runs
 chains of single layers instead (or as well); --profile prints the time by kernel of ours; --write puts the tables into
-docs/performance.md, --json keeps every figure in a file, and --from adds what such files have, without measuring again. Exit
+docs/performance.md, --json keeps every figure in a file, and --from adds what such files have, without measuring again.
+--against COMMIT compares with another tree of the project instead, in processor time of one thread. Exit
 status 1 where we do not run, or where an output is off by more than `compare_onnxruntime.TOLERANCE`.
 """
 
@@ -24,7 +25,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from benching import networks, page, rotation
+from benching import against, networks, page, rotation
 from benching.results import OURS, Row, from_json, to_json
 from compare_onnxruntime import TOLERANCE
 from machine import machine
@@ -62,6 +63,7 @@ def options() -> argparse.ArgumentParser:
     option("--write", action="store_true", help="write docs/performance.md")
     option("--json", metavar="FILE", help="write every figure")
     option("--from", metavar="FILE", dest="earlier", nargs="+", default=[], help="add what --json wrote into files")
+    option("--against", metavar="COMMIT|DIR", help="compare with the project as it is there: calls, compiling, memory")
     add_shapes(parser)
     return parser
 
@@ -183,8 +185,33 @@ def failures(rows: list[Row]) -> list[str]:
                     if OURS in r.errors and not r.errors[OURS] <= TOLERANCE]  # fmt: skip
 
 
+def compare_trees(args: argparse.Namespace) -> int:
+    """Print a table of this tree beside another one: the networks and the transformers, or those of ``--models``."""
+    from suites import transformers
+
+    paths = dict(networks.NETWORKS) | {n: transformers.write(n, networks.FOLDER) for n in TRANSFORMERS}
+    wanted = {n: paths.get(n, Path(n)).resolve() for n in args.models or paths}
+    if missing := [n for n, path in wanted.items() if not path.exists()]:
+        raise LightNetError(f"no network '{missing[0]}'; there are: {', '.join(paths)}, and files")
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            there = against.tree_of(args.against, Path(folder))
+            print(against.HEADER)
+            rows = []
+            for name, path in wanted.items():
+                rows.append(against.compare(name, path, there, args.rounds, args.slice, max(1, args.trials)))
+                print(rows[-1].line(), flush=True)
+        except ValueError as e:
+            raise LightNetError(str(e)) from None
+    print(against.means(rows))
+    return 0
+
+
 def run(args: argparse.Namespace) -> int:
     """Measure, print and write what the arguments say."""
+    if args.against:
+        numbers_of_threads(args)
+        return compare_trees(args)
     asked, counts = args.engines.split(","), numbers_of_threads(args)
     if unknown := [e for e in asked if e not in ENGINES]:
         raise LightNetError(f"no engine '{unknown[0]}'; there are: {', '.join(ENGINES)}")
