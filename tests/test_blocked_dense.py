@@ -15,6 +15,7 @@ import lightnet
 from lightnet.backends.cpu.blocked.base import Machine
 from lightnet.backends.cpu.blocked.dense import DENSE
 from lightnet.backends.cpu.blocked.dense_model import CHAINS, FEW, TRIP, best_tile, product_time, scheduled
+from lightnet.backends.cpu.registers import BODY
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.tile import LoadOp, PrefetchOp
 from lightnet.ir.body import choice
@@ -88,6 +89,11 @@ def test_trips_have_sums_that_do_not_wait(m, vectors, k, machine):
     steps, parts = plan.trip(plan.rows)
     assert 1 <= parts <= steps <= plan.depth
     assert parts * plan.rows * vectors >= min(CHAINS, steps) or not plan.few
+    if plan.few:  # as much of B as is fetched ahead at once
+        assert steps * plan.columns * 4 <= TRIP or steps == 1
+    else:  # a body that the processor's buffers hold, and no more sums than the tile has
+        assert parts == 1 and (steps * plan.rows * vectors <= BODY or steps == 1) and steps <= 8
+        assert steps == min(8, plan.depth) or (steps + 1) * plan.rows * vectors > BODY
 
 
 def test_a_model_of_time_for_few_rows():

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import lightnet
 from lightnet.backends.llvm import cache, jit
 from lightnet.cli.lightnet import main
 
@@ -61,6 +62,20 @@ def test_a_second_process_compiles_nothing(folder: Path, compiled: list[str], mo
     assert again(monkeypatch, 3, 2, 1) == first[::-1] and len(compiled) == 3
     again(monkeypatch, 2, 4)
     assert len(compiled) == 4
+
+
+def test_a_second_process_compiles_nothing_of_a_network(
+    folder: Path, compiled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither kernels nor the list of launches."""
+    source = "input(|dst=x|dtype=TL_FLOAT, dims=[2,5], ran=[-1,1]); exp(src=x|dst=y|); softmax(src=y|dst=z|axis=1)"
+    calls = []
+    for _ in range(2):
+        monkeypatch.setattr(jit, "_objects", jit._Objects())
+        run = lightnet.compile(lightnet.loads(source, ".net"), "cpu", threads=1)
+        assert run({})["z"].shape == (2, 5)
+        calls.append(len(compiled))
+    assert calls[0] >= 2 and calls[1] == calls[0]
 
 
 def test_what_decides_the_code_is_in_the_key(

@@ -12,7 +12,7 @@ from test_ops import run_kernel
 from xdsl.dialects import arith, math
 
 from lightnet.backends.llvm import index_ops, scalar_ops
-from lightnet.descriptions import bounds, kernels
+from lightnet.descriptions import bounds, described, kernels
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cpu import CpuKernelOp
 
@@ -60,6 +60,34 @@ def test_index_from_data_is_clamped():
     )
     got = both(loop(index + MOVE.format("j", "i")), [2, -(2**31), 2**31 - 1, 1], "i32")
     assert got.tolist() == [2**31 - 1, 2, 1, -(2**31)]
+
+
+def test_constants_stand_in_the_text_as_it_writes_them():
+    """A truth value in letters, dims with an x between them, numbers as they are, a type as it is in memory."""
+    params = [
+        {"arg_name": "on", "ptype": "LN_PARAM_BOOL"},
+        {"arg_name": "n", "ptype": "LN_PARAM_NUMBER", "realtype": "int"},
+    ]
+    text = """func.func @k(%src: memref<${src->len}x${src->dtype}>, %dst: memref<${dst->len}x${dst->dtype}>) {
+      // ${on} ${n} ${src->dims} ${src->dtype} ${dst->len}
+      func.return
+    }"""
+    for on, said in ((True, "true"), (False, "false")):
+        op, _ = made(op_class(params=params, run=text), src=((3, 2), "i8"), on=on, n=-7)
+        rendered = op.described.kernel.render(op.env())
+        assert f"// {said} -7 3x2 i8 6\n" in rendered and "memref<6xi8>" in rendered
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch):
+    """Texts of kernels, and types that were checked: both begin anew when there are too many."""
+    monkeypatch.setattr(described, "MAX_KNOWN", 3)
+    monkeypatch.setattr(kernels, "MAX_KNOWN", 2)
+    cls = kernel(loop(MOVE.format("i", "i")))
+    sizes = []
+    for n in range(1, 8):
+        made(cls, src=(n,))
+        sizes.append((len(cls.described.known), len(cls.described.kernel.known)))
+    assert sizes == [(1, 1), (2, 2), (3, 1), (1, 2), (2, 1), (3, 2), (1, 1)]
 
 
 @pytest.mark.parametrize("far", [5, 10**9, 2**40])

@@ -329,7 +329,9 @@ def test_tvm_graph_executor_json_is_refused_with_what_it_is() -> None:
     ({"kernel": "(3, 3)", "num_filter": "-4"}, "channels"),
     ({"kernel": "(3, 3)", "num_group": "2"}, "groups"),
     ({"kernel": "(3, 3)", "stride": "(0, 1)"}, "stride"),
-    ({"kernel": "(3, 3)", "layout": "NCHW4c"}, "layout"),
+    ({"kernel": "(3, 3)", "layout": "NCHW4c"}, "its attribute 'layout' is 'NCHW4c' on tensors of rank 4"),
+    ({"kernel": "(3, 3)", "layout": "NCHH"}, "its attribute 'layout' is 'NCHH' on tensors of rank 4"),
+    ({"kernel": "(3, 3)", "layout": "NCDHW"}, "its attribute 'layout' is 'NCDHW' on tensors of rank 4"),
     ({}, "needs the attribute 'kernel'"),
 ])  # fmt: skip
 def test_attributes_that_make_no_convolution(attrs: dict[str, str], message: str) -> None:

@@ -112,7 +112,7 @@ REFUSALS: list[tuple[str, tuple, dict[str, Any], str]] = [
     ("_contrib_interleaved_matmul_encdec_qk", (QUERIES, KEYS), dict(heads=4), "6 features cannot be split into 4 heads of 1 parts"),
     ("_contrib_interleaved_matmul_encdec_qk", (QUERIES, KEYS), dict(heads=0), "cannot be split into 0 heads"),
     ("lrn", (PICTURE,), dict(axis=2), "normalisation across axis 2"),
-    ("conv2d", (PICTURE, data(5, 4, 3, 3)), dict(kernel_size="(3, 3)", channels=5, use_bias="False", kernel_layout="XY"), "layout"),
+    ("conv2d", (PICTURE, data(5, 4, 3, 3)), dict(kernel_size="(3, 3)", channels=5, use_bias="False", kernel_layout="XY"), "the weights' layout is 'XY'"),
     ("_contrib_ROIAlign", (PICTURE, data(1, 5)), dict(pooled_size="(2, 2)", spatial_scale=1, position_sensitive="True"), "position-sensitive"),
     ("GridGenerator", (data(1, 6),), dict(transform_type="affine", target_shape="(0, 2)"), "not possible"),
     ("_contrib_Proposal", tuple(np.ones(s, np.float32) for s in BOXES), {}, "two channels for each of the 12 anchors"),

@@ -44,6 +44,9 @@ def test_a_network_without_its_model(tmp_path, form):
     np.testing.assert_allclose(run({"x": x})["y"], x @ w, rtol=1e-5, atol=1e-5)
     with pytest.raises(LightNetError, match=r"no contents for 1 of the network's params \(w\)"):
         lightnet.compile(lightnet.load(net))({"x": x})
+    with pytest.raises(LightNetError, match=r"no contents for 1 of the network's params \(w\)"):
+        lightnet.compile(lightnet.load(net)).save(tmp_path / "net.lnx")
+    assert not (tmp_path / "net.lnx").exists()
 
 
 def test_saving_weights_that_are_not_there(tmp_path, capsys):

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from kernels import sample_ops
+from kernels import op_of, sample_ops
+from op_cases import beside
 from xdsl.dialects.builtin import ModuleOp
 
 import lightnet
@@ -23,6 +25,7 @@ from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.context import make_context
 from lightnet.ir.intervals import intervals, is_contraction
 from lightnet.ir.memory import memory_of
+from lightnet.ir.module import main_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.passes import parse_pipeline, run_pipeline
@@ -332,3 +335,27 @@ def test_command_line(tmp_path, capsys):
     assert 0 < np.abs(plain - arrays[0]).max() < ROUNDINGS * UNIT["f16"]
     assert cli.main(["run", saved, "--precision", "f16"]) == 1
     assert "--precision needs the network" in capsys.readouterr().err
+
+
+# ---- every op ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", SHORT)
+@pytest.mark.parametrize("name", sorted(n for n, cls in optypes().items() if cls.samples()))
+def test_every_op(name: str, dtype: str) -> None:
+    """A network of one op keeps its types, and has casts where the op has become short; where it has not, none are left."""
+    cls = optypes()[name]
+    case = next((c for c in cls.samples() if "f32" in str(cls.schema.resolve(c).tensors)), None)
+    if case is None:
+        pytest.skip("it takes no f32")
+    op, arrays = op_of(cls, case)
+    net, _ = beside(
+        [SimpleNamespace(cls=cls, specs=op.operand_specs, params=op.param_values(), arrays=arrays)], "test.mlir"
+    )
+    module = net.module
+    before, types = str(module), [r.type for r in main_of(module).get_return_op().operands]
+    assert [r.type for r in main_of(passed(module, f"precision{{to={dtype}}}")).get_return_op().operands] == types
+    (after,) = (o for o in module.walk() if isinstance(o, cls) and o.op_name)
+    casts = [o for o in module.walk() if o.name == "ln.cast" and o is not after]
+    short = any(spec_of(v.type).dtype.name == dtype for v in (*after.operands, *after.results))
+    assert bool(casts) == short and (short or str(module) == before)

@@ -329,6 +329,33 @@ def test_a_warp_orders_its_accesses_by_itself():
     finding(body.replace("%r5, [%r4]; bar.warp.sync -1;", "%r5, [%r4];"), "race")
 
 
+@pytest.mark.parametrize("order", ["", ".relaxed", ".acquire", ".release", ".acq_rel"])
+def test_what_orders_the_accesses_of_two_blocks(order: str) -> None:
+    """The last block to count itself reads what both wrote (PTX ISA, "Memory Consistency Model"): their counts have to release and to
+    acquire, by themselves or by a fence between them and the accesses."""
+    scope = ".gpu" if order else ""
+    for before in ("", "fence.acq_rel.gpu;"):
+        for after in ("", "fence.acq_rel.gpu;"):
+            body = f"""mov.u32 %r3, %ctaid.x; mad.wide.u32 %rd3, %r3, 4, %rd1; add.u32 %r5, %r3, 5; st.global.u32 [%rd3], %r5;
+                {before} atom{order}{scope}.global.add.u32 %r4, [%rd1+64], 1; {after} setp.ne.u32 %p1, %r4, 1; @%p1 bra END;
+                ld.global.u32 %r6, [%rd1]; ld.global.u32 %r7, [%rd1+4]; add.u32 %r6, %r6, %r7; st.global.u32 [%rd1+32], %r6; END:"""
+            releases, acquires = order in (".release", ".acq_rel"), order in (".acquire", ".acq_rel")
+            if (before or releases) and (after or acquires):
+                assert words(body, threads=1, grid=(2, 1, 1))[8] == 11
+            else:
+                finding(body, "race", threads=1, grid=(2, 1, 1))
+
+
+def test_places_in_sources_are_passed_over() -> None:
+    """``.file``, ``.loc`` and sections of debuggers, which LLVM and nvcc write."""
+    text = kernel(".loc 1 7 3\n st.global.u32 [%rd2], %r1;\n.loc 1 8 1, function_name $L_x, inlined_at 1 2 3")
+    text = (
+        text.replace(PROLOGUE, PROLOGUE + '\n.file 1 "/a b/k.cu"\n')
+        + '\n.section .debug_str { .b8 1, 2 }\n.file 2 "c.h"\n'
+    )
+    assert (run(text, "k", [np.zeros(32, np.uint32)], block=(32, 1, 1))[0] == T).all()
+
+
 @pytest.mark.parametrize("space", ["shared", "global"])
 def test_races_are_those_of_a_brute_force_search(space):
     """Random reads and writes in phases between barriers, by two warps, in global memory of two blocks: a race is two accesses to a word by

@@ -157,6 +157,20 @@ def test_what_is_needed_stays(pattern: str, lines: list[str]) -> None:
     assert len(text.splitlines()) <= 6 + len(lines), text
 
 
+def test_what_takes_the_place_of_data_is_an_input() -> None:
+    """And of weights a param, in kernels and outside of them; no candidate is looked at twice."""
+    for level in ("graph", "kernels", "planned"):
+        net = model.loads(_CONV, ".mlir")
+        run_pipeline(net.ctx, net.module, parse_pipeline(LEVELS[level]))
+        judge = Sees(r"ln\.conv2d")
+        found = reduce_module(net.module, judge)
+        lines = [
+            line.split(" = ", 1)[1] for line in found.text.splitlines() if re.search(r"= ln\.(input|param|once)", line)
+        ]
+        assert sorted(line.split()[0] for line in lines) == ["ln.input", "ln.param", "ln.param"], (level, found.text)
+        assert len(judge.seen) == len(set(judge.seen)) == found.tests
+
+
 def test_what_stands_between_goes() -> None:
     """Where one op has to depend on another, the ops between them are bypassed, if they have an operand of their type."""
     source = """
