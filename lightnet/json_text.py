@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
-from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.diagnostics import LightNetError, SourceLoc, first_twice
 from lightnet.source import Lines, check_text
 
 MAX_FILE = 1 << 26  # bytes, of the file and of the text in memory
@@ -126,7 +126,7 @@ class JsonText:
         decoder = json.JSONDecoder(
             object_pairs_hook=self.pairs, parse_int=integer, parse_float=real, parse_constant=_constant
         )
-        self.scan: Callable[[str, int], tuple[Any, int]] = decoder.scan_once
+        self.scan: Callable[[str, int], tuple[Any, int]] = decoder.scan_once  # type: ignore[attr-defined]  # typeshed lacks it
         if sys.getsizeof(text) > MAX_FILE + 128:
             raise LightNetError(f"'{path}' is too large: more than {MAX_FILE} bytes")
         check_text(text, path)
@@ -149,13 +149,13 @@ class JsonText:
         """An object's members; a key that stands twice is remembered, since the place is not known here."""
         members = dict(pairs)
         if len(members) != len(pairs) and not self.duplicate:
-            seen: set[str] = set()
-            self.duplicate = next(k for k, _ in pairs if k in seen or seen.add(k))
+            self.duplicate = first_twice(k for k, _ in pairs)
         return members
 
     # -- walking ------------------------------------------------------------------------------------------------------
     def skip(self, at: int) -> int:
-        return _BLANK.match(self.text, at).end()
+        blank = _BLANK.match(self.text, at)
+        return at if blank is None else blank.end()
 
     def value(self, at: int) -> tuple[Any, int]:
         """Decode the value at `at`: it, and the offset after it."""

@@ -17,7 +17,7 @@ from typing import ClassVar
 from xdsl.dialects.builtin import StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation, SSAValue
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.pattern_rewriter import PatternRewriter
 
 from lightnet.descriptions import rewriting
 from lightnet.descriptions.details import NewOp, Renamed, Replacement
@@ -32,6 +32,7 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import MTYPE
 from lightnet.ir.op import LnOp
+from lightnet.ir.rewrites import FilePattern
 from lightnet.ir.target import get_target
 
 #: A pattern with ``ins[*]`` tries at most so many ways to match from one op, and looks at most at so many operands for
@@ -73,12 +74,9 @@ class Rule:
     warning: str | None = None
 
 
-class Described(RewritePattern):
+class Described(FilePattern):
     """What both kinds share. `name` is ``<description>.<optype or rule>``."""
 
-    name: ClassVar[str]
-    pass_name: ClassVar[str]
-    target: ClassVar[str]
     arch: ClassVar[str]
     #: Where the entry stands.
     item: ClassVar[Item]

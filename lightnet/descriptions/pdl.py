@@ -29,7 +29,7 @@ from typing import ClassVar
 from xdsl.dialects import pdl
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Operation
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.pattern_rewriter import PatternRewriter
 
 from lightnet.descriptions.pdl_check import Checker, fail
 from lightnet.descriptions.pdl_match import Matcher, Rewriting
@@ -38,19 +38,17 @@ from lightnet.ir.context import make_context
 from lightnet.ir.locations import loc_of
 from lightnet.ir.parser import MAX_TEXT, parse_mlir
 from lightnet.ir.registry import misplaced
+from lightnet.ir.rewrites import FilePattern
 from lightnet.ir.verify import verify_module
 from lightnet.source import read_text
 
 PASS, TARGET = "ln.pass", "ln.target"
 
 
-class PdlPattern(RewritePattern):
+class PdlPattern(FilePattern):
     """A pattern of a file. A subclass stands for each: `name`, where it is applied, the `equation` above it, the op it
     starts at and its place."""
 
-    name: ClassVar[str]
-    pass_name: ClassVar[str]
-    target: ClassVar[str]
     equation: ClassVar[str]
     root: ClassVar[str]
     declared_at: ClassVar[SourceLoc]

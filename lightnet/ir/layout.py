@@ -403,7 +403,7 @@ def is_plain(op: Operation) -> bool:
 def check_layouts(op: Operation) -> None:
     """Raise `VerifyException` where the type of a result has a layout that is not for its shape."""
     for result in op.results:
-        if not (layout := layout_of(result.type)).fits(dims := result.type.get_shape()):
+        if not (layout := layout_of(result.type)).fits(dims := spec_of(result.type).dims):
             raise VerifyException(f"{op.name}: layout '{layout}' is not for a tensor of shape {list(dims)}")
 
 

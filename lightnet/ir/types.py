@@ -33,7 +33,7 @@ from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 
-from lightnet.ir.params import ParamValue
+from lightnet.ir.params import ParamScalar, ParamValue
 from lightnet.runtime.dtypes import BY_NAME, DType
 
 #: Largest tensor, in bytes, that any level accepts (checked on Python ints before anything is allocated).
@@ -153,8 +153,10 @@ def _negative_zeros(value: ParamValue) -> object:
 
 def _plain(value: Any) -> ParamValue:
     """A value of Python's own types: lists become tuples, NumPy scalars (which print otherwise) Python's."""
-    if isinstance(value, tuple | list):
-        return tuple(_plain(v) for v in value)
+    return tuple(map(_plain_scalar, value)) if isinstance(value, tuple | list) else _plain_scalar(value)
+
+
+def _plain_scalar(value: Any) -> ParamScalar:
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -174,7 +176,7 @@ def parse_param_value(parser: AttrParser) -> ParamValue:
     return tuple(values)
 
 
-def _parse_scalar(parser: AttrParser) -> str | bool | int | float | None:
+def _parse_scalar(parser: AttrParser) -> ParamScalar:
     if parser.parse_optional_keyword("null"):
         return None
     if (text := parser.parse_optional_str_literal()) is not None:

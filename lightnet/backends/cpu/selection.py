@@ -129,7 +129,7 @@ class CpuSelection(Selection[Machine]):
 
 def _may_pack(form: Form, kernel: KernelOp) -> bool:
     """Whether what a form wants packed is static, and the kernel has no place yet: `pack` comes before `plan`."""
-    outside = dict(zip(kernel.body.args, kernel.operands))
+    outside = kernel.outside
     return place_of(kernel.results[0]) is None and all(isinstance(outside[v].owner, OnceOp) for v in form.weights)
 
 
