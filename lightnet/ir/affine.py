@@ -63,7 +63,7 @@ def dtype_range(dtype: DType) -> Interval:
     return 0, 2**dtype.bits - 1
 
 
-def _divisor(quotient: Apply) -> int:
+def divisor(quotient: Apply) -> int:
     """What a `floordiv` or `mod` of index arithmetic divides by: a constant."""
     by = quotient.args[1]
     assert isinstance(by, Const)
@@ -142,7 +142,7 @@ class Space:
         if not inner.const and len(inner.terms) == 1:
             ((atom, k),) = inner.terms.items()
             if k == 1 and isinstance(atom, Apply) and atom.fn == "floordiv":  # (x / a) / b = x / (a·b)
-                outer = Apply("floordiv", (atom.args[0], Const(_divisor(atom) * (c // g), I64)), I64)
+                outer = Apply("floordiv", (atom.args[0], Const(divisor(atom) * (c // g), I64)), I64)
                 return quotient.plus(Linear(0, {outer: 1}))
         return quotient.plus(Linear(0, {Apply("floordiv", (inner.node(), Const(c // g, I64)), I64): 1}))
 
@@ -161,7 +161,7 @@ class Space:
         """``k·c·(x / c) + k·(x mod c) = k·x``."""
         for atom, k in list(form.terms.items()):
             if isinstance(atom, Apply) and atom.fn == "mod":
-                c = _divisor(atom)
+                c = divisor(atom)
                 for other in list(form.terms):
                     if not (isinstance(other, Apply) and other.fn == "floordiv" and form.terms[other] == k * c):
                         continue

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from xdsl.dialects.builtin import ArrayAttr, StringAttr, UnitAttr
@@ -102,8 +102,15 @@ class LnOp(Operation):
     messages: ClassVar[Mapping[str, Message]] = {}
     #: The only target whose kernels the op may stand in; ``none`` says any.
     arch: ClassVar[str] = "none"
-    #: The op in index notation, or None (a decomposition, a builder or a run-time call says what it is instead).
-    definition: ClassVar[str | None] = None
+    if TYPE_CHECKING:
+
+        @property
+        def definition(self) -> str | None:
+            """The op in index notation, or None (a decomposition, a builder or a run-time call says what it is
+            instead): a text of the class, or a property."""
+
+    else:
+        definition = None
     #: Rewrite patterns of this op alone, for `simplify`.
     rewrites: ClassVar[tuple[type[RewritePattern], ...]] = ()
     #: True where equal ops are not interchangeable (they are told apart by their names).
@@ -301,6 +308,10 @@ class LnOp(Operation):
             elif p.default is not ...:
                 values[p.name] = p.default
         return values
+
+    def param(self, name: str) -> Any:
+        """The value of a parameter as the op computes with it: of an op that is a row, whose class no text declares."""
+        return getattr(self, name)
 
     def written_params(self) -> dict[str, ParamValue]:
         """The parameters that stand in the op's text."""

@@ -25,10 +25,12 @@ from xdsl.dialects.builtin import (
     Float32Type,
     Float64Type,
     IntegerType,
+    MemRefType,
     Signedness,
     TensorType,
+    VectorType,
 )
-from xdsl.ir import Attribute, Data
+from xdsl.ir import Attribute, Data, Operation, SSAValue
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
@@ -113,6 +115,20 @@ def _spec(type: Attribute) -> TensorSpec:
     if dtype is None:
         raise TypeError(f"unsupported element type {type.element_type}")
     return TensorSpec(type.get_shape(), dtype)
+
+
+def vector_type_of(value: SSAValue | Operation) -> VectorType:
+    """The type of a value that is a vector."""
+    type = SSAValue.get(value).type
+    assert isinstance(type, VectorType)
+    return type
+
+
+def memref_type_of(value: SSAValue) -> MemRefType:
+    """The type of a value that is a memref."""
+    type = value.type
+    assert isinstance(type, MemRefType)
+    return type
 
 
 @irdl_attr_definition
