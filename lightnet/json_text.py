@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
 from lightnet.diagnostics import LightNetError, SourceLoc, first_twice
-from lightnet.source import Lines, check_text
+from lightnet.source import Lines, check_text, end_of
 
 MAX_FILE = 1 << 26  # bytes, of the file and of the text in memory
 # What a text within MAX_FILE may hold, so that even one odd operator decodes in a few seconds to a few hundred MB.
@@ -154,8 +154,7 @@ class JsonText:
 
     # -- walking ------------------------------------------------------------------------------------------------------
     def skip(self, at: int) -> int:
-        blank = _BLANK.match(self.text, at)
-        return at if blank is None else blank.end()
+        return end_of(_BLANK, self.text, at)
 
     def value(self, at: int) -> tuple[Any, int]:
         """Decode the value at `at`: it, and the offset after it."""

@@ -93,7 +93,7 @@ class Described(FilePattern):
         try:
             return not rule.conditions or any(c.value(ops) for c in rule.conditions)
         except LightNetError as e:
-            e.notes.append(self.at_op(next(reversed(ops.values()))))
+            e.notes.append(self.at_op(list(ops.values())[-1]))
             raise
 
     def apply(self, rule: Rule, ops: Ops, anchor: LnOp, rewriter: PatternRewriter) -> bool:
@@ -115,7 +115,7 @@ class Described(FilePattern):
         match rule.action:
             case Refuse(message=message):
                 who = f"{anchor.optype}: `{anchor.op_name}`" if anchor.op_name else anchor.optype
-                notes = [(rule.item.loc, "the rule that refuses it")]
+                notes: list[tuple[SourceLoc | None, str]] = [(rule.item.loc, "the rule that refuses it")]
                 raise LightNetError(f"{who}: {message}", loc_of(anchor), self.name, notes=notes)
             case Fuse(named=named):
                 return fuse(ops, get_target(self.arch), rewriter, rule.item, named=named)
@@ -232,7 +232,7 @@ class DescribedMatch(Described):
 
     def anchors(self, op: Operation) -> list[LnOp]:
         """The ops that the last variable may be: `op` of level 1, or an op of the kernel `op`."""
-        wanted = self.variables[next(reversed(self.variables))]
+        wanted = list(self.variables.values())[-1]
         found: Sequence[Operation] = ()
         if self.pass_name == "simplify":
             found = [op] if isinstance(op.parent_op(), FuncOp) else []

@@ -32,7 +32,7 @@ from xdsl.ir import Operation
 from xdsl.pattern_rewriter import PatternRewriter
 
 from lightnet.descriptions.pdl_check import Checker, fail
-from lightnet.descriptions.pdl_match import Matcher, Rewriting
+from lightnet.descriptions.pdl_match import Matcher, Rewriting, name_of_pattern
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.context import make_context
 from lightnet.ir.locations import loc_of
@@ -59,6 +59,12 @@ class PdlPattern(FilePattern):
             Rewriting(self.matcher, bound, op).run(rewriter)
 
 
+def _benefit(cls: type[PdlPattern]) -> int:
+    pattern = cls.matcher.rewrite.parent_op()
+    assert isinstance(pattern, pdl.PatternOp)
+    return pattern.benefit.value.data
+
+
 def load_file(path: str) -> list[type[PdlPattern]]:
     """The patterns of a file, those of the highest benefit first. Raises `LightNetError` at the place of a mistake."""
     return load(read_text(path, MAX_TEXT), path)
@@ -76,7 +82,7 @@ def load(text: str, file: str) -> list[type[PdlPattern]]:
         raise ctx.sources.annotate(e) from None
     if not found:
         raise LightNetError("there is no pdl.pattern in the file", SourceLoc(file))
-    return sorted(found, key=lambda cls: -cls.matcher.rewrite.parent_op().benefit.value.data)
+    return sorted(found, key=_benefit, reverse=True)
 
 
 def _patterns(module: ModuleOp, lines: list[str], around: dict[str, str]) -> Iterator[type[PdlPattern]]:
@@ -111,7 +117,7 @@ def _pattern(op: pdl.PatternOp, lines: list[str], pass_name: str, target: str) -
     assert loc is not None
     namespace = {
         "name": op.sym_name.data, "pass_name": pass_name, "target": target, "matcher": matcher, "declared_at": loc,
-        "equation": _comment(lines, loc.line), "root": matcher.root.opName.data, "__module__": __name__,
+        "equation": _comment(lines, loc.line), "root": name_of_pattern(matcher.root), "__module__": __name__,
     }  # fmt: skip
     return type(op.sym_name.data, (PdlPattern,), namespace)
 

@@ -55,7 +55,7 @@ class Env(NamedTuple):
     """What the names of a constant expression stand for. Numbers are ints or floats as their realtype says."""
 
     tensors: Mapping[str, Any]
-    params: dict[str, Any]
+    params: Mapping[str, Any]
 
 
 def int_div(a: int, b: int) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Self
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerAttr, IntegerType, StringAttr, UnitAttr, i1, i64
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 from xdsl.irdl import traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
@@ -141,6 +141,11 @@ class KernelOp(RegionOp):
     def ops(self) -> list[LnOp]:
         """The ops of the body, the terminator left out."""
         return [op for op in self.body.ops if type(op) is not YieldOp]
+
+    def number_of(self, value: SSAValue) -> int:
+        """Which operand a value of the body is: an argument of its block."""
+        assert isinstance(value, BlockArgument) and value.block is self.body
+        return value.index
 
     @property
     def outside(self) -> dict[SSAValue, SSAValue]:

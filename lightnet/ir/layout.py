@@ -407,8 +407,9 @@ def check_layouts(op: Operation) -> None:
             raise VerifyException(f"{op.name}: layout '{layout}' is not for a tensor of shape {list(dims)}")
 
 
-def with_layout(type: TensorType, layout: Layout) -> TensorType:
-    """The same tensor in another layout; `LightNetError` if its shape does not allow it."""
+def with_layout(type: Attribute, layout: Layout) -> TensorType:
+    """The type of the same tensor in another layout; `LightNetError` if its shape does not allow it."""
+    assert isinstance(type, TensorType)
     if not layout.fits(type.get_shape()):
         raise LightNetError(f"layout '{layout}' is not for {spec_of(type)}")
     encoding = NoneAttr() if layout.is_plain else LayoutAttr(layout)

@@ -320,8 +320,7 @@ class LnOp(Operation):
     def env(self) -> constants.Env:
         """Operands, results and parameters as the constant environment of the op's definition."""
         env = constant_env(type(self), self.operand_specs, self.param_values(), self.result_specs)
-        env.params.update(self.derived_values())
-        return env
+        return constants.Env(env.tensors, {**env.params, **self.derived_values()})
 
     def derived_values(self) -> Mapping[str, Any]:
         """`derived` of this op."""
@@ -409,6 +408,12 @@ class LnOp(Operation):
 def _derived_values(op: LnOp) -> Mapping[str, Any]:
     named = op.schema.named_operands(op.operand_specs)
     return MappingProxyType(dict(op.derived(named, op.schema.read_params(op.param_values()))))
+
+
+def definition_of(cls: type[LnOp]) -> str | None:
+    """The text in index notation that defines all ops of a class; None where there is none, or one for each op."""
+    found: object = cls.definition
+    return found if isinstance(found, str) else None
 
 
 def same_value(a: object, b: object) -> bool:

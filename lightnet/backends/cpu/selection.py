@@ -10,7 +10,6 @@ from xdsl.dialects.builtin import IntegerAttr, i64
 from xdsl.ir import Attribute
 
 from lightnet.backends.cpu.blocked.base import (
-    Generator,
     Machine,
     chosen_lanes,
     machine_for,
@@ -18,7 +17,7 @@ from lightnet.backends.cpu.blocked.base import (
 )
 from lightnet.backends.cpu.blocked.forms import lies_right
 from lightnet.backends.cpu.plain import LOOPS, Tiles, time_of
-from lightnet.backends.generator import Plan
+from lightnet.backends.generator import Generator, Plan
 from lightnet.backends.selection import PINNED, Candidate, Selection, layouts
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import ParamOp, Source
