@@ -161,6 +161,16 @@ def near(name: str, known: Iterable[str]) -> str:
     return did_you_mean(get_close_matches(name[:_NAME], [*known], 3))
 
 
+def first_twice(names: Iterable[str]) -> str:
+    """The first of `names` that stood before; empty where each stands once."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return ""
+
+
 def near_or_all(name: str, known: Iterable[str], lead: str = "; there are: ") -> str:
     """As `near`; where nothing is, behind `lead` all that there are."""
     known = [*known]

@@ -17,8 +17,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
-from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.source import Lines, check_text
+from lightnet.diagnostics import LightNetError, SourceLoc, first_twice
+from lightnet.source import Lines, check_text, end_of
 
 MAX_FILE = 1 << 26  # bytes, of the file and of the text in memory
 # What a text within MAX_FILE may hold, so that even one odd operator decodes in a few seconds to a few hundred MB.
@@ -126,7 +126,7 @@ class JsonText:
         decoder = json.JSONDecoder(
             object_pairs_hook=self.pairs, parse_int=integer, parse_float=real, parse_constant=_constant
         )
-        self.scan: Callable[[str, int], tuple[Any, int]] = decoder.scan_once
+        self.scan: Callable[[str, int], tuple[Any, int]] = decoder.scan_once  # type: ignore[attr-defined]  # typeshed lacks it
         if sys.getsizeof(text) > MAX_FILE + 128:
             raise LightNetError(f"'{path}' is too large: more than {MAX_FILE} bytes")
         check_text(text, path)
@@ -149,13 +149,12 @@ class JsonText:
         """An object's members; a key that stands twice is remembered, since the place is not known here."""
         members = dict(pairs)
         if len(members) != len(pairs) and not self.duplicate:
-            seen: set[str] = set()
-            self.duplicate = next(k for k, _ in pairs if k in seen or seen.add(k))
+            self.duplicate = first_twice(k for k, _ in pairs)
         return members
 
     # -- walking ------------------------------------------------------------------------------------------------------
     def skip(self, at: int) -> int:
-        return _BLANK.match(self.text, at).end()
+        return end_of(_BLANK, self.text, at)
 
     def value(self, at: int) -> tuple[Any, int]:
         """Decode the value at `at`: it, and the offset after it."""

@@ -8,6 +8,7 @@ valid UTF-8, and an error with a location for anything else.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
 from bisect import bisect_right
@@ -70,6 +71,12 @@ def _read_bounded(fd: int, path: str, limit: int) -> bytes:
 def _cannot_read(path: str, error: OSError | ValueError) -> LightNetError:
     reason = getattr(error, "strerror", None) or "not a valid file name"
     return LightNetError(f"cannot read '{path}': {reason}")
+
+
+def end_of(pattern: re.Pattern[str], text: str, at: int = 0) -> int:
+    """Where what a pattern matches at an offset ends; there, where it matches nothing."""
+    found = pattern.match(text, at)
+    return at if found is None else found.end()
 
 
 def decode(data: bytes, path: str) -> str:

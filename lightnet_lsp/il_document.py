@@ -63,7 +63,9 @@ class IlDocument(Document):
 
     def errors(self, is_cancelled: Callable[[], bool]) -> list[LightNetError]:
         """Those of the preprocessor; where no directive failed, also those of every statement."""
-        self.warnings, malformed, found = [], [], []
+        self.warnings = []
+        malformed: list[LightNetError] = []
+        found: list[LightNetError] = []
         try:
             self.net = il.read(
                 self.text.text,

@@ -24,7 +24,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet_lsp import protocol
 from lightnet_lsp.connection import Connection
 from lightnet_lsp.documents import Cancelled, Document, Settings, open_document
-from lightnet_lsp.text import Finding, Place, Text
+from lightnet_lsp.text import Completion, Finding, Place, Symbol, Text
 
 #: Seconds without a key before a text is analysed.
 DEBOUNCE = 0.15
@@ -191,7 +191,7 @@ def _add_questions(server: LightNetServer) -> None:
     @server.feature(lsp.TEXT_DOCUMENT_COMPLETION, options)
     async def complete(ls: LightNetServer, params: lsp.CompletionParams) -> lsp.CompletionList:
         document, units = ls.document(params.text_document.uri), ls.units
-        found = await ls.ask_at(document, params.position, lambda d, at: d.complete(at), [])
+        found: list[Completion] = await ls.ask_at(document, params.position, lambda d, at: d.complete(at), [])
         items = [protocol.item(c, number, units.range(document.text, c.span)) for number, c in enumerate(found)]
         return lsp.CompletionList(is_incomplete=False, items=items)
 
@@ -207,7 +207,7 @@ def _add_questions(server: LightNetServer) -> None:
     @server.feature(lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
     async def symbols(ls: LightNetServer, params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
         document, units = ls.document(params.text_document.uri), ls.units
-        found = await ls.ask(document, lambda d: d.symbols(), [])
+        found: list[Symbol] = await ls.ask(document, lambda d: d.symbols(), [])
         return [protocol.symbol(s, lambda span: units.range(document.text, span)) for s in found]
 
 
@@ -223,7 +223,7 @@ def _add_names(server: LightNetServer) -> None:
     async def references(ls: LightNetServer, params: lsp.ReferenceParams) -> list[lsp.Location]:
         uri = params.text_document.uri
         document = ls.document(uri)
-        places = await ls.ask_at(document, params.position, lambda d, at: d.references(at), [])
+        places: list[Place] = await ls.ask_at(document, params.position, lambda d, at: d.references(at), [])
         if places and not params.context.include_declaration:
             declared = await ls.ask_at(document, params.position, lambda d, at: d.definition(at), None)
             places = [p for p in places if p != declared]

@@ -132,6 +132,8 @@ def test_another_algorithm_has_choices_of_its_own():
             11,
         ),
         ("conv2.order=3", "order = 3 : i64 is no choice of this cpu.kernel", 11),
+        ("conv2.tile=[1.5, 2, 8]", 'tile = "[1.5, 2, 8]": expected an array of integers', 11),
+        ("conv2.tile=[nan]", 'tile = "[nan]": expected an array of integers', 11),
         ("conv2.alg=pool", "alg = 'pool'; alg may be direct, winograd4, winograd2", 11),
         ("conv2.alg=direct;conv2.tile=[8, 2, 8]", "a convolution takes", 11),
         ("other.alg=direct", "no kernel has an op or tensor 'other'", None),

@@ -20,6 +20,7 @@ from functools import cache, lru_cache
 
 from xdsl.dialects import arith, func, memref, scf, vector
 from xdsl.dialects.builtin import (
+    AnyFloat,
     DenseArrayBase,
     DenseIntOrFPElementsAttr,
     FloatAttr,
@@ -35,9 +36,11 @@ from xdsl.dialects.builtin import (
     i64,
 )
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.irdl import IRDLOperation
 
 from lightnet.dialects import tile_arith, tile_memory
 from lightnet.ir import budget
+from lightnet.ir.types import memref_type_of, vector_type_of
 
 INDEX = IndexType()
 #: An index, or a Python int that stands for a constant.
@@ -50,9 +53,14 @@ def vector_type(shape: tuple[int, ...], element: Attribute) -> VectorType:
 
 
 @cache
+def _mask_type(shape: tuple[int, ...]) -> VectorType[IntegerType]:
+    return VectorType(i1, shape)
+
+
+@cache
 def _default_properties(cls: type[Operation]) -> dict[str, Attribute]:
     """The properties that an op has when none are given (fast-math and overflow flags)."""
-    names = cls.get_irdl_definition().properties
+    names = cls.get_irdl_definition().properties if issubclass(cls, IRDLOperation) else {}
     defaults: dict[str, Attribute] = {}
     if "fastmath" in names:
         defaults["fastmath"] = arith.FastMathFlagsAttr("none")
@@ -66,7 +74,10 @@ def _constant(text: str, value: float, type: Attribute) -> Attribute:
     """A value of a scalar type, or a splat of a vector's; `text` tells -0.0 from 0.0, and NaN from nothing."""
     if isinstance(type, VectorType):
         return DenseIntOrFPElementsAttr.from_list(type, [value])
-    return IntegerAttr(int(value), type) if isinstance(type, IntegerType | IndexType) else FloatAttr(value, type)
+    if isinstance(type, IntegerType | IndexType):
+        return IntegerAttr(int(value), type)
+    assert isinstance(type, AnyFloat)
+    return FloatAttr(value, type)
 
 
 @cache
@@ -174,7 +185,7 @@ class Builder:
 
     def mask(self, shape: tuple[int, ...], bits: Sequence[bool]) -> SSAValue:
         """A constant vector of i1, its elements in row-major order; one op a value, in the entry block."""
-        type = vector_type(shape, i1)
+        type = _mask_type(shape)
         key = (repr(bits), type)
         if key not in self._constants:
             attr = DenseIntOrFPElementsAttr.from_list(type, list(bits))
@@ -267,7 +278,7 @@ class Builder:
     # ---- memory --------------------------------------------------------------------------------------------------
 
     def load(self, m: SSAValue, indices: Sequence[Index]) -> SSAValue:
-        return self.op(memref.LoadOp, m, *map(self.index, indices), type=m.type.element_type)
+        return self.op(memref.LoadOp, m, *map(self.index, indices), type=memref_type_of(m).element_type)
 
     def store(self, value: SSAValue, m: SSAValue, indices: Sequence[Index]) -> None:
         self.append(memref.StoreOp.create(operands=[value, m, *map(self.index, indices)]))
@@ -288,7 +299,7 @@ class Builder:
         lanes: SSAValue | None = None,
     ) -> SSAValue:
         """`tile.load` of a vector of `shape`."""
-        type = vector_type(tuple(shape), m.type.element_type)
+        type = vector_type(tuple(shape), memref_type_of(m).element_type)
         at, extent = [*map(self.index, indices)], [] if lanes is None else [lanes]
         properties = _slice_properties(dims, steps, valid, (1, len(at), len(extent)))
         op = tile_memory.LoadOp.create(operands=[m, *at, *extent], result_types=[type], properties=properties)
@@ -332,7 +343,7 @@ class Builder:
 
     def shuffle(self, a: SSAValue, b: SSAValue, lanes: Sequence[int]) -> SSAValue:
         """`vector.shuffle`: elements of two vectors of n elements, numbered through (those of `b` from n on)."""
-        result = vector_type((len(lanes),), a.type.element_type)
+        result = vector_type((len(lanes),), vector_type_of(a).element_type)
         return self.op(vector.ShuffleOp, a, b, type=result, mask=_numbers(tuple(lanes)))
 
     # ---- control flow --------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from lightnet.backends.loop_values import signed
-from lightnet.ir.affine import Linear, Space
+from lightnet.ir.affine import Linear, Space, divisor
 from lightnet.ir.bound import BOOL, I64, Apply, Const, Idx, Loop, Node, Statement, indices, reads, substitute, walk
 from lightnet.ir.fusion import Nest, divisions
 from lightnet.runtime.dtypes import DType
@@ -61,7 +61,7 @@ def _divisors(nest: Nest, name: str, n: int) -> list[int]:
     for s in nest.statements:
         for node in (part for root in (*s.subs, s.value) for part in walk(root)):
             if isinstance(node, Apply) and node.fn in ("floordiv", "mod") and name in indices(node):
-                c = int(node.args[1].value)
+                c = divisor(node)
                 found |= {c} if 1 < c < n and n % c == 0 else set()
     return sorted(found)
 

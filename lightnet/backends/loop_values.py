@@ -148,7 +148,8 @@ class Values:
         return b.op(arith.SubiOp, self.index(x), b.mul(quotient, c)) if remainder else quotient
 
     def _table(self, node: Apply, type: Attribute) -> SSAValue:
-        place, *values = node.args
+        place, *rows = node.args
+        values = [v for v in rows if isinstance(v, Const)]
         result = self.b.const(values[-1].value, type)
         at = self.index(place)
         for k, value in reversed(list(enumerate(values[:-1]))):
@@ -249,7 +250,8 @@ class Values:
             a, n = (convert(b, v, dtype, F64) for v in args)
             return convert(b, b.op(math.PowFOp, a, n), F64, dtype)
         if fn in ("shl", "shr"):
-            return self._shift(fn, *args, dtype)
+            x, by = args
+            return self._shift(fn, x, by, dtype)
         return b.op((_UNSIGNED if dtype.kind == "uint" else _SIGNED)[fn], *args)
 
     def _shift(self, fn: str, x: SSAValue, n: SSAValue, dtype: DType) -> SSAValue:

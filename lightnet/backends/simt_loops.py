@@ -35,6 +35,7 @@ from lightnet.dialects.cuda_matrix import LdmatrixOp, MmaOp
 from lightnet.dialects.cuda_mbarrier import MbarrierWaitOp
 from lightnet.dialects.cuda_simt import BarrierOp, ShuffleOp
 from lightnet.dialects.cuda_stages import ROWS, WARPGROUP
+from lightnet.ir.types import memref_type_of
 
 #: Ops at which the threads of a warp meet.
 _WARP_OPS = (ShuffleOp, LdmatrixOp, MmaOp)
@@ -265,7 +266,7 @@ class _Loops:
         assert isinstance(op.c.type, VectorType)
         slot = self.e.slots[op.result] = self.taken(op.c, op, group)
         a, right = (self.e.common.values[v] for v in (op.a, op.b))
-        types = product_types(a.type, right.type, self.e.count, 8 * op.c.type.get_shape()[0])
+        types = product_types(memref_type_of(a), memref_type_of(right), self.e.count, 8 * op.c.type.get_shape()[0])
         callee, sums = self.helpers.product(types, op.by_k is not None), self.e.view(Slot(slot.offset, types[2]))
         with self.b.loop(0, self.e.count // WARPGROUP) as number:
             thread = Thread(self.b.mul(number.iv, WARPGROUP))

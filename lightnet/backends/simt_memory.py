@@ -17,7 +17,8 @@ from xdsl.ir import SSAValue
 from lightnet.backends.builder import Builder, Index, vector_type
 from lightnet.dialects.cuda_hopper import Im2colAttr, TmaLoadOp
 from lightnet.dialects.cuda_memory import AsyncCopyOp
-from lightnet.dialects.cuda_stages import constant
+from lightnet.dialects.cuda_stages import constant, numbers
+from lightnet.ir.types import memref_type_of
 
 #: The bits of f32 that are its exponent, those that tf32 has not, and half of the last one that it has.
 _EXPONENT, _BELOW, _HALF = 0x7F800000, 0x1FFF, 0x1000
@@ -69,7 +70,7 @@ Place = tuple[SSAValue, Sequence[SSAValue]]
 
 def _one_by_one(b: Builder, op: AsyncCopyOp, source: Place, target: Place, n: int, value) -> None:
     """The same where a copy may reach from a row into the next."""
-    element = source[0].type.element_type
+    element = memref_type_of(source[0]).element_type
     assert isinstance(element, FixedBitwidthType)
     size = b.index(op.bytes.value.data) if op.size is None else value(op.size)
     with b.loop(0, n) as loop:
@@ -84,7 +85,7 @@ def _one_by_one(b: Builder, op: AsyncCopyOp, source: Place, target: Place, n: in
 def _beyond(b: Builder, array: SSAValue, indices: Sequence[SSAValue], by: SSAValue) -> list[SSAValue]:
     """The indices of the element `by` elements behind another one, in row-major order."""
     found = []
-    for index, extent in zip(reversed(indices[1:]), reversed(array.type.get_shape()[1:])):
+    for index, extent in zip(reversed(indices[1:]), reversed(memref_type_of(array).get_shape()[1:])):
         by, rest = b.divmod(b.add(index, by), extent)
         found.append(rest)
     return [b.add(indices[0], by), *reversed(found)]
@@ -100,7 +101,7 @@ def tma_load(b: Builder, op: TmaLoadOp, value: Callable[[SSAValue], SSAValue]) -
     if isinstance(op.map, Im2colAttr):
         _windows(b, op.map, (source, at), [value(v) for v in op.offsets], (target, to))
         return
-    *outer, width = op.map.box.get_values()
+    *outer, width = numbers(op.map.box, None, "the extents of a box")
     with b.loop(0, prod(outer)) as line:
         index, number = list(at), line.iv
         for d, extent in reversed([*enumerate(outer)]):
@@ -112,8 +113,8 @@ def tma_load(b: Builder, op: TmaLoadOp, value: Callable[[SSAValue], SSAValue]) -
 def _windows(b: Builder, map: Im2colAttr, source: Place, tap: Sequence[SSAValue], target: Place) -> None:
     """A row for each window; the last one of a row of windows is followed by the first of the next row, or picture."""
     memory, (picture, y, x, channel) = source
-    extents = memory.type.get_shape()[1:3]
-    lower, upper, steps = (a.get_values() for a in (map.lower, map.upper, map.strides))
+    extents = memref_type_of(memory).get_shape()[1:3]
+    lower, upper, steps = (numbers(a, 2, "of rows and columns") for a in (map.lower, map.upper, map.strides))
     with b.loop(0, map.pixels.value.data, 1, [picture, y, x]) as line:
         picture, y, x = line.args
         _row(b, (memory, [picture, b.add(y, tap[0]), b.add(x, tap[1]), channel]),
@@ -139,7 +140,8 @@ def _next(b: Builder, at: Sequence[SSAValue], by: SSAValue) -> list[SSAValue]:
 def _row(b: Builder, source: Place, target: Place, width: int) -> None:
     """Copy `width` elements along the last dimension; those outside of the source are zeros."""
     (memory, at), (stage, to) = source, target
-    element, dims = memory.type.element_type, memory.type.get_shape()
+    type = memref_type_of(memory)
+    element, dims = type.element_type, type.get_shape()
     first, zero = at[-1], b.index(0)
     inside = reduce(
         lambda x, y: b.op(arith.AndIOp, x, y), (b.cmpi("ult", i, b.index(n)) for i, n in zip(at[:-1], dims[:-1]))

@@ -17,6 +17,7 @@ from xdsl.ir import SSAValue
 from lightnet.backends.builder import INDEX, Builder, Index
 from lightnet.backends.simt_warps import PrivateFunction
 from lightnet.dialects.cuda_stages import PANEL, ROWS, WARPGROUP
+from lightnet.ir.types import memref_type_of
 
 #: Rows and columns of C whose sums stand in registers: half of those of AVX-512 (more than AVX2 has, where that is as
 #: fast as fewer).
@@ -91,7 +92,7 @@ def _panels(cols: int) -> Iterator[tuple[int, int, int]]:
 
 def _panel_by_k(b: Builder, right: SSAValue, first: SSAValue, col: SSAValue, panel: SSAValue) -> None:
     """Columns of a B by k, of which 64 lie in the same rows."""
-    width = panel.type.get_shape()[1]
+    width = memref_type_of(panel).get_shape()[1]
     part, at = b.divmod(col, PANEL)
     line = b.add(first, b.mul(part, PANEL))
     with b.loop(0, PANEL) as k:
@@ -102,7 +103,7 @@ def _panel_by_k(b: Builder, right: SSAValue, first: SSAValue, col: SSAValue, pan
 def _panel_by_columns(b: Builder, right: SSAValue, line: SSAValue, panel: SSAValue) -> None:
     """Columns of a B whose rows are columns: squares of it, transposed."""
     with b.loop(0, PANEL, _SQUARE) as k:
-        for col in range(0, panel.type.get_shape()[1], _SQUARE):
+        for col in range(0, memref_type_of(panel).get_shape()[1], _SQUARE):
             lines = [b.tile_load(right, [b.add(line, col + i), k.iv], [1], [_SQUARE]) for i in range(_SQUARE)]
             turned = b.transpose([b.cast("extf", v, f32) for v in lines])
             for i, own in enumerate(turned):
@@ -113,7 +114,7 @@ def _tile(b: Builder, left: tuple[SSAValue, SSAValue], panel: SSAValue,
           place: tuple[SSAValue, SSAValue, SSAValue]) -> None:  # fmt: skip
     """Add the product of some rows and a panel to the sums, which stand in registers meanwhile."""
     (rows, row), (sums, at, col) = left, place
-    shape = _TILE[0], panel.type.get_shape()[1]
+    shape = _TILE[0], memref_type_of(panel).get_shape()[1]
     with b.loop(0, PANEL, _UNROLL, [b.tile_load(sums, [at, col], [0, 1], shape)]) as k:
         own = b.tile_load(rows, [row, k.iv], [0, 1], [shape[0], _UNROLL])
         other = b.tile_load(panel, [k.iv, 0], [0, 1], [_UNROLL, shape[1]])

@@ -16,6 +16,7 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from lightnet.backends.builder import INDEX, Builder, Index
 from lightnet.dialects.cuda_matrix import SHAPES
+from lightnet.ir.types import memref_type_of, vector_type_of
 
 #: The bits of f32 that tensor cores take.
 _TF32 = ~0x1FFF
@@ -81,7 +82,7 @@ def mma_function(name: str, element: Attribute, threads: int) -> func.FuncOp:
 
 def _extended(b: Builder, value: SSAValue) -> SSAValue:
     """Elements of a fragment as the f32 that tensor cores take them for."""
-    if not isinstance(value.type.element_type, Float32Type):
+    if not isinstance(vector_type_of(value).element_type, Float32Type):
         return b.cast("extf", value, f32)
     bits = b.cast("bitcast", value, i32)
     return b.cast("bitcast", b.op(arith.AndIOp, bits, b.const(_TF32, bits.type)), f32)
@@ -95,7 +96,7 @@ def read_row(
     [threads, matrices, e], of the lanes that get them. `place` is the first thread of the warp, the matrix, and the row
     in it."""
     first, matrix, row = place
-    last, each = len(indices) - 1, fragments.type.get_shape()[2]
+    last, each = len(indices) - 1, memref_type_of(fragments).get_shape()[2]
     if not trans:  # lanes 4·row to 4·row + 3
         read = b.tile_load(source, indices, [last, last], [4, each], steps=[each, 1])
         b.tile_store(read, fragments, [b.add(first, b.mul(row, 4)), matrix, 0], [0, 2])

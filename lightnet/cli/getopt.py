@@ -47,7 +47,7 @@ def _long(word: str, line: Iterator[str], options: Mapping[str, bool], short: Ma
 
 def _cluster(letters: str, line: Iterator[str], options: Mapping[str, bool], short: Mapping[str, str]) -> list[str]:
     """Short options in one word; the rest of the word is the value of the first that takes one."""
-    found = []
+    found: list[str] = []
     for i, letter in enumerate(letters):
         if letter not in short:
             raise LightNetError(f"option '-{letter}' is unknown")

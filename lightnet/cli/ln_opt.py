@@ -27,7 +27,7 @@ from lightnet.cli.warning import Warnings, add_warnings
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.registry import FRONTENDS, TARGETS, runtime_of
 from lightnet.ir.runtime import PASSES
-from lightnet.source import STDIN_NAME, read_text
+from lightnet.source import STDIN_NAME, end_of, read_text
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -417,7 +417,7 @@ def _format(file: str, text: str) -> str:
     suffix = file.rpartition(".")[2].lower()
     if f".{suffix}" in FRONTENDS:
         return suffix
-    start = _BLANK.match(text).end()
+    start = end_of(_BLANK, text)
     return "json" if text.startswith("{", start) and not text.startswith("{-#", start) else "mlir"
 
 

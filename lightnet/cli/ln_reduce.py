@@ -121,6 +121,7 @@ def _module(args: argparse.Namespace) -> ModuleOp:
     """The module to reduce, verified."""
     from lightnet import model
     from lightnet.cli.feeding import shapes_of, values_of
+    from lightnet.ir.context import sources_of
     from lightnet.ir.passes import parse_pipeline, run_pipeline
     from lightnet.ir.verify import verify_module
 
@@ -132,7 +133,7 @@ def _module(args: argparse.Namespace) -> ModuleOp:
         if args.passes:
             run_pipeline(net.ctx, net.module, parse_pipeline(",".join(args.passes), {"target": args.target}))
     except LightNetError as e:
-        raise net.ctx.sources.annotate(e) from e.__cause__
+        raise sources_of(net.ctx).annotate(e) from e.__cause__
     return net.module
 
 

@@ -121,11 +121,14 @@ def with_named_outputs(module: ModuleOp) -> ModuleOp:
     for i, value in enumerate(last.operands if last is not None else ()):
         if not isinstance(value, OpResult) or tensor_names(value.op)[value.index]:
             continue
-        while isinstance(value.op, KernelOp):  # export looks into kernels
-            value = value.op.terminator.operands[value.index]
-        names = list(tensor_names(value.op))
-        names[value.index] = f"output{i}"
-        set_tensor_names(value.op, names)
+        made: OpResult = value
+        while isinstance(made.op, KernelOp):  # export looks into kernels
+            inner = made.op.terminator.operands[made.index]
+            assert isinstance(inner, OpResult)
+            made = inner
+        names = list(tensor_names(made.op))
+        names[made.index] = f"output{i}"
+        set_tensor_names(made.op, names)
     return module
 
 

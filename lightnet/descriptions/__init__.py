@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 from lightnet.diagnostics import LightNetError, SourceLoc
 
 if TYPE_CHECKING:
-    from xdsl.pattern_rewriter import RewritePattern
-
     from lightnet.descriptions.reader import Document
     from lightnet.ir.op import LnOp
+    from lightnet.ir.rewrites import FilePattern
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Loaded:
     `name`, the `pass_name` and the `target` that it is registered under."""
 
     families: dict[str, tuple[type[LnOp], ...]] = field(default_factory=dict)
-    patterns: list[type[RewritePattern]] = field(default_factory=list)
+    patterns: list[type[FilePattern]] = field(default_factory=list)
 
 
 def load_file(path: str, *, replace: bool = False) -> Loaded:

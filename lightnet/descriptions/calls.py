@@ -16,6 +16,7 @@ from lightnet.descriptions.c import arguments
 from lightnet.descriptions.c.values import shown
 from lightnet.dialects.ln.dialect import built_in_optypes
 from lightnet.ir.op import LnOp
+from lightnet.ir.schema import Operand, Param, Result
 
 PREFIX, SUFFIXES = "tl_tensor_", ("_cuda", "_cpu")
 #: Arguments that mean nothing here: workspace, formats.
@@ -55,10 +56,10 @@ def order_of(name: str) -> Order | None:
     if op is None or op.schema.variadic_operand is not None or op.schema.variadic_result is not None or op.is_host:
         return None
     schema = op.schema
-    if not schema.results or (not schema.operands and not op.definition):
+    if not schema.results or (not schema.operands and op.definition in (None, "")):
         return None
     in_type = [p.name for p in schema.params if p.in_type is not None]
-    fields = (*schema.operands, *schema.results, *schema.params)
+    fields: tuple[Operand | Result | Param, ...] = (*schema.operands, *schema.results, *schema.params)
     return Order(op, tuple(f.name for f in fields if f.name not in in_type))
 
 

@@ -33,7 +33,7 @@ from lightnet.ir import constants, notation
 from lightnet.ir.constraints import Message, constant_env
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
-from lightnet.ir.op import Case, LnOp
+from lightnet.ir.op import Case, LnOp, definition_of
 from lightnet.ir.target import is_here
 from lightnet.ir.types import MAX_RANK, MAX_TENSOR_BYTES, TensorSpec
 from lightnet.runtime.dtypes import BY_NAME, BY_TL, DType
@@ -216,7 +216,7 @@ class DescribedOp(Coded):
             d.kernel.function(env, list(env.tensors.values()))
         elif d.how == "notation":
             cls._bind(
-                constants.Env(env.tensors, {**env.params, **cls.derived(t, p)}), len(results), cls.definition or ""
+                constants.Env(env.tensors, {**env.params, **cls.derived(t, p)}), len(results), definition_of(cls) or ""
             )
         elif d.how == "code" and (text := cls._written(env)) is not None:
             cls._bind(env, len(results), text)

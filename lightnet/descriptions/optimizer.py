@@ -19,8 +19,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from xdsl.pattern_rewriter import RewritePattern
-
 from lightnet.descriptions import kinds, matches
 from lightnet.descriptions.accessors import Parser
 from lightnet.descriptions.details import Renamed, class_of, optype_of, removal, replacement, split_entry
@@ -43,6 +41,7 @@ from lightnet.dialects.ln.source import Source
 from lightnet.ir.memory import ARENA
 from lightnet.ir.op import LnOp
 from lightnet.ir.registry import TARGETS
+from lightnet.ir.rewrites import FilePattern
 from lightnet.ir.target import get_target
 
 #: The members of each object, and their kinds (`fields.members`).
@@ -70,7 +69,7 @@ _CODE = ("head", "custom_before", "custom_after")
 PASSES = {"combiners": ("combine",), "subgraphs": ("subgraph", "simplify", "combine")}
 
 
-def load(document: Document, table: Mapping[str, type[LnOp]] | None = None) -> list[type[RewritePattern]]:
+def load(document: Document, table: Mapping[str, type[LnOp]] | None = None) -> list[type[FilePattern]]:
     """The patterns of a document, in order, each with `name`, `pass_name` and `target`: what `registry.pattern` takes.
     `table` has the ops that it may name (default: all). Raises `LightNetError` at the place of what is malformed, or
     not in the op table."""
@@ -89,7 +88,7 @@ def load(document: Document, table: Mapping[str, type[LnOp]] | None = None) -> l
 
 
 @cache
-def packaged(row: str) -> tuple[type[RewritePattern], ...]:
+def packaged(row: str) -> tuple[type[FilePattern], ...]:
     """The patterns of a description that comes with the package: ``package:file``, as a target's `descriptions` name
     it."""
     package, _, file = row.partition(":")

@@ -17,7 +17,7 @@ from typing import ClassVar
 from xdsl.dialects.builtin import StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation, SSAValue
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.pattern_rewriter import PatternRewriter
 
 from lightnet.descriptions import rewriting
 from lightnet.descriptions.details import NewOp, Renamed, Replacement
@@ -32,6 +32,7 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import MTYPE
 from lightnet.ir.op import LnOp
+from lightnet.ir.rewrites import FilePattern
 from lightnet.ir.target import get_target
 
 #: A pattern with ``ins[*]`` tries at most so many ways to match from one op, and looks at most at so many operands for
@@ -73,12 +74,9 @@ class Rule:
     warning: str | None = None
 
 
-class Described(RewritePattern):
+class Described(FilePattern):
     """What both kinds share. `name` is ``<description>.<optype or rule>``."""
 
-    name: ClassVar[str]
-    pass_name: ClassVar[str]
-    target: ClassVar[str]
     arch: ClassVar[str]
     #: Where the entry stands.
     item: ClassVar[Item]
@@ -95,7 +93,7 @@ class Described(RewritePattern):
         try:
             return not rule.conditions or any(c.value(ops) for c in rule.conditions)
         except LightNetError as e:
-            e.notes.append(self.at_op(next(reversed(ops.values()))))
+            e.notes.append(self.at_op(list(ops.values())[-1]))
             raise
 
     def apply(self, rule: Rule, ops: Ops, anchor: LnOp, rewriter: PatternRewriter) -> bool:
@@ -117,7 +115,7 @@ class Described(RewritePattern):
         match rule.action:
             case Refuse(message=message):
                 who = f"{anchor.optype}: `{anchor.op_name}`" if anchor.op_name else anchor.optype
-                notes = [(rule.item.loc, "the rule that refuses it")]
+                notes: list[tuple[SourceLoc | None, str]] = [(rule.item.loc, "the rule that refuses it")]
                 raise LightNetError(f"{who}: {message}", loc_of(anchor), self.name, notes=notes)
             case Fuse(named=named):
                 return fuse(ops, get_target(self.arch), rewriter, rule.item, named=named)
@@ -234,7 +232,7 @@ class DescribedMatch(Described):
 
     def anchors(self, op: Operation) -> list[LnOp]:
         """The ops that the last variable may be: `op` of level 1, or an op of the kernel `op`."""
-        wanted = self.variables[next(reversed(self.variables))]
+        wanted = list(self.variables.values())[-1]
         found: Sequence[Operation] = ()
         if self.pass_name == "simplify":
             found = [op] if isinstance(op.parent_op(), FuncOp) else []

@@ -29,28 +29,26 @@ from typing import ClassVar
 from xdsl.dialects import pdl
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Operation
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.pattern_rewriter import PatternRewriter
 
 from lightnet.descriptions.pdl_check import Checker, fail
-from lightnet.descriptions.pdl_match import Matcher, Rewriting
+from lightnet.descriptions.pdl_match import Matcher, Rewriting, name_of_pattern
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.context import make_context
 from lightnet.ir.locations import loc_of
 from lightnet.ir.parser import MAX_TEXT, parse_mlir
 from lightnet.ir.registry import misplaced
+from lightnet.ir.rewrites import FilePattern
 from lightnet.ir.verify import verify_module
 from lightnet.source import read_text
 
 PASS, TARGET = "ln.pass", "ln.target"
 
 
-class PdlPattern(RewritePattern):
+class PdlPattern(FilePattern):
     """A pattern of a file. A subclass stands for each: `name`, where it is applied, the `equation` above it, the op it
     starts at and its place."""
 
-    name: ClassVar[str]
-    pass_name: ClassVar[str]
-    target: ClassVar[str]
     equation: ClassVar[str]
     root: ClassVar[str]
     declared_at: ClassVar[SourceLoc]
@@ -59,6 +57,12 @@ class PdlPattern(RewritePattern):
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         if (bound := self.matcher.match(op)) is not None:
             Rewriting(self.matcher, bound, op).run(rewriter)
+
+
+def _benefit(cls: type[PdlPattern]) -> int:
+    pattern = cls.matcher.rewrite.parent_op()
+    assert isinstance(pattern, pdl.PatternOp)
+    return pattern.benefit.value.data
 
 
 def load_file(path: str) -> list[type[PdlPattern]]:
@@ -78,7 +82,7 @@ def load(text: str, file: str) -> list[type[PdlPattern]]:
         raise ctx.sources.annotate(e) from None
     if not found:
         raise LightNetError("there is no pdl.pattern in the file", SourceLoc(file))
-    return sorted(found, key=lambda cls: -cls.matcher.rewrite.parent_op().benefit.value.data)
+    return sorted(found, key=_benefit, reverse=True)
 
 
 def _patterns(module: ModuleOp, lines: list[str], around: dict[str, str]) -> Iterator[type[PdlPattern]]:
@@ -113,7 +117,7 @@ def _pattern(op: pdl.PatternOp, lines: list[str], pass_name: str, target: str) -
     assert loc is not None
     namespace = {
         "name": op.sym_name.data, "pass_name": pass_name, "target": target, "matcher": matcher, "declared_at": loc,
-        "equation": _comment(lines, loc.line), "root": matcher.root.opName.data, "__module__": __name__,
+        "equation": _comment(lines, loc.line), "root": name_of_pattern(matcher.root), "__module__": __name__,
     }  # fmt: skip
     return type(op.sym_name.data, (PdlPattern,), namespace)
 

@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, FloatAttr, IntegerA
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from lightnet.descriptions.matching import Bindings
-from lightnet.descriptions.pdl_match import CONSTRAINTS, REWRITES, Climb, Matcher
+from lightnet.descriptions.pdl_match import CONSTRAINTS, REWRITES, Climb, Matcher, name_of_pattern, parent_of
 from lightnet.diagnostics import LightNetError, near
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.ir.locations import loc_of
@@ -137,7 +137,7 @@ class Checker:
         assert isinstance(parent, pdl.OperationOp)
         schema, index = self.op_class(parent).schema, op.index.value.data
         if index < 0 or (schema.variadic_result is None and index >= len(schema.results)):
-            fail(op, f"{parent.opName.data} has {len(schema.results)} results, and no number {index}")
+            fail(op, f"{name_of_pattern(parent)} has {len(schema.results)} results, and no number {index}")
 
     # -- the whole
 
@@ -205,7 +205,8 @@ class Checker:
         if new is None and not any(isinstance(v.type, pdl.RangeType) for v in op.repl_values):
             counts.append(len(op.repl_values))
         if len(counts) == 2 and None not in counts and counts[0] != counts[1]:
-            fail(op, f"{old.opName.data} has {counts[0]} results, and {counts[1]} values would take their place")
+            assert isinstance(old, pdl.OperationOp)
+            fail(op, f"{name_of_pattern(old)} has {counts[0]} results, and {counts[1]} values would take their place")
 
 
 def _reads(op: pdl.OperationOp, other: pdl.OperationOp) -> bool:
@@ -225,8 +226,8 @@ def _reach(op: pdl.OperationOp, reached: set[SSAValue], ops: list[pdl.OperationO
         for value in op.operand_values:
             owner = value.owner
             if isinstance(owner, pdl.ResultOp | pdl.ResultsOp):
-                todo.append(owner.parent_.owner)
-            elif owner.value_type is not None:
+                todo.append(parent_of(owner))
+            elif isinstance(owner, pdl.OperandOp | pdl.OperandsOp) and owner.value_type is not None:
                 reached.add(owner.value_type)
 
 
@@ -267,9 +268,9 @@ def _param(op: Operation, attribute: Attribute) -> ParamValue:
         case DenseArrayBase():
             return tuple(attribute.get_values())
         case ArrayAttr():
-            values = tuple(_param(op, a) for a in attribute)
-            if len(
-                {bool if isinstance(v, bool) else str if isinstance(v, str) else float for v in values}
-            ) <= 1 and not any(v is None or isinstance(v, tuple) for v in values):
-                return values
+            values = [_param(op, a) for a in attribute]
+            scalars = tuple(v for v in values if v is not None and not isinstance(v, tuple))
+            kinds = {bool if isinstance(v, bool) else str if isinstance(v, str) else float for v in scalars}
+            if len(kinds) <= 1 and len(scalars) == len(values):
+                return scalars
     fail(op, f"{attribute} is no parameter: a number, a string, a bool, or an array of one of these")

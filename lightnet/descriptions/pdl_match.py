@@ -24,7 +24,7 @@ from lightnet.dialects.ln.source import ParamOp
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
-from lightnet.ir.params import ParamValue
+from lightnet.ir.params import ParamScalar, ParamValue
 from lightnet.ir.schema import Param
 from lightnet.ir.types import spec_of
 
@@ -49,7 +49,10 @@ def _numbers(function: Callable[[Any, Any], Any]) -> Callable[[ParamValue, Param
 
     def apply(a: ParamValue, b: ParamValue) -> ParamValue:
         if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
-            return tuple(apply(x, y) for x, y in zip(a, b))
+            return tuple(map(scalar, a, b))
+        return scalar(a, b)
+
+    def scalar(a: ParamValue, b: ParamValue) -> ParamScalar:
         if any(isinstance(v, bool) or not isinstance(v, int | float) for v in (a, b)):
             raise LightNetError(f"takes two numbers, or two arrays of one length, and gets {a!r} and {b!r}")
         return function(a, b)
@@ -60,10 +63,16 @@ def _numbers(function: Callable[[Any, Any], Any]) -> Callable[[ParamValue, Param
 def _compose(first: ParamValue, second: ParamValue) -> ParamValue:
     """The permutation that transposing by `first`, then by `second` amounts to: d2[i] = d1[second[i]] =
     d0[first[second[i]]]."""
-    whole = isinstance(first, tuple) and isinstance(second, tuple)
-    if not whole or sorted(first) != list(range(len(second))) or sorted(second) != list(range(len(first))):
+    one, other = _permutation(first), _permutation(second)
+    if one is None or other is None or len(one) != len(other):
         raise LightNetError(f"takes two permutations of one length, and gets {first!r} and {second!r}")
-    return tuple(first[int(i)] for i in second)
+    return tuple(one[i] for i in other)
+
+
+def _permutation(value: ParamValue) -> list[int] | None:
+    """The permutation of 0, 1, … that an array is; None for any other value."""
+    numbers = [int(v) for v in value if isinstance(v, int | float) and v == v // 1] if isinstance(value, tuple) else []
+    return numbers if isinstance(value, tuple) and sorted(numbers) == list(range(len(value))) else None
 
 
 #: Name -> (kinds of arguments, what holds). Kinds: a = attribute, v = value, o = operation.
@@ -129,7 +138,7 @@ class Matcher:
     def _op(self, pattern: pdl.OperationOp, op: Operation, bound: Bindings) -> bool:
         if pattern.op in bound:
             return bound[pattern.op] is op
-        if not isinstance(op, LnOp) or op.name != pattern.opName.data:
+        if not isinstance(op, LnOp) or op.name != name_of_pattern(pattern):
             return False
         bound[pattern.op] = op
         types = list(pattern.type_values)
@@ -155,8 +164,11 @@ class Matcher:
             at, rest = ranges[0], len(given) - len(wanted) + 1
             if rest < 0:
                 return False
-            given = [*given[:at], tuple(given[at : at + rest]), *given[at + rest :]]
-        return len(wanted) == len(given) and all(self._value(w, g, bound) for w, g in zip(wanted, given))
+            parts: list[SSAValue | tuple[SSAValue, ...]] = [*given[:at], tuple(given[at : at + rest])]
+            parts += given[at + rest :]
+        else:
+            parts = [*given]
+        return len(wanted) == len(parts) and all(self._value(w, g, bound) for w, g in zip(wanted, parts))
 
     def _value(self, wanted: SSAValue, given: SSAValue | tuple[SSAValue, ...], bound: Bindings) -> bool:
         """Match an operand: a value that anything may make, or a result of another op of the pattern."""
@@ -164,16 +176,10 @@ class Matcher:
         if wanted in bound:
             return bound[wanted] == given
         if isinstance(owner, pdl.ResultOp | pdl.ResultsOp):
-            if isinstance(given, tuple):
-                makers = {v.owner for v in given}
-                whole = len(makers) == 1 and isinstance(maker := makers.pop(), Operation)
-                ok = whole and tuple(maker.results) == given and self._op(owner.parent_.owner, maker, bound)
-            else:
-                ok = isinstance(given, OpResult) and given.index == owner.index.value.data
-                ok = ok and self._op(owner.parent_.owner, given.op, bound)
-            if not ok:
+            maker = _maker(given, owner)
+            if maker is None or not self._op(parent_of(owner), maker, bound):
                 return False
-        elif owner.value_type is not None:
+        elif isinstance(owner, pdl.OperandOp | pdl.OperandsOp) and owner.value_type is not None:
             types = tuple(v.type for v in given) if isinstance(given, tuple) else given.type
             if not _bind(owner.value_type, types, bound):
                 return False
@@ -188,9 +194,31 @@ class Matcher:
         """What a value of the pattern stands for; results of ops that are matched, or made, follow from these."""
         if value not in bound:
             owner = value.owner
+            assert isinstance(owner, pdl.ResultOp | pdl.ResultsOp)
             results = bound[owner.parent_].results
             bound[value] = results[owner.index.value.data] if isinstance(owner, pdl.ResultOp) else tuple(results)
         return bound[value]
+
+
+def _maker(given: SSAValue | tuple[SSAValue, ...], owner: pdl.ResultOp | pdl.ResultsOp) -> Operation | None:
+    """The op whose result of that number a value is, or whose results several are; None where there is none."""
+    if isinstance(given, tuple):
+        maker = given[0].owner if given else None
+        return maker if isinstance(maker, Operation) and tuple(maker.results) == given else None
+    wanted = owner.index.value.data if owner.index is not None else None
+    return given.op if isinstance(given, OpResult) and given.index == wanted else None
+
+
+def parent_of(op: pdl.ResultOp | pdl.ResultsOp) -> pdl.OperationOp:
+    """The op of the pattern whose result it is."""
+    parent = op.parent_.owner
+    assert isinstance(parent, pdl.OperationOp)
+    return parent
+
+
+def name_of_pattern(op: pdl.OperationOp) -> str:
+    """The name of the ops that an op of the pattern stands for; empty for one that has none, which is refused."""
+    return op.opName.data if op.opName is not None else ""
 
 
 def _bind(name: SSAValue, value: Any, bound: Bindings, field: Param | None = None) -> bool:
@@ -269,7 +297,7 @@ class Rewriting:
 
     def make(self, op: pdl.OperationOp) -> LnOp:
         params = {k.data: self.value(v) for k, v in zip(op.attributeValueNames, op.attribute_values)}
-        made = self.matcher.classes[op.opName.data].make(self.values(op.operand_values), params)
+        made = self.matcher.classes[name_of_pattern(op)].make(self.values(op.operand_values), params)
         for want, result in zip(op.type_values, made.results):
             if self.value(want) != result.type:
                 raise LightNetError(f"{made.name} gives a {spec_of(result.type)}, which is not the type of the pattern")

@@ -17,7 +17,7 @@ from xdsl.dialects.builtin import (
     MemRefType,
     i32,
 )
-from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
+from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
 from lightnet.dialects.tile_memory import is_plain
@@ -95,7 +95,7 @@ def is_shared(type: Attribute) -> bool:
 
 def require_memref(type: Attribute, what: str, shared: bool) -> MemRefType[Attribute]:
     """Raises VerifyException unless `type` is a plain memref, in shared memory or not."""
-    if not is_plain(type):
+    if not isinstance(type, MemRefType) or not is_plain(type):
         raise VerifyException(f"{what}: expected a memref with a static shape and the identity layout, got {type}")
     if is_shared(type) != shared:
         raise VerifyException(f"{what}: expected a memref in {'shared' if shared else 'global'} memory, got {type}")
@@ -208,7 +208,8 @@ def _computed_from(value: SSAValue) -> Sequence[SSAValue]:
     """The values that `value` depends on directly, around loops and through branches."""
     if isinstance(value, BlockArgument):
         return _argument_from(value)
-    op, index = value.owner, value.index  # type: ignore[attr-defined]
+    assert isinstance(value, OpResult)
+    op, index = value.op, value.index
     match op:
         case scf.IfOp():
             yields = [region.block.last_op for region in op.regions if region.blocks]

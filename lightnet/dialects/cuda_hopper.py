@@ -32,6 +32,7 @@ from xdsl.irdl import (
     RangeOf,
     RangeVarConstraint,
     VarConstraint,
+    base,
     irdl_attr_definition,
     irdl_op_definition,
     operand_def,
@@ -65,6 +66,7 @@ from lightnet.dialects.cuda_stages import (
     require_sums,
     require_warpgroups,
 )
+from lightnet.dialects.operands import operand_of
 from lightnet.runtime.cuda.tensor_map import MOST_OFFSET, Im2col, TensorMap
 
 
@@ -142,14 +144,14 @@ class TmaLoadOp(IRDLOperation):
 
     name = "cuda.tma_load"
 
-    destination = operand_def(MemRefType)
+    destination = operand_of(MemRefType)
     destination_indices = var_operand_def(IndexType())
-    source = operand_def(MemRefType)
+    source = operand_of(MemRefType)
     source_indices = var_operand_def(IndexType())
     offsets = var_operand_def(IndexType())
-    barriers = operand_def(MemRefType)
+    barriers = operand_of(MemRefType)
     index = operand_def(IndexType())
-    map = prop_def(TiledAttr | Im2colAttr)
+    map = prop_def(base(TiledAttr) | base(Im2colAttr))
 
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     assembly_format = (
@@ -247,11 +249,11 @@ class WarpgroupMmaOp(IRDLOperation):
 
     _C: ClassVar = VarConstraint("C", AnyAttr())
 
-    a = operand_def(MemRefType)
+    a = operand_of(MemRefType)
     row = operand_def(IndexType())
-    b = operand_def(MemRefType)
+    b = operand_of(MemRefType)
     first = operand_def(IndexType())
-    c = operand_def(_C)
+    c = operand_of(_C)
     by_k = opt_prop_def(UnitAttr)
     result = result_def(_C)
 

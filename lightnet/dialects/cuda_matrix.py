@@ -39,6 +39,7 @@ from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from lightnet.dialects.cuda_checks import require_aligned, require_full_warps, require_memref, require_uniform
+from lightnet.dialects.operands import operand_of
 
 #: Bytes of a row of the 8x8 matrices that `ldmatrix` reads.
 ROW = 16
@@ -63,7 +64,7 @@ class LdmatrixOp(IRDLOperation):
 
     name = "cuda.ldmatrix"
 
-    memref = operand_def(MemRefType)
+    memref = operand_of(MemRefType)
     indices = var_operand_def(IndexType())
     tiles = prop_def(IntegerAttr.constr(i64))
     trans = opt_prop_def(UnitAttr)
@@ -127,9 +128,9 @@ class MmaOp(IRDLOperation):
 
     _C: ClassVar = VarConstraint("C", AnyAttr())
 
-    a = operand_def(VectorType)
-    b = operand_def(VectorType)
-    c = operand_def(_C)
+    a = operand_of(VectorType)
+    b = operand_of(VectorType)
+    c = operand_of(_C)
     result = result_def(_C)
 
     assembly_format = "$a `,` $b `,` $c attr-dict `:` type($a) `,` type($b) `,` type($c)"

@@ -15,7 +15,6 @@ from xdsl.irdl import (
     AttrSizedOperandSegments,
     IRDLOperation,
     irdl_op_definition,
-    operand_def,
     opt_operand_def,
     prop_def,
     traits_def,
@@ -25,6 +24,7 @@ from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 from xdsl.utils.exceptions import VerifyException
 
 from lightnet.dialects.cuda_checks import require_aligned, require_kernel, require_memref
+from lightnet.dialects.operands import operand_of
 
 #: Bytes that one thread may copy at a time.
 SIZES = (4, 8, 16)
@@ -44,9 +44,9 @@ class AsyncCopyOp(IRDLOperation):
 
     name = "cuda.async_copy"
 
-    destination = operand_def(MemRefType)
+    destination = operand_of(MemRefType)
     destination_indices = var_operand_def(IndexType())
-    source = operand_def(MemRefType)
+    source = operand_of(MemRefType)
     source_indices = var_operand_def(IndexType())
     size = opt_operand_def(IndexType())
     bytes = prop_def(IntegerAttr.constr(i64))

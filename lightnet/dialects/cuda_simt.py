@@ -163,7 +163,7 @@ class ShuffleOp(IRDLOperation):
 
     name = "cuda.shuffle"
 
-    _T: ClassVar = VarConstraint("T", AnyOf([BaseAttr(Float32Type), EqAttrConstraint(i32)]))
+    _T: ClassVar = VarConstraint("T", AnyOf((BaseAttr(Float32Type), EqAttrConstraint(i32))))
 
     mode = prop_def(ShuffleAttr)
     value = operand_def(_T)

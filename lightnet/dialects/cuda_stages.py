@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import TypeGuard
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import (
@@ -16,6 +17,7 @@ from xdsl.dialects.builtin import (
     DenseArrayBase,
     Float16Type,
     IntegerAttr,
+    IntegerType,
     VectorType,
     f32,
     i64,
@@ -149,10 +151,14 @@ def copied_rows(map: TensorMap) -> int:
     return map.im2col.pixels if map.im2col else prod(map.box[:-1])
 
 
+def _has_integers(array: DenseArrayBase) -> TypeGuard[DenseArrayBase[IntegerType]]:
+    return isinstance(array.elt_type, IntegerType)
+
+
 def numbers(array: DenseArrayBase, count: int | None, what: str) -> tuple[int, ...]:
     """The integers of an attribute. Raises VerifyException where it has others, or not `count`."""
-    values = array.get_values()
-    if not all(isinstance(n, int) for n in values) or count not in (None, len(values)):
+    values = array.get_values() if _has_integers(array) else None
+    if values is None or count not in (None, len(values)):
         raise VerifyException(f"{what}: expected {'' if count is None else f'{count} '}integers, got {array}")
     return tuple(map(int, values))
 

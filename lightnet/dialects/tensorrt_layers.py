@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from xdsl.ir import Block, SSAValue
 
@@ -75,9 +76,10 @@ class _Layer:
 
     def numbers(self, key: str, count: int) -> tuple[int, ...]:
         value = self.said(key)
-        if not isinstance(value, tuple) or len(value) != count or not all(_whole(v) for v in value):
+        found = tuple(int(v) for v in value if _whole(v)) if isinstance(value, tuple) else ()
+        if not isinstance(value, tuple) or not len(found) == len(value) == count:
             raise self.error(f"should have {count} integers as `{key}`, but has {value!r:.60}")
-        return tuple(map(int, value))
+        return found
 
     def number_of(self, key: str) -> int:
         if not _whole(value := self.said(key)):
@@ -98,8 +100,8 @@ class _Layer:
         return value or self.tensor("src"), tuple(a + b for a, b in zip(own, more))
 
 
-def _whole(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == int(value)
+def _whole(value: object) -> TypeGuard[float]:
+    return not isinstance(value, bool) and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))
 
 
 # -- from an entry to a kernel
@@ -259,8 +261,8 @@ def entry_of(kernel: TensorrtKernelOp, outside: Sequence[str], results: Sequence
         count[arg] += 1
         entry.ins.append((f"{arg}{count[arg]}", name))
     entry.params["batch_size"] = spec_of(kernel.ops[0].operands[0].type).dims[0]
-    for n, (name, value) in enumerate(zip(results, kernel.results), 1):
-        spec = spec_of(value.type)
+    for n, (name, result) in enumerate(zip(results, kernel.results), 1):
+        spec = spec_of(result.type)
         entry.outs.append((f"dst{n}", name))
         entry.params |= {f"dst{n}_shape": spec.dims, f"dst{n}_dtype": spec.dtype.tl}
     for n, (kind, fields) in enumerate(layers, 1):
@@ -303,7 +305,7 @@ def _written(op: LnOp, operands: Sequence[str], dst: str) -> list[tuple[str, Fie
         case "conv2d" | "deconv2d" | "maxpool2d" | "avgpool2d":
             return _windowed(op, io, p)
         case "softmax":
-            return [("softmax", {**io, "axes": 1 << int(p["axis"])})]
+            return [("softmax", {**io, "axes": 1 << op.param("axis")})]
         case "concat":
             return [("concat", {**io, "axis": p["axis"]})]
         case "elew":

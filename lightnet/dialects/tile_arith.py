@@ -14,11 +14,9 @@ from xdsl.irdl import (
     VarConstraint,
     base,
     irdl_op_definition,
-    operand_def,
     prop_def,
     result_def,
     traits_def,
-    var_operand_def,
     var_result_def,
 )
 from xdsl.parser import Parser
@@ -26,7 +24,9 @@ from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
+from lightnet.dialects.operands import operand_of, operands_of
 from lightnet.dialects.tile_syntax import ints, parse_ints, print_ints
+from lightnet.ir.types import vector_type_of
 
 #: The kinds of `tile.reduce`. `max`/`min` propagate NaN on floats and are signed on integers.
 REDUCE_KINDS = ("add", "mul", "max", "min", "umax", "umin")
@@ -48,9 +48,9 @@ class FmaOp(IRDLOperation):
 
     T: ClassVar = VarConstraint("T", base(VectorType))
 
-    a = operand_def(VectorType)
-    b = operand_def(VectorType)
-    acc = operand_def(T)
+    a = operand_of(VectorType)
+    b = operand_of(VectorType)
+    acc = operand_of(T)
     result = result_def(T)
 
     traits = traits_def(Pure())
@@ -76,9 +76,9 @@ class SelectOp(IRDLOperation):
     name = "tile.select"
     T: ClassVar = VarConstraint("T", base(VectorType))
 
-    mask = operand_def(VectorType)
-    a = operand_def(T)
-    b = operand_def(T)
+    mask = operand_of(VectorType)
+    a = operand_of(T)
+    b = operand_of(T)
     result = result_def(T)
 
     traits = traits_def(Pure())
@@ -102,13 +102,13 @@ class CastOp(IRDLOperation):
     name = "tile.cast"
 
     kind = prop_def(StringAttr)
-    value = operand_def(VectorType)
+    value = operand_of(VectorType)
     result = result_def(VectorType)
 
     traits = traits_def(Pure())
 
     def __init__(self, kind: str, value: SSAValue | Operation, element: Attribute):
-        shape = SSAValue.get(value).type.get_shape()
+        shape = vector_type_of(value).get_shape()
         super().__init__(
             operands=[value], result_types=[VectorType(element, shape)], properties={"kind": StringAttr(kind)}
         )
@@ -157,14 +157,14 @@ class CmpOp(IRDLOperation):
     name = "tile.cmp"
 
     predicate = prop_def(StringAttr)
-    a = operand_def(VectorType)
-    b = operand_def(VectorType)
+    a = operand_of(VectorType)
+    b = operand_of(VectorType)
     result = result_def(VectorType)
 
     traits = traits_def(Pure())
 
     def __init__(self, predicate: str, a: SSAValue | Operation, b: SSAValue | Operation):
-        shape = SSAValue.get(a).type.get_shape()
+        shape = vector_type_of(a).get_shape()
         super().__init__(
             operands=[a, b],
             result_types=[VectorType(i1, shape)],
@@ -212,16 +212,16 @@ class TransposeOp(IRDLOperation):
 
     name = "tile.transpose"
 
-    operands_ = var_operand_def(VectorType)
+    operands_ = operands_of(VectorType)
     results_ = var_result_def(VectorType)
 
     traits = traits_def(Pure())
     assembly_format = "$operands_ attr-dict `:` type($operands_) `->` type($results_)"
 
     def __init__(self, values: Sequence[SSAValue | Operation]):
-        values = [SSAValue.get(v) for v in values]
-        shape = values[0].type.get_shape()
-        out = VectorType(values[0].type.element_type, (len(values), *shape[1:]))
+        type = vector_type_of(values[0])
+        shape = type.get_shape()
+        out = VectorType(type.element_type, (len(values), *shape[1:]))
         super().__init__(operands=[values], result_types=[[out] * shape[0]])
 
     def verify_(self) -> None:
@@ -243,7 +243,7 @@ class ReduceOp(IRDLOperation):
 
     name = "tile.reduce"
 
-    value = operand_def(VectorType)
+    value = operand_of(VectorType)
     kind = prop_def(StringAttr)
     dims = prop_def(DenseArrayBase)
     result = result_def()
@@ -251,7 +251,7 @@ class ReduceOp(IRDLOperation):
     traits = traits_def(Pure())
 
     def __init__(self, kind: str, value: SSAValue | Operation, dims: Sequence[int]):
-        type = SSAValue.get(value).type
+        type = vector_type_of(value)
         kept = [n for d, n in enumerate(type.get_shape()) if d not in dims]
         result = VectorType(type.element_type, kept) if kept else type.element_type
         super().__init__(

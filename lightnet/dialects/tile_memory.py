@@ -22,7 +22,6 @@ from xdsl.irdl import (
     AttrSizedOperandSegments,
     IRDLOperation,
     irdl_op_definition,
-    operand_def,
     opt_operand_def,
     opt_prop_def,
     prop_def,
@@ -35,6 +34,7 @@ from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 from xdsl.utils.exceptions import VerifyException
 
+from lightnet.dialects.operands import operand_of
 from lightnet.dialects.tile_syntax import ints, parse_ints, print_ints
 
 #: Bytes that one `tile.prefetch` may name.
@@ -61,7 +61,7 @@ def _slice_properties(
 class _Access(IRDLOperation):
     """What `tile.load` and `tile.store` share: the slice and its syntax."""
 
-    memref = operand_def(MemRefType)
+    memref = operand_of(MemRefType)
     indices = var_operand_def(IndexType)
     lanes = opt_operand_def(IndexType)
     dims = prop_def(DenseArrayBase)
@@ -73,10 +73,10 @@ class _Access(IRDLOperation):
     def slice(self) -> Slice:
         """The slice as plain numbers, defaults filled in."""
         shape = self._vector_type().get_shape()
-        steps, valid = self.properties.get("steps"), self.properties.get("valid")
+        steps, valid = self.steps, self.valid
         return Slice(
             shape,
-            self.properties["dims"].get_values(),
+            self.dims.get_values(),
             steps.get_values() if steps is not None else (1,) * len(shape),
             valid.get_values() if valid is not None else shape,
         )
@@ -133,8 +133,9 @@ class _Access(IRDLOperation):
 
 def is_plain(memref: Attribute) -> bool:
     """Whether a type is a memref as level 4 has them: a static shape, row-major, identity layout."""
-    plain = isinstance(memref, MemRefType) and isinstance(memref.layout, NoneAttr)
-    return plain and min(memref.get_shape(), default=0) >= 0
+    if not isinstance(memref, MemRefType) or not isinstance(memref.layout, NoneAttr):
+        return False
+    return min(memref.get_shape(), default=0) >= 0
 
 
 def _verify_memref(memref: Attribute) -> None:
@@ -209,7 +210,7 @@ class StoreOp(_Access):
 
     name = "tile.store"
 
-    value = operand_def(VectorType)
+    value = operand_of(VectorType)
     traits = traits_def(MemoryWriteEffect())
 
     def __init__(
@@ -272,7 +273,7 @@ class PrefetchOp(IRDLOperation):
 
     name = "tile.prefetch"
 
-    memref = operand_def(MemRefType)
+    memref = operand_of(MemRefType)
     indices = var_operand_def(IndexType)
     bytes = prop_def(IntegerAttr)
     write = opt_prop_def(UnitAttr)
@@ -306,8 +307,8 @@ class PrefetchOp(IRDLOperation):
     @classmethod
     def parse(cls, parser: Parser) -> PrefetchOp:
         memref = parser.parse_unresolved_operand()
-        indices = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_unresolved_operand)
-        indices = parser.resolve_operands(indices, [IndexType()] * len(indices), parser.pos)
+        names = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_unresolved_operand)
+        indices = parser.resolve_operands(names, [IndexType()] * len(names), parser.pos)
         parser.parse_keyword("bytes")
         size = parser.parse_integer()
         write = parser.parse_optional_keyword("write") is not None

@@ -50,7 +50,7 @@ class Counted(Value):
         return False
 
     @property
-    def known(self) -> None:
+    def contents(self) -> None:
         return None
 
     @property
@@ -142,6 +142,7 @@ def _emitted(g: Graph, dim: Size) -> Value:
         for s in term:
             value = s.emit()
             part = value if part is None or (c == 1 and part.is_known) else g.plain("mul", part, value)
+        assert part is not None
         if term and c != 1:
             part = g.plain("mul", part, g.scalar(c, "i64"))
         total = part if total is None else g.plain("add", total, part)
@@ -173,8 +174,11 @@ def quotient(g: Graph, a: Dim, b: Dim) -> Dim:
     exact = a.over(b) if isinstance(a, Size) else a // b if not isinstance(b, Size) else None
     if exact is not None:
         return exact
-    if isinstance(b, Size) or b <= 0 or least(a) < 0:
+    if isinstance(b, Size):
         raise UndecidedSize(a if isinstance(a, Size) else b)
+    assert isinstance(a, Size)
+    if b <= 0 or least(a) < 0:
+        raise UndecidedSize(a)
 
     def make() -> Size:
         inputs = frozenset().union(*(s.inputs for s in a.symbols))
@@ -314,8 +318,9 @@ _MOVES = frozenset(
 
 def _on_numbers(g: Graph, optype: str, operands: Sequence[Value], params: Mapping[str, Any]) -> Value | None:
     """An op on sizes, as sizes; None where it has to be computed at run time."""
-    arrays = [v.numbers if isinstance(v, Numbers) else v.known for v in operands]
-    if any(a is None or a.dtype.kind not in "iubO" for a in arrays):
+    found_arrays = [v.numbers if isinstance(v, Numbers) else v.contents for v in operands]
+    arrays = [a for a in found_arrays if a is not None and a.dtype.kind in "iubO"]
+    if len(arrays) < len(operands):
         return None
     cls, given = g.classes[optype], {k: v for k, v in params.items() if v is not None}
     try:

@@ -184,7 +184,7 @@ class _Exporter:
         ins, outs = op.arg_names()
         operands = list(outer.operands)
         if isinstance(outer, KernelOp):
-            across = dict(zip(outer.body.args, outer.operands))
+            across = outer.outside
             operands = [across[v] for v in op.operands]
         again = [] if isinstance(outer, KernelOp) else self.reread(outer, op)
         before = [self.copied(outer, operands[k], scope, planned) for k in again]

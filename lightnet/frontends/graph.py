@@ -93,11 +93,18 @@ class Value:
 
     @property
     def is_known(self) -> bool:
-        """Whether `known` is not None, told without loading anything."""
+        """Whether there are `contents`, told without loading anything."""
         return self._load is not None
 
     @property
-    def known(self) -> np.ndarray | None:
+    def known(self) -> np.ndarray:
+        """The contents of a value that is known."""
+        found = self.contents
+        assert found is not None
+        return found
+
+    @property
+    def contents(self) -> np.ndarray | None:
         """The contents, read-only, of a weight, a constant or a folded result; None for what is computed at run
         time."""
         if self._load is None:
@@ -361,7 +368,7 @@ class Graph:
         """The module, whose function returns `outputs` under their names, and the store with its weights."""
         returned = []
         taken: set[SSAValue] = set()
-        counts: list[tuple[int, Any]] = []
+        counts: list[tuple[int, int, Any]] = []
         for i, (name, value) in enumerate(outputs.items()):
             ssa = self.ssa(value)
             counts += [(i, axis, size) for axis, size in getattr(value, "sizes", {}).items()]
@@ -437,4 +444,4 @@ def _spelt(array: np.ndarray | None) -> tuple[int | float, ...] | None:
 
 
 def _bytes(array: np.ndarray) -> memoryview:
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

@@ -232,8 +232,8 @@ class _Importer:
             if target != "cpu" and target in MEMORY_TYPES:
                 built.attributes[MTYPE] = StringAttr(target)
         elif target:
-            found = built.decomposed() if cls.arch != "none" else None
-            inner = found[0] if found is not None else [built]
+            parts = built.decomposed() if cls.arch != "none" else None
+            inner = parts[0] if parts is not None else [built]
             outer = KERNELS.get(target).wrap(inner)
             for op_ in dict.fromkeys((*reversed(inner), built)):
                 op_.erase()  # the kernel has clones

@@ -119,14 +119,14 @@ def warn_of_data(module: ModuleOp, options: Options) -> None:
     everywhere."""
     from lightnet.dialects.ln.source import Source, holds_data
 
-    for op in module.walk() if options.on_warning is not None else ():
+    if (warn := options.on_warning) is None:
+        return
+    for op in module.walk():
         if not isinstance(op, Source) or not holds_data(op.from_file, op.ran):
             continue
         if 1 < len(op.data) < (count := op.result_specs[0].len):
             name, where = op.tensor_names[0], loc_of(op) or SourceLoc("")
-            options.on_warning(
-                where, f"tensor '{name}' has {count} elements, and its data has {len(op.data)}: zeros follow"
-            )
+            warn(where, f"tensor '{name}' has {count} elements, and its data has {len(op.data)}: zeros follow")
 
 
 def reshaped(module: ModuleOp, options: Options) -> ModuleOp:

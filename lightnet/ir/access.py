@@ -58,7 +58,7 @@ def data_operands(op: LnOp) -> list[int]:
 
 class _Read(NamedTuple):
     tensor: str
-    index: Index
+    element: Index
 
 
 def _reads(s: Assignment, operands: tuple[str, ...]) -> list[_Read]:
@@ -79,8 +79,8 @@ def _is_elementwise(definition: str, operands: tuple[str, ...], data: tuple[str,
 
 
 def _at_index(read: _Read, target: Target) -> bool:
-    same = read.index.subs == target.subs and is_flat(read.index) == target.flat
-    return same and read.index.filler is None
+    same = read.element.subs == target.subs and is_flat(read.element) == target.flat
+    return same and read.element.filler is None
 
 
 def _along_axes(read: _Read, target: Target) -> bool:
@@ -91,7 +91,7 @@ def _along_axes(read: _Read, target: Target) -> bool:
         element = isinstance(sub, Index) and sub.base in packs  # i[2], of a pack i... on the left
         return isinstance(sub, Num) or element or (isinstance(sub, Name) and sub in target.subs)
 
-    return read.index.filler is None and not target.flat and all(map(picks, read.index.subs))
+    return read.element.filler is None and not target.flat and all(map(picks, read.element.subs))
 
 
 @lru_cache(1024)

@@ -63,6 +63,13 @@ def dtype_range(dtype: DType) -> Interval:
     return 0, 2**dtype.bits - 1
 
 
+def divisor(quotient: Apply) -> int:
+    """What a `floordiv` or `mod` of index arithmetic divides by: a constant."""
+    by = quotient.args[1]
+    assert isinstance(by, Const)
+    return int(by.value)
+
+
 class Space:
     """The ranges of the indices of one statement, and what holds where a guard has been passed."""
 
@@ -109,10 +116,10 @@ class Space:
                 return self._mod(self.linear(a), int(c))
             case Apply(fn="min" | "max", args=(a, b), dtype=dtype) if dtype is I64:
                 sign = 1 if node.fn == "max" else -1
-                low, high = self.bounds(self.linear(a).plus(self.linear(b), -1))
-                if low * sign >= 0 and high * sign >= 0:
+                least, most = self.bounds(self.linear(a).plus(self.linear(b), -1))
+                if least * sign >= 0 and most * sign >= 0:
                     return self.linear(a)
-                if low * sign <= 0 and high * sign <= 0:
+                if least * sign <= 0 and most * sign <= 0:
                     return self.linear(b)
         simple = rebuild(node, self.simplify)
         return Linear(int(simple.value)) if isinstance(simple, Const) else Linear(0, {simple: 1})
@@ -135,7 +142,7 @@ class Space:
         if not inner.const and len(inner.terms) == 1:
             ((atom, k),) = inner.terms.items()
             if k == 1 and isinstance(atom, Apply) and atom.fn == "floordiv":  # (x / a) / b = x / (a·b)
-                outer = Apply("floordiv", (atom.args[0], Const(int(atom.args[1].value) * (c // g), I64)), I64)
+                outer = Apply("floordiv", (atom.args[0], Const(divisor(atom) * (c // g), I64)), I64)
                 return quotient.plus(Linear(0, {outer: 1}))
         return quotient.plus(Linear(0, {Apply("floordiv", (inner.node(), Const(c // g, I64)), I64): 1}))
 
@@ -154,7 +161,7 @@ class Space:
         """``k·c·(x / c) + k·(x mod c) = k·x``."""
         for atom, k in list(form.terms.items()):
             if isinstance(atom, Apply) and atom.fn == "mod":
-                c = int(atom.args[1].value)
+                c = divisor(atom)
                 for other in list(form.terms):
                     if not (isinstance(other, Apply) and other.fn == "floordiv" and form.terms[other] == k * c):
                         continue
@@ -302,9 +309,9 @@ class Space:
                 return Const(known, BOOL)
             case Apply(fn="and" | "or", args=(a, b)):
                 x, y = self.simplify(a), self.simplify(b)
-                if isinstance(x, Const) or isinstance(y, Const):
-                    flag, rest = (x, y) if isinstance(x, Const) else (y, x)
-                    return rest if bool(flag.value) == (node.fn == "and") else flag
+                for flag, rest in ((x, y), (y, x)):
+                    if isinstance(flag, Const):
+                        return rest if bool(flag.value) == (node.fn == "and") else flag
                 return Apply(node.fn, (x, y), BOOL)
             case Apply(dtype=dtype) if dtype is I64 and node.fn not in ("select", "table", "cast", "div", "rem"):
                 form = self.linear(node)

@@ -32,8 +32,7 @@ class Body:
     @classmethod
     def of(cls, kernel: KernelOp) -> Body:
         """The body of one kernel."""
-        args: dict[SSAValue, SSAValue] = dict(zip(kernel.body.args, kernel.operands))
-        return cls(tuple(kernel.ops), tuple(kernel.terminator.operands), args)
+        return cls(tuple(kernel.ops), tuple(kernel.terminator.operands), kernel.outside)
 
     @classmethod
     def union(cls, producer: Body, results: Sequence[SSAValue], consumer: Body) -> Body:

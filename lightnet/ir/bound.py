@@ -175,10 +175,8 @@ def children(node: Node) -> tuple[Node, ...]:
     match node:
         case Apply(args=args):
             return args
-        case Read(subs=subs, filler=None):
-            return subs
         case Read(subs=subs, filler=filler):
-            return (*subs, filler)
+            return subs if filler is None else (*subs, filler)
     return ()
 
 

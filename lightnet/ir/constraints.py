@@ -117,8 +117,7 @@ class _Checker:
             self.check_bounds(p, params[p.name], env)
         for label, text in self.cls.checks.items():
             self.check_expr(label, text, env)
-        t, p = self.schema.named_operands(operands), self.schema.read_params(params)
-        results = list(self.cls.infer(t, p))
+        results = list(self.cls.infer(self.schema.named_operands(operands), self.schema.read_params(params)))
         for spec in results:
             self.check_size(spec)
         return results
@@ -184,11 +183,12 @@ class _Checker:
 
     def check_bounds(self, p: Param, value: ParamValue, env: constants.Env) -> None:
         what = f"{self.who}'s `{p.name}` param"
+        values = value if isinstance(value, tuple) else (value,)
         if p.length is not None:
             need = self.constant(p.length, env, f"{p.name}.length")
-            if len(value) != need:
-                raise self.fail(f"{p.name}.length", f"{what} needs {need} elements, but gets {len(value)} elements")
-        for choice in value if p.is_array else (value,):
+            if len(values) != need:
+                raise self.fail(f"{p.name}.length", f"{what} needs {need} elements, but gets {len(values)} elements")
+        for choice in values:
             if p.choices and choice not in p.choices:
                 raise self.fail(
                     f"{p.name}.value", f'{what}\'s value should be one of {", ".join(p.choices)}, but gets "{choice}"'

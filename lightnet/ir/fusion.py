@@ -341,19 +341,18 @@ def nests(d: BoundDefinition) -> list[Nest]:
     for s in d.statements:
         touched = set(s.targets) | {r.tensor for r in reads(s.value)}
         home = None
-        for k in range(len(groups) - 1, -1, -1):
-            writes = {t for q in groups[k].statements for t in q.targets}
-            uses = writes | {r.tensor for q in groups[k].statements for r in reads(q.value)}
+        for group in reversed(groups):
+            writes = {t for q in group.statements for t in q.targets}
+            uses = writes | {r.tensor for q in group.statements for r in reads(q.value)}
             shared = (writes & touched) | (uses & set(s.targets))
             if shared:
-                home = k
+                home = group
                 break
-        joined = _join(groups[home], s) if home is not None else None
-        if joined is None:
+        if home is None or (joined := _join(home, s)) is None:
             loops = tuple((f"p{k}", n) for k, (_, n) in enumerate(s.loops))
             groups.append(Nest(loops, [_renamed(s, loops, 0)]))
         else:
-            groups[home].statements.append(joined)
+            home.statements.append(joined)
     return groups
 
 

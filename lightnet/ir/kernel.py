@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Self
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerAttr, IntegerType, StringAttr, UnitAttr, i1, i64
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 from xdsl.irdl import traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
@@ -142,6 +142,16 @@ class KernelOp(RegionOp):
         """The ops of the body, the terminator left out."""
         return [op for op in self.body.ops if type(op) is not YieldOp]
 
+    def number_of(self, value: SSAValue) -> int:
+        """Which operand a value of the body is: an argument of its block."""
+        assert isinstance(value, BlockArgument) and value.block is self.body
+        return value.index
+
+    @property
+    def outside(self) -> dict[SSAValue, SSAValue]:
+        """The operand that each argument of the body is."""
+        return dict(zip(self.body.args, self.operands))
+
     @property
     def choices(self) -> dict[str, Attribute]:
         """The attributes that are choices (names and places are not)."""
@@ -158,7 +168,8 @@ class KernelOp(RegionOp):
     @classmethod
     def parse(cls, parser: Parser) -> Self:
         parser.parse_punctuation("(")
-        arguments, operands = [], []
+        arguments: list[Parser.Argument] = []
+        operands: list[SSAValue] = []
         while not parser.parse_optional_punctuation(")"):
             if arguments:
                 parser.parse_punctuation(",")
@@ -190,11 +201,11 @@ class KernelOp(RegionOp):
         printer.print_string(") ")
         if choices := self.choices:
             printer.print_string("choices {")
-            for i, (key, value) in enumerate(choices.items()):
+            for i, (key, chosen) in enumerate(choices.items()):
                 printer.print_string(f"{', ' if i else ''}{key}")
-                if not isinstance(value, UnitAttr):
+                if not isinstance(chosen, UnitAttr):
                     printer.print_string(" = ")
-                    _print_choice(printer, value)
+                    _print_choice(printer, chosen)
             printer.print_string("} ")
         printer.print_region(self.regions[0], print_entry_block_args=False)
         print_suffix(printer, self)
@@ -213,10 +224,14 @@ def choice_integers(attr: Attribute) -> int | tuple[int, ...] | None:
     """What a choice says, however it was written, that is an integer or an array of integers; None for any other."""
     value = attr.data if isinstance(attr, ParamAttr | ArrayAttr) else attr
     if not isinstance(value, tuple | list):
-        number = value.value.data if isinstance(value, IntegerAttr) else value
-        return number if type(number) is int else None
-    found = tuple(v.value.data if isinstance(v, IntegerAttr) else v for v in value)
-    return found if all(type(v) is int for v in found) else None
+        return _integer(value)
+    found = tuple(n for v in value if (n := _integer(v)) is not None)
+    return found if len(found) == len(value) else None
+
+
+def _integer(value: object) -> int | None:
+    number = value.value.data if isinstance(value, IntegerAttr) else value
+    return number if type(number) is int else None
 
 
 def _print_choice(printer: Printer, value: Attribute) -> None:

@@ -403,12 +403,13 @@ def is_plain(op: Operation) -> bool:
 def check_layouts(op: Operation) -> None:
     """Raise `VerifyException` where the type of a result has a layout that is not for its shape."""
     for result in op.results:
-        if not (layout := layout_of(result.type)).fits(dims := result.type.get_shape()):
+        if not (layout := layout_of(result.type)).fits(dims := spec_of(result.type).dims):
             raise VerifyException(f"{op.name}: layout '{layout}' is not for a tensor of shape {list(dims)}")
 
 
-def with_layout(type: TensorType, layout: Layout) -> TensorType:
-    """The same tensor in another layout; `LightNetError` if its shape does not allow it."""
+def with_layout(type: Attribute, layout: Layout) -> TensorType:
+    """The type of the same tensor in another layout; `LightNetError` if its shape does not allow it."""
+    assert isinstance(type, TensorType)
     if not layout.fits(type.get_shape()):
         raise LightNetError(f"layout '{layout}' is not for {spec_of(type)}")
     encoding = NoneAttr() if layout.is_plain else LayoutAttr(layout)

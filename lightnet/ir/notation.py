@@ -303,12 +303,12 @@ class _Binder:
             case Unary(op=op, arg=arg):
                 return self.values.unary(op, self.expr(arg), e.pos)
             case Binary(op="&&" | "||" as op, left=left, right=right):
-                a, b = self.values.bool(self.expr(left)), self.values.bool(self.expr(right))
+                a, b = self.values.condition(self.expr(left)), self.values.condition(self.expr(right))
                 return self.values.logical(op, a, b)
             case Binary(op=op, left=left, right=right):
                 return self.values.binary(op, self.expr(left), self.expr(right), e.pos, self.in_subscript > 0)
             case Select(cond=cond, then=then, other=other):
-                return self._select(self.values.bool(self.expr(cond)), then, other, e.pos)
+                return self._select(self.values.condition(self.expr(cond)), then, other, e.pos)
             case Call(fn=fn, args=args):
                 return self._call(fn, args, e.pos)
             case Index():
@@ -381,7 +381,7 @@ class _Binder:
         if fn in CONVERSIONS:
             if len(args) != 2 or not isinstance(args[1], Name) or args[1].name not in self.state.specs:
                 self.fail(f"{fn} takes a value and the name of a tensor", pos)
-            args, dtype = args[:1], self.state.env.tensors[args[1].name].dtype
+            dtype, args = self.state.env.tensors[args[1].name].dtype, args[:1]
         if dtype is not None:
             if len(args) != 1:
                 self.fail(f"{fn} takes one value, got {len(args)}", pos)
@@ -468,7 +468,7 @@ class _Binder:
             self.fail(f"'{name}' has rank {len(dims)}, got {len(subs)} subscripts", e.pos)
         filler = None
         if e.filler is not None:
-            filler = self._filler(e, spec.dtype)
+            filler = self._filler(e.filler, spec.dtype, e.pos)
         for sub, n in zip(subs, dims):
             if filler is None and isinstance(sub, Idx):
                 known = self.alone.setdefault(sub.name, (n, name))
@@ -486,12 +486,12 @@ class _Binder:
             f"{p}.{k}" for p, n in self.pack_sizes.items() for k in range(n)
         }
 
-    def _filler(self, e: Index, dtype: DType) -> Node:
+    def _filler(self, e: Expr, dtype: DType, pos: int) -> Node:
         outer, self.in_subscript = self.in_subscript, 0
-        value = self.expr(e.filler)
+        value = self.expr(e)
         self.in_subscript = outer
         if not value.weak and value.node.dtype is not (F32 if dtype.is_short else dtype):
-            self.fail(f"the filler's dtype is {value.node.dtype}, the tensor's {dtype}", e.pos)
+            self.fail(f"the filler's dtype is {value.node.dtype}, the tensor's {dtype}", pos)
         return cast(value.node, dtype)
 
 

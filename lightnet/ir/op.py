@@ -21,8 +21,9 @@ parameter, and verifying through them costs several times as much.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from xdsl.dialects.builtin import ArrayAttr, StringAttr, UnitAttr
@@ -85,6 +86,7 @@ __all__ = [
 
 
 _T = TypeVar("_T")
+_Op = TypeVar("_Op", bound="LnOp")
 
 
 class LnOp(Operation):
@@ -92,6 +94,7 @@ class LnOp(Operation):
 
     optype: ClassVar[str] = ""
     schema: ClassVar[Schema]
+    _own_fields: ClassVar[Mapping[str, Operand | Result | Param]] = {}
     traits = traits_def(Pure())
     #: Labelled constraints: label -> constant expression that must hold.
     checks: ClassVar[Mapping[str, str]] = {}
@@ -99,8 +102,15 @@ class LnOp(Operation):
     messages: ClassVar[Mapping[str, Message]] = {}
     #: The only target whose kernels the op may stand in; ``none`` says any.
     arch: ClassVar[str] = "none"
-    #: The op in index notation, or None (a decomposition, a builder or a run-time call says what it is instead).
-    definition: ClassVar[str | None] = None
+    if TYPE_CHECKING:
+
+        @property
+        def definition(self) -> str | None:
+            """The op in index notation, or None (a decomposition, a builder or a run-time call says what it is
+            instead): a text of the class, or a property."""
+
+    else:
+        definition = None
     #: Rewrite patterns of this op alone, for `simplify`.
     rewrites: ClassVar[tuple[type[RewritePattern], ...]] = ()
     #: True where equal ops are not interchangeable (they are told apart by their names).
@@ -286,21 +296,31 @@ class LnOp(Operation):
         return [spec_of(r.type) for r in self.results]
 
     def param_values(self) -> dict[str, ParamValue]:
-        """Every parameter as written (defaults filled in, `in_type` ones from the result), in declared order."""
+        """Every parameter as written (defaults filled in, `in_type` ones from the result), in declared order; of an op
+        that does not verify, those that it has."""
         values: dict[str, ParamValue] = {}
         for p in self.schema.params:
+            attr = self.properties.get(p.name)
             if p.in_type is not None:
                 values[p.name] = p.in_type(self.result_specs[0])
-            else:
-                attr = self.properties.get(p.name)
-                values[p.name] = attr.data if isinstance(attr, ParamAttr) else p.default
+            elif isinstance(attr, ParamAttr):
+                values[p.name] = attr.data
+            elif p.default is not ...:
+                values[p.name] = p.default
         return values
+
+    def param(self, name: str) -> Any:
+        """The value of a parameter as the op computes with it: of an op that is a row, whose class no text declares."""
+        return getattr(self, name)
+
+    def written_params(self) -> dict[str, ParamValue]:
+        """The parameters that stand in the op's text."""
+        return {k: v.data for k, v in self.properties.items() if isinstance(v, ParamAttr)}
 
     def env(self) -> constants.Env:
         """Operands, results and parameters as the constant environment of the op's definition."""
         env = constant_env(type(self), self.operand_specs, self.param_values(), self.result_specs)
-        env.params.update(self.derived_values())
-        return env
+        return constants.Env(env.tensors, {**env.params, **self.derived_values()})
 
     def derived_values(self) -> Mapping[str, Any]:
         """`derived` of this op."""
@@ -313,7 +333,7 @@ class LnOp(Operation):
         then = self.__dict__.get("_remembered")
         if then is None or then[0] != types or then[1] != self.properties:
             then = self.__dict__["_remembered"] = types, dict(self.properties), {}
-        found = then[2]
+        found: dict[Callable[[Self], _T], _T] = then[2]
         if make not in found:
             found[make] = make(self)
         return found[make]
@@ -325,7 +345,7 @@ class LnOp(Operation):
     # -- verifying
 
     def verify_(self) -> None:
-        params = {k: v.data for k, v in self.properties.items() if isinstance(v, ParamAttr)}
+        params = self.written_params()
         for p in self.schema.params:
             if p.in_type is not None and self.results:
                 params[p.name] = p.in_type(self.result_specs[0])
@@ -390,9 +410,19 @@ def _derived_values(op: LnOp) -> Mapping[str, Any]:
     return MappingProxyType(dict(op.derived(named, op.schema.read_params(op.param_values()))))
 
 
+def definition_of(cls: type[LnOp]) -> str | None:
+    """The text in index notation that defines all ops of a class; None where there is none, or one for each op."""
+    found: object = cls.definition
+    return found if isinstance(found, str) else None
+
+
 def same_value(a: object, b: object) -> bool:
     """Equal and of the same kind (1 and 1.0 differ in text, 1 and true in meaning)."""
-    return type(a) is type(b) and a == b and (not isinstance(a, tuple) or all(map(same_value, a, b)))
+    return (
+        type(a) is type(b)
+        and a == b
+        and (not isinstance(a, tuple) or not isinstance(b, tuple) or all(map(same_value, a, b)))
+    )
 
 
 def _is_unit(attr: Attribute) -> bool:
@@ -421,14 +451,14 @@ def _parse_params(parser: Parser, schema: Schema, properties: dict, attributes: 
             return
 
 
-def ln_op(cls: type[LnOp]) -> type[LnOp]:
+def ln_op(cls: type[_Op]) -> type[_Op]:
     """Make an op of a class that declares fields; see the module's docstring."""
-    fields: dict[str, Any] = {}
+    fields: dict[str, Operand | Result | Param] = {}
     for base in reversed(cls.__mro__):
         fields.update({k: v for k, v in vars(base).items() if isinstance(v, Operand | Result | Param)})
         fields.update(getattr(base, "_own_fields", {}))
     cls._own_fields = fields
-    named = {k: type(v)(**{**v.__dict__, "name": k}) for k, v in fields.items()}
+    named = {k: replace(v, name=k) for k, v in fields.items()}
     cls.schema = Schema(
         tuple(v for v in named.values() if isinstance(v, Operand)),
         tuple(v for v in named.values() if isinstance(v, Result)),
@@ -453,6 +483,12 @@ def _result_getter(index: int, variadic: bool) -> Callable[[LnOp], Any]:
 
 
 def _param_getter(p: Param) -> Callable[[LnOp], Any]:
-    if p.in_type is not None:
-        return lambda op: p.read(p.in_type(op.result_specs[0]))
-    return lambda op: p.read(op.properties[p.name].data)
+    if (in_type := p.in_type) is not None:
+        return lambda op: p.read(in_type(op.result_specs[0]))
+
+    def get(op: LnOp) -> Any:
+        attr = op.properties[p.name]
+        assert isinstance(attr, ParamAttr)
+        return p.read(attr.data)
+
+    return get

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-#: None, a string, a bool, a number (int or float, kept as written), or a tuple of one of the last three.
-ParamValue = (
-    None | str | bool | int | float | tuple[str, ...] | tuple[bool, ...] | tuple[int | float, ...] | tuple[None, ...]
-)
+#: None, a string, a bool or a number (int or float, kept as written).
+ParamScalar = None | str | bool | int | float
+#: One of these, or a tuple of such of one kind.
+ParamValue = ParamScalar | tuple[ParamScalar, ...]
 
 
 def ptype_of(value: ParamValue) -> str:

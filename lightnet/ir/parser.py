@@ -97,7 +97,7 @@ class LocatedParser(Parser):
         self._columns: dict[int, IntAttr] = {}  # a file's ops stand in few columns
         self._op_count = self._depth = self._dense = 0
         super().__init__(ctx, "", file)
-        self.attribute_aliases = _Aliases()
+        self.attribute_aliases = self._aliases = _Aliases()
         try:
             limit = ctx.max_tokens if isinstance(ctx, LnContext) else MAX_TOKENS
             self._parser_state = ParserState(_Lexer(text, file, limit))
@@ -180,10 +180,10 @@ class LocatedParser(Parser):
         return found
 
     def _parse_alias_def(self) -> None:
-        before = self.attribute_aliases.spent
+        before = self._aliases.spent
         super()._parse_alias_def()
-        name = next(reversed(self.attribute_aliases))
-        self.attribute_aliases.weights[name] = 1 + self.attribute_aliases.spent - before
+        name = next(reversed(self._aliases))
+        self._aliases.weights[name] = 1 + self._aliases.spent - before
 
     # -- errors
 

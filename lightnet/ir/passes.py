@@ -70,8 +70,8 @@ class Instrumentation:
     """What watches a pipeline; a subclass overrides what it needs."""
 
     #: Whether `rewrote` is to be called, and with texts, which cost printing each op that is looked at.
-    wants_rewrites: ClassVar[bool] = False
-    wants_text: ClassVar[bool] = False
+    wants_rewrites: bool = False
+    wants_text: bool = False
 
     def before_pipeline(self, passes: Sequence[ModulePass], module: ModuleOp) -> None:
         """Called before the first pass."""

@@ -60,7 +60,7 @@ class Finisher:
             case Read(filler=None):
                 subs = tuple(self._clamped(self._clamp(s), n) for s, n in zip(node.subs, self._dims(node)))
                 new = Read(node.tensor, subs, None, node.dtype, node.flat)
-            case Read(filler=filler):
+            case Read(filler=filler) if filler is not None:
                 subs = tuple(map(self._clamp, node.subs))
                 new = Read(node.tensor, subs, self._clamp(filler), node.dtype, node.flat)
             case Apply(fn=fn, args=args, dtype=dtype):

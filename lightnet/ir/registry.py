@@ -12,9 +12,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightnet.diagnostics import LightNetError, near
+
+if TYPE_CHECKING:
+    from xdsl.pattern_rewriter import RewritePattern
 
 
 def resolve(row: str) -> Any:
@@ -317,7 +320,7 @@ ARCH_OPS = Table("op of an arch", {
 #: Our passes that take patterns; a pass out of a file may ask for its own (`patterns`).
 PATTERN_PASSES = ("simplify", "expand", "subgraph", "combine")
 #: Patterns by (pass, target): what `expand`, `combine` … apply, beside what a target lists itself; and who added them.
-_PATTERNS: dict[tuple[str, str], list[type]] = {}
+_PATTERNS: dict[tuple[str, str], list[type[RewritePattern]]] = {}
 _PATTERN_SOURCES: dict[type, str | None] = {}
 
 
@@ -371,13 +374,13 @@ def check_pattern(pass_name: str, new: type, others: Iterable[type]) -> None:
             raise LightNetError(f"pattern '{name}' of pass '{pass_name}' is defined twice: {both}")
 
 
-def patterns(pass_name: str, target: str) -> list[type]:
+def patterns(pass_name: str, target: str) -> list[type[RewritePattern]]:
     """The registered patterns of a pass for a target, in order of registration."""
     load_installed()
     return [*_PATTERNS.get((pass_name, target), []), *_PATTERNS.get((pass_name, "*"), [])]
 
 
-def all_patterns() -> list[tuple[str, str, type]]:
+def all_patterns() -> list[tuple[str, str, type[RewritePattern]]]:
     """(pass, target, class) of every registered pattern."""
     return [(name, target, cls) for (name, target), rows in _PATTERNS.items() for cls in rows]
 

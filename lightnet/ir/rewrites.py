@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
@@ -61,6 +61,14 @@ class Listener(Protocol):
     wants_text: bool
 
     def rewrote(self, rewrite: Rewrite) -> None: ...
+
+
+class FilePattern(RewritePattern):
+    """A pattern that a file or a description says: `name`, and the pass and the target that it is for."""
+
+    name: ClassVar[str]
+    pass_name: ClassVar[str]
+    target: ClassVar[str]
 
 
 class Disabled:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from types import SimpleNamespace
+from types import EllipsisType, SimpleNamespace
 from typing import Any
 
 from lightnet.ir.params import ParamValue
@@ -61,7 +61,7 @@ class Param:
     length: int | str | None = None
     bounds: tuple[tuple[str, float | str], ...] = ()
     choices: tuple[str, ...] = ()
-    default: ParamValue | object = ...
+    default: ParamValue | EllipsisType = ...
     in_type: Callable[[TensorSpec], ParamValue] | None = None
     name: str = ""
 
@@ -140,7 +140,7 @@ def dtype_in_type(spec: TensorSpec) -> ParamValue:
 #: Parameters that only repeat the result's type.
 def dims_of_result(**bounds: float | str) -> Any:
     """The `dims` parameter of an op whose result has just those dims."""
-    return numbers("int", in_type=dims_in_type, **bounds)
+    return numbers("int", None, in_type=dims_in_type, **bounds)
 
 
 def dtype_of_result(stored: bool = False) -> Any:
@@ -208,11 +208,14 @@ class Schema:
     def operand_fields(self, count: int) -> list[Operand]:
         """The field of each of `count` operands."""
         fields = [o for o in self.operands if not o.variadic]
-        return fields + [self.variadic_operand] * (count - len(fields))
+        more = [] if self.variadic_operand is None else [self.variadic_operand]
+        return fields + more * (count - len(fields))
 
     def resolve(self, c: Case) -> Case:
         """A case with its operand types built and parameters split off."""
-        default = c.tensors[""].dtype
+        first = c.tensors[""]
+        assert isinstance(first, TensorSpec)
+        default = first.dtype
 
         def spec(value: Any) -> Any:
             if isinstance(value, list):

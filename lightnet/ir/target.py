@@ -24,6 +24,7 @@ from lightnet.ir.layout import Layout
 from lightnet.ir.memory import ARENA, memory_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.registry import KERNELS, TARGETS, Table, patterns, resolve
+from lightnet.ir.rewrites import FilePattern
 from lightnet.ir.runtime import INTERPRETED, Runtime, Settings
 from lightnet.ir.types import spec_of
 from lightnet.runtime.arrays import ALIGNMENT
@@ -59,7 +60,7 @@ class Description:
     pass_name: str
     optypes: frozenset[str] = frozenset()
 
-    def read(self) -> tuple[type[RewritePattern], ...]:
+    def read(self) -> tuple[type[FilePattern], ...]:
         """Its patterns."""
         return resolve(DESCRIBED)(self.file)
 

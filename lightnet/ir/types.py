@@ -25,15 +25,17 @@ from xdsl.dialects.builtin import (
     Float32Type,
     Float64Type,
     IntegerType,
+    MemRefType,
     Signedness,
     TensorType,
+    VectorType,
 )
-from xdsl.ir import Attribute, Data
+from xdsl.ir import Attribute, Data, Operation, SSAValue
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 
-from lightnet.ir.params import ParamValue
+from lightnet.ir.params import ParamScalar, ParamValue
 from lightnet.runtime.dtypes import BY_NAME, DType
 
 #: Largest tensor, in bytes, that any level accepts (checked on Python ints before anything is allocated).
@@ -115,6 +117,20 @@ def _spec(type: Attribute) -> TensorSpec:
     return TensorSpec(type.get_shape(), dtype)
 
 
+def vector_type_of(value: SSAValue | Operation) -> VectorType:
+    """The type of a value that is a vector."""
+    type = SSAValue.get(value).type
+    assert isinstance(type, VectorType)
+    return type
+
+
+def memref_type_of(value: SSAValue) -> MemRefType:
+    """The type of a value that is a memref."""
+    type = value.type
+    assert isinstance(type, MemRefType)
+    return type
+
+
 @irdl_attr_definition
 class ParamAttr(Data[ParamValue]):
     """A parameter's value: null, a string, a number, a bool, or an array of strings, numbers or bools.
@@ -153,8 +169,10 @@ def _negative_zeros(value: ParamValue) -> object:
 
 def _plain(value: Any) -> ParamValue:
     """A value of Python's own types: lists become tuples, NumPy scalars (which print otherwise) Python's."""
-    if isinstance(value, tuple | list):
-        return tuple(_plain(v) for v in value)
+    return tuple(map(_plain_scalar, value)) if isinstance(value, tuple | list) else _plain_scalar(value)
+
+
+def _plain_scalar(value: Any) -> ParamScalar:
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -174,7 +192,7 @@ def parse_param_value(parser: AttrParser) -> ParamValue:
     return tuple(values)
 
 
-def _parse_scalar(parser: AttrParser) -> str | bool | int | float | None:
+def _parse_scalar(parser: AttrParser) -> ParamScalar:
     if parser.parse_optional_keyword("null"):
         return None
     if (text := parser.parse_optional_str_literal()) is not None:

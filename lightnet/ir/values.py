@@ -82,14 +82,14 @@ class Typing:
 
     def unary(self, op: str, x: Typed, pos: int) -> Typed:
         if op == "!":
-            flag = self.bool(x)
+            flag = self.condition(x)
             return Typed(Const(not flag.value, BOOL) if isinstance(flag, Const) else Apply("not", (flag,), BOOL))
         x = self.promoted(x)
         if isinstance(x.node, Const) and x.weak:
             return constant(-x.node.value)
         return Typed(Apply("neg", (x.node,), x.node.dtype), x.weak)
 
-    def bool(self, x: Typed) -> Node:
+    def condition(self, x: Typed) -> Node:
         if x.node.dtype is BOOL:
             return x.node
         if isinstance(x.node, Const):
@@ -146,15 +146,17 @@ class Typing:
         low, high = _COUNTS.get(fn, (1, 1))
         if not low <= len(values) <= high:
             self.fail(f"{fn} takes {low} argument{'s' * (low > 1)}, got {len(values)}", pos)
-        if all(v.weak and isinstance(v.node, Const) for v in values):
-            return self._constant_call(fn, [v.node.value for v in values], pos)
+        known = [v.node.value for v in values if v.weak and isinstance(v.node, Const)]
+        if len(known) == len(values):
+            return self._constant_call(fn, known, pos)
         if fn in _BITS and all(v.node.dtype is BOOL for v in values):
             return self._bool_bits(fn, [v.node for v in values], pos)
         values = [self.promoted(v) for v in values]
         if fn in _BITS:
             return self._bits(fn, values, pos)
         if fn == "floormod":
-            return self._floor_modulo(*values, pos)
+            a, b = values
+            return self._floor_modulo(a, b, pos)
         if fn == "clamp":
             return self._two("min", self._two("max", values[0], values[1], pos), values[2], pos)
         if len(values) > 1:
@@ -192,7 +194,8 @@ class Typing:
             dtype = values[0].node.dtype
             ones = -1 if dtype.kind == "int" else (1 << dtype.bits) - 1
             fn, values = "bitxor", [values[0], Typed(Const(ones, dtype))]
-        x, y, weak = self.partners(*values, pos, fn)
+        a, b = values
+        x, y, weak = self.partners(a, b, pos, fn)
         if x.dtype.is_float:
             self.fail(f"{fn} takes integers, got {x.dtype}", pos)
         return Typed(Apply(fn, (x, y), x.dtype), weak)

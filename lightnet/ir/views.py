@@ -70,8 +70,8 @@ def pieces_of(op: Operation) -> list[list[Piece] | None]:
         return [None] * len(op.results)
     found: list[list[tuple[int, Piece]]] = [[] for _ in op.results]
     sizes = [byte_size(r.type) for r in op.results]
-    for k, j, offset in op.views():
-        if (offset := _in_layout(op.operands[k].type, op.results[j].type, offset)) is None:
+    for k, j, plain in op.views():
+        if (offset := _in_layout(op.operands[k].type, op.results[j].type, plain)) is None:
             continue
         size = byte_size(op.operands[k].type)
         inside = size >= sizes[j]  # the result is a part of the operand
@@ -151,7 +151,7 @@ def _kernel_pieces(kernel: KernelOp) -> list[list[Piece] | None]:
 def _composed(pieces: list[Piece] | None, operands: Sequence[list[Piece] | None]) -> list[Piece] | None:
     if pieces is None:
         return None
-    out: list[Piece] = []
+    out: list[tuple[int, int, int]] = []
     for k, offset, size in pieces:
         inner = operands[k]
         if inner is None:

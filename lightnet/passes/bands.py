@@ -74,8 +74,8 @@ def _merge(chain: list[KernelOp], target: Target) -> KernelOp:
     block = last.parent
     assert block is not None
     block.insert_op_before(kernel, last)
-    for old in reversed(chain):
-        old.detach()
-        old.erase()
+    for part in reversed(chain):
+        part.detach()
+        part.erase()
     follow(kernel)
     return kernel

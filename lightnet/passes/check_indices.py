@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from xdsl.context import Context
 from xdsl.dialects import func
@@ -18,6 +19,15 @@ from lightnet.ir.op import LnOp, name_of
 from lightnet.ir.passes import LnPass
 from lightnet.ir.types import spec_of
 from lightnet.runtime.index_checks import tensor_name
+
+
+@runtime_checkable
+class _Indexing(Protocol):
+    """What an op at indices has."""
+
+    index: SSAValue
+
+    def index_limits(self) -> Sequence[int]: ...
 
 
 @dataclass(frozen=True)
@@ -46,7 +56,9 @@ class CheckIndicesPass(LnPass):
         seen: set[tuple[SSAValue, tuple[int, ...]]] = set()
         values = list(last.operands)
         for node in list(main.body.block.ops):
-            limits = tuple(node.index_limits()) if isinstance(node, LnOp) and hasattr(node, "index_limits") else ()
+            if not isinstance(node, LnOp) or not isinstance(node, _Indexing):
+                continue
+            limits = tuple(node.index_limits())
             if not limits or (node.index, limits) in seen or 0 in spec_of(node.index.type).dims:
                 continue
             seen.add((node.index, limits))

@@ -302,10 +302,9 @@ class _Checker:
         for j, (value, runs) in enumerate(new.items()):
             written: OpResult | None = None  # the operand that the result takes the bytes of
             for k, operand in enumerate(op.operands):
-                shared = self.overlap(value, operand) if isinstance(operand, OpResult) else None
-                if shared is None:
+                if not isinstance(operand, OpResult) or (shared := self.overlap(value, operand)) is None:
                     continue
-                if runs is not None and self.stands(op, j, k) and self.same_content(value, runs, operand, shared):
+                if runs is not None and self.stands(op, j, operand) and self.same_content(value, runs, operand, shared):
                     continue
                 pairs = overwritable(op) if pairs is None else pairs
                 if self.place(value) == self.place(operand) and ((k, j) in pairs or self.owns(op, k, j)):
@@ -340,12 +339,12 @@ class _Checker:
                         f"{self.described(value)} of `{op_label(value.op)}`",
                     )
 
-    def stands(self, op: Operation, j: int, k: int) -> bool:
-        """Whether a move need not copy anything from operand `k` to result `j`."""
-        to, source = self.place(op.results[j]), self.place(op.operands[k])
+    def stands(self, op: Operation, j: int, read: OpResult) -> bool:
+        """Whether a move need not copy anything from the operand `read` to result `j`."""
+        to, source = self.place(op.results[j]), self.place(read)
         at = to.offset.data
         for operand, offset, size in pieces_of(op)[j] or ():
-            if op.operands[operand] is op.operands[k] and source.offset.data + offset != at:
+            if op.operands[operand] is read and source.offset.data + offset != at:
                 return False
             at += size
         return True

@@ -127,7 +127,11 @@ def _value(text: str) -> Attribute:
         whole = parser.parse_optional_punctuation(",") is None and parser.pos >= len(text)
     except ParseError:
         return StringAttr(text)
-    return choice_attr(value) if whole and isinstance(value, int | tuple) else StringAttr(text)
+    values = value if isinstance(value, tuple) else (value,)
+    numbers = [v for v in values if isinstance(v, int)]
+    if not whole or len(numbers) < len(values):
+        return StringAttr(text)
+    return choice_attr(numbers if isinstance(value, tuple) else numbers[0])
 
 
 def _names(kernel: KernelOp) -> list[str | None]:

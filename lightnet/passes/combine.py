@@ -72,7 +72,7 @@ class _Merger:
 
     def __init__(self, block: Block, target: Target, max_ops: int):
         self.block, self.target, self.max_ops = block, target, max_ops
-        self.groups: dict[Operation, _Group] = {}
+        self.groups: dict[Operation | Block, _Group] = {}
         self.rebuilt: dict[SSAValue, SSAValue] = {}
 
     def run(self) -> bool:
@@ -122,8 +122,8 @@ class _Merger:
         for old, new in zip(last.results, kernel.results):
             self.rebuilt[old] = new
             old.replace_all_uses_with(new)
-        for old in reversed(group.kernels):
-            old.detach()
-            old.erase()
+        for part in reversed(group.kernels):
+            part.detach()
+            part.erase()
         step.done([kernel])
         return True

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import SSAValue
 
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import set_loc
@@ -48,7 +47,7 @@ def split(kernel: KernelOp) -> list[KernelOp]:
     """Put a kernel for each op of a kernel in its place; in order. What it stands between has to be row-major."""
     block = kernel.parent
     assert block is not None
-    values: dict[SSAValue, SSAValue] = dict(zip(kernel.body.args, kernel.operands))
+    values = kernel.outside
     singles: list[KernelOp] = []
     for op in kernel.ops:
         copy = op.clone(values)

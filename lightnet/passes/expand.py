@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -78,12 +79,12 @@ class _Expander:
         """Let the patterns say where what enters or leaves the network stands."""
         _match(self.placing, op, PatternRewriter(op), all_of_them=True)
 
-    def nothing(self, op: LnOp) -> list[LnOp]:
+    def nothing(self, op: LnOp) -> Sequence[LnOp]:
         """`op`, whose results have no elements, as tensors of no zeros: no generator need know what to make of it."""
         zeros = [Zeros.make([], {"dtype": s.dtype.tl, "dims": s.dims}, name=op.op_name) for s in op.result_specs]
         return self.in_place(op, zeros, [z.dst for z in zeros], "empty-results")
 
-    def expansion(self, op: Operation) -> list[LnOp]:
+    def expansion(self, op: LnOp) -> list[LnOp]:
         """The ops to put kernels around: `op`, or the `ln` ops that a pattern put in its place."""
         step = rewrites.begin("expand", [op]) if self.patterns else None
         if step is None:
@@ -141,8 +142,8 @@ class _Expander:
         step.done([kernel])
 
     def in_place(
-        self, op: LnOp, ops: list[LnOp], values: list[SSAValue], pattern: str = "decompose-in-kernels"
-    ) -> list[LnOp]:
+        self, op: LnOp, ops: Sequence[LnOp], values: list[SSAValue], pattern: str = "decompose-in-kernels"
+    ) -> Sequence[LnOp]:
         """Put the ops that `op` is in its place."""
         step = rewrites.begin(pattern, [op], required=True)
         block = op.parent
@@ -196,5 +197,5 @@ def _is_nothing(op: LnOp) -> bool:
     return op.arch == "none" and bool(op.results) and all(s.len == 0 for s in op.result_specs)
 
 
-def _is_computed(op: Operation) -> bool:
+def _is_computed(op: Operation) -> TypeGuard[LnOp]:
     return isinstance(op, LnOp) and not op.is_host and not isinstance(op, Source)

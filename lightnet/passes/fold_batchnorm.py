@@ -66,7 +66,7 @@ def _foldable(conv: Conv2d | Deconv2d, norm: Batchnorm, static: set[SSAValue]) -
 def _fold(conv: Conv2d | Deconv2d, norm: Batchnorm, names: FreshNames) -> list[LnOp]:
     """Put the convolution with folded weights in the place of both; returns the new ops, the convolution last."""
     name = tensor_names(norm)[0] or tensor_names(conv)[0] or "conv"
-    epsilon = {"epsilon": norm.properties["epsilon"].data}
+    epsilon = {"epsilon": norm.written_params()["epsilon"]}
     channels, dtype = norm.operand_specs[1].len, norm.operand_specs[1].dtype
     new: list[LnOp] = []
 
@@ -88,9 +88,11 @@ def _fold(conv: Conv2d | Deconv2d, norm: Batchnorm, names: FreshNames) -> list[L
     flat = reshape(conv.bias, 1, channels, 1, 1)
     bias = reshape(add(Batchnorm.make([flat, *norm.operands[1:]], epsilon)), channels)
     for value, wish in ((weight, f"{name}_folded_weight"), (bias, f"{name}_folded_bias")):
-        set_tensor_names(value.owner, [names.fresh(wish)])
+        op = value.owner
+        assert isinstance(op, Operation)
+        set_tensor_names(op, [names.fresh(wish)])
 
-    params = {k: v.data for k, v in conv.properties.items()}
+    params = conv.written_params()
     folded = type(conv).make([conv.src, weight, bias], params, name=conv.op_name, tensors=_known(tensor_names(norm)))
     _replace([conv, norm], [*new, folded])
     return [*new, folded]

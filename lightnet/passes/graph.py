@@ -54,7 +54,7 @@ class _Kind(NamedTuple):
 @lru_cache(maxsize=1 << 10)
 def _kind(cls: type[Operation]) -> _Kind:
     static = issubclass(cls, LnOp) and not issubclass(cls, Source) and all(r.static for r in cls.schema.results)
-    traits = cls.get_traits_of_type(MemoryEffect)
+    traits = [t for t in cls.traits if isinstance(t, MemoryEffect)]
     pure = bool(traits) and all(isinstance(t, NoMemoryEffect) for t in traits)
     return _Kind(issubclass(cls, Zeros | Arange), static, issubclass(cls, ParamOp | OnceOp), pure)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from xdsl.context import Context
@@ -143,7 +143,7 @@ class _Node:
     def of(cls, kernel: KernelOp, blocking: Blocking, static: set[SSAValue]) -> _Node | None:
         """None where it has to stay plain: weights that are computed, or a value that is a map and something else, or
         two results."""
-        outside = dict(zip(kernel.body.args, kernel.operands))
+        outside = kernel.outside
         form, yielded = blocking.form, kernel.terminator.operands
         reads: dict[SSAValue, Halo] = {}
         for arg, (rows, cols) in form.maps.items():
@@ -165,7 +165,7 @@ class _Assignment:
     """Which kernels of a block run on blocked maps: those that make the network cheapest by the model of the target,
     the changes of layout between them and what stays plain included. Exact, as a minimum cut."""
 
-    nodes: dict[Operation, _Node]
+    nodes: dict[Operation | Block, _Node]
     target: Target
     static: set[SSAValue] = field(default_factory=set)
 
@@ -173,7 +173,7 @@ class _Assignment:
     def of(cls, block: Block, target: Target, features: str) -> _Assignment:
         """The cheapest one for a block."""
         static = static_values(block)
-        nodes: dict[Operation, _Node] = {}
+        nodes: dict[Operation | Block, _Node] = {}
         for op in block.ops:
             if not isinstance(op, KernelOp) or all(r in static for r in op.results):
                 continue
@@ -199,9 +199,9 @@ class _Assignment:
         for node, label in zip(self.nodes.values(), cut.solve()):
             node.blocked = label
 
-    def add_reorders(self, cut: TwoLabels, numbers: dict[Operation, int], value: SSAValue) -> None:
+    def add_reorders(self, cut: TwoLabels, numbers: Mapping[Operation | Block, int], value: SSAValue) -> None:
         """What changes of a value's layout cost: one, however many ops read it in the other layout."""
-        owner = self.nodes.get(value.owner) if isinstance(value.owner, Operation) else None
+        owner = self.nodes.get(value.owner)
         makes = numbers[owner.kernel] if owner is not None and value in owner.makes else None
         readers = dict.fromkeys(use.operation for use in value.uses)
         maps = [numbers[op] for op in readers if op in self.nodes and value in self.nodes[op].reads]
@@ -215,7 +215,7 @@ class _Assignment:
 
     def is_map(self, value: SSAValue) -> bool:
         """Whether the op that makes a value makes it as a map."""
-        node = self.nodes.get(value.owner) if isinstance(value.owner, Operation) else None
+        node = self.nodes.get(value.owner)
         return node is not None and node.blocked and value in node.makes
 
     def readers(self, value: SSAValue) -> tuple[list[_Node], list[Operation]]:
@@ -302,9 +302,13 @@ def change_layout(
     forward.erase()
     owner = value.owner
     if isinstance(owner, Block):
-        owner.insert_op_before(kernel, owner.first_op)
+        first = owner.first_op
+        assert first is not None
+        owner.insert_op_before(kernel, first)
     else:
-        owner.parent.insert_op_after(kernel, owner)
+        block = owner.parent
+        assert block is not None
+        block.insert_op_after(kernel, owner)
         kernel.location = owner.location
     value.replace_uses_with_if(kernel.results[0], lambda use: use.operation in users)
     return kernel

@@ -122,8 +122,8 @@ class Lowering(ABC, Generic[M]):
         pieces = pieces_of(op)
         if (between := _between_spaces(op)) is not None:
             self.lines.append(between)
-        elif all(p is not None for p in pieces):
-            self.copy(op, pieces)
+        elif len(moved := [p for p in pieces if p is not None]) == len(pieces):
+            self.copy(op, moved)
         else:
             self.launch(op)
 

@@ -34,7 +34,7 @@ class MemoryModel:
         self.joins: list[bool] = []  # whether an op takes over all roots that end with it (concat, gather)
         self.after: list[set[int]] = []  # of each op: ops before it
         self._root: dict[SSAValue, int] = {}
-        self._number = {op: i for i, op in enumerate(self.ops)}
+        self._number: dict[Operation | Block, int] = {op: i for i, op in enumerate(self.ops)}
         self.start = 0
         previous_effect: int | None = None
         for i, op in enumerate(self.ops):

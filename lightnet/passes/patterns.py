@@ -9,12 +9,11 @@ from collections.abc import Iterator
 
 from xdsl.pattern_rewriter import RewritePattern
 
-from lightnet.dialects.ln.dialect import every_op
 from lightnet.ir.registry import TARGETS, all_patterns, meet
 from lightnet.ir.target import Target, get_target
 from lightnet.passes.decompose import Decompose
 from lightnet.passes.fold import FoldConstants
-from lightnet.passes.simplify import rewrites_of
+from lightnet.passes.simplify import own_patterns
 
 #: A pattern: the pass that applies it, the target it is for (``*``: all), its class.
 Row = tuple[str, str, type[RewritePattern]]
@@ -29,7 +28,7 @@ def built_in(pass_name: str | None = None, target: str = "*") -> Iterator[Row]:
     """The patterns that stand with ops, targets and passes, not those of `registry.pattern`: all, or those of a pass
     that may meet a pattern for `target`."""
     if pass_name in (None, "simplify"):
-        yield from (("simplify", "*", cls) for cls in (*rewrites_of(every_op()), FoldConstants))
+        yield from (("simplify", "*", cls) for cls in own_patterns())
     yield from ((name, "*", cls) for name, cls in _OWN if pass_name in (None, name))
     if pass_name in (None, *_OF_TARGETS):
         for name in TARGETS:

@@ -41,7 +41,7 @@ class Slot:
     """A value to be placed. Live in op positions [lower, upper); `pieces` is its content as runs of bytes of values
     that are computed (leaves), by which copies are told from new data."""
 
-    value: SSAValue
+    value: OpResult
     number: int
     size: int
     element: int
@@ -51,7 +51,7 @@ class Slot:
     protected: bool  # an input, a param or a result of ln.once: never overwritten
     freed: int  # from which position on others may have its bytes: `upper`, or later (`Network.freed`)
     pieces: list[tuple[int, int, int]] = field(default_factory=list)
-    group: Group = None
+    group: Group = field(init=False)
     offset: int = 0
 
 

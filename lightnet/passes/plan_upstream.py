@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import ReturnOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.structure import planned_ops
@@ -77,7 +77,7 @@ def is_static(value: SSAValue) -> bool:
 
 def _check_overwritten(ops: list[Operation], root: dict[SSAValue, SSAValue]) -> None:
     """Refuse a network in which a tensor is read after an op that upstream runs in place on its memory."""
-    position = {op: i for i, op in enumerate(ops)}
+    position: dict[Operation | Block, int] = {op: i for i, op in enumerate(ops)}
     sharing: dict[SSAValue, list[SSAValue]] = {}
     for value, owner in root.items():
         sharing.setdefault(owner, []).append(value)
@@ -139,8 +139,8 @@ class _Planner:
         for value in op.results:
             if not self.uses[value] and self.root[value] is value and not is_static(value):
                 self.dealloc(value)
-        for value in _operands(op):
-            root = self.root[value]
+        for operand in _operands(op):
+            root = self.root[operand]
             self.uses[root] -= 1
             if not self.uses[root] and not is_static(root):
                 self.dealloc(root)
@@ -178,15 +178,12 @@ def _operands(op: Operation) -> list[SSAValue]:
     """The operands as often as upstream's op lists them."""
     if not isinstance(op, KernelOp) or (inner := _single(op)) is None:
         return list(op.operands)
-    outer = dict(zip(op.body.args, op.operands))
-    return [outer[v] for v in inner.operands]
+    outside = op.outside
+    return [outside[v] for v in inner.operands]
 
 
 def _field(value: SSAValue) -> Result | None:
-    owner = value.owner
-    if not isinstance(owner, Operation):
-        return None
-    if (op := _single(owner)) is None:
+    if not isinstance(value, OpResult) or (op := _single(value.op)) is None:
         return None
     results = op.schema.results
     return results[min(value.index, len(results) - 1)]

@@ -40,7 +40,7 @@ class SimplifyPass(LnPass):
     max_rounds: int = 16
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        rules = [cls() for cls in dict.fromkeys((*rewrites_of(every_op()), FoldConstants, *patterns("simplify", "*")))]
+        rules = [cls() for cls in dict.fromkeys((*own_patterns(), *patterns("simplify", "*")))]
         for _ in rounds(self.name, self.max_rounds):
             changed = rewrite_greedily(op, rules)
             for block in graphs(op):
@@ -48,6 +48,11 @@ class SimplifyPass(LnPass):
                 changed |= remove_dead(block)
             if not changed:
                 return
+
+
+def own_patterns() -> list[type[RewritePattern]]:
+    """The patterns of the pass that no file registers."""
+    return [*rewrites_of(every_op()), FoldConstants]
 
 
 @lru_cache(1)

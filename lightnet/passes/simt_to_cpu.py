@@ -57,6 +57,11 @@ class SimtToCpuPass(LnPass):
         del op.attributes[ARCH]
 
 
+def _grid(line: CudaLaunchOp) -> Sizes:
+    x, y, z = line.grid.get_values()
+    return x, y, z
+
+
 class _Conversion:
     """One module, converted in place. A kernel that is launched on different grids becomes a function for each."""
 
@@ -69,7 +74,7 @@ class _Conversion:
     def run(self) -> None:
         lines = cuda_launches(self.module)
         for line in lines:
-            self.function(line.callee.string_value(), tuple(line.grid.get_values()))
+            self.function(line.callee.string_value(), _grid(line))
         for name in self.kernels.keys() - {name for name, _ in self.made}:
             self.function(name, (1, 1, 1))
         size = self.scratch_size(lines)
@@ -95,7 +100,7 @@ class _Conversion:
         return self.made[name, grid]
 
     def replace(self, line: CudaLaunchOp, scratch: PlaceAttr | None) -> None:
-        grid = tuple(line.grid.get_values())
+        grid = _grid(line)
         function, size = self.function(line.callee.string_value(), grid)
         places = [*line.args, scratch] if size and scratch is not None else [*line.args]
         blocks = grid[0] * grid[1] * grid[2]
@@ -112,7 +117,7 @@ class _Conversion:
 
     def scratch_size(self, lines: list[CudaLaunchOp]) -> int:
         """Bytes of scratch of the launch that wants most of it, for one thread: launches run one after the other."""
-        sizes = (self.function(line.callee.string_value(), tuple(line.grid.get_values()))[1] for line in lines)
+        sizes = (self.function(line.callee.string_value(), _grid(line))[1] for line in lines)
         return align_up(max(sizes, default=0))
 
     def arena_end(self, lines: list[CudaLaunchOp]) -> int:

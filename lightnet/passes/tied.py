@@ -38,8 +38,9 @@ def tie_gathers(packed: Mapping[tuple[SSAValue, Layout], SSAValue]) -> None:
         if not (isinstance(layout, Packed) and layout.axes == "n"):
             continue
         for plain, is_turned in _forms(value):
-            gathers = [_gather(use.operation, plain) for use in plain.uses if use.operation not in packing]
-            if gathers and all(g is not None for g in gathers) and _is_cheap(gathers, form):
+            readers = [use.operation for use in plain.uses if use.operation not in packing]
+            gathers = [g for op in readers if (g := _gather(op, plain)) is not None]
+            if gathers and len(gathers) == len(readers) and _is_cheap(gathers, form):
                 for gather in dict.fromkeys(gathers):
                     _redirect(gather, form, is_turned)
 
@@ -50,7 +51,8 @@ def _forms(value: SSAValue) -> list[tuple[SSAValue, bool]]:
     if not isinstance(value, OpResult) or not isinstance(once := value.owner, OnceOp):
         return [(value, False)]
     inner = once.terminator.operands
-    mine, found = inner[value.index], []
+    mine = inner[value.index]
+    found: list[tuple[SSAValue, bool]] = []
     for other, result in zip(inner, once.results):
         if other is mine:
             found.append((result, False))
@@ -72,9 +74,9 @@ def _gather(op: Operation, table: SSAValue) -> KernelOp | None:
     return op if taken and list(op.operands).count(table) == 1 and layout_of(op.operands[0].type).is_plain else None
 
 
-def _is_cheap(gathers: list[KernelOp | None], form: SSAValue) -> bool:
+def _is_cheap(gathers: list[KernelOp], form: SSAValue) -> bool:
     """Whether the lines that gathers read are few beside what the products read."""
-    lines = sum(spec_of(g.results[0].type).len for g in gathers if g is not None)
+    lines = sum(spec_of(g.results[0].type).len for g in gathers)
     depth, columns = spec_of(form.type).dims
     rows = max(
         (prod(spec_of(use.operation.results[0].type).dims) // columns for use in form.uses if use.operation.results),

@@ -86,7 +86,7 @@ def _replace(conv: Conv2d, parts: tuple[tuple[int, Axis], ...], names: FreshName
             weight = new[-1].results[0]
     label = next((n for n in tensor_names(conv) if n), "conv")
     set_tensor_names(new[-1], [names.fresh(f"{label}_trimmed_weight")])
-    params = {k: v.data for k, v in conv.properties.items()}
+    params = conv.written_params()
     axes = [axis for _, axis in parts]
     padding = *(a.before for a in axes), *(max(a.overhang, 0) for a in axes)
     params |= {"size": tuple(a.taps for a in axes), "dilation": tuple(a.dilation if a.taps > 1 else 1 for a in axes),

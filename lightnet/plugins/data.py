@@ -3,12 +3,16 @@ demand."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import registry
+
+if TYPE_CHECKING:
+    from lightnet.ir.rewrites import FilePattern
 
 #: Files of one folder, in it and below.
 MAX_FILES = 1000
@@ -51,6 +55,6 @@ def patterns(path: str) -> Iterator[None]:
     yield None
 
 
-def _register(classes: list[type]) -> None:
+def _register(classes: Sequence[type[FilePattern]]) -> None:
     for cls in classes:
         registry.pattern(cls.pass_name, cls.target)(cls)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from xdsl.ir import SSAValue
 
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.names import tensor_names
@@ -59,7 +60,7 @@ def alone(
 def _checked(
     kernel: KernelOp, operands: list[np.ndarray], got: list[np.ndarray], rtol: float, atol: float | None
 ) -> Alone:
-    values = dict(zip(kernel.body.args, operands))
+    values: dict[SSAValue, np.ndarray] = dict(zip(kernel.body.args, operands))
     first: LnOp | None = None
     for op in kernel.ops:
         read = [values[v] for v in op.operands]

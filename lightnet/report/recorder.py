@@ -10,7 +10,6 @@ import io
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
@@ -45,7 +44,7 @@ class Recorder(Stats):
     """Watches pipelines (several, one after the other, are one run) and keeps what they do; `error` where one
     failed."""
 
-    wants_text: ClassVar[bool] = True
+    wants_text = True
 
     def __init__(self) -> None:
         super().__init__()

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp
@@ -117,7 +117,7 @@ def changes(before: Measure, after: Measure) -> dict[str, tuple[int, int]]:
 class Stats(Instrumentation):
     """Collects the stages of the pipelines that it watches; measuring is not timed."""
 
-    wants_rewrites: ClassVar[bool] = True
+    wants_rewrites = True
 
     def __init__(self) -> None:
         self.first: Measure | None = None

@@ -47,11 +47,14 @@ def survey(path: str, error: LightNetError, *, shapes: Mapping[str, Sequence[int
     raise error
 
 
-def _obstacle(error: LightNetError, refused: bool) -> dict[str, str]:
-    """What stands in the way beside missing ops: shapes that are open, or else an error."""
-    if isinstance(error, OpenError):
-        return {"opened": f"open shapes: {error.message}"}
-    return {} if refused else {"problem": f"cannot be imported: {error.message}"}
+def _opened(error: LightNetError) -> str:
+    """Which shapes a call has to decide, where that stands in the way beside missing ops."""
+    return f"open shapes: {error.message}" if isinstance(error, OpenError) else ""
+
+
+def _problem(error: LightNetError, refused: bool) -> str:
+    """What else does."""
+    return "" if refused or isinstance(error, OpenError) else f"cannot be imported: {error.message}"
 
 
 # -- ONNX
@@ -90,7 +93,7 @@ def _onnx(
         sum(prod(t.dims) for t in weights),
         sum(prod(t.dims) * BY_NAME[t.dtype].size for t in weights if t.dtype in BY_NAME),
         grouped(list(refused)), weights_given=True, host=str(parted.host) if parted else "", opsets=dict(model.opsets),
-        **_obstacle(error, bool(refused)),
+        opened=_opened(error), problem=_problem(error, bool(refused)),
     )  # fmt: skip
 
 
@@ -118,9 +121,9 @@ def _node_info(node: OnnxNode, known: Mapping[str, TensorInfo], graph: OnnxGraph
     """A node as the file has it: shapes of what the file declares, no costs."""
     read = [n for n in node.inputs if n and n not in graph.initializers]
     params = sum(prod(graph.initializers[n].dims) for n in node.inputs if n in graph.initializers)
-    tensors = [tuple(known.get(n) or TensorInfo(n, None, "") for n in names if n) for names in (read, node.outputs)]
+    ins, outs = (tuple(known.get(n) or TensorInfo(n, None, "") for n in names if n) for names in (read, node.outputs))
     op = f"{node.domain and node.domain + '.'}{node.op_type}"
-    return OpInfo(node.name or f"#{node.index}", op, *tensors, params, None, None, None, SourceLoc(path))
+    return OpInfo(node.name or f"#{node.index}", op, ins, outs, params, None, None, None, SourceLoc(path))
 
 
 # -- NNVM
@@ -143,7 +146,7 @@ def _nnvm(path: str, text: str, error: LightNetError) -> Inspection:
         path, tuple(TensorInfo(n.name, None, "") for n in nodes if n.is_variable), tensors(graph.heads),
         tuple(OpInfo(n.name, n.op, tensors(n.inputs), tensors([(n.index, 0)]), 0, None, None, None,
                      n.loc) for n in ops),
-        0, 0, grouped(refused), **_obstacle(error, bool(refused)),
+        0, 0, grouped(refused), opened=_opened(error), problem=_problem(error, bool(refused)),
     )  # fmt: skip
 
 
@@ -176,5 +179,6 @@ def _netlist(netlist: Netlist, error: LightNetError) -> Inspection:
         tuple(t for op in ops for t in tensors(op.tensors_out) if t.name in made - read),
         tuple(OpInfo(op.name, op.optype, tensors(op.tensors_in), tensors(op.tensors_out), 0, None, None, None,
                      op.loc) for op in ops),
-        0, 0, grouped(refused), **(_obstacle(error, bool(refused)) if not others else {"problem": "\n".join(others)}),
+        0, 0, grouped(refused), opened="" if others else _opened(error),
+        problem="\n".join(others) or _problem(error, bool(refused)),
     )  # fmt: skip

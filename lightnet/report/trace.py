@@ -8,7 +8,7 @@ import shutil
 from collections import Counter
 from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
-from typing import ClassVar, TextIO
+from typing import TextIO
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -30,8 +30,8 @@ class TraceRewrites(Instrumentation):
     """Writes a paragraph for each rewrite whose pattern, pass or op is called for by `wanted` (names, or shell
     patterns)."""
 
-    wants_rewrites: ClassVar[bool] = True
-    wants_text: ClassVar[bool] = True
+    wants_rewrites = True
+    wants_text = True
 
     def __init__(self, stream: TextIO, wanted: Collection[str] = (EVERY,)):
         self.stream, self.wanted = stream, wanted

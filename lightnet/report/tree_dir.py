@@ -114,7 +114,7 @@ class IRTree(Instrumentation):
         stem = f"{self.prefix}{self._count:02}_{re.sub(r'[^A-Za-z0-9_.-]', '_', name)[:80]}"
         self.folder.write(f"{stem}.mlir", text)
         if self._count:
-            lines = [s.splitlines(keepends=True) for s in (self._previous, text)]
-            diff = difflib.unified_diff(*lines, f"before {name}", f"after {name}", n=3)
+            before, after = (s.splitlines(keepends=True) for s in (self._previous, text))
+            diff = difflib.unified_diff(before, after, f"before {name}", f"after {name}", n=3)
             self.folder.write(f"{stem}.diff", "".join(diff))
         self._previous = text

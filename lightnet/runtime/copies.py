@@ -85,7 +85,7 @@ def check(data: np.ndarray, digest: str) -> None:
     """Raise `Damaged` unless the bytes have this SHA-256."""
     from hashlib import sha256
 
-    if sha256(data).hexdigest() != digest:
+    if sha256(data.data).hexdigest() != digest:
         raise Damaged
 
 
@@ -209,7 +209,7 @@ def _mapped(fd: int, size: int) -> np.ndarray:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     raw = (ctypes.c_uint8 * size).from_address(address)
     weakref.finalize(raw, _unmap(), address, size).atexit = False  # the process's end unmaps what threads still read
-    found = np.frombuffer(raw, np.uint8)
+    found = np.frombuffer(memoryview(raw), np.uint8)
     found.flags.writeable = False
     return found
 

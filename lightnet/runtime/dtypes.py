@@ -225,7 +225,7 @@ def numbers_of(array: np.ndarray) -> np.ndarray:
     return widened(array)
 
 
-def round_to(array: np.ndarray, dtype: DType) -> np.ndarray:
+def round_to(array: np.ndarray | np.floating, dtype: DType) -> np.ndarray:
     """A float array in another float type: to nearest, ties to even, overflow to infinity (IEEE 754)."""
     src = np.asarray(array)
     with np.errstate(all="ignore"):

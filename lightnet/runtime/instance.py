@@ -230,9 +230,8 @@ class Instance:
                 continue
             if t.name not in made and t.name in out:
                 np.copyto(out[t.name], t.view(memory))
-            found[t.name] = made.get(t.name, out.get(t.name))
-            if found[t.name] is None:
-                found[t.name] = t.view(memory).copy()
+            array = made.get(t.name, out.get(t.name))
+            found[t.name] = t.view(memory).copy() if array is None else array
         return found
 
     def start(
@@ -267,8 +266,10 @@ class Instance:
             arena.frame[k] = array.ctypes.data
             arena.ports[tensor.space] = array.reshape(-1).view(np.uint8)
         for k, tensor in self._out_ports:
-            array = out.get(tensor.name)
-            if array is None or any(np.may_share_memory(array, fed) for fed in feeds.values()):
+            given = out.get(tensor.name)
+            if given is not None and not any(np.may_share_memory(given, fed) for fed in feeds.values()):
+                array = given
+            else:
                 array = aligned(tensor.nbytes).view(tensor.np_dtype).reshape(tensor.dims)
             arena.ports[tensor.space] = array.reshape(-1).view(np.uint8)
             arena.frame[k] = array.ctypes.data

@@ -26,7 +26,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.diagnostics import LightNetError, SourceLoc, first_twice
 from lightnet.runtime.containers import MAX_NAME, Entry
 from lightnet.runtime.dtypes import BY_NAME
 
@@ -112,9 +112,7 @@ class _Reader:
         names = self.names(count)
         found = dict(zip(names, arrays))
         if len(found) != count:
-            seen: set[str] = set()
-            twice = next(name for name in names if name in seen or seen.add(name))
-            self.fail(f"two arrays are named '{twice[:80]}'")
+            self.fail(f"two arrays are named '{first_twice(names)[:80]}'")
         rest = len(self.data) - self.pos
         return found, [f"{self.path}: {rest} bytes after the last name are ignored"] if rest else []
 
@@ -240,7 +238,7 @@ def _rows(data: memoryview, path: str, dims: tuple[int, ...], values: _Part, ind
     dense = np.zeros(dims, stored.dtype)
     if rows.size:
         dense[rows] = stored
-    return memoryview(dense.reshape(-1).view(np.uint8))
+    return dense.reshape(-1).view(np.uint8).data
 
 
 def _csr(data: memoryview, path: str, dims: tuple[int, ...], values: _Part, indices: list[_Part]) -> memoryview:
@@ -250,13 +248,13 @@ def _csr(data: memoryview, path: str, dims: tuple[int, ...], values: _Part, indi
     stored = _array(data, values)
     dense = np.zeros(dims, stored.dtype)
     if not stored.size:
-        return memoryview(dense.reshape(-1).view(np.uint8))
+        return dense.reshape(-1).view(np.uint8).data
     counts = np.diff(starts)
     if starts[0] != 0 or starts[-1] != stored.size or (counts < 0).any():
         raise _malformed(path, "the row starts of a CSR matrix do not ascend from 0 to the number of its elements")
     _check_indices(path, columns, dims[1])
     dense[np.repeat(np.arange(dims[0]), counts), columns] = stored
-    return memoryview(dense.reshape(-1).view(np.uint8))
+    return dense.reshape(-1).view(np.uint8).data
 
 
 def _check_indices(path: str, indices: np.ndarray, limit: int) -> None:

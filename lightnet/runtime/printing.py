@@ -33,7 +33,7 @@ def format_pieces(array: np.ndarray, dtype: DType | None = None) -> Iterator[str
     # `template` is the text of a subarray of the last `k` dims; they grow as long as a block can hold them.
     template, size, k = dtype.print_format, 1, 0
     while k < ndim and size * array.shape[ndim - 1 - k] <= _BLOCK:
-        n = array.shape[ndim - 1 - k]
+        n: int = array.shape[ndim - 1 - k]
         template, size, k = "[" + _separator(ndim, k).join([template] * n) + "]", size * n, k + 1
     if k == ndim:
         yield template % tuple(flat.tolist()) + "\n"

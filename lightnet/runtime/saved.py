@@ -81,7 +81,7 @@ class _File:
             if "crc" not in entry:
                 return copies.private(self.fd, entry["offset"], entry["size"], entry["sha256"])
             found = copies.read_at(self.fd, entry["offset"], entry["size"])
-            if zlib.crc32(found) != entry["crc"]:
+            if zlib.crc32(found.data) != entry["crc"]:
                 raise copies.Damaged
             if self.is_trusted:
                 copies.check(found, entry["sha256"])
@@ -125,7 +125,7 @@ class _File:
         header, name = variant["program"], variant["code"]
         lnx_check.checked(lambda: lnx_check.check_program(header))
         try:
-            facts, body = lnx.unpacked_code(memoryview(self.section(name)))
+            facts, body = lnx.unpacked_code(self.section(name).data)
         except (ValueError, RecursionError) as error:
             raise LightNetError(f"the file is damaged or cut short: section '{name}' {error}", self.where) from None
         form = format_of(*self._made_for(variant))

@@ -189,7 +189,7 @@ def _array_entry(name: str, array: np.ndarray) -> Entry:
     if array.dtype.hasobject:
         return Entry(array.shape, None, bytes, problem="Python objects")
     contiguous = np.ascontiguousarray(array).reshape(array.shape)
-    return Entry(array.shape, array.dtype, lambda: memoryview(contiguous.reshape(-1).view(np.uint8)))
+    return Entry(array.shape, array.dtype, lambda: contiguous.reshape(-1).view(np.uint8).data)
 
 
 def _near(store: WeightStore, name: str) -> str:

@@ -166,7 +166,8 @@ class Queue:
         if not self._rows:
             return [self._call(items[0].feeds)]
         outputs = self._call({name: self._joined([item.feeds[name] for item in items]) for name in items[0].feeds})
-        found, row = [], 0
+        found: list[Arrays] = []
+        row = 0
         for item in items:
             found.append({name: array[row : row + item.rows] for name, array in outputs.items()})
             row += item.rows

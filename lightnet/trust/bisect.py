@@ -101,7 +101,7 @@ class _Texts(Instrumentation):
     wants_rewrites = True
 
     def __init__(self, wants_text: bool = False):
-        self.wants_text = wants_text  # type: ignore[misc] (a class variable elsewhere)
+        self.wants_text = wants_text
         self.rewrites: list[Rewrite] = []
         self.pass_: ModulePass | None = None
         self.passes: list[ModulePass] = []

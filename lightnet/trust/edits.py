@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAValue
 from xdsl.traits import IsTerminator
 
 from lightnet.dialects.ln.source import Create, Input, ParamOp, Source
@@ -111,7 +111,7 @@ def outputs(module: ModuleOp) -> list[tuple[Operation, int]]:
 
 def twins(module: ModuleOp) -> list[tuple[SSAValue, SSAValue]]:
     """Pairs of sources of one kind, role and type: (the first of them, another)."""
-    found = []
+    found: list[tuple[SSAValue, SSAValue]] = []
     for block in (f.body.block for f in functions(module)):
         first: dict[object, SSAValue] = {}
         for op in block.ops:
@@ -319,7 +319,8 @@ def tidied(module: ModuleOp) -> Iterator[None]:
             kernel.operands = [v for i, v in enumerate(kernel.operands) if i != value.index]
             value.block.erase_arg(value)
         else:
-            _erase([value.owner])
+            assert isinstance(value, OpResult)
+            _erase([value.op])
     for function in functions(module):
         function.update_function_type()
 

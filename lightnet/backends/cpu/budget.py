@@ -44,7 +44,7 @@ def changes(kernels: Sequence[KernelOp], budget: int | None) -> dict[KernelOp, P
     """Which of `kernels`, all of a network whose algorithm may change, should run by which plans instead of their own,
     so that transformed weights take no more than `budget` bytes (None: the default) beyond the smallest that there are,
     in the least time."""
-    made = {k: found for k in kernels if (found := SELECTION.made(k)) is not None}
+    made = {k: chosen for k in kernels if (chosen := SELECTION.made(k)) is not None}
     grown = [k for k in made if not made[k].plan.generator.exact]
     if not grown:
         return {}
@@ -69,7 +69,8 @@ def _groups(grown: Sequence[KernelOp], made: Mapping[KernelOp, Chosen]) -> Itera
     for kernel, weight in weights.items():
         if weight is not None:
             readers.setdefault(weight, []).append(kernel)
-    yield from {id(group): group for k in grown for group in [readers[weights[k]]]}.values()
+    known = (w for k in grown if (w := weights[k]) is not None)
+    yield from {id(group): group for w in known for group in [readers[w]]}.values()
 
 
 def _weight(kernel: KernelOp, plan: Plan) -> SSAValue | None:

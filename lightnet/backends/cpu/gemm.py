@@ -24,7 +24,7 @@ from lightnet.backends.expressions import Tile, has_tile_epilogue
 from lightnet.dialects.ln.matmul import Matmul, gemm_shape
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
-from lightnet.ir.types import spec_of, storage_type
+from lightnet.ir.types import memref_type_of, spec_of, storage_type
 
 #: Rows of tiles from which on a block copies its panel of B.
 PACK_FROM = 3
@@ -102,12 +102,14 @@ def build(kernel: KernelOp, name: str, width: int, aliases: dict[int, int]) -> t
 class _Gemm(TileKernel):
     """Builds one kernel function."""
 
+    anchor: Matmul
+
     def __init__(self, kernel: KernelOp, name: str, width: int, aliases: dict[int, int]):
         self.lanes, self.shape, workspace = self.plan(kernel, width)
         super().__init__(kernel, name, aliases, workspace)
         _, self.m, self.k, self.n = gemm_shape(self.anchor)
         self.columns = self.shape.vectors * self.lanes
-        self.panel = None
+        self.panel: SSAValue | None = None
         if workspace:
             self.panel = self.b.view(self.b.args[-1], 0, MemRefType(self.element, [self.k, self.columns]))
 
@@ -161,7 +163,7 @@ class _Gemm(TileKernel):
 
     def of_batch(self, value: SSAValue) -> list[Index]:
         """The batch indices of an operand, some of whose dimensions are repeated."""
-        dims = self.inputs[value].type.get_shape()[:-2]
+        dims = memref_type_of(self.inputs[value]).get_shape()[:-2]
         return [0 if d == 1 else i for d, i in zip(dims, self.batch[len(self.batch) - len(dims) :])]
 
     # -- one panel
@@ -171,7 +173,7 @@ class _Gemm(TileKernel):
         b = self.b
         width = -(-count // self.lanes) * self.lanes
         if self.panel is not None:
-            self.pack(column, count, width)
+            self.pack(self.panel, column, count, width)
         for first, rows, step in cover(self.m, self.shape.rows):
             if rows == step:
                 self.tile(first, step, column, count, width)
@@ -179,14 +181,14 @@ class _Gemm(TileKernel):
             with b.loop(first, first + rows, step) as m:
                 self.tile(m.iv, step, column, count, width)
 
-    def pack(self, column: Index, count: int, width: int) -> None:
-        """Copy the panel of B, with zeros behind its last column."""
+    def pack(self, panel: SSAValue, column: Index, count: int, width: int) -> None:
+        """Copy a panel of B to its memory, with zeros behind its last column."""
         b, source = self.b, self.anchor.operands[1]
         valid = None if count == width else [count]
         with b.loop(0, self.k) as k:
             at = [*self.of_batch(source), k.iv, column]
             row = b.tile_load(self.inputs[source], at, [len(at) - 1], (width,), valid=valid)
-            b.tile_store(row, self.panel, [k.iv, 0], [1])
+            b.tile_store(row, panel, [k.iv, 0], [1])
 
     def tile(self, row: Index, rows: int, column: Index, count: int, width: int) -> None:
         """One tile, with its epilogue."""

@@ -127,8 +127,8 @@ class NarrowKernel(TiledKernel):
                 left = min(layout.lanes, self.window.cols - x)
                 shape = (outputs, 1, layout.lanes)
                 valid = None if left == layout.lanes else [outputs, 1, left]
-                at = b.add(b.mul(y.iv, layout.pitch), x)
-                value = b.tile_load(self.buffer, [0, at], [0, 1, 1], shape, steps=[1, 0, 1], valid=valid)
+                place = b.add(b.mul(y.iv, layout.pitch), x)
+                value = b.tile_load(self.buffer, [0, place], [0, 1, 1], shape, steps=[1, 0, 1], valid=valid)
                 self.finish(Tile([self.n, output, row, x], [1, 2, 3], shape, [1, 1, 1], valid), value)
 
     def sums(self, output: Index, outputs: int, at: Index, width: int) -> SSAValue:

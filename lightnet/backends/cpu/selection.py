@@ -10,7 +10,6 @@ from xdsl.dialects.builtin import IntegerAttr, i64
 from xdsl.ir import Attribute
 
 from lightnet.backends.cpu.blocked.base import (
-    Generator,
     Machine,
     chosen_lanes,
     machine_for,
@@ -18,7 +17,7 @@ from lightnet.backends.cpu.blocked.base import (
 )
 from lightnet.backends.cpu.blocked.forms import lies_right
 from lightnet.backends.cpu.plain import LOOPS, Tiles, time_of
-from lightnet.backends.generator import Plan
+from lightnet.backends.generator import Generator, Plan
 from lightnet.backends.selection import PINNED, Candidate, Selection, layouts
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import ParamOp, Source
@@ -129,7 +128,7 @@ class CpuSelection(Selection[Machine]):
 
 def _may_pack(form: Form, kernel: KernelOp) -> bool:
     """Whether what a form wants packed is static, and the kernel has no place yet: `pack` comes before `plan`."""
-    outside = dict(zip(kernel.body.args, kernel.operands))
+    outside = kernel.outside
     return place_of(kernel.results[0]) is None and all(isinstance(outside[v].owner, OnceOp) for v in form.weights)
 
 

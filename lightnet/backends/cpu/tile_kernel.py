@@ -27,7 +27,7 @@ class TileKernel:
         types += [MemRefType(IntegerType(8), [workspace])] if workspace else []
         self.b = Builder.kernel(name, types, opt="none")
         args = list(self.b.args)
-        self.inputs = dict(zip(kernel.body.args, args))
+        self.inputs: dict[SSAValue, SSAValue] = dict(zip(kernel.body.args, args))
         fresh = iter(args[len(kernel.body.args) :])
         self.results = [args[aliases[i]] if i in aliases else next(fresh) for i in range(len(yielded))]
 

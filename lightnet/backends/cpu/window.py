@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
-from lightnet.dialects.ln.pool import Maxpool2d
+from lightnet.dialects.ln.pool import Avgpool2d, Maxpool2d
 from lightnet.ir.op import LnOp
 
 #: Bytes of staged input a band of rows may take: half of a usual L2.
@@ -165,17 +165,18 @@ def window_of(op: LnOp) -> Window:
     """The window of a conv2d, deconv2d, maxpool2d or avgpool2d."""
     if isinstance(op, Deconv2d):
         return _transposed(op)
+    assert isinstance(op, Conv2d | Maxpool2d | Avgpool2d)
     pad = op.derived_values()["pad"]
-    n, c, *in_hw = op.operand_specs[0].dims
-    out = op.result_specs[0].dims
+    n, c, height, width = op.operand_specs[0].dims
+    in_hw, out = (height, width), op.result_specs[0].dims
     size, stride = op.size, op.stride
-    is_conv = isinstance(op, Conv2d)
-    dilation = op.dilation if is_conv else (1, 1)
-    kind = "sum" if is_conv else "max" if isinstance(op, Maxpool2d) else "count" if max(pad) > 0 else "mean"
-    groups = op.group if is_conv else c
+    dilation, groups = (op.dilation, op.group) if isinstance(op, Conv2d) else ((1, 1), c)
+    kind = "count" if max(pad) > 0 else "mean"
+    if not isinstance(op, Avgpool2d):
+        kind = "max" if isinstance(op, Maxpool2d) else "sum"
     itemsize = op.operand_specs[0].dtype.size
     if size == (1, 1) and stride == (1, 1) and not any(pad):  # pixels are independent: rows of any length
-        in_hw = out_hw = _rows_of(in_hw[0] * in_hw[1])
+        in_hw = out_hw = _rows_of(height * width)
     else:
         out_hw = (out[2], out[3])
     taps = tuple(
@@ -196,7 +197,7 @@ def window_of(op: LnOp) -> Window:
         groups,
         c // groups,
         out[1] // groups,
-        tuple(in_hw),
+        in_hw,
         out_hw,
         tuple(stride),
         (pad[0], pad[1]),
@@ -222,11 +223,11 @@ def _transposed(op: Deconv2d) -> Window:
     n, c, *in_hw = op.operand_specs[0].dims
     _, o, *out_hw = op.result_specs[0].dims
     rows, columns = (_axis_phases(op.size[i], op.stride[i], op.dilation[i], pad[i], out_hw[i]) for i in (0, 1))
-    shift = tuple(-min((at for _, _, taps in axis for _, at in taps), default=0) for axis in (rows, columns))
+    down, right = (-min((at for _, _, taps in axis for _, at in taps), default=0) for axis in (rows, columns))
     phases = []
     for oy, height, row_taps in rows:
         for ox, width, col_taps in columns:
-            taps = tuple(Tap(r, q, 0, 0, y + shift[0], x + shift[1]) for r, y in row_taps for q, x in col_taps)
+            taps = tuple(Tap(r, q, 0, 0, y + down, x + right) for r, y in row_taps for q, x in col_taps)
             phases.append(Phase(taps, oy, ox, height, width))
     return Window(
         "sum",
@@ -234,10 +235,10 @@ def _transposed(op: Deconv2d) -> Window:
         op.group,
         c // op.group,
         o // op.group,
-        tuple(in_hw),
-        tuple(out_hw),
+        (in_hw[0], in_hw[1]),
+        (out_hw[0], out_hw[1]),
         (1, 1),
-        shift,
+        (down, right),
         tuple(op.stride),
         tuple(phases),
         True,

@@ -26,7 +26,7 @@ from lightnet.backends.cpu.tile_kernel import TileKernel
 from lightnet.backends.cpu.window import BLOCKS, Phase, Tap, Window
 from lightnet.backends.expressions import Tile
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.types import spec_of, storage_type
+from lightnet.ir.types import spec_of, storage_type, vector_type_of
 
 #: With more phases (a transposed convolution of stride 4 or more), each of which is code of its own, tiles are small.
 MANY_PHASES = 9
@@ -207,8 +207,8 @@ class TiledKernel(WindowKernel):
 
         if end - start > MANY_VECTORS * lanes:
             whole = (end - start) // lanes * lanes
-            with b.loop(start, start + whole, lanes) as at:
-                put(at.iv, None)
+            with b.loop(start, start + whole, lanes) as vector:
+                put(vector.iv, None)
             start += whole
         for at, count in _pieces(start, end, lanes):
             put(at, None if count == lanes else [count])
@@ -315,7 +315,7 @@ class TiledKernel(WindowKernel):
     ) -> SSAValue:
         """The maximum or the sum over the taps of one staged picture."""
         step = arith.MaximumfOp if self.window.kind == "max" else arith.AddfOp
-        values = (self.pixels(tap, layer, y, x, 1, shape, valid) for tap in phase.taps)
+        values: Iterator[SSAValue] = (self.pixels(tap, layer, y, x, 1, shape, valid) for tap in phase.taps)
         if self.window.kind != "max" and len(phase.taps) > 1:  # a sum begins at 0, which is what -0 and -0 are not
             first = next(values)
             values = chain([self.b.op(arith.AddfOp, first, self.b.const(0.0, first.type))], values)
@@ -325,7 +325,7 @@ class TiledKernel(WindowKernel):
         self, phase: Phase, output: Index, y: Index, x: Index, acc: SSAValue, valid: Sequence[int] | None
     ) -> SSAValue:
         """acc + the sum over channels and taps of weight * pixels."""
-        shape = acc.type.get_shape()
+        shape = vector_type_of(acc).get_shape()
         per_tap = shape[0] * shape[1] * (shape[2] // self.lanes)
         if not phase.taps:
             return acc

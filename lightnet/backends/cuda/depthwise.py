@@ -63,7 +63,7 @@ class Depthwise(Generator):
         conv, strip = kernel.ops[0], strip_of(kernel, device)
         size = sum(spec_of(v.type).nbytes for v in (*kernel.operands, *kernel.results))
         time = max(memory_time(size, device), device.launch + conv.flops() / (0.25 * device.flops))
-        weights = {list(kernel.body.args).index(conv.operands[1]): Packed("d", LANES)}
+        weights = {kernel.number_of(conv.operands[1]): Packed("d", LANES)}
         return Plan.of(self, kernel, form, time, strip, choices={"strip": choice_attr(strip)}, weights=weights)
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:

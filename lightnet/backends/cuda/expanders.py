@@ -18,6 +18,7 @@ from lightnet.dialects.ln.conv_nd import Conv, Deconv
 from lightnet.dialects.ln.move import MAX_OPERANDS, Concat, Reshape, Transpose
 from lightnet.dialects.ln.rearrange import Expand, Pad, StridedSlice
 from lightnet.ir.op import LnOp
+from lightnet.ir.params import ParamValue
 from lightnet.ir.types import spec_of
 
 #: Channels from which on the products of a sum take longer than copies of what goes in and comes out.
@@ -32,7 +33,7 @@ class _Ops:
     def __init__(self) -> None:
         self.made: list[LnOp] = []
 
-    def op(self, cls: type[LnOp], *operands: SSAValue, name: str | None = None, **params: object) -> SSAValue:
+    def op(self, cls: type[LnOp], *operands: SSAValue, name: str | None = None, **params: ParamValue) -> SSAValue:
         self.made.append(cls.make(list(operands), params, name=name))
         return self.made[-1].results[0]
 

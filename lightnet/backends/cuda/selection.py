@@ -109,7 +109,7 @@ def has_maps(form: Form) -> bool:
 
 def _static(kernel: KernelOp) -> set[SSAValue]:
     """The block arguments of a kernel that are computed when a network is loaded."""
-    return {a for a, v in zip(kernel.body.args, kernel.operands) if isinstance(v.owner, OnceOp)}
+    return {a for a, v in kernel.outside.items() if isinstance(v.owner, OnceOp)}
 
 
 def reorder_time(value: SSAValue, layout: Layout) -> float:

@@ -11,13 +11,22 @@ from typing import Any
 
 import numpy as np
 from xdsl.dialects import arith, func, memref, scf, vector
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, IntegerType, MemRefType, VectorType
+from xdsl.dialects.builtin import (
+    DenseIntOrFPElementsAttr,
+    FloatAttr,
+    IndexType,
+    IntegerAttr,
+    IntegerType,
+    MemRefType,
+    VectorType,
+)
 from xdsl.ir import Block, Operation, SSAValue
 
 from lightnet.backends.interpreter import loop_library as lib
 from lightnet.backends.interpreter.loop_types import dtype_of, memory_dtype
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import tile_arith, tile_memory
+from lightnet.ir.types import memref_type_of
 
 #: Expressions of ops that NumPy's operators give directly; {0}, {1} are operands.
 _INFIX = {
@@ -123,13 +132,14 @@ class LoopWriter:
 
     def _constant(self, op: arith.ConstantOp) -> None:
         type, value = op.result.type, op.value
-        if isinstance(type, IndexType):
-            text = str(value.value.data)
-        elif isinstance(value, DenseIntOrFPElementsAttr):
+        if isinstance(value, DenseIntOrFPElementsAttr):
+            assert isinstance(type, VectorType)
             dtype = dtype_of(type.element_type)
             text = self._const(np.array(value.get_values()).astype(dtype).reshape(type.get_shape()))
         else:
-            text = self._const(dtype_of(type).type(value.value.data))
+            assert isinstance(value, IntegerAttr | FloatAttr)
+            number = value.value.data
+            text = str(number) if isinstance(type, IndexType) else self._const(dtype_of(type).type(number))
         self._line(f"{self._name(op.result)} = {text}")
 
     def _cmpi(self, op: arith.CmpiOp) -> None:
@@ -169,14 +179,14 @@ class LoopWriter:
         return ", ".join(names) or "()"
 
     def _load(self, op: memref.LoadOp) -> None:
-        type = op.memref.type
+        type = memref_type_of(op.memref)
         subscript = self._check(op, op.indices, type)
         test = " != 0" if dtype_of(type.element_type) == np.bool_ else ""
         cast = "int" if isinstance(type.element_type, IndexType) else ""
         self._line(f"{self._name(op.res)} = {cast}({self._name(op.memref)}[{subscript}]{test})")
 
     def _store(self, op: memref.StoreOp) -> None:
-        subscript = self._check(op, op.indices, op.memref.type)
+        subscript = self._check(op, op.indices, memref_type_of(op.memref))
         self._line(f"{self._name(op.memref)}[{subscript}] = {self._name(op.value)}")
 
     def _alloca(self, op: memref.AllocaOp) -> None:
@@ -238,8 +248,7 @@ class LoopWriter:
         self._line(f"for {self._name(block.args[0])} in range({bounds}):")
         self._depth += 1
         self._block(block)
-        last = block.last_op
-        self._assign(block.args[1:], last.operands if last is not None else ())
+        self._assign(block.args[1:], _yielded(block))
         self._depth -= 1
         self._assign(op.res, block.args[1:])
 
@@ -254,7 +263,7 @@ class LoopWriter:
         self._depth += 1
         self._block(block)
         if op.output:
-            self._assign(op.output, block.last_op.operands)
+            self._assign(op.output, _yielded(block))
         self._depth -= 1
 
     def _while(self, op: scf.WhileOp) -> None:
@@ -269,7 +278,7 @@ class LoopWriter:
         self._line(f"if not {self._name(condition.condition)}: break")
         self._assign(after.args, condition.args)
         self._block(after)
-        self._assign(before.args, after.last_op.operands)
+        self._assign(before.args, _yielded(after))
         self._depth -= 1
 
     def _call(self, op: func.CallOp) -> None:
@@ -300,3 +309,9 @@ _SPECIAL: dict[type[Operation], Callable[[LoopWriter, Any], None]] = {
     scf.YieldOp: LoopWriter._nothing,
     scf.ConditionOp: LoopWriter._nothing, func.CallOp: LoopWriter._call, func.ReturnOp: LoopWriter._return,
 }  # fmt: skip
+
+
+def _yielded(block: Block) -> Sequence[SSAValue]:
+    """What the end of a block gives."""
+    last = block.last_op
+    return () if last is None else last.operands

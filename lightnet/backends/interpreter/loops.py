@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from xdsl.dialects.builtin import MemRefType, ModuleOp
+from xdsl.ir import Attribute
 
 from lightnet.backends.interpreter import loop_library as lib
 from lightnet.backends.interpreter.arena import POISON
@@ -22,6 +23,7 @@ from lightnet.backends.interpreter.loop_types import memory_dtype
 from lightnet.backends.interpreter.loop_writer import LoopWriter
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import launch
+from lightnet.dialects.launch import LaunchOp
 from lightnet.ir.place import PlaceAttr
 from lightnet.runtime.machine import PROCESS, Area
 
@@ -42,7 +44,7 @@ class LoopProgram:
                 raise LightNetError(f"level 4 has no function @{name}")
             writer = LoopWriter(self.functions[name])
             self.source[name] = writer.source
-            space = {"np": np, "lib": lib, "k": writer.constants, "call": self.function}
+            space: dict[str, Any] = {"np": np, "lib": lib, "k": writer.constants, "call": self.function}
             exec(compile(writer.source, f"<level 4: {len(self.source)}>", "exec"), space)
             self._compiled[name] = space["kernel"]
         return self._compiled[name]
@@ -57,7 +59,7 @@ class LoopProgram:
     def run_main(
         self,
         arena: np.ndarray | bytearray,
-        static: np.ndarray | bytearray = b"",
+        static: np.ndarray | bytearray | bytes = b"",
         host: Callable[[int, list[np.ndarray]], None] | None = None,
         seed: int = 0,
         ports: Mapping[str, np.ndarray] | None = None,
@@ -80,6 +82,7 @@ class LoopProgram:
                 source, to = (_area(spaces, place, op.size) for place in op.args)
                 (copy or partial(PROCESS.copy, None))(to, source)
                 continue
+            assert isinstance(op, LaunchOp)
             name = op.callee.string_value()
             blocks = list(range(op.grid.value.data))
             rng.shuffle(blocks)
@@ -89,7 +92,7 @@ class LoopProgram:
             for block in blocks:
                 self.launch(name, [block], self.arrays_of(op, spaces, rng.randrange(op.most_threads)))
 
-    def arrays_of(self, op: launch.LaunchOp, spaces: dict[str, np.ndarray], thread: int = 0) -> list[np.ndarray]:
+    def arrays_of(self, op: LaunchOp, spaces: dict[str, np.ndarray], thread: int = 0) -> list[np.ndarray]:
         """The memrefs of a launch as one thread has them: with scratch of its own, poisoned here, which is that of the
         launch for thread 0, and new memory for any other."""
         types = self.functions[op.callee.string_value()].function_type.inputs.data[2:]
@@ -108,8 +111,9 @@ def _area(spaces: Mapping[str, np.ndarray], place: PlaceAttr, size: int) -> Area
     return Area(place.space.data, space[start : start + size], size)
 
 
-def array_at(spaces: dict[str, np.ndarray], place: Any, type: MemRefType) -> np.ndarray:
+def array_at(spaces: dict[str, np.ndarray], place: Any, type: Attribute) -> np.ndarray:
     """The memref at a place, as an array over the space's bytes."""
+    assert isinstance(type, MemRefType)
     dtype, shape = memory_dtype(type), type.get_shape()
     space = spaces.get(place.space.data)
     size, start = prod(shape) * dtype.itemsize, place.offset.data
@@ -121,7 +125,7 @@ def array_at(spaces: dict[str, np.ndarray], place: Any, type: MemRefType) -> np.
 def run_main(
     module: ModuleOp,
     arena: np.ndarray | bytearray,
-    static: np.ndarray | bytearray = b"",
+    static: np.ndarray | bytearray | bytes = b"",
     host: Callable[[int, list[np.ndarray]], None] | None = None,
     seed: int = 0,
     ports: Mapping[str, np.ndarray] | None = None,

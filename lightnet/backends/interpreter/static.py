@@ -81,7 +81,7 @@ def _logical_values(
 def contents_of(op: ParamOp, feeds: Mapping[str, np.ndarray], store: WeightStore | None, seed: int) -> np.ndarray:
     """What a param holds: what is fed under its name, or its loaded contents."""
     name = op.tensor_names[0]
-    return feeds[name] if name in feeds else op.contents(store, seed, loc=loc_of(op))
+    return feeds[name] if name is not None and name in feeds else op.contents(store, seed, loc=loc_of(op))
 
 
 def once_values(

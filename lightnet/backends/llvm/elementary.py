@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from math import factorial, log
+from typing import Any
 
 from xdsl.ir import Operation
 
@@ -17,7 +18,8 @@ from lightnet.backends.llvm.short_floats import element
 from lightnet.backends.llvm.values import float_literal, leaf_type, splat_literal
 
 #: (emitter, op, operand texts, operand type, result type, lanes) -> operand text of the result
-Emit = Callable[[Function, Operation, list[str], str, str, int], str]
+#: It gets ops of the class that it stands under.
+Emit = Callable[[Function, Any, list[str], str, str, int], str]
 
 
 class _Float:

@@ -94,7 +94,9 @@ def emit_kernel(function: FuncOp, functions: dict[str, FuncOp], vectors: Vectors
     """The text of one kernel, called ``@kernel``, with the private functions it calls; and whether O2 runs on it."""
     mode = function.attributes.get("tile.opt")
     optimize = not (isinstance(mode, StringAttr) and mode.data == "none")
-    texts, declared, done = [], set(), set()
+    texts: list[str] = []
+    declared: set[str] = set()
+    done: set[str] = set()
     waiting = [(function, "kernel")]
     while waiting:
         current, name = waiting.pop()

@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 from types import MappingProxyType
+from typing import Any
 
 from xdsl.dialects.builtin import IndexType, MemRefType, VectorType
 from xdsl.ir import Attribute, Block, Operation, SSAValue
@@ -38,7 +39,8 @@ from lightnet.backends.llvm.values import (
 from lightnet.diagnostics import LightNetError
 
 Value = str | Lin | Mem | Vec
-Handler = Callable[["Function", Operation], None]
+#: It gets ops of the class that it stands under.
+Handler = Callable[["Function", Any], None]
 
 
 @dataclass(slots=True)
@@ -170,15 +172,22 @@ class Function:
         return Lin(0, ((sym, 1),))
 
     def get_index(self, value: SSAValue) -> Lin:
-        return self.vals[value]
+        known = self.vals[value]
+        assert isinstance(known, Lin)
+        return known
 
     def get_vec(self, value: SSAValue) -> Vec:
-        return self.vals[value]
+        known = self.vals[value]
+        assert isinstance(known, Vec)
+        return known
 
     def operand(self, value: SSAValue) -> str:
         """The LLVM operand of a scalar."""
         known = self.vals[value]
-        return self.index(known) if isinstance(known, Lin) else known
+        if isinstance(known, Lin):
+            return self.index(known)
+        assert isinstance(known, str)
+        return known
 
     def scalar_result(self, value: SSAValue, text: str) -> None:
         """Bind a scalar result that was emitted here."""

@@ -101,9 +101,9 @@ def _truncated(a: int, b: int) -> int:
     return abs(a) // b * (1 if a >= 0 else -1)
 
 
-def _cmpi_index(e: Function, op: Operation) -> None:
+def _cmpi_index(e: Function, op: arith.CmpiOp) -> None:
     a, b = (e.get_index(v) for v in op.operands)
-    predicate = arith.CMPI_COMPARISON_OPERATIONS[op.properties["predicate"].value.data]
+    predicate = arith.CMPI_COMPARISON_OPERATIONS[op.predicate.value.data]
     difference = a + b.scaled(-1)
     if not difference.terms and predicate[0] != "u":  # signed indices do not wrap
         x = difference.const

@@ -10,7 +10,7 @@ One table entry an op: a function of the operands' texts. What differs from plai
 from __future__ import annotations
 
 from xdsl.dialects import arith, math
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IndexType, VectorType
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, IndexType, IntegerAttr, VectorType
 from xdsl.ir import Operation, SSAValue
 
 from lightnet.backends.llvm import elementary
@@ -36,7 +36,7 @@ _FLAG_ORDER = ("reassoc", "nnan", "ninf", "nsz", "arcp", "contract", "afn")
 def _flags(op: Operation) -> str:
     """Fast-math flags, with a blank behind: those of the op, and `contract`."""
     attr = op.properties.get("fastmath")
-    given = {str(f) for f in attr.data} if attr is not None else set()
+    given = {str(f) for f in attr.data} if isinstance(attr, arith.FastMathFlagsAttr) else set()
     return "".join(f"{f} " for f in _FLAG_ORDER if f in given or f == "contract")
 
 
@@ -186,26 +186,26 @@ def _rounded_divide(up: bool, signed: bool) -> Emit:
     return emit
 
 
-def _cmpi(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
-    predicate = arith.CMPI_COMPARISON_OPERATIONS[op.properties["predicate"].value.data]
+def _cmpi(e: Function, op: arith.CmpiOp, a: list[str], t: str, r: str, lanes: int) -> str:
+    predicate = arith.CMPI_COMPARISON_OPERATIONS[op.predicate.value.data]
     return e.ins(f"icmp {predicate} {t} {a[0]}, {a[1]}")
 
 
-def _cmpf(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
-    predicate = arith.CMPF_COMPARISON_OPERATIONS[op.properties["predicate"].value.data]
+def _cmpf(e: Function, op: arith.CmpfOp, a: list[str], t: str, r: str, lanes: int) -> str:
+    predicate = arith.CMPF_COMPARISON_OPERATIONS[op.predicate.value.data]
     return e.ins(f"fcmp {predicate} {t} {a[0]}, {a[1]}")
 
 
-def _cmp(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+def _cmp(e: Function, op: tile_arith.CmpOp, a: list[str], t: str, r: str, lanes: int) -> str:
     """`tile.cmp`."""
-    predicate = op.properties["predicate"].data
+    predicate = op.predicate.data
     instruction = "fcmp" if any(f in t for f in ("half", "bfloat", "float", "double")) else "icmp"
     return e.ins(f"{instruction} {predicate} {t} {a[0]}, {a[1]}")
 
 
-def _tile_cast(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+def _tile_cast(e: Function, op: tile_arith.CastOp, a: list[str], t: str, r: str, lanes: int) -> str:
     """`tile.cast`: the arith op of that name."""
-    return _CASTS[op.properties["kind"].data](e, op, a, t, r, lanes)
+    return _CASTS[op.kind.data](e, op, a, t, r, lanes)
 
 
 def _extend(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
@@ -301,7 +301,7 @@ ELEMENTWISE: dict[type[Operation], Emit] = {
 def _computes(op: Operation) -> bool:
     """Whether an op with short floats is arithmetic on them, and no conversion that takes them as they are."""
     if isinstance(op, tile_arith.CastOp):
-        return op.properties["kind"].data not in ("extf", "truncf", "bitcast")
+        return op.kind.data not in ("extf", "truncf", "bitcast")
     return not isinstance(op, arith.ExtFOp | arith.TruncFOp | arith.BitcastOp)
 
 
@@ -340,8 +340,9 @@ def _constant(e: Function, op: arith.ConstantOp) -> None:
     type, value = op.result.type, op.value
     if isinstance(type, VectorType):
         return _constant_vector(e, op.result, type, value)
+    assert isinstance(value, IntegerAttr | FloatAttr)
     number = value.value.data
-    e.vals[op.result] = Lin(number) if isinstance(type, IndexType) else literal(number, llvm_type(type))
+    e.vals[op.result] = Lin(int(number)) if isinstance(type, IndexType) else literal(number, llvm_type(type))
 
 
 def _constant_vector(e: Function, result: SSAValue, type: VectorType, value: object) -> None:

@@ -6,6 +6,8 @@ numbers are shuffles, and the rest is put together number by number.
 
 from __future__ import annotations
 
+from functools import partial
+
 from xdsl.dialects import vector
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation
@@ -52,8 +54,11 @@ def _transpose(e: Function, op: tile_arith.TransposeOp) -> None:
                 columns.extend(_transposed_square(e, [s.leaf(0) for s in sources], sources[0].leaf_type))
             return columns[j]
 
+        def leaf(j: int, f: int) -> str:
+            return column(j)
+
         for j, result in enumerate(op.results_):
-            e.bind(result, e.vec(result.type, lambda f, j=j: column(j), roots=roots))
+            e.bind(result, e.vec(result.type, partial(leaf, j), roots=roots))
         return
     for j, result in enumerate(op.results_):
         e.bind(result, _transposed(e, sources, j, result.type, roots))

@@ -29,7 +29,12 @@ from xdsl.ir import Attribute
 
 from lightnet.diagnostics import LightNetError
 
-_FLOATS = {Float16Type: "half", BFloat16Type: "bfloat", Float32Type: "float", Float64Type: "double"}
+_FLOATS: dict[type[Attribute], str] = {
+    Float16Type: "half",
+    BFloat16Type: "bfloat",
+    Float32Type: "float",
+    Float64Type: "double",
+}
 _BYTES = {"half": 2, "bfloat": 2, "float": 4, "double": 8}
 _MANGLED = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
 

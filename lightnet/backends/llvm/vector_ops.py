@@ -13,6 +13,7 @@ from lightnet.backends.llvm.scalar_ops import ELEMENTWISE
 from lightnet.backends.llvm.values import Vec, mangled, row_major, slice_offsets
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import tile_arith
+from lightnet.ir.types import vector_type_of
 
 
 def _broadcast(e: Function, op: vector.BroadcastOp) -> None:
@@ -148,16 +149,17 @@ def _reduce(e: Function, op: tile_arith.ReduceOp) -> None:
     if not kept:
         e.scalar_result(op.result, folded(0))
         return
+    type = vector_type_of(op.result)
     if folds_lanes:
         parts = [folded(t) for t in sorted(groups)]
         result = e.vec(
-            op.result.type,
+            type,
             lambda f: e.leaf_of_elements(vec.elem, parts[f * result.lanes : (f + 1) * result.lanes]),
             parts.__getitem__,
         )
     else:
         firsts = sorted(groups)
-        result = e.vec(op.result.type, lambda f: folded(firsts[f]), roots=vec.roots)
+        result = e.vec(type, lambda f: folded(firsts[f]), roots=vec.roots)
     e.bind(op.result, result)
 
 

@@ -56,7 +56,7 @@ class JoinLayers(RewritePattern):
         inside, inner = set(run), dict[SSAValue, SSAValue]()
         outside: dict[SSAValue, SSAValue] = {}
         for kernel in run:
-            outside |= {arg: inner.get(v, v) for arg, v in zip(kernel.body.args, kernel.operands)}
+            outside |= {arg: inner.get(v, v) for arg, v in kernel.outside.items()}
             inner |= zip(kernel.results, kernel.terminator.operands)
         kept = [r for k in run for r in k.results if k is run[-1] or any(use.operation not in inside for use in r.uses)]
         # The ops move into the new kernel, so what they make is looked up before.

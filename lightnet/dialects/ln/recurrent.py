@@ -80,7 +80,8 @@ class Recurrent(LnOp):
     @property
     def sizes(self) -> tuple[int, int, int]:
         """(T, B, H)."""
-        return self.result_specs[0].dims
+        steps, batch, hidden = self.result_specs[0].dims
+        return steps, batch, hidden
 
     def flops(self):
         steps, batch, hidden = self.sizes

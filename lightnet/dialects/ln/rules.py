@@ -22,7 +22,7 @@ from xdsl.ir import Operation, SSAValue, Use
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.traits import IsTerminator
 
-from lightnet.ir.op import LnOp, tensor_name, tensor_names
+from lightnet.ir.op import tensor_name, tensor_names
 from lightnet.ir.rewriting import keep_names
 
 OpT = TypeVar("OpT", bound=Operation)
@@ -65,7 +65,7 @@ def is_yielded(use: Use) -> bool:
     return use.operation.has_trait(IsTerminator)
 
 
-def replace_by_values(op: LnOp, values: Sequence[SSAValue], rewriter: PatternRewriter) -> None:
+def replace_by_values(op: Operation, values: Sequence[SSAValue], rewriter: PatternRewriter) -> None:
     """Let equal `values` take the place of the results of `op`, without a change to any output's name.
 
     A named result that leaves its block is an output (or a static tensor) that people ask for by name. Where the value

@@ -83,8 +83,8 @@ def merge_sort(b, buffers, n: int, before, count=None):
         width = step.args[0]
         double = b.add(width, width)
         with b.loop(0, end, double) as run:
-            ends = [_min(b, b.add(run.iv, w), end) for w in (width, double)]
-            _merge(b, buffers, source, target, run.iv, *ends, behind, before)
+            middle, stop = (_min(b, b.add(run.iv, w), end) for w in (width, double))
+            _merge(b, buffers, source, target, run.iv, middle, stop, behind, before)
         step.yields(double)
     return last
 

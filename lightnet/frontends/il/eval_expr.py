@@ -41,6 +41,7 @@ from lightnet.frontends.il.eval_numbers import (
     truth,
 )
 from lightnet.parsing import Evaluator
+from lightnet.source import end_of
 
 MAX_LENGTH = 1 << 16
 MAX_DEPTH = 40
@@ -87,14 +88,16 @@ class _Evaluator(Evaluator[Value]):
     # -- reading ------------------------------------------------------------------------------------------------------
     def peek(self) -> str:
         """The rest of the text from the next token on, at most three characters: enough to know an operator."""
-        self.at = _SPACE.match(self.text, self.at).end()
+        self.at = end_of(_SPACE, self.text, self.at)
         return self.text[self.at : self.at + 3]
 
     def take(self, *tokens: str) -> str:
         """Take the first of the tokens that stands here (longer ones first in the list); "" if none does."""
         ahead = self.peek()
         for token in tokens:
-            if ahead.startswith(token) and not (token.isalpha() and _NAME.match(self.text, self.at)[0] != token):
+            if ahead.startswith(token) and not (
+                token.isalpha() and end_of(_NAME, self.text, self.at) != self.at + len(token)
+            ):
                 self.at += len(token)
                 return token
         return ""

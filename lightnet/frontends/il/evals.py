@@ -222,7 +222,9 @@ def _run_perl(perl: str, script: bytes) -> bytes:
             preexec_fn=_limit_child,
         )
     deadline = time.monotonic() + WALL_SECONDS
-    out, fd = bytearray(), child.stdout.fileno()
+    pipe = child.stdout
+    assert pipe is not None
+    out, fd = bytearray(), pipe.fileno()
     try:
         with selectors.DefaultSelector() as selector:
             selector.register(fd, selectors.EVENT_READ)
@@ -241,7 +243,7 @@ def _run_perl(perl: str, script: bytes) -> bytes:
         except ProcessLookupError:
             pass
         child.wait()
-        child.stdout.close()
+        pipe.close()
 
 
 def _records(out: bytes, found: list[_Eval], nodes: list[_Eval]) -> list[str]:

@@ -149,8 +149,10 @@ class Expander(ABC):
         if not self.at_paren(pending, from_file):
             return None
         pending.pop()
-        macros, args, arg, depth, count = self.macros, [], [], 0, 0
-        last = len(macro.params) if macro.variadic else -1
+        macros, depth, count = self.macros, 0, 0
+        args: list[list[Token]] = []
+        arg: list[Token] = []
+        last = len(macro.params or ()) if macro.variadic else -1
         while True:
             if not pending:
                 line = self.more_lines() if from_file else None
@@ -199,7 +201,7 @@ class Expander(ABC):
         return None if line is None else line[::-1]
 
     def check_arguments(self, macro: Macro, name: Token, args: list) -> list | None:
-        wanted, given = len(macro.params), len(args)
+        wanted, given = len(macro.params or ()), len(args)
         if wanted == 0 and given == 1 and not args[0]:
             return []
         if macro.variadic and given == wanted - 1:
@@ -227,7 +229,7 @@ class Expander(ABC):
             kind, text = macro.handler(origin)
             return [(kind, text, name[2], name[3], parent)]
         if macro.plan is None:
-            result = [(k, t, s, p, origin) for k, t, s, p, _ in macro.body]
+            result: list[Token] = [(k, t, s, p, origin) for k, t, s, p, _ in macro.body]
         else:
             result = self.substitute(macro, name, args or [], origin)
         if self.in_condition:
@@ -254,7 +256,7 @@ class Expander(ABC):
                 continue
             if code == TOKEN:
                 kind, text, had_space, pos, _ = value
-                piece = [(kind, text, had_space, pos, use.origin)]
+                piece: list[Token] = [(kind, text, had_space, pos, use.origin)]
             else:
                 piece = self.step(code, value, space, use)
             if paste and code == RAW and self.is_variable(use, value) and out and out[-1][1] == ",":
@@ -326,7 +328,8 @@ class Expander(ABC):
         return [(kind, text, left[2], left[3], origin)]
 
     def stringize(self, arg: list[Token], name: Token) -> str:
-        parts, length = [], 0
+        parts: list[str] = []
+        length = 0
         for kind, text, space, *_ in arg:
             if kind in (STRING, CHAR):
                 text = text.replace("\\", "\\\\").replace('"', '\\"')

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from time import struct_time
 from typing import TYPE_CHECKING
 
 from lightnet.frontends.il.lexer import NUMBER, STRING, Token
@@ -70,7 +71,7 @@ class Predefined:
     def time(self, use: Expansion) -> tuple[int, str]:
         return _quoted(time.strftime("%H:%M:%S", self.now(use)))
 
-    def now(self, use: Expansion) -> time.struct_time:
+    def now(self, use: Expansion) -> struct_time:
         """When the translation is; one moment for all of it."""
         if self._now is None:
             epoch = os.environ.get("SOURCE_DATE_EPOCH")

@@ -55,8 +55,9 @@ def read(
         translation = preprocess(
             text.removeprefix("\ufeff"), path, include_dirs, defines, errors=errors, physical=physical
         )
-        for loc, message in translation.warnings if on_warning else ():
-            on_warning(loc, message)
+        if on_warning is not None:
+            for loc, message in translation.warnings:
+                on_warning(loc, message)
         ops: list[NetOp] = []
         if translation.is_whole:
             expanded, starts, tokens = substitute(translation, eval_mode, errors)

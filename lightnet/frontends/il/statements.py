@@ -20,6 +20,7 @@ from typing import NoReturn
 from lightnet import json_text
 from lightnet.diagnostics import SourceLoc
 from lightnet.frontends.netlist import NetOp, NetParam, NetTensor, ParamValue
+from lightnet.source import end_of
 
 _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*+"
@@ -54,7 +55,7 @@ class StatementError(Exception):
 
 def statements(text: str) -> Iterator[tuple[int, int, NetOp | StatementError]]:
     """Where each statement begins and ends, and its operator, without a name and a place, or what is wrong with it."""
-    at = _BETWEEN.match(text, 0).end()
+    at = end_of(_BETWEEN, text)
     while at < len(text):
         statement = _Statement(text, at)
         try:
@@ -65,7 +66,7 @@ def statements(text: str) -> Iterator[tuple[int, int, NetOp | StatementError]]:
             resume = _behind(text, e.at) if e.resume is None else e.resume
             yield at, resume, e
             end = resume
-        at = _BETWEEN.match(text, end).end()
+        at = end_of(_BETWEEN, text, end)
 
 
 def _behind(text: str, at: int) -> int:
@@ -124,6 +125,7 @@ class _Statement:
         """The parameters up to ')', and the offset behind it."""
         text = self.text
         found: list[NetParam] = []
+        value: ParamValue
         while m := _PARAM.match(text, at):
             arg, number, string, word, bracket, mark = m.groups()
             self.once(arg, at)
@@ -181,7 +183,7 @@ class _Statement:
         if string is not None:
             return string[1:-1]
         if number is None:
-            return _WORDS.get(word, word)
+            return None if word is None else _WORDS.get(word, word)
         try:
             return json_text.number(number)
         except json_text.LiteralError as e:
@@ -243,4 +245,4 @@ class _Statement:
         return text if len(text) <= 200 else text[:200] + "..."
 
     def skip(self, at: int) -> int:
-        return _BLANKS.match(self.text, at).end()
+        return end_of(_BLANKS, self.text, at)

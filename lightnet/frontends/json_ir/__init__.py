@@ -81,8 +81,8 @@ class _Reader(JsonText):
         if not words:
             return None
         if len(words) == 1:
-            have, at = next(iter(words.items()))
-            raise self.error(f"'{have}' needs its partner 'mem_sizes_{'l' if have.endswith('h') else 'h'}'", at[1])
+            have, (_, place) = next(iter(words.items()))
+            raise self.error(f"'{have}' needs its partner 'mem_sizes_{'l' if have.endswith('h') else 'h'}'", place)
         (high, _), (low, at) = words["mem_sizes_h"], words["mem_sizes_l"]
         if len(high) != len(low):
             raise self.error("'mem_sizes_h' and 'mem_sizes_l' should have the same length", at)

@@ -12,6 +12,7 @@ lists. Imports the graph builder, the attribute grammar and the registry.
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -182,7 +183,7 @@ class Node(HandledNode):
             self.fail(f"its attribute '{name}' should be a tuple of integers, but is {self.node.attrs[name][:60]!r}")
         return tuple(None if v is None else attributes.as_int(v) for v in found)
 
-    def per_axis(self, name: str, count: int, default: int) -> tuple[int, ...]:
+    def per_axis(self, name: str, count: builtins.int, default: builtins.int) -> tuple[builtins.int, ...]:
         """`count` integers, one for each spatial axis; one number (or none at all) is for all of them."""
         found = self.ints(name, ())
         if len(found) not in (0, 1, count):
@@ -220,7 +221,7 @@ class Node(HandledNode):
 
     # -- values
 
-    def fixed(self, x: Value | Lazy, dims: Sequence[int], like: Value) -> Value:
+    def fixed(self, x: Value | Lazy, dims: Sequence[builtins.int], like: Value) -> Value:
         """An input of open shape as a Value of `dims`; floats are brought to the float type of `like`."""
         dims = tuple(dims)
         value = x.fixed(dims, like.dtype) if isinstance(x, Lazy) else x
@@ -235,22 +236,22 @@ class Node(HandledNode):
         """`value`, in the element type of `like` where both are floats."""
         return self.g.cast(value, like.dtype) if value.dtype.is_float and like.dtype.is_float else value
 
-    def scalar(self, x: float, like: Value) -> Value:
+    def scalar(self, x: builtins.float, like: Value) -> Value:
         """A number as a tensor of rank 0, in the element type of `like` (saturating)."""
         return self.g.constant(convert(np.asarray(x, np.float64), like.dtype))
 
-    def bounded(self, count: int) -> int:
+    def bounded(self, count: builtins.int) -> builtins.int:
         """`count`, where a constant of so many elements may be made. Sizes out of a file are checked before anything is
         allocated."""
         return self.g.bounded(count, "a constant")
 
-    def at_least(self, x: Value, rank: int) -> Value:
+    def at_least(self, x: Value, rank: builtins.int) -> Value:
         """`x`, which should have that rank or a higher one."""
         if x.ndim < rank:
             self.fail(f"takes a tensor of rank {rank} or more, but gets {list(x.dims)}")
         return x
 
-    def need_rank(self, x: Value, *ranks: int) -> None:
+    def need_rank(self, x: Value, *ranks: builtins.int) -> None:
         """Refuse an input of another rank."""
         if x.ndim not in ranks:
             self.fail(f"takes a tensor of rank {' or '.join(map(str, ranks))}, but gets {list(x.dims)}")

@@ -11,6 +11,7 @@ registry.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -186,7 +187,7 @@ class Node(HandledNode):
         """A graph attribute."""
         return self._attribute(name, OnnxGraph, "a graph", ...)
 
-    def axis(self, value: int, ndim: int) -> int:
+    def axis(self, value: builtins.int, ndim: builtins.int) -> builtins.int:
         """As the base class has it; of a scalar, models name axis 0."""
         return 0 if not value and not ndim else super().axis(value, ndim)
 
@@ -205,7 +206,7 @@ class Node(HandledNode):
 
         Where it follows from graph inputs, the network is to be specialised on their values (`NeedsValue`).
         """
-        known = value.known
+        known = value.contents
         if known is not None:
             return known
         if (numbers := getattr(value, "numbers", None)) is not None:
@@ -222,7 +223,7 @@ class Node(HandledNode):
         error.inputs = frozenset(specs)
         raise error
 
-    def need_ints(self, value: Value, what: str) -> tuple[int, ...]:
+    def need_ints(self, value: Value, what: str) -> tuple[builtins.int, ...]:
         """`need`, as integers; some may be sizes that the data decides (`Size`)."""
         if (numbers := getattr(value, "numbers", None)) is not None:
             return tuple(numbers.reshape(-1))

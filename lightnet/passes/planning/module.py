@@ -50,7 +50,9 @@ def buffers_of(module: ModuleOp, space: str) -> tuple[list[Buffer], dict[str, in
     groups: dict[SSAValue, list[SSAValue]] = {}
     for v in ranges:
         groups.setdefault(root(v), []).append(v)
-    buffers, offsets, names = [], {}, set()
+    buffers: list[Buffer] = []
+    offsets: dict[str, int] = {}
+    names: set[str] = set()
 
     def add(name: str, lo: int, hi: int, lower: int, upper: int) -> None:
         name = name if name not in names else f"{name}#{len(names)}"

@@ -191,7 +191,7 @@ class CudaInstance(SpacesInstance):
         module = self.driver.load(self.code.ptx)
         for is_host, lines in groupby(self.code.lines, lambda line: isinstance(line, HostLine)):
             if is_host:
-                yield from lines
+                yield from (line for line in lines if isinstance(line, HostLine))
                 continue
             kernels = [line for line in lines if isinstance(line, KernelLine)]
             launches = [self._launch(module, line) for line in kernels]

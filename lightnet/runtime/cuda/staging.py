@@ -104,7 +104,7 @@ class Staging:
         self._context("cuMemHostAlloc", memory, nbytes, 0)
         self._context.hold("cuMemFreeHost", memory.value or 0)
         view = (c_ubyte * nbytes).from_address(memory.value or 0)
-        return _Buffer(np.frombuffer(view, np.uint8), addressof(view), event.value or 0)
+        return _Buffer(np.frombuffer(memoryview(view), np.uint8), addressof(view), event.value or 0)
 
 
 def _flat(array: np.ndarray) -> np.ndarray:

@@ -107,9 +107,9 @@ class _Vectorizer:
             for start in range(len(row)):
                 node = self.tree
                 for length, word in enumerate(row[start : start + self.longest * distance : distance], 1):
-                    node = node.get(word)
-                    if node is None:
+                    if (below := node.get(word)) is None:
                         break
+                    node = below
                     if (gram := node.get(None)) is not None and (length > 1 or distance == 1):
                         found[gram] += 1
             if self.longest == 1:

@@ -175,7 +175,7 @@ def each(function: Callable[[Any], Any], x: np.ndarray, dtype: np.dtype | type =
     return found.reshape(x.shape)
 
 
-def texts(values: Sequence[str], dims: Sequence[int] | None = None) -> np.ndarray:
+def texts(values: Sequence[str] | np.ndarray, dims: Sequence[int] | None = None) -> np.ndarray:
     """A text tensor of strings in row-major order."""
     found = np.empty(len(values), TEXT_DTYPE)
     found[:] = list(values)

@@ -36,7 +36,7 @@ from lightnet.ir.body import Body
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
-from lightnet.ir.types import ParamAttr
+from lightnet.ir.types import ParamAttr, memref_type_of
 from lightnet.runtime.arrays import align_up
 
 
@@ -117,7 +117,7 @@ class _BandKernel(BlockedKernel):
         self.chain, self.aliases = chain_of(kernel.ops), aliases
         self.parts = parts_of(kernel, self.schedule, lanes)
         super().__init__(kernel, name, lanes, aliases, scratch=sum(map(align_up, self.sizes)))
-        source = list(kernel.body.args).index(kernel.ops[0].operands[0])
+        source = kernel.number_of(kernel.ops[0].operands[0])
         assert source not in aliases.values(), "rows of it are read after others are written"
         window = next(p.stage.anchor for p in self.parts if p.stage.kind == WINDOW)
         self.blocks, self.bands = blocks_of(self.chain.channels, lanes), self.chain.bands(self.schedule.band)
@@ -171,6 +171,7 @@ class _BandKernel(BlockedKernel):
     def expanded(self, n: Index, rows: Rows, first: Index, last: Index) -> None:
         """The expanded rows that are new, and from them the rows [first, last) of the window's result, some channels
         after others."""
+        assert self.schedule.expand is not None
         b, vectors = self.b, self.schedule.expand.vectors
         ring = self.chain.ring(self.schedule.band) if self.schedule.keep else 0
         with b.loop(0, self.blocks // vectors) as group:
@@ -199,28 +200,35 @@ class _BandKernel(BlockedKernel):
         with b.loop(0, self.blocks) as block:
             window.walk(n, block.iv, first, last, window.rows)
 
+    def memory(self, is_behind: bool) -> SSAValue:
+        """The rows of the map before the window, or of that behind it."""
+        found = self.memories[is_behind]
+        assert found is not None
+        return found
+
     def stage(self, kind: str, first: Index, before: Window = Window(), source: Index = 0) -> Any:
         """The kernel of a stage for a band that begins at row `first` of the result, and at row `source` of the
         expanded map, of which `before` is there."""
         number = next(i for i, p in enumerate(self.parts) if p.stage.kind == kind)
         part, plan, behind = self.parts[number], self.plans[number], Window(first)
         outer = list(zip(part.kernel.body.args, part.outer))
-        memory, window = (self.memories[0], before) if kind == WINDOW else (self.memories[1], behind)
-        inputs = {v: memory if k is None else self.inputs[self.kernel.body.args[k]] for v, k in outer}
-        windows = {v: window for v, k in outer if k is None}
+        is_window = kind == WINDOW
+        inputs: dict[SSAValue, SSAValue] = {
+            v: self.memory(not is_window) if k is None else self.inputs[self.kernel.body.args[k]] for v, k in outer
+        }
+        windows: dict[SSAValue, Window] = {v: before if is_window else behind for v, k in outer if k is None}
         results, aliases = self.results, self.aliases
         if number + 1 < len(self.parts):
-            memory, window = (self.memories[1], behind) if kind == WINDOW else (self.memories[0], before)
-            windows[part.kernel.terminator.operands[0]] = window
-            results, aliases = [memory], {}
+            windows[part.kernel.terminator.operands[0]] = behind if is_window else before
+            results, aliases = [self.memory(is_window)], {}
         host = Host(self.b, inputs, results, windows)
         if kind == WINDOW:
             return DepthwiseKernel(part.kernel, plan.schedule, "", aliases, host)
         if part.stage.generator is FIRST:
             return FirstKernel(part.kernel, plan.schedule, "", aliases, host, self.staged)
-        if kind == EXPAND:
-            return _Pointwise(part.kernel, plan, aliases, host, source, self.chain.expanded.rows.positions)
-        return _Pointwise(part.kernel, plan, aliases, host, first, self.chain.project.rows.positions)
+        origin, geometry = (source, self.chain.expanded) if kind == EXPAND else (first, self.chain.project)
+        assert geometry is not None
+        return _Pointwise(part.kernel, plan, aliases, host, origin, geometry.rows.positions)
 
     def new_rows(self, number: Index, band: Index, first: Index, last: Index) -> Rows:
         """The rows of the expanded map that a band needs and that are not there yet: the first block of a range, and
@@ -230,7 +238,7 @@ class _BandKernel(BlockedKernel):
         low: Index = b.add(b.mul(first, stride), -pad)
         high: Index = b.add(b.mul(last, stride), chain.span - stride - pad)
         if chain.overlap and self.schedule.keep:
-            fresh = b.op(arith.OrIOp, b.cmpi("eq", number, b.lo), b.cmpi("eq", b.index(band), b.index(0)))
+            fresh = b.op(arith.OrIOp, b.cmpi("eq", b.index(number), b.lo), b.cmpi("eq", b.index(band), b.index(0)))
             low = b.add(low, b.select(fresh, b.index(0), b.index(chain.overlap)))
         start, above, below, end = low, low, high, high
         if pad:
@@ -261,7 +269,7 @@ class _BandKernel(BlockedKernel):
         written there."""
         b, cols = self.b, self.halos[1]
         zero = b.broadcast(b.const(0.0, self.element), (cols, self.lanes))
-        _, blocks, rows, _, _ = memory.type.get_shape()
+        _, blocks, rows, _, _ = memref_type_of(memory).get_shape()
         with b.loop(0, blocks) as block, b.loop(0, rows) as row:
             for x in (0, self.width + cols):
                 b.tile_store(zero, memory, [0, block.iv, row.iv, x, 0], [3, 4])

@@ -41,8 +41,10 @@ class Stage:
     ops: tuple[LnOp, ...]
 
     @property
-    def anchor(self) -> LnOp:
-        return self.ops[0]
+    def anchor(self) -> Conv2d:
+        conv = self.ops[0]
+        assert isinstance(conv, Conv2d)
+        return conv
 
     @property
     def source(self) -> SSAValue:
@@ -66,7 +68,7 @@ def stages_of(ops: Sequence[LnOp]) -> tuple[Stage, ...] | None:
     if not 2 <= len(starts) <= 3 or starts[0] != 0:
         return None
     groups = [tuple(ops[i:j]) for i, j in zip(starts, (*starts[1:], len(ops)))]
-    depthwise = next((i for i, group in enumerate(groups) if _is_depthwise(group[0])), None)
+    depthwise = next((i for i, at in enumerate(starts) if _is_depthwise(ops[at])), None)
     if depthwise is None or depthwise > 1:
         return None
     names = (EXPAND, WINDOW, PROJECT)[1 - depthwise :][: len(groups)]
@@ -78,16 +80,16 @@ def stages_of(ops: Sequence[LnOp]) -> tuple[Stage, ...] | None:
     return stages if known else None
 
 
-def _is_pointwise(op: LnOp) -> bool:
+def _is_pointwise(op: Conv2d) -> bool:
     return op.group == 1 and Geometry.of(op).is_pointwise
 
 
-def _reads_picture(op: LnOp) -> bool:
+def _reads_picture(op: Conv2d) -> bool:
     return op.group == 1 and op.operand_specs[0].dims[1] <= CHANNELS
 
 
 def _is_depthwise(op: LnOp) -> bool:
-    return is_depthwise(op) and not Geometry.of(op).is_pointwise
+    return isinstance(op, Conv2d) and is_depthwise(op) and not Geometry.of(op).is_pointwise
 
 
 def form_of(body: Body, machine: Machine) -> Form | None:

@@ -143,6 +143,7 @@ def _schedule(chain: Chain, machine: Machine, band: int, keep: bool) -> Schedule
     height, width = chain.window.positions
     rows, columns = best_tile(height, width, machine) if whole else (1, row_tile(width, machine))
     if chain.opens:
+        assert chain.expand is not None
         _, wide, vectors = tile_of(
             1, chain.expand.cols.positions, blocks_of(chain.channels, machine.lanes), machine.registers
         )
@@ -190,7 +191,7 @@ def overhead(chain: Chain, machine: Machine, schedule: Schedule) -> float:
     near = sum(held_bytes(chain, schedule, machine.lanes)) + weight_bytes(chain) <= SHARE * machine.l2
     passed = 0.0
     for geometry, shape in ((chain.expand, schedule.expand), (chain.project, schedule.project)):
-        if geometry is None:
+        if geometry is None or shape is None:
             continue
         group = 4 * machine.lanes * shape.vectors * geometry.channels
         if not near or group <= machine.l1 * 2 // 3:  # else they pass for every tile, in bands or not

@@ -48,9 +48,8 @@ def scheduled(kernel: KernelOp, machine: Machine) -> Schedule:
         schedule = replace(schedule, window=depthwise.check_tile(kernel, chain.window.positions, given[WINDOW]))
     for name, geometry in ((EXPAND, chain.expanded), (PROJECT, chain.project)):
         if name in given and geometry is not None:
-            schedule = replace(
-                schedule, **{name: conv_choices.check_tile(kernel, geometry, machine.lanes, given[name], None)}
-            )
+            shape = conv_choices.check_tile(kernel, geometry, machine.lanes, given[name], None)
+            schedule = replace(schedule, expand=shape) if name == EXPAND else replace(schedule, project=shape)
     rows = schedule.window[0], *(shape.rows for shape in (schedule.expand, schedule.project) if shape is not None)
     if max(rows) > 1 and chain.bands(schedule.band) > 1:
         raise LightNetError(
@@ -117,7 +116,9 @@ def parts_of(kernel: KernelOp, schedule: Schedule, lanes: int) -> list[Part]:
         part = type(kernel).around(block, holder.args, [values[v] for v in outputs])
         part.attributes["tile"] = tiles[stage.kind]
         if stage.generator is FIRST:
-            part.attributes["tile"] = ParamAttr(tiles[stage.kind].data[:3])
+            tile = tiles[stage.kind].data
+            assert isinstance(tile, tuple)
+            part.attributes["tile"] = ParamAttr(tile[:3])
             step = min(band_of(stage.anchor, 1), chain_of(kernel.ops).ring(schedule.band))
             part.attributes["band"] = ParamAttr((min(step, stage.anchor.result_specs[0].dims[2]),))
         parts.append(Part(stage, part, tuple(numbers.get(v) for v in inputs), holder))

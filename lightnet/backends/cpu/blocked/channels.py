@@ -142,7 +142,7 @@ class Run:
 
 def runs_of(table: Sequence[tuple[int, int]], lanes: int) -> list[Run]:
     """The blocks of the result, grouped: equal lanes, and numbers of blocks that advance by constant steps."""
-    kinds: dict[object, list[tuple[int, list[tuple[int, int]]]]] = {}
+    kinds: dict[tuple[tuple[int, ...], tuple[tuple[int, int], ...]], list[tuple[int, list[tuple[int, int]]]]] = {}
     for number in range(blocks_of(len(table), lanes)):
         part = table[number * lanes : (number + 1) * lanes]
         registers = list(dict.fromkeys((s, c // lanes) for s, c in part))

@@ -30,7 +30,7 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, Packed, layout_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form, Halo
-from lightnet.ir.types import ParamAttr
+from lightnet.ir.types import ParamAttr, vector_type_of
 
 
 class Direct(Generator):
@@ -174,7 +174,7 @@ class DirectKernel(BlockedKernel):
     def sum(self, y: Index, x: Index, acc: SSAValue) -> SSAValue:
         """acc + the sum over blocks of input channels, taps and the channels of a block."""
         b, g = self.b, self.geometry
-        rows, columns, _, lanes = acc.type.get_shape()
+        rows, columns, _, lanes = vector_type_of(acc).get_shape()
         blocks = model.blocks_of(g.channels, lanes)
         top, left = (self.times(at, step, -pad) for at, step, pad in zip((y, x), g.stride, g.before))
         bounds = self.taps(top) if rows == 1 else (0, g.rows.taps)
@@ -202,7 +202,7 @@ class DirectKernel(BlockedKernel):
         """acc + the sum over the channels of a block under tap (r, q); `line` is the row of the input, `left` the
         column of the first window."""
         b, g, u = self.b, self.geometry, self.shape.unroll
-        rows, columns, vectors, lanes = acc.type.get_shape()
+        rows, columns, vectors, lanes = vector_type_of(acc).get_shape()
         source, column = b.add(self.source_block, block), b.add(left, b.mul(q, g.cols.dilation))
         with b.loop(0, summed_channels(b, g.input_steps(lanes, u), block, lanes), u, carry=[acc]) as c:
             at = self.at(self.src, self.n, source, line, column, c.iv)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from lightnet.backends.cpu.blocked import conv_model as model
 from lightnet.backends.cpu.blocked.base import NO_HALO, Machine, choice_ints
 from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, ROWS, Geometry, Shape, Walk
+from lightnet.backends.cpu.blocked.depthwise import conv_of
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
@@ -44,7 +45,7 @@ def scheduled(kernel: KernelOp, machine: Machine, alone: bool = True) -> Schedul
     """The schedule of a kernel, or of a part of one, whose maps are not seen as one row (not `alone`): its choices
     where it has them, the model's where not. Raises `LightNetError` for choices that do not fit the convolution or the
     layouts."""
-    geometry = geometry_of(kernel) if alone else Geometry.of(kernel.ops[0])
+    geometry = geometry_of(kernel) if alone else Geometry.of(conv_of(kernel))
     halo_rows = _halo_rows(kernel)
     given = choice_ints(kernel, "tile")
     if given is None:
@@ -66,7 +67,7 @@ def scheduled(kernel: KernelOp, machine: Machine, alone: bool = True) -> Schedul
 
 def geometry_of(kernel: KernelOp) -> Geometry:
     """The convolution of a kernel: of one row where pixels are independent and no map has a halo between its rows."""
-    conv = kernel.ops[0]
+    conv = conv_of(kernel)
     geometry = Geometry.of(conv)
     if not geometry.is_pointwise or geometry.rows.positions == 1 or geometry.cols.size == 0:
         return geometry

@@ -241,7 +241,7 @@ def tiles_time(geometry: Geometry, machine: Machine, shape: Shape) -> float:
     steps = geometry.input_steps(machine.lanes, shape.unroll)
     taps = taps_inside(geometry) / height if shape.rows == 1 else geometry.rows.taps
     across = _columns_inside(geometry, shape.columns) if shape.rows == 1 else {}
-    weights = 4 * machine.lanes * shape.vectors * steps * geometry.rows.taps * geometry.cols.taps
+    weights: float = 4 * machine.lanes * shape.vectors * steps * geometry.rows.taps * geometry.cols.taps
     if shape.rows == 1 and skips_columns(geometry, shape.columns):  # of which a tile reads a part
         weights *= taps * across[shape.columns] / (geometry.rows.taps * geometry.cols.taps)
         share = 1.0

@@ -28,7 +28,7 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Packed
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form, Halo
-from lightnet.ir.types import ParamAttr
+from lightnet.ir.types import ParamAttr, vector_type_of
 from lightnet.ir.windows import Axis
 
 
@@ -41,7 +41,7 @@ class Transposed(Generator):
         return convolution_form(ops, yielded, Deconv2d, _halo_of)
 
     def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
-        geometry, shape = phases(kernel.ops[0]), chosen(kernel, machine)
+        geometry, shape = phases(_deconv_of(kernel)), chosen(kernel, machine)
         moved = model.memory_time(geometry, machine, shape, model.ROWS)
         time = 100 + model.tiles_time(geometry, machine, shape) + model.TRAFFIC * moved
         packed = {kernel.ops[0].operands[1]: Packed("t", shape.vectors * machine.lanes, machine.lanes)}
@@ -71,6 +71,12 @@ def halo_columns(op: Deconv2d) -> int:
     return max(before, (last + pad) // stride - (width - 1), 0)
 
 
+def _deconv_of(kernel: KernelOp) -> Deconv2d:
+    op = kernel.ops[0]
+    assert isinstance(op, Deconv2d)
+    return op
+
+
 def phases(op: Deconv2d) -> Geometry:
     """About what a transposed convolution is as convolutions of stride 1: a picture a phase of columns, rows one after
     the other."""
@@ -84,7 +90,7 @@ def phases(op: Deconv2d) -> Geometry:
 
 def chosen(kernel: KernelOp, machine: Machine) -> Shape:
     """The tile: the kernel's choice, which must be of one row and fit (`LightNetError`), or the model's."""
-    geometry, given = phases(kernel.ops[0]), choice_ints(kernel, "tile")
+    geometry, given = phases(_deconv_of(kernel)), choice_ints(kernel, "tile")
     if given is not None:
         return check_tile(kernel, geometry, machine.lanes, given, 1)
     shapes = [s for s in model.shapes(geometry, machine, 0) if s.rows == 1]
@@ -95,6 +101,7 @@ class _Kernel(BlockedKernel):
     """Builds one kernel function. The grid is pictures x bands of rows x vectors of outputs."""
 
     mixes_channels = True
+    anchor: Deconv2d
 
     def __init__(self, kernel: KernelOp, shape: Shape, name: str, aliases: Mapping[int, int]):
         super().__init__(kernel, name, lanes_of(kernel), aliases)
@@ -165,7 +172,7 @@ class _Kernel(BlockedKernel):
     def sum(self, x: Index, acc: SSAValue, rows: tuple, columns: tuple) -> SSAValue:
         """acc + the sum over rows of taps, blocks of input channels, columns of taps and the channels of a block."""
         b, u = self.b, self.shape.unroll
-        _, pixels, vectors, lanes = acc.type.get_shape()
+        _, pixels, vectors, lanes = vector_type_of(acc).get_shape()
         (top, first, last, r0), (left, taps, q0) = rows, columns
         steps = phases(self.anchor).input_steps(lanes, u)
         with b.loop(first, last, carry=[acc]) as k:

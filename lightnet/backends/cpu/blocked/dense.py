@@ -35,7 +35,7 @@ from lightnet.ir.layout import Packed, layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
-from lightnet.ir.types import ParamAttr, spec_of, storage_type
+from lightnet.ir.types import ParamAttr, memref_type_of, spec_of, storage_type
 
 #: Sums of a tile that a choice may ask for, at most.
 MOST_SUMS = 64
@@ -62,7 +62,7 @@ class Dense(Generator):
         _, m, k, n = gemm_shape(_product(kernel))
         tile = tile_of(kernel, machine)
         made = scheduled(m, k, n, tile, machine.lanes, operations(kernel.ops[1:]))
-        number = list(kernel.body.args).index(kernel.ops[0].operands[1])
+        number = kernel.number_of(kernel.ops[0].operands[1])
         return Plan.of(
             self, kernel, form, product_time(m, k, n, tile, machine), made,
             choices={"tile": ParamAttr(tile)}, weights={number: Packed("n", made.columns)}, scratch_bytes=made.scratch,
@@ -97,6 +97,8 @@ def _product(kernel: KernelOp) -> Matmul:
 class _DenseKernel(TileKernel):
     """Builds one kernel function. The grid is bands of rows x panels."""
 
+    anchor: Matmul
+
     def __init__(self, kernel: KernelOp, schedule: Schedule, name: str, aliases: dict[int, int]):
         self.schedule, self.lanes = schedule, schedule.lanes
         super().__init__(kernel, name, aliases, schedule.scratch)
@@ -105,7 +107,6 @@ class _DenseKernel(TileKernel):
         arguments = [Argument("operand", i) for i in range(len(kernel.operands))]
         arguments += [Argument("result", i) for i in fresh]
         self.arguments = (*arguments, *([Argument("scratch", 0)] if self.schedule.scratch else []))
-        self.sums = None
         if self.schedule.scratch:
             columns = self.schedule.columns
             type = MemRefType(self.element, [self.schedule.scratch // (4 * columns), columns])
@@ -220,7 +221,7 @@ class _DenseKernel(TileKernel):
         """acc + A[row.., k..] x B[k.., panel]."""
         b, (first, second) = self.b, self.anchor.operands
         left, right = self.inputs[first], self.inputs[second]
-        ndim = len(left.type.get_shape())
+        ndim = memref_type_of(left).get_num_dims()
         where = [*(0 for _ in range(ndim - 2)), row, k]
         a = b.tile_load(left, where, [ndim - 2, ndim - 1], (rows, depth))
         return b.fma(a, b.tile_load(right, [panel, k, 0], [1, 2], (depth, self.schedule.columns)), acc)

@@ -55,7 +55,7 @@ def best_tile(m: int, n: int, machine: Machine) -> tuple[int, int]:
     """Rows and vectors of the tile that takes least time for [m, K] x [K, n]."""
     lanes, registers = machine.lanes, machine.registers
     tiles = [shape for shape, _ in TILES[registers]]
-    rows, vectors = min(tiles, key=lambda t: tile_time(m, n, *t, lanes, registers))
+    rows, vectors = min(tiles, key=lambda t: tile_time(m, n, t[0], t[1], lanes, registers))
     rows = min(rows, m)
     return rows, min(max(vectors, STREAM // (lanes * rows)), -(-n // lanes))
 

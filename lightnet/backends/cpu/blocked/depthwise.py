@@ -26,7 +26,7 @@ from lightnet.ir.layout import Packed
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form, Halo
-from lightnet.ir.types import ParamAttr, spec_of
+from lightnet.ir.types import ParamAttr, spec_of, vector_type_of
 
 #: Multiply-adds of an unrolled body, at most, and taps of one: their weights should stay in registers. Taps of an
 #: unrolled row.
@@ -44,7 +44,7 @@ class Depthwise(Generator):
         return convolution_form(ops, yielded, Conv2d, lambda conv: halo_of(conv) if is_depthwise(conv) else None)
 
     def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
-        conv, tile = kernel.ops[0], tile_of(kernel, machine)
+        conv, tile = conv_of(kernel), tile_of(kernel, machine)
         vectors = _vectors(conv, machine.lanes)
         taps = conv.size[0] * conv.size[1]
         compute = 2 * machine.lanes * vectors * (taps + 3) / machine.flops
@@ -56,6 +56,13 @@ class Depthwise(Generator):
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         return [DepthwiseKernel(kernel, plan.schedule, name, aliases).build()]
+
+
+def conv_of(kernel: KernelOp) -> Conv2d:
+    """The convolution that a kernel of one begins with."""
+    conv = kernel.ops[0]
+    assert isinstance(conv, Conv2d)
+    return conv
 
 
 def is_depthwise(conv: Conv2d) -> bool:
@@ -115,6 +122,8 @@ class DepthwiseKernel(BlockedKernel):
     """Builds one kernel function, or (`walk`) part of another. The grid is pictures x blocks of channels x bands of
     rows."""
 
+    anchor: Conv2d
+
     def __init__(
         self, kernel: KernelOp, tile: tuple[int, int], name: str, aliases: Mapping[int, int], host: Host | None = None
     ):
@@ -163,7 +172,7 @@ class DepthwiseKernel(BlockedKernel):
         """`total` plus the taps: all of them unrolled, those of a row, or none, whatever is no more than `BODY` and
         `TAPS` allow."""
         b, (height, width) = self.b, self.anchor.size
-        rows, columns, _, _ = total.type.get_shape()
+        rows, columns, _, _ = vector_type_of(total).get_shape()
         unrolls = width <= min(WIDTH, BODY // (rows * columns))
         places = [self.position(1, x, q) for q in range(width)] if unrolls else []
 
@@ -173,16 +182,16 @@ class DepthwiseKernel(BlockedKernel):
                 with b.loop(0, width, carry=[acc]) as q:
                     q.yields(self.tap((*place, self.position(1, x, q.iv)), (block, r, q.iv), q.args[0]))
                 return q.results[0]
-            for q, column in enumerate(places):
-                acc = self.tap((*place, column), (block, r, q), acc)
+            for number, column in enumerate(places):
+                acc = self.tap((*place, column), (block, r, number), acc)
             return acc
 
         if height * width * rows * columns > BODY or (height > 1 and height * width > TAPS):
             with b.loop(0, height, carry=[total]) as r:
                 r.yields(row(r.iv, r.args[0]))
             return r.results[0]
-        for r in range(height):
-            total = row(r, total)
+        for number in range(height):
+            total = row(number, total)
         return total
 
     def position(self, axis: int, at: Index, tap: Index) -> Index:
@@ -198,7 +207,7 @@ class DepthwiseKernel(BlockedKernel):
 
     def tap(self, at: tuple[Index, Index, Index, Index], tap: tuple[Index, Index, Index], acc: SSAValue) -> SSAValue:
         """acc + weight[block, tap] * the pixels from place `at` of the input's memory on."""
-        b, (src, weight, _), shape = self.b, self.anchor.operands, acc.type.get_shape()
+        b, (src, weight, _), shape = self.b, self.anchor.operands, vector_type_of(acc).get_shape()
         pixels = b.tile_load(self.inputs[src], [*at, 0], [2, 3, 1, 4], shape, steps=[*self.anchor.stride, 1, 1])
         factor = b.tile_load(self.inputs[weight], [*tap, 0], [0, 1, 2, 3], (1, 1, 1, self.lanes))
         return b.op(vector.FMAOp, pixels, b.broadcast(factor, shape), acc)

@@ -15,7 +15,7 @@ from lightnet.backends.expressions import Evaluator
 from lightnet.backends.expressions import Tile as PlainTile
 from lightnet.ir import bound
 from lightnet.ir.layout import layout_of
-from lightnet.ir.types import spec_of
+from lightnet.ir.types import memref_type_of, spec_of
 
 if TYPE_CHECKING:
     from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Tile
@@ -65,10 +65,10 @@ class BlockedEvaluator(Evaluator):
             where = owner.at(value, tile.n, tile.block, tile.y, tile.x)
             return b.tile_load(memref, where, [2, 3, 1, 4], tile.shape, steps=tile.strides)
         if layout_of(value.type).is_plain:  # one value in all
-            return b.broadcast(b.load(memref, [0] * len(memref.type.get_shape())), self.shape)
+            return b.broadcast(b.load(memref, [0] * memref_type_of(memref).get_num_dims()), self.shape)
         walked = {position[s.name] for s in subs if isinstance(s, bound.Idx)}
         shape = (1, 1, *tile.shape[2:])
-        if len(memref.type.get_shape()) == 2:  # a vector by channel: [blocks, lanes]
+        if memref_type_of(memref).get_num_dims() == 2:  # a vector by channel: [blocks, lanes]
             lanes = b.tile_load(memref, [tile.block, 0], [0, 0, 0, 1], shape, steps=[0, 0, 1, 1])
         else:  # a map [N, C, 1, 1]
             lanes = b.tile_load(

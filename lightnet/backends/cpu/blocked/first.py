@@ -83,6 +83,7 @@ class FirstKernel(BlockedKernel):
     rows."""
 
     mixes_channels = True
+    anchor: Conv2d
 
     def __init__(
         self,
@@ -101,7 +102,8 @@ class FirstKernel(BlockedKernel):
         self.staged_dims = staged_dims(conv, self.shape.band)
         self.direct = size == 0
         if not self.direct:
-            memory = scratch if host is not None else self.scratch
+            memory = self.scratch if host is None else scratch
+            assert memory is not None
             assert memory is not None
             self.staged = self.b.view(memory, 0, MemRefType(self.element, self.staged_dims))
         self.grey = self.staged_dims[0] == 1
@@ -212,7 +214,9 @@ class FirstKernel(BlockedKernel):
     def rows_inside(self, begin: Index) -> tuple[Index, Index]:
         """The rows of a window, which begins at row `begin` of the picture, that are inside of it: from, to."""
         b, conv, d = self.b, self.anchor, self.anchor.dilation[0]
-        height, low, high = conv.operand_specs[0].dims[2], 0, conv.size[0]
+        height = conv.operand_specs[0].dims[2]
+        low: Index = 0
+        high: Index = conv.size[0]
         if self.pad[0] > 0:  # ceil(-begin / d), at least 0
             behind = b.op(arith.SubiOp, b.index(d - 1), b.index(begin))
             low = b.op(arith.MaxSIOp, b.divmod(behind, d)[0], b.index(0))

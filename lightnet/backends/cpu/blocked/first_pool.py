@@ -102,9 +102,10 @@ def form_of(body: Body, machine: Machine) -> Form | None:
     apart = {body.value(v) for v in first[0].operands[:2]}  # the picture and the weights, each in a layout of its own
     if source not in made or (made | apart) & set(reads) or made & set(body.yielded):
         return None
-    forms = FIRST.form(first, [source], machine), POOL.form(pool, body.yielded, machine)
-    if forms[0] is None or forms[1] is None:
+    one, other = FIRST.form(first, [source], machine), POOL.form(pool, body.yielded, machine)
+    if one is None or other is None:
         return None
+    forms = (one, other)
     maps: dict[SSAValue, Halo] = {body.value(v): halo for form in forms for v, halo in form.maps.items()}
     maps.pop(source)
     weights = frozenset(body.value(v) for form in forms for v in form.weights)
@@ -216,7 +217,7 @@ def _part(
         block.add_op(op.clone(values))
     for v in outputs:
         values[v]._type = types.get(v, v.type)
-    numbers = {v: i for i, v in enumerate(kernel.body.args)}
+    numbers: dict[SSAValue, int] = {v: i for i, v in enumerate(kernel.body.args)}
     part = type(kernel).around(block, holder.args, [values[v] for v in outputs])
     return Part(part, tuple(numbers.get(v) for v in inputs), holder)
 
@@ -262,7 +263,7 @@ class _Kernel(BlockedKernel):
             for at, size in zip(starts, sizes[1:])
         ]
         rows = Window(0, self.schedule.ring)
-        inputs = [
+        inputs: list[dict[SSAValue, SSAValue]] = [
             {v: ring if k is None else self.inputs[kernel.body.args[k]] for v, k in zip(p.kernel.body.args, p.outer)}
             for p in self.parts
         ]

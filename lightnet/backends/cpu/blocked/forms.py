@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from xdsl.ir import SSAValue
@@ -88,8 +88,7 @@ def lies_right(form: Form, inputs: Sequence[SSAValue], results: Sequence[SSAValu
     what a generator needs: all maps are in blocks of `lanes` channels, with halos that are wide enough, tied ones in
     one layout, and what is neither a map nor weights is plain."""
 
-    def is_map(value: SSAValue) -> bool:
-        layout = layout_of(value.type)
+    def is_map(layout: Layout) -> TypeGuard[Blocked]:
         return isinstance(layout, Blocked) and layout.block == lanes
 
     def ok(value: SSAValue) -> bool:
@@ -97,11 +96,11 @@ def lies_right(form: Form, inputs: Sequence[SSAValue], results: Sequence[SSAValu
         if value not in form.maps:
             return layout.is_plain or (value in form.weights and isinstance(layout, Packed))
         halo = form.maps[value]
-        return is_map(value) and layout.halo[0] >= halo[0] and layout.halo[1] >= halo[1]
+        return is_map(layout) and layout.halo[0] >= halo[0] and layout.halo[1] >= halo[1]
 
     if form.tied and len({layout_of(v.type) for v in (*form.maps, *results)}) > 1:
         return False
-    makes = all(layout_of(v.type).is_plain if form.plain_results else is_map(v) for v in results)
+    makes = all(layout_of(v.type).is_plain if form.plain_results else is_map(layout_of(v.type)) for v in results)
     return makes and all(map(ok, inputs))
 
 
@@ -126,7 +125,9 @@ def weight_layouts(
 ) -> dict[int, Layout]:
     """The layouts of what a kernel wants packed, by operand number: one value a channel as vectors, and others as
     `packed` says."""
-    number = {arg: i for i, arg in enumerate(kernel.body.args)}
+    number = kernel.number_of
     flat = {v: spec_of(v.type).dims for v in form.weights}
-    vectors = {number[v]: Packed("v", lanes) for v, dims in flat.items() if all(d == 1 for d in dims[1:])}
-    return vectors | {number[v]: layout for v, layout in (packed or {}).items()}
+    vectors: dict[int, Layout] = {
+        number(v): Packed("v", lanes) for v, dims in flat.items() if all(d == 1 for d in dims[1:])
+    }
+    return vectors | {number(v): layout for v, layout in (packed or {}).items()}

@@ -98,6 +98,7 @@ class BlockedKernel:
         self.yielded = list(kernel.terminator.operands)
         self.element = storage_type(self.anchor.result_specs[0].dtype)
         self.windows: Mapping[SSAValue, Window] = {}
+        self.inputs: dict[SSAValue, SSAValue]
         #: Whether a tile may lie on another: what is computed again would read its own result where that overwrites an
         #: operand.
         self.overlaps = not aliases
@@ -111,14 +112,26 @@ class BlockedKernel:
         types += [MemRefType(IntegerType(8), [align_up(size)]) for size in (workspace, scratch) if size]
         self.b = Builder.kernel(name, types, opt="none")
         args = list(self.b.args)
-        self.inputs: dict[SSAValue, SSAValue] = dict(zip(kernel.body.args, args))
+        self.inputs = dict(zip(kernel.body.args, args))
         made = dict(zip(fresh, args[len(kernel.body.args) :]))
         self.results = [args[aliases[i]] if i in aliases else made[i] for i in range(len(self.yielded))]
-        self.scratch: SSAValue | None = args[-1] if scratch else None
-        self.workspace: SSAValue | None = args[-2 if scratch else -1] if workspace else None
+        self._scratch = args[-1] if scratch else None
+        self._workspace = args[-2 if scratch else -1] if workspace else None
         operands = [Argument("operand", i) for i in range(len(kernel.operands))]
         tail = [Argument(kind, 0) for kind, size in (("workspace", workspace), ("scratch", scratch)) if size]
         self.arguments = (*operands, *(Argument("result", i) for i in fresh), *tail)
+
+    @property
+    def scratch(self) -> SSAValue:
+        """The thread's memory, of a kernel that asked for some."""
+        assert self._scratch is not None
+        return self._scratch
+
+    @property
+    def workspace(self) -> SSAValue:
+        """The memory of all launches, of a kernel that asked for some."""
+        assert self._workspace is not None
+        return self._workspace
 
     def memref(self, value: SSAValue) -> MemRefType:
         """The memref of a value from outside or of a result: a kernel may see the same bytes under other dims."""
@@ -188,7 +201,7 @@ class BlockedKernel:
         mask = b.broadcast(b.mask((1, 1, vectors, lanes), bits), tile.shape)
         return b.select(mask, value, b.broadcast(b.const(0.0, self.element), tile.shape))
 
-    def zero_halos(self, n: Index, block: Index, blocks: int, first: Index, last: Index) -> None:
+    def zero_halos(self, n: Index, block: Index, blocks: Index, first: Index, last: Index) -> None:
         """Write the halo of every result around its rows [first, last): the columns beside them, and the rows above and
         below where they are the first and the last of the picture. For `blocks` blocks of channels from `block` on."""
         for yielded, memref in zip(self.yielded, self.results):
@@ -196,7 +209,7 @@ class BlockedKernel:
                 self.zero_halo(yielded, memref, n, block, blocks, first, last)
 
     def zero_halo(
-        self, value: SSAValue, memref: SSAValue, n: Index, block: Index, blocks: int, first: Index, last: Index
+        self, value: SSAValue, memref: SSAValue, n: Index, block: Index, blocks: Index, first: Index, last: Index
     ) -> None:
         """`zero_halos` of one result."""
         b, (rows, cols) = self.b, self.halo(value)
@@ -207,8 +220,8 @@ class BlockedKernel:
             if cols:
                 column = b.broadcast(zero, (cols, self.lanes))
                 with b.loop(b.add(first, rows), b.add(last, rows)) as y:
-                    for x in (0, width + cols):
-                        b.tile_store(column, memref, [n, at, y.iv, x, 0], [3, 4])
+                    for side in (0, width + cols):
+                        b.tile_store(column, memref, [n, at, y.iv, side, 0], [3, 4])
             if rows:
                 pixel = b.broadcast(zero, (self.lanes,))
                 for edge, position, start in ((first, 0, 0), (last, height, height + rows)):

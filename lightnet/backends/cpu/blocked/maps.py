@@ -76,7 +76,7 @@ class _MapKernel(BlockedKernel):
 
     def __init__(self, kernel: KernelOp, name: str, lanes: int, aliases: Mapping[int, int]):
         dims = spec_of(kernel.results[0].type).dims
-        self.joined = joined_rows([*kernel.body.args, *kernel.terminator.operands], dims[2:])
+        self.joined = joined_rows([*kernel.body.args, *kernel.terminator.operands], (dims[2], dims[3]))
         self.rows, self.cols = dims[2] // self.joined, dims[3] * self.joined
         super().__init__(kernel, name, lanes, aliases)
         self.channels = dims[1]
@@ -106,7 +106,7 @@ class _MapKernel(BlockedKernel):
             elif blocks == 1:
                 self.band(n, 0, first, last, used)
             else:
-                with b.when(b.cmpi("ne", block, b.index(blocks - 1))):
+                with b.when(b.cmpi("ne", b.index(block), b.index(blocks - 1))):
                     self.band(n, block, first, last, self.lanes)
                 with self.only(block, blocks - 1):
                     self.band(n, blocks - 1, first, last, used)

@@ -96,7 +96,7 @@ def chain_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Chain | None:
     if max(pictures, count) > MAX_CHANNELS:
         return None
     #: (picture, channel) as one number, with dims of 1 for the pixels, which stand at `at` and behind it.
-    table: np.ndarray | None = (np.arange(pictures)[:, None] * count + np.arange(count)).reshape(pictures, count, 1, 1)
+    table = (np.arange(pictures)[:, None] * count + np.arange(count)).reshape(pictures, count, 1, 1)
     at, functions = 2, []
     moved = [op for op in ops if not isinstance(op, Reshape | Transpose | Slice | Forward)]
     end = len(ops)
@@ -106,9 +106,10 @@ def chain_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Chain | None:
         if op in moved:
             functions.append(op)
             continue
-        table, at = _moved(op, table, at, (height, width))
-        if table is None:
+        moves, at = _moved(op, table, at, (height, width))
+        if moves is None:
             return None
+        table = moves
     functions += [op for op in ops[end:] if op in moved]
     if not all(runs_on_tiles(op, ()) and op.result_specs[0].dims == op.operand_specs[0].dims for op in functions):
         return None
@@ -181,8 +182,8 @@ class _NhwcKernel(BlockedKernel):
                 b.tile_store(value, self.results[0], [n, y, x, whole * lanes], [3], valid=[left])
             return
         registers: dict[int, SSAValue] = {}
-        for k in range(blocks_of(count, lanes)):
-            part = channels[k * lanes : (k + 1) * lanes]
+        for number in range(blocks_of(count, lanes)):
+            part = channels[number * lanes : (number + 1) * lanes]
             blocks = list(dict.fromkeys(c // lanes for c in part))
             for block in blocks:
                 if block not in registers:
@@ -191,7 +192,7 @@ class _NhwcKernel(BlockedKernel):
             picks += [(0, 0)] * (lanes - len(part))
             value = gathered(b, [registers[block] for block in blocks], picks)
             valid = None if len(part) == lanes else [len(part)]
-            b.tile_store(value, self.results[0], [n, y, x, k * lanes], [3], valid=valid)
+            b.tile_store(value, self.results[0], [n, y, x, number * lanes], [3], valid=valid)
 
     def read(self, n: Index, block: Index, y: Index, x: Index) -> SSAValue:
         """A register of the source, behind the functions of the chain."""

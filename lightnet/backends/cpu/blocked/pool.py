@@ -34,7 +34,7 @@ from lightnet.backends.launches import Launch
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
-from lightnet.ir.types import spec_of
+from lightnet.ir.types import spec_of, vector_type_of
 from lightnet.ir.windows import Axis
 
 #: Vectors that one block of the grid folds, about.
@@ -153,7 +153,11 @@ class WindowsKernel(_PoolKernel):
         scratch: SSAValue | None = None,
     ):
         super().__init__(kernel, window, name, aliases, host)
-        memory, window = scratch if host is not None else self.scratch, self.window
+        window = self.window
+        if not window.has_second_pass and not has_table(window):
+            return
+        memory = self.scratch if host is None else scratch
+        assert memory is not None
         if window.has_second_pass:
             shape = [1, row_columns(window.cols), 1, self.lanes]
             self.row = self.b.view(memory, 0, MemRefType(self.element, shape))
@@ -220,7 +224,7 @@ class WindowsKernel(_PoolKernel):
 
     def scaled(self, total: SSAValue, y: Index, x: Index) -> SSAValue:
         """Sums divided by their counts."""
-        b, window, shape = self.b, self.window, total.type.get_shape()
+        b, window, shape = self.b, self.window, vector_type_of(total).get_shape()
         if window.mean is None:
             return total
         factor = 1.0
@@ -308,7 +312,8 @@ class WindowsKernel(_PoolKernel):
             total = self.b.op(
                 arith.AddfOp, total, self.b.const(0.0, total.type)
             )  # sums begin at 0: of -0 alone they are 0
-        tile = Tile(n, block, y, x, total.type.get_shape(), self.used)
+        rows, columns, vectors, lanes = vector_type_of(total).get_shape()
+        tile = Tile(n, block, y, x, (rows, columns, vectors, lanes), self.used)
         self.finish(tile, self.scaled(total, y, x))
 
 

@@ -98,7 +98,7 @@ class _ReorderKernel(BlockedKernel):
             elif blocks == 1:
                 self.band(n, 0, first, last, left)
             else:
-                with b.when(b.cmpi("ne", block, b.index(blocks - 1))):
+                with b.when(b.cmpi("ne", b.index(block), b.index(blocks - 1))):
                     self.band(n, block, first, last, self.lanes)
                 with self.only(block, blocks - 1):
                     self.band(n, blocks - 1, first, last, left)

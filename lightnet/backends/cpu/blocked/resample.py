@@ -24,7 +24,7 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import byte_size
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
-from lightnet.ir.types import spec_of
+from lightnet.ir.types import memref_type_of, spec_of
 
 #: Pixels of the largest tile of equal ones, and of a tile of sums along a column.
 EQUAL, PIXELS = 16, 8
@@ -102,7 +102,7 @@ class _ResampleKernel(BlockedKernel):
                 self.band(n, block, first, last, self.lanes)
             else:
                 if blocks > 1:
-                    with b.when(b.cmpi("ne", block, b.index(blocks - 1))):
+                    with b.when(b.cmpi("ne", b.index(block), b.index(blocks - 1))):
                         self.band(n, block, first, last, self.lanes)
                 with self.only(block if blocks > 1 else 0, blocks - 1):
                     self.band(n, blocks - 1, first, last, partial)
@@ -190,7 +190,7 @@ class _ResampleKernel(BlockedKernel):
         b = self.b
         index, weight = (self.inputs[v] for v in self.anchor.operands[1:])
         found = []
-        for t in range(index.type.get_shape()[1]):
+        for t in range(memref_type_of(index).get_shape()[1]):
             at = b.op(arith.IndexCastOp, b.load(index, [o, t]), type=INDEX)
             at = b.op(arith.MaxSIOp, b.op(arith.MinSIOp, at, b.index(size - 1)), b.index(0))
             found.append((at, b.load(weight, [o, t])))

@@ -23,9 +23,11 @@ class Views(Generator):
     alg = "view"
 
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
-        if len(ops) != 1 or not isinstance(ops[0], Concat | Slice | Forward) or list(yielded) != list(ops[0].results):
+        if len(ops) != 1:
             return None
         (op,) = ops
+        if not isinstance(op, Concat | Slice | Forward) or list(yielded) != list(op.results):
+            return None
         result = op.result_specs[0]
         if result.ndim != 4 or result.dtype.name != "f32" or result.len == 0:
             return None

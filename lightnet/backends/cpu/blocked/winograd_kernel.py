@@ -33,7 +33,7 @@ from lightnet.backends.cpu.blocked.winograd_transforms import (
 )
 from lightnet.backends.launches import Launch
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.types import spec_of
+from lightnet.ir.types import memref_type_of, spec_of
 from lightnet.runtime.arrays import align_up
 
 #: Pixels of a row ahead of those that are written, at least, for which memory is asked.
@@ -196,7 +196,7 @@ class Products(BlockedKernel):
         else to do."""
         b, schedule = self.b, self.schedule
         n, _, row, column, _ = band.at
-        pixels = band.rows * band.memref.type.get_shape()[3]
+        pixels = band.rows * memref_type_of(band.memref).get_shape()[3]
         each = -(-pixels * band.blocks // (schedule.products * schedule.panels))
         block, pixel = b.divmod(b.mul(b.add(b.mul(k, schedule.panels), panel), each), pixels)
         size = 4 * schedule.lanes * min(each, BURST)
@@ -213,7 +213,7 @@ class Products(BlockedKernel):
             ahead = b.select(ends, b.index(panel), b.add(panel, following)), b.select(ends, b.add(k.iv, 1), k.iv)
             for band in bands:
                 self.fetch(band, k.iv, p.iv)
-            before = 0
+            before: Index = 0
             for first, many, rows in self.steps(gy):
                 with b.loop(0, many) as i:
                     row = b.add(b.mul(i.iv, rows), first)
@@ -285,8 +285,8 @@ class Products(BlockedKernel):
         if schedule.y.taps == 3:
             with b.loop(0, schedule.x.points) as q:
                 points = [made(b.add(q.iv, k * schedule.x.points)) for k in range(schedule.y.points)]
-                for i, value in enumerate(transform_output(b, schedule.m, points)):
-                    b.tile_store(value, self.stage, [i, q.iv, 0], [2])
+                for number, value in enumerate(transform_output(b, schedule.m, points)):
+                    b.tile_store(value, self.stage, [number, q.iv, 0], [2])
         with b.loop(0, self.inside(schedule.y, y)) as i:
             row = b.add(y, b.mul(i.iv, schedule.y.dilation))
             points = [
@@ -304,7 +304,7 @@ class Products(BlockedKernel):
 
     def inside(self, axis: TiledAxis, start: Index) -> Index:
         """How many outputs of the tile that begins at `start` exist."""
-        if axis.whole:
+        if axis.is_even:
             return axis.m
         b = self.b
         left = b.op(arith.SubiOp, b.index(axis.positions + axis.dilation - 1), b.index(start))
@@ -319,7 +319,7 @@ class Products(BlockedKernel):
     ) -> None:
         """Finish the outputs of a tile along an axis, from `start` on, those that exist."""
         b = self.b
-        if axis.whole:
+        if axis.is_even:
             finish(start, values)
             return
         if axis.dilation > 1:

@@ -69,7 +69,7 @@ class TiledAxis(Axis):
         return -(-self.positions // (self.m * self.dilation)) * self.dilation
 
     @property
-    def whole(self) -> bool:
+    def is_even(self) -> bool:
         """Whether every tile lies inside the result."""
         return self.positions % (self.m * self.dilation) == 0
 
@@ -211,37 +211,39 @@ def scheduled(kernel: KernelOp, m: int, machine: Machine) -> Schedule:
     y, x = TiledAxis.cut(conv, 0, m), TiledAxis.cut(conv, 1, m)
     (batch, channels, _, _), outputs = conv.operand_specs[0].dims, conv.result_specs[0].dims[1]
     start = Schedule(m, machine.lanes, batch, channels, outputs, y, x, (1, 1), 1, 1, 1, TILES, 1)
-    given = (
+    given: Given = (
         _chosen(kernel, "tiles", 2),
         _chosen(kernel, "tile", 3),
         choice(kernel, "order"),
         _chosen(kernel, "share", 1),
     )
     if any(given):
-        problems = [problem(schedule) for schedule in variants(start, machine, *given)]
+        problems = [problem(schedule) for schedule in variants(start, machine, given)]
         if all(problems):
             raise _refused(kernel, str(problems[0]))
-    return best_schedule(start, machine, *given)
+    return best_schedule(start, machine, given)
+
+
+#: What the choices say: `tiles`, `tile`, `order` and `share`.
+Given = tuple[tuple[int, ...] | None, tuple[int, ...] | None, str | None, tuple[int, ...] | None]
 
 
 @lru_cache(maxsize=4096)
-def best_schedule(start: Schedule, machine: Machine, *given: object) -> Schedule:
+def best_schedule(start: Schedule, machine: Machine, given: Given) -> Schedule:
     """The variant that takes the least time on the machine's threads, of those that can be built."""
-    possible = (schedule for schedule in variants(start, machine, *given) if problem(schedule) is None)
+    possible = (schedule for schedule in variants(start, machine, given) if problem(schedule) is None)
     return min(possible, key=lambda schedule: elapsed(schedule, machine))
 
 
-def variants(
-    start: Schedule, machine: Machine, group: tuple[int, ...] | None, tile: tuple[int, ...] | None, order: str | None,
-    share: tuple[int, ...] | None,
-) -> list[Schedule]:  # fmt: skip
+def variants(start: Schedule, machine: Machine, given: Given) -> list[Schedule]:
     """The plans that differ in what is not given."""
+    group, tile, order, share = given
     may_grow = replace(start, order=TILES).growth <= machine.growth
     orders = [order] if order is not None else [TILES, OUTPUTS][: 1 + (machine.threads > 1)] if may_grow else [PANELS]
     found = []
-    for one in [group] if group is not None else groups_of(start, machine):
+    for down, across in [group] if group is not None else groups_of(start, machine):
         for which in orders:
-            schedule = replace(start, group=tuple(one), order=which)
+            schedule = replace(start, group=(down, across), order=which)
             rows, vectors, unroll = tile or best_tile(schedule, machine)
             schedule = replace(schedule, rows=rows, vectors=vectors, unroll=unroll)
             part = share[0] if share is not None else 1 if which == PANELS else -(-schedule.panels // machine.threads)

@@ -20,6 +20,7 @@ from lightnet.backends.builder import Index, vector_type
 from lightnet.backends.cpu.blocked.winograd_kernel import Products, bytes_of
 from lightnet.backends.cpu.blocked.winograd_transforms import extent, place, transform_weights
 from lightnet.backends.launches import Launch
+from lightnet.ir.types import vector_type_of
 
 #: Channels ahead of those that are transformed whose weights are asked for: the many stores hide from the processor
 #: that these are read in order.
@@ -70,8 +71,8 @@ class Panels(Products):
             columns = [transform_weights(b, schedule.m, window) for window in windows]
             for r in range(schedule.y.points):
                 for c, value in enumerate(transform_weights(b, schedule.m, [column[r] for column in columns])):
-                    k = r * schedule.x.points + c
-                    b.tile_store(value, self.factors, [k, at, v.iv, 0], [3])
+                    number = r * schedule.x.points + c
+                    b.tile_store(value, self.factors, [number, at, v.iv, 0], [3])
         if schedule.depth > schedule.channels:
             zeros = b.const(0.0, vector_type((schedule.vectors, schedule.lanes), f32))
             begin = b.op(arith.MaxSIOp, b.index(first), b.index(schedule.channels))
@@ -92,10 +93,8 @@ class Panels(Products):
             for start, many, rows in self.steps(gy):
                 with b.loop(0, many) as i:
                     row = b.add(b.mul(i.iv, rows), start)
-                    at, shape = (
-                        [k.iv, b.add(b.mul(group, schedule.slots), row), 0, 0],
-                        (rows, schedule.vectors, schedule.lanes),
-                    )
+                    at: list[Index] = [k.iv, b.add(b.mul(group, schedule.slots), row), 0, 0]
+                    shape = (rows, schedule.vectors, schedule.lanes)
                     total = b.tile_load(self.made, at, [1, 2, 3], shape)
                     total = self.sum_of([group, k.iv, row], first, last, total)
                     b.tile_store(total, self.made, at, [1, 2, 3])
@@ -103,7 +102,7 @@ class Panels(Products):
     def sum_of(self, source: Sequence[Index], first: Index, last: Index, start: SSAValue) -> SSAValue:
         """`start` and the sum over blocks of channels for tiles from `source`, [group, product, tile], on."""
         b, schedule, (group, k, row) = self.b, self.schedule, source
-        rows = start.type.get_shape()[0]
+        rows = vector_type_of(start).get_shape()[0]
         with b.loop(first, last, carry=[start]) as block:
             end: Index = schedule.lanes
             if schedule.depth % schedule.lanes:

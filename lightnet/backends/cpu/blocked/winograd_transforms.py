@@ -20,7 +20,8 @@ from lightnet.backends.cpu.blocked.winograd_model import Schedule, TiledAxis
 from lightnet.backends.launches import Argument, Launch
 from lightnet.ir import winograd
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import layout_of
+from lightnet.ir.layout import Blocked, layout_of
+from lightnet.ir.types import memref_type_of
 
 # -- the transforms of one axis ---------------------------------------------------------------------------------------
 
@@ -49,11 +50,12 @@ def transform_output(b: Builder, m: int, products: Sequence[SSAValue]) -> list[S
     zero, *pairs, infinity = products
     sums = [b.op(arith.AddfOp, p, n) for p, n in zip(pairs[0::2], pairs[1::2])]
     differences = [b.op(arith.SubfOp, p, n) for p, n in zip(pairs[0::2], pairs[1::2])]
-    outputs = []
+    outputs: list[SSAValue] = []
     for k in range(m):
         total = zero if k == 0 else infinity if k == m - 1 else None
         for a, term in zip(winograd.PAIRS[m], differences if k % 2 else sums):
             total = scaled_sum(b, total, term, a**k)
+        assert total is not None
         outputs.append(total)
     return outputs
 
@@ -99,7 +101,9 @@ class Inputs:
         self, b: Builder, schedule: Schedule, kernel: KernelOp, source: SSAValue, tile: SSAValue, target: SSAValue
     ):
         self.b, self.schedule, self.source, self.stage, self.target = b, schedule, source, tile, target
-        self.halo = layout_of(kernel.ops[0].operands[0].type).halo
+        layout = layout_of(kernel.ops[0].operands[0].type)
+        assert isinstance(layout, Blocked)
+        self.halo = layout.halo
 
     def group(self, n: Index, gy: Index, gx: Index, number: Index, block: Index) -> None:
         """The tiles of group (gy, gx) of picture n, `number` in the target, for one block of channels."""
@@ -130,16 +134,17 @@ class Inputs:
                     else:
                         store(value, self.target, [group, k, to, 0])
         if schedule.x.taps == 3:
-            with b.loop(0, schedule.y.points) as k:
+            with b.loop(0, schedule.y.points) as line:
                 if schedule.y.taps == 3:
                     values = [
-                        b.tile_load(self.stage, [k.iv, q, 0], [2], (schedule.lanes,)) for q in range(schedule.x.points)
+                        b.tile_load(self.stage, [line.iv, i, 0], [2], (schedule.lanes,))
+                        for i in range(schedule.x.points)
                     ]
                 else:
-                    columns = [self.position(schedule.x, column, q, 1) for q in range(schedule.x.points)]
+                    columns = [self.position(schedule.x, column, i, 1) for i in range(schedule.x.points)]
                     values = [load([*at, rows[0], x]) for x in columns]
-                for q, value in enumerate(transform_input(b, schedule.m, values)):
-                    store(value, self.target, [group, b.add(b.mul(k.iv, schedule.x.points), q), to, 0])
+                for i, value in enumerate(transform_input(b, schedule.m, values)):
+                    store(value, self.target, [group, b.add(b.mul(line.iv, schedule.x.points), i), to, 0])
 
     def positions(self, axis: TiledAxis, tile: Index, number: int) -> list[Index]:
         """The memory rows or columns (`number` 0 or 1) that a tile reads."""
@@ -158,7 +163,7 @@ class Inputs:
         return self.b.tile_load(self.source, [*at, 0], [4], (self.schedule.lanes,))
 
     def store(self, value: SSAValue, memref: SSAValue, at: Sequence[Index]) -> None:
-        self.b.tile_store(value, memref, at, [len(memref.type.get_shape()) - 1])
+        self.b.tile_store(value, memref, at, [memref_type_of(memref).get_num_dims() - 1])
 
 
 def start_of(b: Builder, axis: TiledAxis, tile: Index) -> Index:
@@ -190,7 +195,7 @@ def extent(b: Builder, total: int, size: int, number: Index) -> tuple[Index, Ind
 def input_launch(kernel: KernelOp, schedule: Schedule, name: str) -> Launch:
     """The transform of all inputs into the workspace; a block of the grid is a group for one block of channels."""
     source = kernel.ops[0].operands[0]
-    number = list(kernel.body.args).index(source)
+    number = kernel.number_of(source)
     b = Builder.kernel(
         name,
         [memref_of(source.type), MemRefType(f32, schedule.input_shape), MemRefType(f32, schedule.tile_shape)],

@@ -68,7 +68,7 @@ def joint_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Joint | None:
     spec = concat.result_specs[0]
     if concat.axis != 1 or spec.ndim != 4 or spec.len == 0 or spec.dtype.name not in FLOATS:
         return None
-    makers = {r: op for op in ops[:-1] for r in op.results}
+    makers: dict[SSAValue, LnOp] = {r: op for op in ops[:-1] for r in op.results}
     products, copies, first, seen = list[Problem](), list[tuple[SSAValue, int]](), 0, set[LnOp]()
     for value, part in zip(concat.operands, concat.operand_specs, strict=True):
         if first % MAP.multiple:
@@ -122,7 +122,7 @@ class Join(Generator):
         return self.gemm.is_for(device)
 
     def plan(self, kernel: KernelOp, form: Form, device: Device) -> Plan:
-        joint, args = _joint(kernel), list(kernel.body.args)
+        joint = _joint(kernel)
         best = [
             self.gemm.best(kernel, p, pinned, device, "tiles")
             for p, pinned in zip(joint.products, self._pinned(kernel, joint))
@@ -133,7 +133,7 @@ class Join(Generator):
         return Plan.of(
             self, kernel, form, sum(time for time, _ in best) + copies, made,
             choices={"tiles": choice_attr(tuple(n for several in numbers for n in several))},
-            weights={args.index(p.b): p.packed for p in joint.products},
+            weights={kernel.number_of(p.b): p.packed for p in joint.products},
             workspace_bytes=sum(kernels.workspace_bytes(p, s.splits) for p, s in zip(joint.products, made)),
         )  # fmt: skip
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
 from xdsl.ir import SSAValue
 
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.source import Zeros
 from lightnet.ir.op import LnOp
 from lightnet.ir.registry import NNVM_EXPORTERS
 from lightnet.ir.types import TensorSpec, spec_of
@@ -60,6 +61,7 @@ class Call:
 
 Exporter = Callable[[Any, Exporting], Call]
 _EXPORTERS: dict[str, Exporter] = {}
+_Op = TypeVar("_Op", bound=LnOp)
 
 
 def exporter(*optypes: str) -> Callable[[Exporter], Exporter]:
@@ -90,14 +92,14 @@ def refuse(why: str) -> NoReturn:
     raise Unsupported(why)
 
 
-def made_by(value: SSAValue, optype: str) -> LnOp | None:
-    """The op of that type that makes a value."""
-    return value.owner if isinstance(value.owner, LnOp) and value.owner.optype == optype else None
+def made_by(value: SSAValue, cls: type[_Op]) -> _Op | None:
+    """The op of that class that makes a value."""
+    return value.owner if isinstance(value.owner, cls) else None
 
 
 def is_all(exporting: Exporting, value: SSAValue, number: float) -> bool:
     """Whether a value is known to be one number throughout."""
-    if number == 0 and made_by(value, "zeros") is not None:
+    if number == 0 and made_by(value, Zeros) is not None:
         return True
     contents = exporting.contents(value)
     return contents is not None and bool((contents == number).all())

@@ -7,6 +7,8 @@ from typing import Any
 
 from xdsl.ir import SSAValue
 
+from lightnet.dialects.ln.matmul import Matmul
+from lightnet.dialects.ln.move import Transpose
 from lightnet.frontends.nnvm.export.calls import (
     Call,
     Exporting,
@@ -111,8 +113,8 @@ def lrn(op: Any, exporting: Exporting) -> Call:
 def _dense_of(value: SSAValue) -> tuple[Any, SSAValue, SSAValue] | None:
     """The matmul that makes a value, its rows, and the weight [out, in] whose transpose it reads; None if it is
     none."""
-    matmul = made_by(value, "matmul")
-    turned = made_by(matmul.b, "transpose") if matmul is not None else None
+    matmul = made_by(value, Matmul)
+    turned = made_by(matmul.b, Transpose) if matmul is not None else None
     if matmul is None or turned is None or tuple(turned.axes) != (1, 0) or len(dims_of(matmul.a)) != 2:
         return None
     return matmul, matmul.a, turned.src

@@ -8,6 +8,7 @@ from typing import Any
 
 from xdsl.ir import SSAValue
 
+from lightnet.dialects.ln.move import Reshape
 from lightnet.frontends.nnvm.export.calls import (
     DTYPE_NAMES,
     Call,
@@ -86,7 +87,7 @@ def lrelu(op: Any, exporting: Exporting) -> Call:
 
 @exporter("prelu")
 def prelu(op: Any, exporting: Exporting) -> Call:
-    turned = made_by(op.slope, "reshape")
+    turned = made_by(op.slope, Reshape)
     channels = dims_of(op.src)[1:2]
     if (
         turned is None

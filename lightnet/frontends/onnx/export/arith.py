@@ -5,10 +5,16 @@ Integers are LightNet's: they wrap, x / 0 and x % 0 are 0, and a shift by the wi
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from lightnet.frontends.onnx.export.graph import Exporter, Graph, export_pairs, exporter, operator, unsupported
 from lightnet.frontends.onnx.pairs import BINARY, BITWISE, COMPARISONS, EXTREMES, LOGICAL
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import BY_NAME, DType
+
+if TYPE_CHECKING:
+    from lightnet.dialects.ln.arith import Cast
+    from lightnet.dialects.ln.elementwise import Elew
 
 _F64, _I64, _UI64 = BY_NAME["f64"], BY_NAME["i64"], BY_NAME["ui64"]
 
@@ -45,7 +51,7 @@ _ELEW = {"TL_MUL": "Mul", "TL_DIV": "Div", "TL_SUM": "Add", "TL_SUB": "Sub", "TL
 
 
 @exporter("elew")
-def elew(g: Graph, op: LnOp, src1: str, src2: str) -> str:
+def elew(g: Graph, op: Elew, src1: str, src2: str) -> str:
     return binary(g, _ELEW[op.elew_op], op.operand_specs[0].dtype, src1, src2)
 
 
@@ -125,7 +131,7 @@ def where(g: Graph, op: LnOp, cond: str, src1: str, src2: str) -> str:
 
 
 @exporter("cast")
-def cast(g: Graph, op: LnOp, src: str) -> str:
+def cast(g: Graph, op: Cast, src: str) -> str:
     """ONNX's Cast wraps integers and rounds floats to infinity; from floats to integers it is undefined beyond the
     range."""
     source, target = op.operand_specs[0].dtype, op.result_specs[0].dtype

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from lightnet.frontends.onnx.export.graph import KERNELS, Graph, exporter
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import BY_NAME
+
+if TYPE_CHECKING:
+    from lightnet.dialects.ln.counted import NonMaxSuppression, Unique
+    from lightnet.dialects.ln.scan import TopkOf
 
 _I64 = BY_NAME["i64"]
 
@@ -43,7 +49,7 @@ def nonzero(g: Graph, op: LnOp, src: str) -> list[str]:
 
 
 @exporter("unique")
-def unique(g: Graph, op: LnOp, src: str, limit: str) -> list[str]:
+def unique(g: Graph, op: Unique, src: str, limit: str) -> list[str]:
     rows, width = op.operand_specs[0].dims
     _, (x,), _ = g.widened(op.operand_specs[0].dtype, KERNELS["Unique"], src)
     part = first(g, x, 0, limit, rows)
@@ -54,7 +60,7 @@ def unique(g: Graph, op: LnOp, src: str, limit: str) -> list[str]:
 
 
 @exporter("topk_of")
-def topk_of(g: Graph, op: LnOp, src: str, limit: str) -> list[str]:
+def topk_of(g: Graph, op: TopkOf, src: str, limit: str) -> list[str]:
     spec = op.operand_specs[0]
     _, (x,), back = g.widened(spec.dtype, KERNELS["TopK"], src)
     part = first(g, x, op.axis, limit, spec.dims[op.axis])
@@ -65,7 +71,7 @@ def topk_of(g: Graph, op: LnOp, src: str, limit: str) -> list[str]:
 
 
 @exporter("non_max_suppression")
-def non_max_suppression(g: Graph, op: LnOp, *operands: str) -> list[str]:
+def non_max_suppression(g: Graph, op: NonMaxSuppression, *operands: str) -> list[str]:
     boxes, scores, most, overlap, least, limit = operands
     count, rows = op.operand_specs[0].dims[1], op.result_specs[0].dims[0]
     boxes, scores = (first(g, x, axis, limit, count) for x, axis in ((boxes, 1), (scores, 2)))

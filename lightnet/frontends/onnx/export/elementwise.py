@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from lightnet.frontends.onnx.export.graph import Exporter, Graph, export_pairs, exporter, operator
@@ -10,9 +12,14 @@ from lightnet.frontends.onnx.pairs import ACTIVATIONS, SOFTMAXES, UNARY
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import DType, convert
 
+if TYPE_CHECKING:
+    from lightnet.dialects.ln.activation import Clip, Shrink
+    from lightnet.dialects.ln.elementwise import Lrelu
+    from lightnet.dialects.ln.norm import LogSoftmax, Softmax
+
 
 @exporter(*SOFTMAXES.values())
-def softmax(g: Graph, op: LnOp, src: str) -> str:
+def softmax(g: Graph, op: LogSoftmax | Softmax, src: str) -> str:
     return g.compute(operator(SOFTMAXES, op), op.operand_specs[0].dtype, [src], axis=op.axis)
 
 
@@ -24,7 +31,9 @@ def isnan(g: Graph, op: LnOp, src: str) -> str:
 @exporter("isinf")
 def isinf(g: Graph, op: LnOp, src: str) -> str:
     dtype = op.operand_specs[0].dtype
-    return g.test("IsInf", dtype, src, detect_positive=int(op.positive), detect_negative=int(op.negative))
+    return g.test(
+        "IsInf", dtype, src, detect_positive=int(op.param("positive")), detect_negative=int(op.param("negative"))
+    )
 
 
 @exporter("relu")
@@ -38,7 +47,7 @@ def relu(g: Graph, op: LnOp, src: str) -> str:
 
 
 @exporter("lrelu")
-def lrelu(g: Graph, op: LnOp, src: str) -> str:
+def lrelu(g: Graph, op: Lrelu, src: str) -> str:
     """LeakyRelu where it computes in f32 (its slope is a float); else x >= 0 ? x : x * slope, the slope in the tensor's
     type."""
     dtype = op.operand_specs[0].dtype
@@ -73,8 +82,8 @@ def celu(g: Graph, op: LnOp, src: str) -> str:
     """Celu is for f32 alone; for doubles it is written out."""
     dtype = op.operand_specs[0].dtype
     if dtype.name != "f64":
-        return g.compute("Celu", dtype, [src], alpha=float(op.alpha))
-    zero, alpha = g.const(0, dtype), g.const(op.alpha, dtype)
+        return g.compute("Celu", dtype, [src], alpha=float(op.param("alpha")))
+    zero, alpha = g.const(0, dtype), g.const(op.param("alpha"), dtype)
     grown = g.node("Sub", g.node("Exp", g.node("Div", src, alpha)), g.const(1, dtype))
     return g.node("Add", g.node("Max", src, zero), g.node("Min", g.node("Mul", alpha, grown), zero))
 
@@ -83,7 +92,7 @@ def celu(g: Graph, op: LnOp, src: str) -> str:
 def gelu(g: Graph, op: LnOp, src: str) -> str:
     """Written out: the operator Gelu is of opset 20."""
     wide, (x,), back = g.widened(op.operand_specs[0].dtype, "f32 f64", src)
-    if op.approximate == "none":
+    if op.param("approximate") == "none":
         inner = g.node("Erf", g.node("Div", x, g.const(np.sqrt(2), wide)))
     else:
         cube = g.node("Mul", g.node("Mul", x, g.node("Mul", x, x)), g.const(0.044715, wide))
@@ -95,12 +104,12 @@ def gelu(g: Graph, op: LnOp, src: str) -> str:
 @exporter("silu")
 def silu(g: Graph, op: LnOp, src: str) -> str:
     wide, (x,), back = g.widened(op.operand_specs[0].dtype, "f32 f64", src)
-    scaled = x if op.beta == 1 else g.node("Mul", x, g.const(op.beta, wide))
+    scaled = x if op.param("beta") == 1 else g.node("Mul", x, g.const(op.param("beta"), wide))
     return back(g.node("Mul", x, g.node("Sigmoid", scaled)))
 
 
 @exporter("shrink")
-def shrink(g: Graph, op: LnOp, src: str) -> str:
+def shrink(g: Graph, op: Shrink, src: str) -> str:
     """Shrink for floats; integers compare with, and add, parameters in their own type."""
     dtype = op.operand_specs[0].dtype
     if dtype.is_float:
@@ -111,7 +120,7 @@ def shrink(g: Graph, op: LnOp, src: str) -> str:
 
 
 @exporter("clip")
-def clip(g: Graph, op: LnOp, src: str) -> str:
+def clip(g: Graph, op: Clip, src: str) -> str:
     """By Clip where runtimes fuse it into convolutions (f32); elsewhere by Max and Min, in which NaN stays NaN, as
     ONNX's Clip does not promise (ONNX Runtime keeps it), and the bounds may be in the wrong order."""
     dtype = op.operand_specs[0].dtype

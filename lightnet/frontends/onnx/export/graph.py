@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -55,6 +55,7 @@ FLOATS = "f32 f64"
 LOW_BITS = frozenset(("Add", "Sub", "Mul", "CumSum", "Einsum", "ReduceSum", "MatMul", "Where", "Equal", "Trilu"))
 
 Exporter = Callable[..., Any]
+_Function = TypeVar("_Function", bound=Exporter)
 _EXPORTERS: dict[str, Exporter] = {}
 #: Optypes without an exporter -> why none is needed.
 NOT_EXPORTED = {
@@ -66,10 +67,10 @@ NOT_EXPORTED = {
 }
 
 
-def exporter(*optypes: str) -> Callable[[Exporter], Exporter]:
+def exporter(*optypes: str) -> Callable[[_Function], _Function]:
     """Decorator: `function(g, op, *operands)` exports the ops of these optypes."""
 
-    def register(function: Exporter) -> Exporter:
+    def register(function: _Function) -> _Function:
         for optype in optypes:
             if optype in _EXPORTERS and _EXPORTERS[optype] is not function:
                 raise LightNetError(f"the ONNX exporter of '{optype}' is defined twice")
@@ -189,8 +190,8 @@ class Graph:
 
     def test(self, kind: str, dtype: DType, *operands: str, **attributes: Any) -> str:
         """As `compute`, for a node whose result is a bool."""
-        _, operands, _ = self.widened(dtype, KERNELS.get(kind, FLOATS), *operands, low_bits=kind in LOW_BITS)
-        return self.node(kind, *operands, **attributes)
+        _, wide, _ = self.widened(dtype, KERNELS.get(kind, FLOATS), *operands, low_bits=kind in LOW_BITS)
+        return self.node(kind, *wide, **attributes)
 
     def where(self, dtype: DType, condition: str, x: str, y: str) -> str:
         """`condition ? x : y`."""
@@ -348,5 +349,7 @@ def node_protos(nodes: Iterable[Node]) -> Iterator[Any]:
     from onnx import helper
 
     for n in nodes:
-        attributes = {k: element_type(v.dtype) if isinstance(v, _ElementType) else v for k, v in n.attributes.items()}
+        attributes: dict[str, Any] = {
+            k: element_type(v.dtype) if isinstance(v, _ElementType) else v for k, v in n.attributes.items()
+        }
         yield helper.make_node(n.kind, n.inputs, n.outputs, name=n.name, **attributes)

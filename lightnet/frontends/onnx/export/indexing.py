@@ -6,11 +6,20 @@ inside, nothing is).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from lightnet.frontends.onnx.export.graph import KERNELS, Graph, exporter, unsupported
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import BY_NAME, DType
+
+if TYPE_CHECKING:
+    from lightnet.dialects.ln.boxes import Nms
+    from lightnet.dialects.ln.indexing import GatherNd, ReverseSequence, Take, TakeAlong
+    from lightnet.dialects.ln.scan import Topk
+    from lightnet.dialects.ln.scatter import ScatterElements, ScatterNd
+    from lightnet.dialects.ln.sort import Pick1d, Sort1d, Sort1dByKey
 
 _I64, _I32 = BY_NAME["i64"], BY_NAME["i32"]
 
@@ -21,13 +30,13 @@ def _inside(g: Graph, index: str, dtype: DType, n: int) -> str:
 
 
 @exporter("take")
-def take(g: Graph, op: LnOp, src: str, index: str) -> str:
+def take(g: Graph, op: Take, src: str, index: str) -> str:
     n = op.operand_specs[0].dims[op.axis]
     return g.node("Gather", src, _inside(g, index, op.operand_specs[1].dtype, n), axis=op.axis)
 
 
 @exporter("take_along")
-def take_along(g: Graph, op: LnOp, src: str, index: str) -> str:
+def take_along(g: Graph, op: TakeAlong, src: str, index: str) -> str:
     n = op.operand_specs[0].dims[op.axis]
     return g.node("GatherElements", src, _inside(g, index, op.operand_specs[1].dtype, n), axis=op.axis)
 
@@ -39,7 +48,7 @@ def _inside_nd(g: Graph, index: str, dtype: DType, dims: tuple[int, ...]) -> str
 
 
 @exporter("gather_nd")
-def gather_nd(g: Graph, op: LnOp, src: str, index: str) -> str:
+def gather_nd(g: Graph, op: GatherNd, src: str, index: str) -> str:
     """Without an axis to pick from, each place has all of its batch entry."""
     (spec, at), b = op.operand_specs, op.batch_dims
     depth = at.dims[-1]
@@ -62,7 +71,7 @@ def tree_step(g: Graph, op: LnOp, x: str, node: str, feature: str, threshold: st
 
 
 @exporter("reverse_sequence")
-def reverse_sequence(g: Graph, op: LnOp, src: str, lens: str) -> str:
+def reverse_sequence(g: Graph, op: ReverseSequence, src: str, lens: str) -> str:
     """ONNX takes its two axes in front only, and no bf16."""
     (spec, lengths), axes = op.operand_specs, (op.time_axis, op.batch_axis)
     counts = g.cast(g.within(lens, lengths.dtype, 0, spec.dims[op.time_axis]), lengths.dtype, _I64)
@@ -78,7 +87,9 @@ def reverse_sequence(g: Graph, op: LnOp, src: str, lens: str) -> str:
 _REDUCIBLE = "i32 i64 f32 f64"
 
 
-def _scattered(g: Graph, op: LnOp, kind: str, src: str, index: str, updates: str, **attributes: int) -> str:
+def _scattered(
+    g: Graph, op: ScatterElements | ScatterNd, kind: str, src: str, index: str, updates: str, **attributes: int
+) -> str:
     """With a reduction, f16 and bf16 are summed in f32 and rounded once, not after each update."""
     if op.reduction == "none":
         return g.node(kind, src, index, updates, **attributes)
@@ -88,7 +99,7 @@ def _scattered(g: Graph, op: LnOp, kind: str, src: str, index: str, updates: str
 
 
 @exporter("scatter_elements")
-def scatter_elements(g: Graph, op: LnOp, src: str, index: str, updates: str) -> str:
+def scatter_elements(g: Graph, op: ScatterElements, src: str, index: str, updates: str) -> str:
     spec, at, _ = op.operand_specs
     if not at.len:
         return g.node("Identity", src)
@@ -97,7 +108,7 @@ def scatter_elements(g: Graph, op: LnOp, src: str, index: str, updates: str) -> 
 
 
 @exporter("scatter_nd")
-def scatter_nd(g: Graph, op: LnOp, src: str, index: str, updates: str) -> str:
+def scatter_nd(g: Graph, op: ScatterNd, src: str, index: str, updates: str) -> str:
     """Without an axis in the index, each update is of the whole tensor: the only row of a larger one."""
     spec, at, _ = op.operand_specs
     depth = at.dims[-1]
@@ -121,28 +132,28 @@ def _top_k(g: Graph, op: LnOp, src: str, k: int, axis: int, largest: bool, order
 
 
 @exporter("topk")
-def topk(g: Graph, op: LnOp, src: str) -> list[str]:
+def topk(g: Graph, op: Topk, src: str) -> list[str]:
     """Always sorted: LightNet's is."""
     return _top_k(g, op, src, op.k, op.axis, op.largest)
 
 
-def _sorted(g: Graph, op: LnOp, key: str) -> list[str]:
+def _sorted(g: Graph, op: Sort1d | Sort1dByKey, key: str) -> list[str]:
     return _top_k(g, op, key, op.operand_specs[0].len, 0, op.dir == "TL_SORT_DIR_DESCENDING")
 
 
 @exporter("sort1d")
-def sort1d(g: Graph, op: LnOp, key: str) -> str:
+def sort1d(g: Graph, op: Sort1d, key: str) -> str:
     return _sorted(g, op, key)[0]
 
 
 @exporter("sort1d_by_key")
-def sort1d_by_key(g: Graph, op: LnOp, key: str, val: str) -> list[str]:
+def sort1d_by_key(g: Graph, op: Sort1dByKey, key: str, val: str) -> list[str]:
     keys, indices = _sorted(g, op, key)
     return [keys, g.node("Gather", val, indices, axis=0)]
 
 
 @exporter("pick1d")
-def pick1d(g: Graph, op: LnOp, src: str, index: str) -> str:
+def pick1d(g: Graph, op: Pick1d, src: str, index: str) -> str:
     length = op.operand_specs[0].len
     groups = length // op.stride
     x = src if groups * op.stride == length else g.slice(src, 0, 0, groups * op.stride)
@@ -156,7 +167,7 @@ def pick1d(g: Graph, op: LnOp, src: str, index: str) -> str:
 
 
 @exporter("nms")
-def nms(g: Graph, op: LnOp, boxes: str, group: str, valid: str) -> str:
+def nms(g: Graph, op: Nms, boxes: str, group: str, valid: str) -> str:
     """NonMaxSuppression, with one class for each box: that of the boxes of its group, if it is the first of it. Scores
     are above 0 for the valid boxes of the class and fall with their position. It computes in f32."""
     spec = op.operand_specs[0]

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lightnet.frontends.onnx.export.graph import Graph, exporter
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import BY_NAME, convert
+
+if TYPE_CHECKING:
+    from lightnet.dialects.ln.move import Concat, Reshape, Slice, Transpose
+    from lightnet.dialects.ln.rearrange import Expand, Pad, StridedSlice, Tile, Trilu
+    from lightnet.dialects.ln.resize import Resize, Upsample
+    from lightnet.dialects.ln.source import Arange, Rearange
 
 _F64 = BY_NAME["f64"]
 _MIN = np.iinfo(np.int64).min
@@ -24,7 +31,7 @@ def zeros(g: Graph, op: LnOp) -> str:
 
 
 @exporter("arange", "rearange")
-def arange(g: Graph, op: LnOp, *_: str) -> str:
+def arange(g: Graph, op: Arange | Rearange, *_: str) -> str:
     """start + i * step in double, then converted; `rearange` takes only its type from its operand."""
     spec = op.result_specs[0]
     steps = g.node("Range", g.const(0.0, _F64), g.const(float(spec.len), _F64), g.const(1.0, _F64))
@@ -41,17 +48,17 @@ def forward(g: Graph, op: LnOp, src: str) -> str:
 
 
 @exporter("concat")
-def concat(g: Graph, op: LnOp, *src: str) -> str:
+def concat(g: Graph, op: Concat, *src: str) -> str:
     return g.node("Concat", *src, axis=op.axis)
 
 
 @exporter("slice")
-def slice_(g: Graph, op: LnOp, src: str) -> str:
+def slice_(g: Graph, op: Slice, src: str) -> str:
     return g.slice(src, op.axis, op.start, op.start + op.len)
 
 
 @exporter("strided_slice")
-def strided_slice(g: Graph, op: LnOp, src: str) -> str:
+def strided_slice(g: Graph, op: StridedSlice, src: str) -> str:
     """An axis that is read backward to its first element ends before every element: -1 would be the last one."""
     if not op.lens:
         return g.node("Identity", src)
@@ -61,12 +68,12 @@ def strided_slice(g: Graph, op: LnOp, src: str) -> str:
 
 
 @exporter("transpose")
-def transpose(g: Graph, op: LnOp, src: str) -> str:
+def transpose(g: Graph, op: Transpose, src: str) -> str:
     return g.node("Transpose", src, perm=list(op.axes) or None)
 
 
 @exporter("reshape")
-def reshape(g: Graph, op: LnOp, src: str) -> str:
+def reshape(g: Graph, op: Reshape, src: str) -> str:
     return g.reshape(src, op.dims)
 
 
@@ -86,24 +93,24 @@ def scatter(g: Graph, op: LnOp, src: str) -> list[str]:
 
 
 @exporter("expand")
-def expand(g: Graph, op: LnOp, src: str) -> str:
+def expand(g: Graph, op: Expand, src: str) -> str:
     return g.compute("Expand", op.operand_specs[0].dtype, [src], g.ints(op.dims))
 
 
 @exporter("tile")
-def tile(g: Graph, op: LnOp, src: str) -> str:
+def tile(g: Graph, op: Tile, src: str) -> str:
     if not op.repeats:
         return g.node("Identity", src)
     return g.compute("Tile", op.operand_specs[0].dtype, [src], g.ints(op.repeats))
 
 
 @exporter("trilu")
-def trilu(g: Graph, op: LnOp, src: str) -> str:
+def trilu(g: Graph, op: Trilu, src: str) -> str:
     return g.compute("Trilu", op.operand_specs[0].dtype, [src], g.const(op.k, "i64"), upper=int(op.upper))
 
 
 @exporter("pad")
-def pad(g: Graph, op: LnOp, src: str) -> str:
+def pad(g: Graph, op: Pad, src: str) -> str:
     """With a constant: a Slice for what is cut off, then Pad. Else a Gather along each axis: what ONNX's modes make of
     negative padding, and of padding longer than the tensor, is left to runtimes."""
     spec, sides = op.operand_specs[0], list(zip(op.before, op.after))
@@ -139,7 +146,7 @@ _RESIZABLE = ("f32", "i32", "i8", "ui8")
 
 
 @exporter("resize", "upsample")
-def resample(g: Graph, op: LnOp, src: str) -> str:
+def resample(g: Graph, op: Resize | Upsample, src: str) -> str:
     """Nearest neighbour, or linear. By whole factors it is Resize with floor(d / factor); else a Gather along each
     axis, since none of Resize's roundings is exact for all sizes."""
     old, new = op.operand_specs[0].dims, op.result_specs[0].dims

@@ -7,7 +7,7 @@ identity matrix. Both order the gates alike.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,11 +15,14 @@ from lightnet.frontends.onnx.export.graph import Graph, exporter
 from lightnet.frontends.onnx.pairs import RECURRENT
 from lightnet.ir.op import LnOp
 
+if TYPE_CHECKING:
+    from lightnet.dialects.ln.recurrent import Gru, Lstm, Recurrent, Rnn
+
 #: The activations of LightNet: their names in ONNX, and whether they have an alpha and a beta.
 _ACTIVATIONS = {own: (name, alpha is not None, beta is not None) for name, (own, alpha, beta) in RECURRENT.items()}
 
 
-def _layer(g: Graph, op: LnOp, kind: str, names: Sequence[str], alpha: Sequence[float], beta: Sequence[float],
+def _layer(g: Graph, op: Recurrent, kind: str, names: Sequence[str], alpha: Sequence[float], beta: Sequence[float],
            inputs: Sequence[str], *states: str, **attributes: Any) -> list[str]:  # fmt: skip
     """The node. `inputs` are gates, weight and lens, then `bias` ("" for none); `states` the initial ones, and more."""
     gates, weight, lens, bias = inputs
@@ -55,14 +58,14 @@ def _with_direction(g: Graph, *tensors: str) -> list[str]:
 
 
 @exporter("lstm")
-def lstm(g: Graph, op: LnOp, gates: str, weight: str, h0: str, lens: str, c0: str, peephole: str) -> list[str]:
+def lstm(g: Graph, op: Lstm, gates: str, weight: str, h0: str, lens: str, c0: str, peephole: str) -> list[str]:
     states = _with_direction(g, h0, c0, peephole)
     return _layer(g, op, "LSTM", (op.f, op.g, op.k), op.alpha, op.beta, (gates, weight, lens, ""), *states,
                   input_forget=int(op.input_forget))  # fmt: skip
 
 
 @exporter("gru")
-def gru(g: Graph, op: LnOp, gates: str, weight: str, h0: str, lens: str, bias: str) -> list[str]:
+def gru(g: Graph, op: Gru, gates: str, weight: str, h0: str, lens: str, bias: str) -> list[str]:
     """The bias is the last of ONNX's six vectors, and counts with linear_before_reset alone."""
     whole = ""
     if op.linear_before_reset:
@@ -73,5 +76,5 @@ def gru(g: Graph, op: LnOp, gates: str, weight: str, h0: str, lens: str, bias: s
 
 
 @exporter("rnn")
-def rnn(g: Graph, op: LnOp, gates: str, weight: str, h0: str, lens: str) -> list[str]:
+def rnn(g: Graph, op: Rnn, gates: str, weight: str, h0: str, lens: str) -> list[str]:
     return _layer(g, op, "RNN", (op.f,), (op.alpha,), (op.beta,), (gates, weight, lens, ""), *_with_direction(g, h0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from lightnet.frontends.onnx.export.arith import integer_division
@@ -9,6 +11,11 @@ from lightnet.frontends.onnx.export.graph import Graph, export_pairs, exporter, 
 from lightnet.frontends.onnx.pairs import ARG_EXTREMES, REDUCTIONS
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import BY_NAME, DType
+
+if TYPE_CHECKING:
+    from lightnet.dialects.ln.einsum import Einsum
+    from lightnet.dialects.ln.reduce import Maxreduce, MaxreduceArg, ReduceMean
+    from lightnet.dialects.ln.scan import Cumprod, Cumsum
 
 _I64, _I32 = BY_NAME["i64"], BY_NAME["i32"]
 
@@ -50,7 +57,7 @@ def _integer_product(g: Graph, op: LnOp, src: str, axes: tuple[int, ...]) -> str
 
 
 @exporter("reduce_mean")
-def reduce_mean(g: Graph, op: LnOp, src: str) -> str:
+def reduce_mean(g: Graph, op: ReduceMean, src: str) -> str:
     """Of integers, the quotient of a sum that wraps."""
     spec = op.operand_specs[0]
     if not op.axes:
@@ -72,19 +79,19 @@ def arg_extreme(g: Graph, op: LnOp, src: str) -> str:
         operator(ARG_EXTREMES, op),
         op.operand_specs[0].dtype,
         src,
-        axis=op.axis,
+        axis=op.param("axis"),
         keepdims=1,
-        select_last_index=int(op.last),
+        select_last_index=int(op.param("last")),
     )
 
 
 @exporter("maxreduce")
-def maxreduce(g: Graph, op: LnOp, src: str) -> str:
+def maxreduce(g: Graph, op: Maxreduce, src: str) -> str:
     return _reduce(g, "ReduceMax", op, src, (op.axis,))
 
 
 @exporter("maxreduce_arg")
-def maxreduce_arg(g: Graph, op: LnOp, src: str) -> list[str]:
+def maxreduce_arg(g: Graph, op: MaxreduceArg, src: str) -> list[str]:
     """The first maximum wins in ONNX too (select_last_index = 0). With a NaN in `src` the index is the runtime's
     own."""
     arg = g.test("ArgMax", op.operand_specs[0].dtype, src, axis=op.axis, keepdims=1, select_last_index=0)
@@ -114,7 +121,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @exporter("einsum")
-def einsum(g: Graph, op: LnOp, *src: str) -> str:
+def einsum(g: Graph, op: Einsum, *src: str) -> str:
     """With the output written out and a letter for every axis; an axis of length 1 that goes with a longer one is
     dropped."""
     e, spec = op.parsed(), op.result_specs[0]
@@ -131,13 +138,13 @@ def einsum(g: Graph, op: LnOp, *src: str) -> str:
 
 
 @exporter("cumsum")
-def cumsum(g: Graph, op: LnOp, src: str) -> str:
+def cumsum(g: Graph, op: Cumsum, src: str) -> str:
     flags = {"exclusive": int(op.exclusive), "reverse": int(op.reverse)}
     return g.compute("CumSum", op.operand_specs[0].dtype, [src], g.const(op.axis, _I64), **flags)
 
 
 @exporter("cumprod")
-def cumprod(g: Graph, op: LnOp, src: str) -> str:
+def cumprod(g: Graph, op: Cumprod, src: str) -> str:
     """CumProd is of opset 26. In steps of 1, 2, 4, … each element is multiplied by the one that far before it: a scan
     (Hillis and Steele, "Data parallel algorithms", 1986)."""
     spec, axis = op.operand_specs[0], op.axis

@@ -7,13 +7,22 @@ ONNX, and here, padding is all begins, then all ends.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightnet.frontends.onnx.export.graph import FLOATS, KERNELS, Graph, exporter, unsupported
 from lightnet.ir.op import LnOp
 
+if TYPE_CHECKING:
+    from lightnet.dialects.ln.conv import Conv2d, Deconv2d
+    from lightnet.dialects.ln.conv_nd import Conv, Deconv
+    from lightnet.dialects.ln.pool import Avgpool2d, Maxpool2d
+    from lightnet.dialects.ln.pool_nd import Avgpool, Maxpool, MaxpoolIndex
 
-def _cropped(g: Graph, op: LnOp, src: str) -> tuple[str, list[int]]:
+    Convolution = Conv2d | Conv | Deconv2d | Deconv
+    Pool = Maxpool | MaxpoolIndex | Avgpool
+
+
+def _cropped(g: Graph, op: Convolution | Maxpool2d | Avgpool2d, src: str) -> tuple[str, list[int]]:
     """`src` with what negative padding cuts off cut off, and the padding that is left."""
     pad = op.derived_values()["pad"] if op.optype.endswith("2d") else op.padding
     dims = op.operand_specs[0].dims[2:]
@@ -30,20 +39,20 @@ def _need_float(op: LnOp, what: str) -> None:
         raise unsupported(op, f"ONNX's {what} is for floating-point types, and {op.operand_specs[0]} is not of one")
 
 
-def _attributes(op: LnOp) -> dict[str, Any]:
+def _attributes(op: Convolution) -> dict[str, Any]:
     return dict(group=op.group, kernel_shape=list(op.operand_specs[1].dims[2:]), strides=list(op.stride),
                 dilations=list(op.dilation))  # fmt: skip
 
 
 @exporter("conv2d", "conv")
-def conv(g: Graph, op: LnOp, src: str, weight: str, bias: str) -> str:
+def conv(g: Graph, op: Conv2d | Conv, src: str, weight: str, bias: str) -> str:
     _need_float(op, "Conv")
     src, pads = _cropped(g, op, src)
     return g.compute("Conv", op.operand_specs[0].dtype, [src, weight, bias], pads=pads, **_attributes(op))
 
 
 @exporter("deconv2d", "deconv")
-def deconv(g: Graph, op: LnOp, src: str, weight: str, bias: str) -> str:
+def deconv(g: Graph, op: Deconv | Deconv2d, src: str, weight: str, bias: str) -> str:
     """ConvTranspose; what its attributes cannot say (padding below zero, output padding of a stride or more) is said by
     a Pad behind it, and the bias added last."""
     _need_float(op, "ConvTranspose")
@@ -64,19 +73,19 @@ def deconv(g: Graph, op: LnOp, src: str, weight: str, bias: str) -> str:
 # -- pools
 
 
-def _past_end(op: LnOp) -> list[int]:
+def _past_end(op: Pool) -> list[int]:
     """How far the last windows reach past the end of each axis."""
     dims, out = op.operand_specs[0].dims[2:], op.result_specs[0].dims[2:]
     reach = [(o - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(out, op.stride, op.size, op.dilation)]
     return [r - b - n for r, b, n in zip(reach, op.padding, dims)]
 
 
-def _pool(op: LnOp, pads: Sequence[int]) -> dict[str, Any]:
+def _pool(op: Pool, pads: Sequence[int]) -> dict[str, Any]:
     spread = list(op.dilation) if any(d != 1 for d in op.dilation) else None
     return dict(kernel_shape=list(op.size), strides=list(op.stride), pads=list(pads), dilations=spread)
 
 
-def _padding(op: LnOp) -> list[int]:
+def _padding(op: Pool) -> list[int]:
     """`ceil` as padding: what it adds counts for nothing."""
     axes = len(op.size)
     return [*op.padding[:axes], *(max(p, e) for p, e in zip(op.padding[axes:], _past_end(op)))]
@@ -89,7 +98,7 @@ def _need_holder(op: LnOp) -> None:
 
 
 @exporter("maxpool2d")
-def maxpool2d(g: Graph, op: LnOp, src: str) -> str:
+def maxpool2d(g: Graph, op: Maxpool2d, src: str) -> str:
     _need_holder(op)
     src, pads = _cropped(g, op, src)
     attributes = dict(kernel_shape=list(op.size), strides=list(op.stride), pads=pads)
@@ -97,13 +106,13 @@ def maxpool2d(g: Graph, op: LnOp, src: str) -> str:
 
 
 @exporter("maxpool")
-def maxpool(g: Graph, op: LnOp, src: str) -> str:
+def maxpool(g: Graph, op: Maxpool, src: str) -> str:
     _need_holder(op)
     return g.compute("MaxPool", op.operand_specs[0].dtype, [src], **_pool(op, _padding(op)))
 
 
 @exporter("maxpool_index")
-def maxpool_index(g: Graph, op: LnOp, src: str) -> str:
+def maxpool_index(g: Graph, op: MaxpoolIndex, src: str) -> str:
     """Which NaN a window has its index from is the runtime's own affair."""
     _need_holder(op)
     _, (x,), _ = g.widened(op.operand_specs[0].dtype, KERNELS["MaxPool"], src)
@@ -111,14 +120,14 @@ def maxpool_index(g: Graph, op: LnOp, src: str) -> str:
 
 
 @exporter("avgpool2d")
-def avgpool2d(g: Graph, op: LnOp, src: str) -> str:
+def avgpool2d(g: Graph, op: Avgpool2d, src: str) -> str:
     src, pads = _cropped(g, op, src)
     attributes = dict(kernel_shape=list(op.size), strides=list(op.stride), pads=pads, count_include_pad=0)
     return g.compute("AveragePool", op.operand_specs[0].dtype, [src], **attributes)
 
 
 @exporter("avgpool")
-def avgpool(g: Graph, op: LnOp, src: str) -> str:
+def avgpool(g: Graph, op: Avgpool, src: str) -> str:
     """Padding that counts is a Pad in front; dilations are of opset 19."""
     dtype, axes, pads = op.operand_specs[0].dtype, len(op.size), _padding(op)
     if any(d != 1 for d in op.dilation):

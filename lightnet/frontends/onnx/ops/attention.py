@@ -128,7 +128,7 @@ def _bias(
         bias = g.op("add", bias, part)
     if len(parts) == 1 and not fixed.all():  # known: which rows see nothing is decided here
         empty = ~fixed.any(axis=1, keepdims=True)
-        return bias, g.constant(empty) if empty.any() else None
+        return bias, g.constant(np.asarray(empty)) if empty.any() else None
     return bias, g.op("equal", g.op("reduce_max", bias, axes=(bias.ndim - 1,)), none)
 
 
@@ -147,7 +147,8 @@ def _allowed(n: Node, rows: int, columns: int, past: int, valid: Value | None) -
     Row i is at position p = i + offset, and sees column j if j <= p (causal) and p - left <= j <= p + right (windows);
     the offset is how many keys come before the first row. Of `valid` keys, the others are padding.
     """
-    g, found = n.g, []
+    g = n.g
+    found: list[Value] = []
     left, right = n.int("left_window_size", -1), n.int("right_window_size", -1)
     if left < -1 or right < -1:
         n.fail(f"its window sizes {left} and {right} should be -1 or more")

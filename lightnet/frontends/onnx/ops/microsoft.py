@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+import numpy as np
+
 from lightnet.frontends.composites import cut, swap_last
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.model import MICROSOFT
@@ -209,7 +211,7 @@ def embed_layer_normalization(n: Node, ids: Value, segments: Value | None, words
 def _counts(n: Node, ids: Value, mask: Value | None) -> Value:
     g = n.g
     if mask is None:
-        return g.table(ids.dims[:1], "i32", lambda: [0] * ids.dims[0])
+        return g.table(ids.dims[:1], "i32", lambda: np.zeros(ids.dims[0], np.int32))
     ones = g.cast(g.op("equal", mask, g.scalar(1, mask.dtype)), "i32")
     return g.reshape(g.op("reduce_sum", ones, axes=(1,)), ids.dims[:1])
 

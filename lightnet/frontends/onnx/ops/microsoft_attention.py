@@ -226,7 +226,11 @@ def group_query_attention(n: Node, q: Value, k: Value | None, v: Value | None, p
     lengths = g.reshape(g.cast(lengths, "i64"), (lengths.len, 1, 1, 1))
     # All new keys come first where there are no others; then a batch entry's may end before the last row.
     first = rows == most or past_k is None
-    start = g.table((1, 1, 1, 1), "i64", lambda: 0) if first else g.op("sub", lengths, g.scalar(rows - 1, "i64"))
+    start = (
+        g.table((1, 1, 1, 1), "i64", lambda: np.zeros((1, 1, 1, 1), np.int64))
+        if first
+        else g.op("sub", lengths, g.scalar(rows - 1, "i64"))
+    )
     if n.int("do_rotary", 0):
         if cosines is None or sines is None:
             n.fail("with do_rotary it needs tables of cosines and sines")

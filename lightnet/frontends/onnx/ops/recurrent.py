@@ -126,10 +126,10 @@ class _Layer:
         """Y and the last states, from those of each direction."""
         g = self.n.g
         y, *states = zip(*results)
-        y, states = stack(g, y, 1), [stack(g, s, 0) for s in states]
+        whole, last = stack(g, y, 1), [stack(g, s, 0) for s in states]
         if self.batch_first:
-            y, states = g.transpose(y, (2, 0, 1, 3)), [g.transpose(s, (1, 0, 2)) for s in states]
-        return [g.cast(v, self.dtype) for v in (y, *states)]
+            whole, last = g.transpose(whole, (2, 0, 1, 3)), [g.transpose(s, (1, 0, 2)) for s in last]
+        return [g.cast(v, self.dtype) for v in (whole, *last)]
 
 
 @onnx_op("LSTM")

@@ -167,7 +167,7 @@ def _axes_of(n: Node, axes: Value | None, ndim: int) -> tuple[int, ...] | None:
 def squeeze_(n: Node, x: Value, axes: Value | None = None) -> Value:
     which = _axes_of(n, axes, x.ndim)
     if which is None:
-        which = [k for k, d in enumerate(x.dims) if d == 1]
+        which = tuple(k for k, d in enumerate(x.dims) if d == 1)
     if any(x.dims[k] != 1 for k in which):
         n.fail(f"axes {list(which)} of {x.spec} should have length 1")
     return squeeze(n.g, x, which)
