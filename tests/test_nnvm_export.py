@@ -191,7 +191,7 @@ ONE_OP: list[tuple[str, str, str, Any]] = [
     ("2x3xf32, 2x3xf32", "%y = ln.mod %a, %b", "2x3xf32", [("elemwise_mod", {})]),
     ("2x3xf32, 2x3xf32", '%y = ln.elew %a, %b {elew_op = "TL_POW"}', "2x3xf32", [("elemwise_pow", {})]),
     ("2x3xf32, 2x3xf32", '%y = ln.elew %a, %b {elew_op = "TL_MIN"}', "2x3xf32", [("broadcast_min", {})]),
-    *((f"2x3xf32", f"%c = ln.param {{data = [2]}} : tensor<{dims}xf32>\n%y = ln.{op} {operands}", "2x3xf32", [(f"__{name}_scalar__", {"scalar": "2.0"})])
+    *(("2x3xf32", f"%c = ln.param {{data = [2]}} : tensor<{dims}xf32>\n%y = ln.{op} {operands}", "2x3xf32", [(f"__{name}_scalar__", {"scalar": "2.0"})])
       for dims in ("1", "1x1") for op, operands, name in (("add", "%a, %c", "add"), ("add", "%c, %a", "add"), ("sub", "%a, %c", "sub"), ("sub", "%c, %a", "rsub"),
                                             ("div", "%c, %a", "rdiv"), ("mul", "%c, %a", "mul"), ("pow", "%a, %c", "pow"), ("pow", "%c, %a", "rpow"))),
     ("2x3xf32", "%c = ln.param {data = [2]} : tensor<1xf32>\n%y = ln.maximum %a, %c", "2x3xf32", [("full", {"shape": "(1,)", "fill_value": "2.0"}), ("broadcast_max", {})]),
