@@ -142,6 +142,9 @@ ROWS = [
     ("Dropout", [f(2), s(1.0, np.float32), s(True, np.bool_)], {}, "ratio should be in"),
     ("Dropout", [f(2), s(-0.1, np.float32), s(True, np.bool_)], {}, "ratio should be in"),
     ("Attention", [f(1, 4, 3, 8), f(1, 3, 5, 8), f(1, 3, 5, 8)], {}, "its 4 heads of Q should be a multiple of the 3 of K"),
+    ("Attention", [f(1, 4, 3, 8), f(1, 2, 5, 8), f(1, 4, 5, 8)], {}, "its 4 heads of Q should be a multiple of the 2 of K, and V has 4"),
+    *(("Attention", [f(1, 2, 3, 4)] * 3, more, f"its window sizes {left} and {right} should be -1 or more")
+      for more, left, right in (({"left_window_size": -2}, -2, -1), ({"right_window_size": -2}, -1, -2))),
     ("BitCast", [f(2)], {"to": onnx.TensorProto.INT64}, "f32 and i64 should be types of the same size"),
     ("BitCast", [f(2)], {"to": onnx.TensorProto.BOOL}, "tensor<2xf32> and i1 are not of one size"),
     ("BitCast", [f(2)], {"to": onnx.TensorProto.FLOAT8E5M2}, "are not of one size"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("onnx")
-from test_onnx_refusals import f, i, refused, s  # noqa: E402
+from test_onnx_refusals import f, i, refused, s
 
 MS, TRAINING = "com.microsoft:", "ai.onnx.preview.training:"
 MOMENTUM = {"alpha": 0.9, "beta": 0.9, "mode": "standard", "norm_coefficient": 0.0}
@@ -22,7 +22,12 @@ def attention(message: str, x=(1, 3, 4), w=(4, 12), past=None, length=None, **mo
 
 
 def heads(message: str, q=(1, 3, 4), k=(1, 3, 4), v=(1, 3, 4), rest=(), **more):
-    return (f"{MS}MultiHeadAttention", [*(None if x is None else f(*x) for x in (q, k, v)), *rest], HEADS | more, message)
+    return (
+        f"{MS}MultiHeadAttention",
+        [*(None if x is None else f(*x) for x in (q, k, v)), *rest],
+        HEADS | more,
+        message,
+    )
 
 
 def grouped(message: str, *rest, q=(1, 3, 8), k=(1, 3, 4), total=3, **more):
