@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from lightnet.descriptions import c
+from lightnet.descriptions import c, code
 from lightnet.descriptions.c import library, parser
 from lightnet.diagnostics import DescriptionWarning
+from lightnet.ir.schema import Param
+from lightnet.ir.types import TensorSpec
+from lightnet.runtime.dtypes import BY_NAME
 
 
 def run(text: str, **names):
@@ -238,3 +241,118 @@ def test_steps_are_counted_for_all_texts_of_a_machine():
     loop = "for (int i = 0; i < 1000; i++) s += i;"
     with pytest.raises(c.CodeError, match="steps"):
         m.run(c.parse(loop), loop)
+
+
+# -- padding, types, and what they are compared with ------------------------------------------------------------------
+
+CONV = "int p[4]; int i[] = {%s}, k[] = {%s}, s[] = {%s}, d[] = {%s}; ln_autopadding_conv(p, i, k, s, d, 2, %s); return (int[]){p[0], p[1], p[2], p[3]};"
+DECONV = ("int p[4]; int i[] = {%s}, o[] = {%s}, k[] = {%s}, s[] = {%s}, m[] = {%s}, d[] = {%s}; ln_autopadding_deconv(p, i, o, k, s, m, d, 2, %s); "
+          "return (int[]){p[0], p[1], p[2], p[3]};")  # fmt: skip
+
+
+@pytest.mark.parametrize(("form", "values", "padding"), [
+    (CONV, ("5, 6", "3, 4", "2, 3", "1, 2", '"SAME_UPPER"'), (1, 2, 1, 2)), (CONV, ("4, 7", "3, 4", "2, 2", "1, 1", '"SAME_UPPER"'), (0, 1, 1, 2)),
+    (CONV, ("4, 7", "3, 4", "2, 2", "1, 1", '"SAME_LOWER"'), (1, 2, 0, 1)), (CONV, ("4, 7", "3, 4", "2, 2", "1, 1", '"VALID"'), (0, 0, 0, 0)),
+    (DECONV, ("3, 4", "5, 9", "3, 4", "2, 2", "0, 1", "1, 2", '"SAME_UPPER"'), (1, 2, 1, 3)), (DECONV, ("3, 4", "5, 9", "3, 4", "2, 2", "0, 1", "1, 2", '"SAME_LOWER"'), (1, 3, 1, 2)),
+    (DECONV, ("3, 4", "10, 9", "3, 4", "2, 2", "0, 1", "1, 2", '"SAME_UPPER"'), (-1, 2, -2, 3)), (DECONV, ("3, 4", "5, 9", "3, 4", "2, 2", "0, 1", "1, 2", '"VALID"'), (0, 0, 0, 0)),
+])  # fmt: skip
+def test_automatic_padding(form, values, padding):
+    """By hand: of a convolution (ceil(i / s) - 1) s + (k - 1) d + 1 - i in all, transposed s (i - 1) + m + (k - 1) d + 1 - o; the odd one behind for UPPER."""
+    assert run(form % values) == padding
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ('int p[4]; int i[] = {1}; ln_autopadding_conv(p, i, i, i, i, 0, "VALID");', "0 dimensions are padded; there are 1 to 8"),
+    ('int p[4]; int i[] = {1}; ln_autopadding_conv(p, i, i, i, i, 9, "VALID");', "9 dimensions are padded; there are 1 to 8"),
+    ('int i[] = {1}; ln_autopadding_conv(5, i, i, i, i, 1, "VALID");', "expected the array of the padding, got 5"),
+    ("return tl_tensor_size(5);", "expected a tensor, got 5"), ("return tl_tensor_issameshape(a, NULL);", "expected a tensor, got NULL"),
+    ('return tl_tensor_size("abc");', 'expected a tensor, got "abc"'), ('char s[] = "abc"; return tl_tensor_size(s);', 'expected a tensor, got "abc"'),
+    ("int x; return tl_tensor_size(&x);", "expected a tensor, got a pointer to 'x'"), ("return tl_size_of(ln_alloc(4));", "a pointer to memory of ln_alloc is no dtype"),
+    ("return strlen(a);", "expected a string, got tensor 'a'"), ("int x; void *p = &x; return (&x)[1];", "'x' is one value, and no array"),
+    ("a->name = 3;", ""),
+])  # fmt: skip
+def test_values_in_messages(text, message):
+    with pytest.raises(c.CodeError) as caught:
+        run(text, a=c.tensor("a", (2, 3), "TL_FLOAT"))
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize(("text", "value"), [
+    ("return tl_tensor_issameshape(a, b);", 0), ("return tl_tensor_issameshape(a, a2);", 1), ("return tl_tensor_issameshape(a, flat);", 0),
+    ("return tl_tensor_size(a) * 100 + tl_tensor_size(h);", 2412), ("return abs(-3) * 10 + labs(4);", 34), ("return trunc(-2.7) + fabs(-0.25) + round(2.5) * 10;", 28.25),
+    ("return floor(1.0 / 0) == 1.0 / 0 && trunc(-1.0 / 0) < 0;", 1), ("return tl_dtype_min_double(TL_INT8);", -128.0),
+    ("ln_bool x = 3; bool y = 0.5; return x * 10 + y;", 10), ("char x = 'A'; int y = TL_INT8; return x == 65;", 1),
+    ("return (TL_FLOAT == 1) * 100 + (TL_FLOAT == 0) * 10 + (TL_FLOAT == 2);", 100), ("return (1 == TL_FLOAT) * 100 + (0 == TL_FLOAT) * 10 + (TL_DOUBLE == 0);", 101),
+    ("int x = 3; int *p = &x; return *&*p;", 3), ("return (ndim) - 1;", 4), ("return (ndim) * 2;", 10), ("return sizeof(ndim) + sizeof(a);", 12),
+    ("int x = 4; long y = 5; return (x) + (y);", 9), ("if (0.5) return 1; return 2;", 1), ("if (0.0) return 1; return 2;", 2), ("if (a) return 1; return 2;", 1),
+    ("if (NULL) return 1; return 2;", 2), ('if ("") return 1; return 2;', 1), ("return a->dims == a->dims;", 1), ("return a->dims != b->dims;", 1),
+])  # fmt: skip
+def test_tensors_and_types(text, value):
+    tensors = {"a": (2, 3), "a2": (2, 3), "b": (3, 2), "flat": (6,)}
+    names = {k: c.tensor(k, dims, "TL_FLOAT") for k, dims in tensors.items()} | {"h": c.tensor("h", (3, 2), "TL_INT16")}
+    assert run(text, ndim=5, **names) == value
+
+
+@pytest.mark.parametrize(("text", "place", "message"), [
+    ("1 2", "1:3", "expected the end of the expression, got '2'"), ("f(1) { }", "1:6", "expected the end of the expression, got '{'"), ("1;", None, None),
+    ("(", "1:2", "expected an expression"),
+])  # fmt: skip
+def test_expressions_that_go_on(text, place, message):
+    if message is None:
+        assert c.plain(c.evaluate(text, {})) == 1
+        return
+    with pytest.raises(c.CodeError) as caught:
+        c.parse_expression(text)
+    assert message in caught.value.message and str(caught.value.loc) == f"<snippet>:{place}"
+
+
+@pytest.mark.parametrize(("text", "place", "message"), [
+    ("f(1) { return 1; }", "1:6", "a function is not defined here"), ("const = 3;", "1:7", "expected a type, got '='"), ("int a[] = {1 2};", "1:14", "expected ',' or '}', got '2'"),
+    ("return (int){3};", "1:13", "a structure cannot be written here; an array is (int[]){a, b}"), ("x = (tl_shape *){3};", "1:17", "an array is (tl_shape *[]){a, b}"),
+])  # fmt: skip
+def test_what_the_parser_refuses(text, place, message):
+    with pytest.raises(c.CodeError) as caught:
+        c.parse(text)
+    assert message in caught.value.message and str(caught.value.loc) == f"<snippet>:{place}"
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("ln_opck_satisfy(x > 2);", None), ("ln_opck_satisfy(x > 3);", "x > 3"), ("ln_opck_satisfy(x > 3 && x < 9); x = 1;", "ln_opck_satisfy(x > 3 && x < 9)"),
+    ('ln_opck_satisfy_msg(x == 4, "x is %d, not %d", x, 4);', "x is 3, not 4"), ('ln_opck_satisfy_msg(x == 3, "x is %d", x);', None),
+    *((f"ln_opck_param_int_{op}(n, {bound});", None if holds else f"`size` param's value should be {sign} {bound}, but gets a 3")
+      for op, sign, rows in (("eq", "==", {3: 1, 2: 0, 4: 0}), ("ne", "!=", {3: 0, 2: 1, 4: 1}), ("gt", ">", {2: 1, 3: 0, 4: 0}), ("ge", ">=", {2: 1, 3: 1, 4: 0}),
+                             ("lt", "<", {2: 0, 3: 0, 4: 1}), ("le", "<=", {2: 0, 3: 1, 4: 1})) for bound, holds in rows.items()),
+    ("ln_opck_param_float_lt(n, 3.5);", None), ("ln_opck_param_double_ge(n, 3.5);", "`size` param's value should be >= 3.5, but gets a 3"),
+    ("ln_opck_tensor_ndim(src_entry, 2);", None), ("ln_opck_tensor_ndim(src_entry, 3);", "the ndim of tensor `src` should be 3, but is 2"),
+    ("ln_opck_tensor_len(src_entry, 6);", None), ("ln_opck_tensor_len(src_entry, 5);", "the len of tensor `src` should be 5, but is 6"),
+    ("ln_opck_tensor_dtype_eq(src_entry, TL_FLOAT);", None), ("ln_opck_tensor_dtype_eq(dst_entry, TL_FLOAT);", "the dtype of tensor `dst` should be TL_FLOAT, but is TL_INT8"),
+    ("ln_opck_tensor_mtype_eq(src_entry, LN_MEM_CPU);", None), ("ln_opck_tensor_mtype_eq(dst_entry, LN_MEM_CPU);", "the mtype of tensor `dst` should be LN_MEM_CPU, but is LN_MEM_NONE"),
+    ("ln_opck_tensor_issametype(src_entry, src_entry);", None), ("ln_opck_tensor_issametype(src_entry, dst_entry);", "the dtype of tensor `src` should be TL_INT8, but is TL_FLOAT"),
+    ("ln_opck_tensor_issameshape(src_entry, dst_entry);", None), ("ln_opck_tensor_issameshape(src_entry, turned_entry);", "the shape of tensor `src` should be"),
+    ("ln_opck_tensor_isstatic(src_entry);", None), ("ln_opck_tensor_isstatic(dst_entry);", "tensor `dst` should be static"),
+    ("ln_opck_tensor_isnotstatic(dst_entry);", None), ("ln_opck_tensor_isnotstatic(src_entry);", "tensor `src` should not be static"),
+    ("ln_opck_tensor_ndim(x, 2);", "expected an entry, got 3"), ("return src->data;", "what 'src' holds is not known while an op is checked"),
+    ("return src->shape;", "a tensor has no member 'shape'; there are: dims, ndim, len, dtype, data"),
+    ("return src_entry->offset;", "'src_entry->offset' is not known while an op is checked"),
+])  # fmt: skip
+def test_upstreams_checks(text, message):
+    """Upstream's macros on entries: a tensor 'src' [2, 3] of f32 on the cpu that is static, 'dst' of i8, 'turned' [3, 2]; a param `size` of 3."""
+    f32, i8 = BY_NAME["f32"], BY_NAME["i8"]
+    specs = {
+        "src": ((2, 3), f32, "LN_MEM_CPU", True),
+        "dst": ((2, 3), i8, "LN_MEM_NONE", False),
+        "turned": ((3, 2), f32, "LN_MEM_CPU", True),
+    }
+    names = {**library.NAMES, "x": 3}
+    for name, (dims, dtype, mtype, static) in specs.items():
+        names[name] = code.tensor(name, TensorSpec(dims, dtype))
+        names[f"{name}_entry"] = code.entry(name, names[name], mtype, static)
+    names["n"] = code.param_entry(Param("number", "int", name="size"), 3, 3)
+    machine = c.Machine(names, code.FUNCTIONS)
+    machine.declare("x", "int", 0, 3)
+    if message is None:
+        machine.run(c.parse(text), text)
+        return
+    with pytest.raises(c.CodeError) as caught:
+        machine.run(c.parse(text), text)
+    assert message in caught.value.message

@@ -142,10 +142,89 @@ ROWS = [
     ("Dropout", [f(2), s(1.0, np.float32), s(True, np.bool_)], {}, "ratio should be in"),
     ("Dropout", [f(2), s(-0.1, np.float32), s(True, np.bool_)], {}, "ratio should be in"),
     ("Attention", [f(1, 4, 3, 8), f(1, 3, 5, 8), f(1, 3, 5, 8)], {}, "its 4 heads of Q should be a multiple of the 3 of K"),
+    ("Attention", [f(1, 4, 3, 8), f(1, 2, 5, 8), f(1, 4, 5, 8)], {}, "its 4 heads of Q should be a multiple of the 2 of K, and V has 4"),
+    *(("Attention", [f(1, 2, 3, 4)] * 3, more, f"its window sizes {left} and {right} should be -1 or more")
+      for more, left, right in (({"left_window_size": -2}, -2, -1), ({"right_window_size": -2}, -1, -2))),
+    ("BitCast", [f(2)], {"to": onnx.TensorProto.INT64}, "f32 and i64 should be types of the same size"),
+    ("BitCast", [f(2)], {"to": onnx.TensorProto.BOOL}, "tensor<2xf32> and i1 are not of one size"),
+    ("BitCast", [f(2)], {"to": onnx.TensorProto.FLOAT8E5M2}, "are not of one size"),
+    ("BitCast", [np.ones(2, np.bool_)], {"to": onnx.TensorProto.FLOAT8E5M2}, "are not of one size"),
+    ("Cast", [f(2)], {"to": onnx.TensorProto.FLOAT8E8M0, "round_mode": "sideways"}, "should be one of .*, but is 'sideways'"),
+    ("TensorScatter", [f(2, 4, 3), f(2, 5, 3)], {}, "tensor<2x5x3xf32> does not fit into tensor<2x4x3xf32> along axis 1"),
+    ("TensorScatter", [f(2, 4, 3), f(2, 4, 2)], {}, "does not fit into tensor<2x4x3xf32> along axis 1"),
+    ("TensorScatter", [f(2, 4, 3), f(2, 4)], {}, "does not fit into tensor<2x4x3xf32> along axis 1"),
+    ("TensorScatter", [f(2, 4, 3), f(1, 4, 3)], {"axis": 0}, "does not fit into tensor<2x4x3xf32> along axis 0"),
+    # sampling
+    ("GridSample", [np.ones((1, 1, 3, 3), np.int32), f(1, 2, 2, 2)], {}, "sampling of integers"),
+    ("RoiAlign", [f(1, 1, 4, 4), f(1, 4), i(0)], {"coordinate_transformation_mode": "half"}, "is 'half'; there are half_pixel and output_half_pixel"),
+    *(("MaxRoiPool", [f(*x), f(*rois)], {"pooled_shape": shape}, "takes a picture of rank 4, regions of five numbers and a pooled_shape of two")
+      for x, rois, shape in (((1, 4, 4), (1, 5), [2, 2]), ((1, 1, 4, 4), (5,), [2, 2]), ((1, 1, 4, 4), (1, 4), [2, 2]), ((1, 1, 4, 4), (1, 5), [2]))),
+    *(("DeformConv", [f(*x), f(*w), f(*o)], {}, "other pictures than those with two axes")
+      for x, w, o in (((1, 1, 4), (1, 1, 2, 2), (1, 8, 3, 3)), ((1, 1, 4, 4), (1, 1, 2), (1, 8, 3, 3)), ((1, 1, 4, 4), (1, 1, 2, 2), (1, 8, 3)))),
+    ("DeformConv", [f(1, 1, 4, 4), f(1, 1, 2, 2), f(1, 8, 3, 3)], {"kernel_shape": [2, 3]}, r"kernel_shape \[2, 3\] is not that of its weights"),
+    *(("DeformConv", [f(1, channels, 4, 4), f(outputs, 2, 2, 2), f(1, number, 3, 3)], {"group": group, "offset_group": offsets},
+       f"do not fit for group {group} and offset_group {offsets}")
+      for channels, outputs, number, group, offsets in ((3, 2, 8, 1, 1), (4, 3, 8, 2, 1), (2, 2, 7, 1, 1), (2, 2, 24, 1, 3), (2, 2, 0, 1, 0))),
+    *(("DeformConv", [f(1, 1, 4, 4), f(1, 1, 2, 2), f(1, 8, 3, 3)], more, "should have 2, 2 and 4 elements")
+      for more in ({"strides": [1]}, {"dilations": [1, 1, 1]}, {"pads": [0, 0]})),
+    # quantised
+    ("DequantizeLinear", [np.ones((2, 3), np.uint8), f(2, 2)], {}, "should have rank 0 or 1, but one is tensor<2x2xf32>"),
+    ("DequantizeLinear", [np.ones((2, 3), np.uint8), f(2)], {}, "along axis 1 of tensor<2x3xui8> it has 2 scales or zero points"),
+    ("DequantizeLinear", [np.ones((2, 5), np.uint8), f(2, 2)], {"block_size": 2}, "with blocks of 2 along axis 1, a scale of tensor<2x2xf32> does not fit"),
+    ("DequantizeLinear", [np.ones((2, 4), np.uint8), f(2, 3)], {"block_size": -1}, "with blocks of -1 along axis 1"),
+    ("DequantizeLinear", [np.ones((2, 4), np.uint8), f(2, 3)], {"block_size": 2}, "a scale of tensor<2x3xf32> does not fit tensor<2x4xui8>"),
+    ("ConvInteger", [np.ones((1, 1, 4), np.uint8), np.ones((1, 1, 2, 2), np.uint8)], {}, "both should have one rank, of at least 3"),
+    ("ConvInteger", [np.ones((1, 1), np.uint8), np.ones((1, 1), np.uint8)], {}, "both should have one rank, of at least 3"),
+    # recurrent
+    ("RNN", [f(3, 2), f(1, 4, 2), f(1, 4, 4)], {"hidden_size": 4}, "X, W and R should have rank 3"),
+    ("RNN", [f(3, 1, 2), f(4, 2), f(1, 4, 4)], {"hidden_size": 4}, "X, W and R should have rank 3"),
+    ("RNN", [f(3, 1, 2), f(1, 4, 2), f(4, 4)], {"hidden_size": 4}, "X, W and R should have rank 3"),
+    ("RNN", [f(3, 1, 2), f(1, 4, 2), f(1, 4, 4)], {"hidden_size": 4, "direction": "up"}, "direction is 'up'; there are forward, reverse, bidirectional"),
+    ("RNN", [f(3, 1, 2), f(1, 4, 2), f(1, 4, 4), None, np.ones(2, np.int32)], {"hidden_size": 4}, "its sequence_lens tensor<2xi32> should have 1 elements"),
+    ("RNN", [f(3, 1, 2), f(1, 4, 2), f(1, 4, 4)], {"hidden_size": 4, "activations": ["Tanh", "Relu"]}, r"its activations \['Tanh', 'Relu'\] should be 1 for each"),
+    ("RNN", [f(3, 1, 2), f(1, 4, 2), f(1, 4, 4)], {"hidden_size": 4, "activations": ["Tan"]}, "unknown activation 'Tan'; there are "),
+    # sums, losses, determinants
+    ("Einsum", [f(2)], {"equation": "i->i" + " " * 1021}, "an equation of 1025 characters, more than 1024"),
+    ("NegativeLogLikelihoodLoss", [f(2, 3), i(0)], {}, "tensor<2x3xf32> and the classes tensor<1xi64> do not fit together"),
+    ("NegativeLogLikelihoodLoss", [f(2, 3, 4), i(0, 1)], {}, "and the classes tensor<2xi64> do not fit together"),
+    ("Det", [f(2, 3)], {}, "needs square matrices, got tensor<2x3xf32>"),
+    ("Det", [f(3)], {}, "needs square matrices, got tensor<3xf32>"),
+    ("Det", [f(4, 4)], {}, "the determinant of a 4 x 4 matrix that is computed at run time"),
+    ("Det", [f(2, 0, 0)], {}, "the determinant of a 0 x 0 matrix"),
+    # signals
+    ("STFT", [f(1, 8, 3), s(2)], {}, r"should be \[batch, samples, 1 or 2\]"),
+    ("STFT", [f(8), s(2)], {}, r"should be \[batch, samples, 1 or 2\]"),
+    ("STFT", [f(1, 8, 1), s(2), f(2, 2)], {}, "and its window a vector"),
+    ("STFT", [f(1, 8, 2), s(2)], {}, "with onesided .* its signal should be real"),
+    ("STFT", [f(1, 8, 1), s(0), f(4)], {}, "frames of 4 samples every 0 do not fit"),
+    ("STFT", [f(1, 8, 1), s(2), f(9)], {}, "frames of 9 samples every 2 do not fit"),
+    ("STFT", [f(1, 8, 1), s(2), f(4), s(5)], {}, "frames of 5 samples every 2 do not fit its signal .* and window tensor<4xf32>"),
+    ("STFT", [f(1, 8, 1), i(2, 2)], {}, "the step of STFT should be one integer, but is tensor<2xi64>"),
+    *(("MelWeightMatrix", [None, s(count), s(size), s(rate), s(low, np.float32), s(high, np.float32)], {}, message)
+      for count, size, rate, low, high, message in ((0, 16, 8000, 0, 100, "0 bands of 9 bins"), (4, 0, 8000, 0, 100, "4 bands of 1 bins"), (4, 16, 0, 0, 100, "of 0 Hz"),
+          (4, 16, 8000, 101, 100, "between 101.0 and 100.0"), (4, 16, 8000, -1, 100, "between -1.0"), (4, 16, 8000, 0, np.inf, "are not possible"),
+          (1 << 22, 16, 8000, 0, 100, "are not possible"), (4, 16, 8000, 0, 1e6, "the upper edge 1000000.0 Hz is beyond half of the sample rate 8000 Hz"))),
+    # what is drawn
+    ("RandomUniform", [None], {"shape": [2], "dtype": onnx.TensorProto.INT32}, "it draws floats, but its dtype is i32"),
+    ("RandomNormalLike", [np.ones(2, np.int64)], {}, "it draws floats, but its dtype is i64"),
+    ("Bernoulli", [np.ones(2, np.int32)], {}, "its probabilities are tensor<2xi32>, which are no floats"),
+    ("Multinomial", [f(3)], {}, r"should be \[batch, classes\], but are tensor<3xf32>"),
+    ("Multinomial", [f(3, 0)], {}, r"should be \[batch, classes\], but are tensor<3x0xf32>"),
+    # n-grams
+    *(("TfIdfVectorizer", [np.ones(dims, dtype)], dict(max_gram_length=1, min_gram_length=1, max_skip_count=0, mode="TF", ngram_counts=[0], pool_int64s=[1, 2],
+                                                       ngram_indexes=[0, 1]) | more, message)
+      for dims, dtype, more, message in (
+          ((2,), np.float32, {}, "n-grams of anything but i32 and i64"), ((1, 1, 2), np.int64, {}, r"its input should be \[C\] or \[N, C\], but is"),
+          ((), np.int64, {}, r"its input should be \[C\] or \[N, C\]"), ((2,), np.int64, {"ngram_indexes": [0, -1]}, r"its ngram_indexes are \[0, -1\]"),
+          ((2,), np.int64, {"ngram_indexes": [0, 1 << 23]}, "2 n-grams and 8388609 outputs"), ((2,), np.int64, {"ngram_counts": [0, 1]}, r"ngram_counts \[0, 1\] do not divide its pool of 2"),
+          ((2,), np.int64, {"ngram_counts": [2, 0]}, "do not divide its pool"), ((2,), np.int64, {"ngram_indexes": [0]}, "it has 1 ngram_indexes, and its pool 2 n-grams"),
+          ((2,), np.int64, {"mode": "TFI"}, "its mode is 'TFI'; there are TF, IDF and TFIDF"),
+          ((2,), np.int64, {"mode": "IDF", "weights": [1.0]}, "it has 1 weights for 2 n-grams"))),
 ]  # fmt: skip
 
 
 def model_of(op: str, inputs: list, attributes: dict, outputs: int, opset: int = 23) -> bytes:
+    domain, _, op = op.rpartition(":")
     names = ["" if a is None else f"x{k}" for k, a in enumerate(inputs)]
     if names and inputs[0] is None:  # no operand is fed
         names, inputs = names[1:], inputs[1:]
@@ -154,14 +233,19 @@ def model_of(op: str, inputs: list, attributes: dict, outputs: int, opset: int =
         fed = [helper.make_tensor_value_info(names[0], helper.np_dtype_to_tensor_dtype(inputs[0].dtype), inputs[0].shape)] if inputs else []  # fmt: skip
     constants = [numpy_helper.from_array(a, n) for n, a in zip(names[len(fed) :], inputs[len(fed) :]) if a is not None]
     results = [f"y{k}" for k in range(outputs)]
-    graph = helper.make_graph([helper.make_node(op, names, results, "the_node", **attributes)], "g", fed,
+    graph = helper.make_graph([helper.make_node(op, names, results, "the_node", domain=domain, **attributes)], "g", fed,
                               [helper.make_empty_tensor_value_info(y) for y in results[:1]], constants)  # fmt: skip
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10).SerializeToString()
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid(d, n) for d, n in {"": opset, domain: opset if domain == "" else 1}.items()],
+                             ir_version=10).SerializeToString()  # fmt: skip
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]} {row[3]}")
 def test_a_refusal(row) -> None:
-    op, inputs, attributes, message, outputs = (*row, 1)[:5]
+    refused(*row)
+
+
+def refused(op: str, inputs: list, attributes: dict, message: str, outputs: int = 1) -> None:
+    """The model is refused at the node, with a label, in words that `message` matches."""
     with pytest.raises(LightNetError) as caught:
         lightnet.loads(model_of(op, inputs, attributes, outputs), ".onnx")
     words = [caught.value.message, *(note for _, note in caught.value.notes)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 import lightnet
 from lightnet.backends.interpreter import graph
-from lightnet.descriptions import pdl
+from lightnet.descriptions import pdl, pdl_match
 from lightnet.descriptions.matching import span_of
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends import mlir
@@ -339,10 +340,146 @@ def test_clash_names_both_places(tmp_path: Path) -> None:
             pass
 
 
+# -- what a pattern may leave open --------------------------------------------------------------------------
+
+
+def test_a_rewrite_that_names_no_op_starts_at_the_one_that_no_other_reads() -> None:
+    """Whether the others are read as one result or as all of them."""
+    for read, kind in (("%y = pdl.result 0 of %inner", V), ("%y = pdl.results of %inner", "!pdl.range<value>")):
+        text = RELU_OF_RELU.replace("%y = pdl.result 0 of %inner", read)
+        text = text.replace(f"(%y : {V})", f"(%y : {kind})").replace("pdl.rewrite %outer", "pdl.rewrite")
+        (cls,) = patterns(text)
+        assert cls.root == "ln.relu"
+        net = module("%a = ln.relu %x : tensor<2x3xf32>\n%y = ln.relu %a : tensor<2x3xf32>")
+        assert rewritten(net, text) == ["relu"]
+
+
+def typed(operand: str, type: str, more: str = "") -> str:
+    """relu(x) = abs(relu(x)) for an x whose type is given, or bound."""
+    return f"""
+    pdl.pattern @typed : benefit(1) {{
+      %t = pdl.type{type}
+      %x = {operand} : %t
+      %a = pdl.operation "ln.NAME" (%x : KIND) {more}
+      pdl.rewrite %a {{
+        %n = pdl.operation "ln.NEW" (%x : KIND) {more}
+        pdl.replace %a with %n
+      }}
+    }}"""
+
+
+def test_types_of_operands() -> None:
+    """A type that is given has to be the operand's, in the order of the dims; one that is open binds, and is asked for again."""
+    relu = typed("pdl.operand", " : TYPE").replace("NAME", "relu").replace("NEW", "tanh").replace("KIND", V)
+    net = "%y = ln.relu %x : tensor<2x3xf32>"
+    assert rewritten(module(net), relu.replace("TYPE", "tensor<2x3xf32>"), same=False) == ["tanh"]
+    for other in ("tensor<3x2xf32>", "tensor<2x3xf64>", "tensor<2xf32>"):
+        assert rewritten(module(net), relu.replace("TYPE", other)) == ["relu"]
+    result = (
+        typed("pdl.operand", "", f"-> (%t : {T})").replace("NAME", "relu").replace("NEW", "tanh").replace("KIND", V)
+    )
+    assert rewritten(module(net), result, same=False) == ["tanh"]
+    turned = result.replace("ln.relu", "ln.transpose").replace("ln.tanh", "ln.relu")
+    body = "%y = ln.transpose %x {axes = [1, 0]} : tensor<3x2xf32>"
+    assert rewritten(module(body, "tensor<3x2xf32>"), turned) == ["transpose"]
+
+
+SORTED_TWICE = """
+pdl.pattern @sorted_twice : benefit(1) {
+  %x = pdl.operands
+  %k = pdl.attribute
+  %inner = pdl.operation "ln.sort1d_by_key" (%x : !pdl.range<value>) {"dir" = %k}
+  %both = pdl.results of %inner
+  %outer = pdl.operation "ln.sort1d_by_key" (%both : !pdl.range<value>) {"dir" = %k}
+  pdl.rewrite %outer { pdl.replace %outer with %inner }
+}
+"""
+
+
+def test_all_results_of_an_op_are_the_operands_of_another() -> None:
+    """As many as there are, of one op, in order."""
+    keys, both = "tensor<4xf32>", "tensor<4xf32>, tensor<4xi32>"
+    for ends, ops in (("%a, %b", 1), ("%k, %b", 2), ("%a, %v", 2), ("%k, %v", 2)):
+        net = mlir.read(f"""func.func @main() -> ({both}) {{
+            %k = ln.input {{data = [3, 1, 4, 2]}} : {keys} as "k"("k")
+            %v = ln.input {{data = [5, 6, 7, 8]}} : tensor<4xi32> as "v"("v")
+            %a, %b = ln.sort1d_by_key %k, %v {{dir = "TL_SORT_DIR_ASCENDING"}} : {both}
+            %c, %d = ln.sort1d_by_key {ends} {{dir = "TL_SORT_DIR_ASCENDING"}} : {both} as "s"("c", "d")
+            ln.print %b {{msg = ""}}
+            func.return %c, %d : {both}\n}}""", "net.mlir")  # fmt: skip
+        assert rewritten(net, SORTED_TWICE).count("sort1d_by_key") == ops, ends
+
+
+def test_types_of_results() -> None:
+    """As many as the op has, or any number where it has any."""
+    text = """pdl.pattern @cut : benefit(1) {
+      %x = pdl.operand
+      %t = pdl.type
+      %a = pdl.operation "ln.scatter" (%x : !pdl.value) -> (%t, %t : !pdl.type, !pdl.type)
+      pdl.rewrite %a { pdl.erase %a }
+    }"""
+    (cls,) = patterns(text)
+    assert cls.root == "ln.scatter"
+
+
+NUMBERS = [(3, 5), (5, 3), (-2.5, 4), (2, 0.5), ((1, 7, 3), (4, -2, 3)), ((0.5,), (2,)), ((), ())]
+
+
+@pytest.mark.parametrize(
+    ("name", "function"), [("add", np.add), ("mul", np.multiply), ("min", np.minimum), ("max", np.maximum)]
+)
+def test_native_rewrites_of_numbers(name: str, function) -> None:
+    """NumPy's of the same name, for numbers and element by element; arrays of two lengths, text and bools are refused."""
+    kinds, apply = pdl_match.REWRITES[name]
+    assert kinds == ("aa",)
+    for a, b in NUMBERS:
+        found = apply(a, b)
+        assert isinstance(found, tuple) is isinstance(a, tuple)
+        np.testing.assert_array_equal(found, function(a, b))
+    for a, b in (
+        ((1, 2), (1,)),
+        (1, (1,)),
+        ((1,), 1),
+        ("a", 1),
+        (1, "a"),
+        (True, 1),
+        (1, False),
+        (None, 1),
+        ((1, "a"), (1, 2)),
+    ):
+        with pytest.raises(LightNetError, match="takes two numbers, or two arrays of one length, and gets "):
+            apply(a, b)
+
+
+def test_native_rewrite_of_permutations() -> None:
+    """Transposing by both, as NumPy does."""
+    _, compose = pdl_match.REWRITES["compose"]
+    x = np.arange(24).reshape(2, 3, 4)
+    for first in itertools.permutations(range(3)):
+        for second in ((1, 2, 0), (0, 2, 1), (0, 1, 2)):
+            np.testing.assert_array_equal(x.transpose(compose(first, second)), x.transpose(first).transpose(second))
+    for first, second in (
+        ((0, 1), (0,)),
+        ((0,), (0, 1)),
+        ((0, 0), (0, 1)),
+        ((1, 0), (1, 1)),
+        (1, (0,)),
+        ((0,), 0),
+        ((0, 2), (1, 0)),
+        ((1, 0), (2, 0)),
+    ):
+        with pytest.raises(LightNetError, match="takes two permutations of one length, and gets "):
+            compose(first, second)
+
+
 # -- errors ------------------------------------------------------------------------------------------------
 
 HEAD = '%x = pdl.operand\n%a = pdl.operation "ln.relu" (%x : !pdl.value)\n%r = pdl.result 0 of %a\n'
 TAIL = "pdl.rewrite %a {\npdl.replace %a with (%x : !pdl.value)\n}"
+
+USED_TANH = (
+    '%b = pdl.operation "ln.tanh" (%x : !pdl.value)\npdl.apply_native_constraint "one_use"(%b : !pdl.operation)\n'
+)
 
 MALFORMED = [
     ("func.func @main() {\nfunc.return\n}", 1, "holds pdl.pattern and modules, not func.func"),
@@ -387,6 +524,58 @@ BODIES = [
     (HEAD + TAIL.replace("\npdl.replace", "\n%k = pdl.attribute\npdl.replace"), 6, ""),
     (HEAD + TAIL.replace("pdl.replace", "pdl.replcae"), 6, "unknown op 'pdl.replcae'"),
     (HEAD + "%t = pdl.type : tensor<2xf32>\n" + TAIL, 5, "expected a bindable user"),
+    # what may stand where
+    ("%t = pdl.type : f32\n%k = pdl.attribute : %t\n" + HEAD.replace('"ln.relu" (%x : !pdl.value)', '"ln.lrelu" (%x : !pdl.value) {"negslope" = %k}')
+     + TAIL, 3, "parameters have no MLIR type: give a value, or leave the attribute open"),
+    (HEAD + '%c = pdl.apply_native_constraint "same_type"(%x, %r : !pdl.value, !pdl.value) : !pdl.attribute\n' + TAIL, 5,
+     "native constraints have no results here"),
+    (HEAD + TAIL.replace("\npdl.replace", '\n%k = pdl.attribute = 1 : i32\n%s = pdl.apply_native_rewrite "add"(%k, %k : !pdl.attribute, '
+     "!pdl.attribute) : !pdl.value\npdl.replace"), 7, 'native rewrite "add" has one result, a !pdl.attribute'),
+    (HEAD + TAIL.replace("\npdl.replace", '\n%s = pdl.apply_native_rewrite "sub"(%x : !pdl.value) : !pdl.attribute\npdl.replace'), 6,
+     'unknown native rewrite "sub"; there are: compose, add, mul, min, max'),
+    (HEAD + TAIL.replace("\npdl.replace", '\n%s = pdl.apply_native_rewrite "add"(%x : !pdl.value) : !pdl.attribute\npdl.replace'), 6,
+     'native rewrite "add" takes attribute, attribute'),
+    (HEAD + TAIL.replace("\npdl.replace", "\n%s = pdl.operand\npdl.replace"), 6, "pdl.operand cannot stand in a rewrite here"),
+    (HEAD + "%k = pdl.attribute = 1 : i32\n%s = pdl.apply_native_rewrite \"add\"(%k, %k : !pdl.attribute, !pdl.attribute) : !pdl.attribute\n"
+     + TAIL, 6, "pdl.apply_native_rewrite cannot stand in a pattern here"),
+    # operands, results, parameters
+    ("%p = pdl.operands\n%q = pdl.operands\n%x = pdl.operand\n%a = pdl.operation \"ln.concat\" (%p, %q, %x : !pdl.range<value>, !pdl.range<value>, "
+     "!pdl.value)\n" + TAIL, 5, "at most one of the operands to match is a range"),
+    ('%x = pdl.operand\n%a = pdl.operation "ln.concat"\n%r = pdl.result 0 of %a\n%b = pdl.operation "ln.add" (%r, %x : !pdl.value, !pdl.value)\n'
+     + TAIL.replace("%a", "%b"), 3,
+     "ln.concat needs at least 1 operands, and has 0 here"),
+    ("%t = pdl.type\n" + HEAD.replace("(%x : !pdl.value)", "(%x : !pdl.value) -> (%t, %t : !pdl.type, !pdl.type)") + TAIL, 4,
+     "ln.relu has 1 results, and 2 types here"),
+    (HEAD + TAIL.replace("\npdl.replace", '\n%k = pdl.attribute = "TL_AND"\n%n = pdl.operation "ln.elew" (%x, %x : !pdl.value, !pdl.value) '
+     '{"elew_op" = %k}\npdl.replace'), 7, "parameter 'elew_op' of ln.elew is one of TL_MUL, "),
+    (HEAD + TAIL.replace("\npdl.replace", '\n%k = pdl.attribute = 1 : i32\n%n = pdl.operation "ln.softmax" (%x : !pdl.value) '
+     '{"axis" = %k, "axis" = %k}\npdl.replace'), 7, "'axis' is given twice"),
+    (HEAD + TAIL.replace("\npdl.replace", "\n%s = pdl.results 0 of %a -> !pdl.range<value>\npdl.replace"), 6,
+     "ops have no groups of results: pdl.results of %op, or pdl.result 0 of %op"),
+    *((HEAD + TAIL.replace("\npdl.replace", f'\n%k = pdl.attribute = {value}\n%n = pdl.operation "ln.softmax" (%x : !pdl.value) '
+       '{"axis" = %k}\npdl.replace'), 6, "is no parameter: a number, a string, a bool, or an array of one of these")
+      for value in ("unit", '[1, "a"]', "[true, 1]", "[[1], [2]]", "f32")),
+    # the pattern as a whole
+    (HEAD + USED_TANH + TAIL.replace("pdl.rewrite %a", "pdl.rewrite"), 7,
+     "the rewrite should name the op to start at: pdl.rewrite %op"),
+    (HEAD + "%z = pdl.operand\n" + USED_TANH.replace("%x", "%z") + TAIL, 6,
+     "the op shares no operand with those that matching comes to before it"),
+    ("%p = pdl.operands\n" + HEAD.replace("(%x : !pdl.value)", "(%p : !pdl.range<value>)").replace("relu", "concat").replace("%x = pdl.operand\n", "")
+     + USED_TANH.replace("(%x : !pdl.value)", "(%p : !pdl.range<value>)").replace("tanh", "concat") + TAIL.replace("(%x : !pdl.value)", "%b"), 5,
+     "the op shares no operand with those that matching comes to before it"),
+    (HEAD + "%k = pdl.attribute\npdl.apply_native_constraint \"equal\"(%k, %k : !pdl.attribute, !pdl.attribute)\n" + TAIL, 6,
+     "uses a value that nothing in the pattern decides"),
+    (HEAD + "%z = pdl.operand\npdl.apply_native_constraint \"one_use\"(%z : !pdl.value)\n" + TAIL, 6,
+     "uses a value that nothing in the pattern decides"),
+    # what is removed
+    (HEAD + TAIL.replace("\npdl.replace", '\n%n = pdl.operation "ln.tanh" (%x : !pdl.value)\npdl.erase %n\npdl.replace'), 7,
+     "only an op that is matched can be replaced or erased, and once"),
+    (HEAD + '%b = pdl.operation "ln.tanh" (%r : !pdl.value)\n' + "pdl.rewrite %b {\npdl.erase %a\npdl.replace %b with %a\n}", 8,
+     "an op that the rewrite removes cannot take the place of another one"),
+    (HEAD + '%b = pdl.operation "ln.tanh" (%r : !pdl.value)\n' + "pdl.rewrite %b {\npdl.erase %a\npdl.replace %b with (%r : !pdl.value)\n}", 8,
+     "uses a result of an op that the rewrite removes"),
+    (HEAD + TAIL.replace("\npdl.replace %a with (%x : !pdl.value)", '\n%k = pdl.attribute = 1 : i32\n%n = pdl.operation '
+     '"ln.maxreduce_arg" (%x : !pdl.value) {"axis" = %k}\npdl.replace %a with %n'), 8, "ln.relu has 1 results, and 2 values would take their place"),
 ]  # fmt: skip
 
 

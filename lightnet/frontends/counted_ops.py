@@ -29,8 +29,8 @@ from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.sizes import Size, UndecidedSize
 
 
-def _refuse(optype: str, x: Value) -> UndecidedSize:
-    sizes = [d for d in x.dims if isinstance(d, Size)]
+def _refuse(optype: str, *operands: Value) -> UndecidedSize:
+    sizes = list(dict.fromkeys(d for x in operands for d in x.dims if isinstance(d, Size)))
     return UndecidedSize(
         *sizes,
         message=f"data-dependent shape: {optype} takes no dim that the data decides here "
@@ -77,7 +77,7 @@ def scatter_elements(g: Graph, optype: str, operands: list[Value], params: dict[
     if index.dims != updates.dims or any(
         isinstance(n, Size) and n != m for k, (n, m) in enumerate(zip(index.dims, dims)) if k != axis
     ):
-        raise _refuse(optype, index if isinstance(index, Counted) else updates)
+        raise _refuse(optype, *operands)
     from lightnet.frontends.counted_moves import from_front
 
     index = g.cast(from_front(g, index, [dims[axis]]), "i64")
@@ -98,7 +98,7 @@ def scatter_nd(g: Graph, optype: str, operands: list[Value], params: dict[str, A
     x, index, updates = operands
     depth, dims, lens = index.spec.dims[-1], x.dims, x.spec.dims
     if updates.dims != (*index.dims[:-1], *dims[depth:]) or isinstance(index.dims[-1], Size):
-        raise _refuse(optype, index if isinstance(index, Counted) else updates)
+        raise _refuse(optype, *operands)
     from lightnet.frontends.counted_moves import from_front
 
     index = g.cast(from_front(g, index, dims[:depth], along=True), "i64")
@@ -139,7 +139,7 @@ def regions(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]
     """Each region is its own."""
     x, rois, batch = operands
     if isinstance(x, Counted) or rois.dims[0] != batch.dims[0]:
-        raise _refuse(optype, x if isinstance(x, Counted) else rois)
+        raise _refuse(optype, *operands)
     flags = before_count(g, batch.dims)
     if flags is not None:  # a region of no picture takes no time
         batch = g.plain("where", flags, batch, g.scalar(-1, "i64"))
@@ -178,7 +178,7 @@ def suppressed(
     """ONNX's NonMaxSuppression: [N, 3] of (batch, class, box)."""
     n = boxes.dims[1]
     if n != scores.dims[2] or any(isinstance(d, Size) for d in (boxes.dims[0], boxes.dims[2], *scores.dims[:2])):
-        raise _refuse("non_max_suppression", boxes if isinstance(boxes, Counted) else scores)
+        raise _refuse("non_max_suppression", boxes, scores)
     batches, classes, count = scores.spec.dims
     limit: Dim = count  # of what a call gives, all boxes are the bound
     if most.is_known:

@@ -6,7 +6,7 @@ from math import sqrt
 
 import numpy as np
 
-from lightnet.frontends.graph import Value
+from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.onnx.node import Node, onnx_op
 
 #: Elements of the largest mask that is made here.
@@ -30,15 +30,15 @@ def attention(n: Node, q: Value, k: Value, v: Value, mask: Value | None = None, 
         past = past_k.dims[2]
         k, v = g.op("concat", past_k, k, axis=2), g.op("concat", past_v, v, axis=2)
     batch, heads, rows, size = q.dims
-    if not k.dims[1] or heads % k.dims[1]:
-        n.fail(f"its {heads} heads of Q should be a multiple of the {k.dims[1]} of K")
+    if not k.dims[1] or heads % k.dims[1] or v.dims[1] != k.dims[1]:
+        n.fail(f"its {heads} heads of Q should be a multiple of the {k.dims[1]} of K, and V has {v.dims[1]}")
     bias, masked = _bias(n, q, k.dims[2], mask, past, valid)
     scores = [_products(n, q, k, n.float("scale", 1 / sqrt(max(size, 1))))]
     cap = n.float("softcap", 0.0)
     scores.append(_capped(n, scores[-1], cap) if cap else scores[-1])
     scores.append(scores[-1] if bias is None else g.op("add", scores[-1], bias))
     scores.append(_softmax(n, scores[-1], masked, q.dtype.name))
-    y = _grouped(n, scores[-1], v)
+    y = _grouped(n.g, scores[-1], v)
     if flat:
         y = g.reshape(g.transpose(y, (0, 2, 1, 3)), (batch, rows, heads * v.dims[3]))
     mode = n.int("qk_matmul_output_mode", 0)
@@ -64,16 +64,14 @@ def _products(n: Node, q: Value, k: Value, scale: float) -> Value:
     if short:
         root = g.scalar(sqrt(scale), q.dtype)
         q, k = g.op("mul", q, root), g.op("mul", k, root)
-    scores = _grouped(n, q, g.transpose(k, (0, 1, 3, 2)))
+    scores = _grouped(n.g, q, g.transpose(k, (0, 1, 3, 2)))
     return scores if short else g.op("mul", scores, g.scalar(scale, q.dtype))
 
 
-def _grouped(n: Node, a: Value, b: Value) -> Value:
+def _grouped(g: Graph, a: Value, b: Value) -> Value:
     """[B, H, S, D] x [B, G, D, T]: where one matrix of `b` serves several heads, these are rows of one product."""
-    g, (batch, heads, rows, depth) = n.g, a.dims
+    batch, heads, rows, depth = a.dims
     groups = b.dims[1]
-    if not groups or heads % groups:
-        n.fail(f"its {heads} heads are no multiple of its {groups} key-value heads")
     result = g.op("matmul", g.reshape(a, (batch, groups, heads // groups * rows, depth)), b)
     return g.reshape(result, (batch, heads, rows, b.dims[3]))
 

@@ -127,8 +127,6 @@ def _seen(n: Node, q: Value, k: Value, mask: Value | None, past: int) -> Value |
     hidden = None if mask is None else _padding(n, q.dims[0], rows, total, mask)
     if not n.int("unidirectional", 0):
         return hidden
-    if rows * total > MAX_MASK:
-        n.unsupported(f"a mask of {rows} x {total} elements")
     low = q.dtype.limits[0]
     later = g.table((rows, total), q.dtype, lambda: np.triu(np.full((rows, total), low), past + 1))
     return later if hidden is None else g.op("minimum", g.cast(hidden, q.dtype), later)
