@@ -199,7 +199,7 @@ def blank(dtype: np.dtype) -> Any:
 
 
 def mixes_rows(
-    call: Callable[[dict[str, np.ndarray]], Arrays], inputs: Mapping[str, tuple[tuple[int, ...], np.dtype]], rows: int
+    call: Callable[[dict[str, np.ndarray]], Arrays], inputs: Mapping[str, tuple[Any, np.dtype]], rows: int
 ) -> str | None:
     """The name of an output in which a row depends on other rows, by trying: calls on random rows, on the same with
     zeros in the rear half (the front must not change by a bit), and in reverse order (within rounding). None where no

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lightnet.runtime.dtypes import is_stored, round_to, widened
+from lightnet.runtime.dtypes import DType, is_stored, round_to, widened
 from lightnet.serving.errors import RequestError, shown
 from lightnet.serving.signature import TEXT, Tensor
 
@@ -39,7 +39,8 @@ def array_of(tensor: Tensor, dims: tuple[int, ...], data: Any) -> np.ndarray:
         raise RequestError(
             f"{where} should be {_CALLED[kind]} ({tensor.datatype}), and element {k} is {shown(flat[k])}"
         )
-    return (_floats if kind == "float" else _integers)(tensor, flat, where).reshape(dims)
+    made = _floats if kind == "float" else _integers
+    return made(tensor.dtype, tensor.datatype, flat, where).reshape(dims)
 
 
 def _flat(data: Any, dims: tuple[int, ...], where: str) -> list[Any]:
@@ -74,28 +75,26 @@ def _texts(flat: list[Any], where: str) -> np.ndarray:
     return found
 
 
-def _floats(tensor: Tensor, flat: list[Any], where: str) -> np.ndarray:
+def _floats(dtype: DType, called: str, flat: list[Any], where: str) -> np.ndarray:
     try:
         source = np.array(flat, np.float64)
     except OverflowError:
         k = next(k for k, v in enumerate(flat) if type(v) is int and v.bit_length() > 1000)
-        raise RequestError(f"{where}: element {k} is beyond the range of {tensor.datatype}") from None
-    result = round_to(source, tensor.dtype)
+        raise RequestError(f"{where}: element {k} is beyond the range of {called}") from None
+    result = round_to(source, dtype)
     if (beyond := np.isinf(widened(result)) & np.isfinite(source)).any():
         k = int(beyond.argmax())
-        raise RequestError(f"{where}: element {k}, {source[k]}, is beyond the range of {tensor.datatype}")
+        raise RequestError(f"{where}: element {k}, {source[k]}, is beyond the range of {called}")
     return result
 
 
-def _integers(tensor: Tensor, flat: list[Any], where: str) -> np.ndarray:
+def _integers(dtype: DType, called: str, flat: list[Any], where: str) -> np.ndarray:
     try:
-        return np.array(flat, tensor.dtype.np)
+        return np.array(flat, dtype.np)
     except OverflowError:
-        low, high = tensor.dtype.limits
+        low, high = dtype.limits
         k = next(k for k, v in enumerate(flat) if not low <= v <= high)
-        raise RequestError(
-            f"{where}: element {k}, {shown(flat[k])}, is beyond the range of {tensor.datatype}"
-        ) from None
+        raise RequestError(f"{where}: element {k}, {shown(flat[k])}, is beyond the range of {called}") from None
 
 
 def bytes_of(tensor: Tensor, dims: tuple[int, ...], raw: memoryview, said: int | None = None) -> np.ndarray:

@@ -262,7 +262,11 @@ def write_reply(
     parts: list[bytes] = []
     for wanted in request.wanted:
         array = np.ascontiguousarray(outputs[wanted.tensor.name])
-        item = {"name": wanted.tensor.name, "datatype": wanted.tensor.datatype, "shape": list(array.shape)}
+        item: dict[str, Any] = {
+            "name": wanted.tensor.name,
+            "datatype": wanted.tensor.datatype,
+            "shape": list(array.shape),
+        }
         if wanted.binary:
             parts.append(raw_of(array))
             item["parameters"] = {"binary_data_size": len(parts[-1])}
