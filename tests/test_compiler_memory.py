@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import tracemalloc
+from pathlib import Path
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
@@ -173,3 +175,34 @@ def test_few_weights_are_held_beside_the_packed_ones() -> None:
     size = count * dim * dim * 4
     assert executable.program.memory["static"] >= size
     assert peak < 1.6 * size, "all of them dequantised would be as much again"
+
+
+def library_pages(of: str) -> dict[str, int]:
+    """KiB of LLVM's library in this process, by what may be done with them: as `/proc/self/smaps` says of `of`."""
+    found: dict[str, int] = {}
+    rights = ""
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        words = line.split()
+        if "-" in words[0] and ":" not in words[0]:
+            rights = words[1] if line.endswith(str(llvm.ffi.lib._name)) else ""
+        elif rights and words[0] == f"{of}:":
+            found[rights] = found.get(rights, 0) + int(words[1])
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="the system does not say what a process holds")
+def test_llvm_gives_its_pages_back() -> None:
+    """Of code and constants hardly anything stays, what was relocated does, and LLVM goes on as before."""
+    from lightnet.backends.llvm.jit import Compiler, Machine
+    from lightnet.runtime.native import _constant_parts, release_library
+
+    compiler = Compiler(Machine.host())
+    before, own = compiler.run(text(1), True), library_pages("Anonymous")
+    assert library_pages("Rss")["r-xp"] > 8 << 10 and sum(own.values()) > 1 << 10
+    release_library()
+    after = library_pages("Rss")
+    assert after.get("r-xp", 0) < 1 << 10 and after.get("r--p", 0) < own.get("r--p", 0) + (4 << 10)
+    assert library_pages("Anonymous") == own
+    assert compiler.run(text(1), True) == before and compiler.run(text(2), True)
+    parts = _constant_parts(str(llvm.ffi.lib._name))
+    assert len(parts) >= 2 and all(begin < end for begin, end in parts)

@@ -7,22 +7,75 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import mmap
+import struct
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
 
 import llvmlite.binding as llvm
 
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.program import ENTRY
 
+#: Bytes of a page of memory.
+PAGE = mmap.PAGESIZE
+
 _MAIN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 _numbers = itertools.count()
 
 
+#: `madvise`'s advice that pages are not needed; those of a file come back from it.
+_DONT_NEED = 4
+#: Of an ELF file's program headers: a segment that is loaded, and the flag of one that is written.
+_LOADED, _WRITTEN = 1, 2
+
+
+@cache
 def initialize() -> None:
-    """Make LLVM's host target available; harmless when done before."""
+    """Make LLVM's host target available."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    release_library()  # what LLVM runs and reads while it starts is no more than that
+
+
+def release_library() -> None:
+    """Give the pages of LLVM's code and constants back: up to 70 MB, which would count beside all that a process does
+    after it has compiled. They are mapped again where they are needed. Does nothing where the system does not say where
+    they are."""
+    with suppress(OSError, ValueError, AttributeError, struct.error), open("/proc/self/maps", encoding="utf-8") as maps:
+        system, name = ctypes.CDLL(None), str(llvm.ffi.lib._name)
+        parts = _constant_parts(name)
+        for line in maps:
+            if not line.rstrip().endswith(name):
+                continue
+            addresses, _, offset = line.split()[:3]
+            start, stop = (int(part, 16) for part in addresses.split("-"))
+            shift = start - int(offset, 16)
+            for first, last in parts:
+                begin, end = max(start, first + shift), min(stop, last + shift)
+                if begin < end:
+                    system.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _DONT_NEED)
+
+
+@cache
+def _constant_parts(name: str) -> list[tuple[int, int]]:
+    """Begin and end, at whole pages, of the parts of an ELF file that are loaded and never written, so that a process
+    has nothing of its own there. (What is relocated is written once, and then protected.)"""
+    with open(name, "rb") as file:
+        head = file.read(64)
+        if head[:6] != b"\x7fELF\x02\x01":
+            return []
+        (where,), (size, count) = struct.unpack_from("<Q", head, 32), struct.unpack_from("<HH", head, 54)
+        file.seek(where)
+        table = file.read(size * count)
+    found = []
+    for i in range(count):
+        kind, flags, offset, _, _, length = struct.unpack_from("<IIQQQQ", table, i * size)
+        if kind == _LOADED and not flags & _WRITTEN:
+            found.append((offset // PAGE * PAGE, (offset + length) // PAGE * PAGE))
+    return found
 
 
 class NativeCode:

@@ -177,7 +177,7 @@ class Queue:
         """The rows of all, and zeros behind them."""
         if len(arrays) == 1 and len(arrays[0]) == self._rows:
             return arrays[0]
-        whole = np.zeros((self._rows, *arrays[0].shape[1:]), arrays[0].dtype)
+        whole = np.full((self._rows, *arrays[0].shape[1:]), blank(arrays[0].dtype), arrays[0].dtype)
         row = 0
         for array in arrays:
             whole[row : row + len(array)] = array
@@ -194,8 +194,13 @@ class Queue:
             await asyncio.wait(waiting)
 
 
+def blank(dtype: np.dtype) -> Any:
+    """What rows have that no request has: zeros, or empty texts."""
+    return "" if dtype.hasobject else np.zeros((), dtype)
+
+
 def mixes_rows(
-    call: Callable[[dict[str, np.ndarray]], Arrays], inputs: Mapping[str, tuple[tuple[int, ...], np.dtype]], rows: int
+    call: Callable[[dict[str, np.ndarray]], Arrays], inputs: Mapping[str, tuple[Any, np.dtype]], rows: int
 ) -> str | None:
     """The name of an output in which a row depends on other rows, by trying: calls on random rows, on the same with
     zeros in the rear half (the front must not change by a bit), and in reverse order (within rounding). None where no
@@ -205,6 +210,8 @@ def mixes_rows(
     rng = np.random.default_rng(0)
 
     def drawn(dims: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        if dtype.hasobject:
+            return rng.choice(np.array(["", "a", "b c", "a a b"], object), dims)
         if is_float(dtype):
             return rng.normal(size=dims).astype(dtype)
         return rng.integers(0, 2, dims).astype(dtype)
@@ -212,20 +219,25 @@ def mixes_rows(
     feeds = {name: drawn(dims, dtype) for name, (dims, dtype) in inputs.items()}
     half = {name: array.copy() for name, array in feeds.items()}
     for array in half.values():
-        array[rows // 2 :] = 0
+        array[rows // 2 :] = blank(array.dtype)
     whole = {name: np.array(array) for name, array in call(feeds).items()}
     front = call(half)
     back = call({name: np.ascontiguousarray(array[::-1]) for name, array in feeds.items()})
     for name, array in whole.items():
         before, after = (np.ascontiguousarray(a[: rows // 2]) for a in (array, front[name]))
-        if before.tobytes() != after.tobytes() or not _agree(array, np.asarray(back[name])[::-1]):
+        if not _same(before, after) or not _agree(array, np.asarray(back[name])[::-1]):
             return name
     return None
 
 
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether arrays are equal to the bit."""
+    return a.tolist() == b.tolist() if a.dtype.hasobject else a.tobytes() == b.tobytes()
+
+
 def _agree(a: np.ndarray, b: np.ndarray) -> bool:
     """Whether arrays are equal but for what the order of sums may change."""
-    if a.dtype.kind in "iub":
+    if a.dtype.kind in "iubO":
         return bool(np.array_equal(a, b))
     a, b = a.astype(np.float64), b.astype(np.float64)
     scale = np.nanmax(np.abs(a[np.isfinite(a)]), initial=0.0)

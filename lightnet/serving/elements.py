@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from lightnet.runtime.dtypes import is_stored, round_to, widened
+from lightnet.runtime.dtypes import DType, is_stored, round_to, widened
 from lightnet.serving.errors import RequestError, shown
-from lightnet.serving.signature import Tensor
+from lightnet.serving.signature import TEXT, Tensor
 
 _SPECIAL = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 #: Types that the elements of JSON may have, by the kind of the tensor's type, and what an error calls them.
@@ -28,6 +28,8 @@ def array_of(tensor: Tensor, dims: tuple[int, ...], data: Any) -> np.ndarray:
     count = int(np.prod(dims, dtype=np.int64))
     if len(flat) != count:
         raise RequestError(f"{where} should have {count} elements, as shape {list(dims)} says, and has {len(flat)}")
+    if tensor.dtype is None:
+        return _texts(flat, where).reshape(dims)
     kind, types = tensor.dtype.kind, set(map(type, flat))
     if kind == "float" and str in types:
         flat = [_SPECIAL.get(v, v) if type(v) is str else v for v in flat]
@@ -37,7 +39,8 @@ def array_of(tensor: Tensor, dims: tuple[int, ...], data: Any) -> np.ndarray:
         raise RequestError(
             f"{where} should be {_CALLED[kind]} ({tensor.datatype}), and element {k} is {shown(flat[k])}"
         )
-    return (_floats if kind == "float" else _integers)(tensor, flat, where).reshape(dims)
+    made = _floats if kind == "float" else _integers
+    return made(tensor.dtype, tensor.datatype, flat, where).reshape(dims)
 
 
 def _flat(data: Any, dims: tuple[int, ...], where: str) -> list[Any]:
@@ -64,34 +67,44 @@ def _flat(data: Any, dims: tuple[int, ...], where: str) -> list[Any]:
     return level
 
 
-def _floats(tensor: Tensor, flat: list[Any], where: str) -> np.ndarray:
+def _texts(flat: list[Any], where: str) -> np.ndarray:
+    if (k := next((k for k, v in enumerate(flat) if type(v) is not str), None)) is not None:
+        raise RequestError(f"{where} should be strings ({TEXT}), and element {k} is {shown(flat[k])}")
+    found = np.empty(len(flat), object)
+    found[:] = flat
+    return found
+
+
+def _floats(dtype: DType, called: str, flat: list[Any], where: str) -> np.ndarray:
     try:
         source = np.array(flat, np.float64)
     except OverflowError:
         k = next(k for k, v in enumerate(flat) if type(v) is int and v.bit_length() > 1000)
-        raise RequestError(f"{where}: element {k} is beyond the range of {tensor.datatype}") from None
-    result = round_to(source, tensor.dtype)
+        raise RequestError(f"{where}: element {k} is beyond the range of {called}") from None
+    result = round_to(source, dtype)
     if (beyond := np.isinf(widened(result)) & np.isfinite(source)).any():
         k = int(beyond.argmax())
-        raise RequestError(f"{where}: element {k}, {source[k]}, is beyond the range of {tensor.datatype}")
+        raise RequestError(f"{where}: element {k}, {source[k]}, is beyond the range of {called}")
     return result
 
 
-def _integers(tensor: Tensor, flat: list[Any], where: str) -> np.ndarray:
+def _integers(dtype: DType, called: str, flat: list[Any], where: str) -> np.ndarray:
     try:
-        return np.array(flat, tensor.dtype.np)
+        return np.array(flat, dtype.np)
     except OverflowError:
-        low, high = tensor.dtype.limits
+        low, high = dtype.limits
         k = next(k for k, v in enumerate(flat) if not low <= v <= high)
-        raise RequestError(
-            f"{where}: element {k}, {shown(flat[k])}, is beyond the range of {tensor.datatype}"
-        ) from None
+        raise RequestError(f"{where}: element {k}, {shown(flat[k])}, is beyond the range of {called}") from None
 
 
 def bytes_of(tensor: Tensor, dims: tuple[int, ...], raw: memoryview, said: int | None = None) -> np.ndarray:
     """The array of an input's bytes; `said` is how many there should be by what the request says. Raises
     `RequestError`."""
     where = f"input '{tensor.name}'"
+    if tensor.dtype is None:
+        if said is not None and said != len(raw):
+            raise RequestError(f"the body ends within the bytes of {where}: {len(raw)} of {said} are there")
+        return _texts(_strings(bytes(raw), int(np.prod(dims, dtype=np.int64)), where), where).reshape(dims)
     size = int(np.prod(dims, dtype=np.int64)) * tensor.dtype.size
     if (len(raw) if said is None else said) != size:
         raise RequestError(
@@ -106,9 +119,45 @@ def bytes_of(tensor: Tensor, dims: tuple[int, ...], raw: memoryview, said: int |
     return array if array.flags.aligned else array.copy()
 
 
+def _strings(raw: bytes, count: int, where: str) -> list[str]:
+    """So many strings, each behind the number of its bytes. Raises `RequestError`."""
+    found, position = [], 0
+    for k in range(count):
+        start = position + 4
+        position = start + int.from_bytes(raw[start - 4 : start], "little")
+        if start > len(raw) or position > len(raw):
+            raise RequestError(f"the {len(raw)} bytes of {where} end within element {k} of {count}")
+        found.append(_decoded(raw[start:position], f"element {k} of {where}"))
+    if position != len(raw):
+        raise RequestError(f"the {count} elements of {where} take {position} bytes, but there are {len(raw)}")
+    return found
+
+
+def _decoded(raw: bytes, where: str) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as e:
+        raise RequestError(f"{where} is not in UTF-8: {e.reason} at byte {e.start}") from None
+
+
+def text_of(raw: memoryview, where: str) -> str:
+    """The one text that a body is. Raises `RequestError`."""
+    return _decoded(bytes(raw), where)
+
+
+def raw_of(array: np.ndarray) -> bytes:
+    """The elements of an array as bytes."""
+    if not array.dtype.hasobject:
+        return array.tobytes()
+    texts = [str(v).encode(errors="replace") for v in array.reshape(-1)]
+    return b"".join(part for text in texts for part in (len(text).to_bytes(4, "little"), text))
+
+
 def values_of(tensor: Tensor, array: np.ndarray) -> list[Any]:
     """The elements of an array for JSON, flat."""
     array = array.reshape(-1)
+    if tensor.dtype is None:
+        return [str(v) for v in array]
     array = array.view(np.uint8) if is_stored(array.dtype) else widened(array)
     values = array.tolist()
     if tensor.dtype.is_float and not (finite := np.isfinite(array)).all():

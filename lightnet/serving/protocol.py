@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from lightnet.diagnostics import near
-from lightnet.serving.elements import array_of, bytes_of, values_of
+from lightnet.serving.elements import array_of, bytes_of, raw_of, text_of, values_of
 from lightnet.serving.errors import RequestError, shown
 from lightnet.serving.signature import Signature, Tensor
 
@@ -99,6 +100,8 @@ def _raw(body: bytes | bytearray, signature: Signature) -> Request:
         raise RequestError(f"a body without JSON is for models of one input, and this one has {len(signature.inputs)}")
     (tensor,) = signature.inputs.values()
     dims = tensor.dims
+    if tensor.dtype is None or min(dims, default=0) < 0:
+        return _raw_text(body, tensor, signature)
     if signature.rows:
         row = tensor.count // tensor.dims[0] * tensor.dtype.size
         dims = (len(body) // row if row else 0, *dims[1:])
@@ -108,6 +111,19 @@ def _raw(body: bytes | bytearray, signature: Signature) -> Request:
         feeds,
         [Wanted(t, True) for t in signature.outputs.values()],
         feeds[tensor.name].shape[0] if signature.rows else 0,
+    )
+
+
+def _raw_text(body: bytes | bytearray, tensor: Tensor, signature: Signature) -> Request:
+    """A body that is one text, without its length: no more can be said without JSON where sizes are open."""
+    dims = tuple(1 if d < 0 else d for d in signature.shape(tensor))
+    if tensor.dtype is not None or prod(dims) != 1:
+        raise RequestError(
+            f"a body without JSON has no shape, and input '{tensor.name}' is {tensor.datatype}{signature.shape(tensor)}"
+        )
+    array = np.array(text_of(memoryview(body), f"input '{tensor.name}'"), object).reshape(dims)
+    return Request(
+        {tensor.name: array}, [Wanted(t, True) for t in signature.outputs.values()], 1 if signature.rows else 0
     )
 
 
@@ -246,9 +262,13 @@ def write_reply(
     parts: list[bytes] = []
     for wanted in request.wanted:
         array = np.ascontiguousarray(outputs[wanted.tensor.name])
-        item = {"name": wanted.tensor.name, "datatype": wanted.tensor.datatype, "shape": list(array.shape)}
+        item: dict[str, Any] = {
+            "name": wanted.tensor.name,
+            "datatype": wanted.tensor.datatype,
+            "shape": list(array.shape),
+        }
         if wanted.binary:
-            parts.append(array.tobytes())
+            parts.append(raw_of(array))
             item["parameters"] = {"binary_data_size": len(parts[-1])}
         else:
             item["data"] = values_of(wanted.tensor, array)

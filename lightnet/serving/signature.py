@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
 
 import numpy as np
 
-from lightnet.diagnostics import LightNetError
 from lightnet.runtime.dtypes import BY_NAME, BY_NP, DType
 
 #: Bytes that a request in JSON may have beside its tensors, and for each element of them: the longest float64 takes 24.
 JSON_BASE, JSON_ELEMENT = 64 * 1024, 40
+#: Bytes that a request may have for each element of text, and the size that counts for a dim that a call decides.
+TEXT_ELEMENT, OPEN_DIM = 8 * 1024, 128
+#: The protocol's name of text: strings in JSON; in binary, UTF-8 behind the number of its bytes (4, little-endian).
+TEXT = "BYTES"
 
 
 class Runnable(Protocol):
     """What can be served: an executable, or any callable that says what it takes and gives. Calls come from several
     threads."""
 
-    inputs: Mapping[str, tuple[tuple[int, ...], np.dtype]]
-    outputs: Mapping[str, tuple[tuple[int, ...], np.dtype]]
+    inputs: Mapping[str, tuple[Sequence[Any] | None, np.dtype]]
+    outputs: Mapping[str, tuple[Sequence[Any] | None, np.dtype]]
 
     def __call__(self, feeds: dict[str, np.ndarray], /) -> Mapping[str, np.ndarray]:
         """The outputs by name of contiguous arrays by input name, each of the shape and dtype that `inputs` says."""
@@ -29,17 +32,28 @@ class Runnable(Protocol):
 
 @dataclass(frozen=True)
 class Tensor:
-    """The type of an input or output. `datatype` is the protocol's name of `dtype` (``FP32``)."""
+    """The type of an input or output. `datatype` is the protocol's name of `dtype` (``FP32``), which is None of text.
+    A dim that a call decides is -1."""
 
     name: str
     dims: tuple[int, ...]
-    dtype: DType
+    dtype: DType | None
     datatype: str
 
     @property
     def count(self) -> int:
-        """How many elements it has."""
-        return prod(self.dims)
+        """How many elements it has; of open dims, how many count for the limits of requests."""
+        return prod(OPEN_DIM if d < 0 else d for d in self.dims)
+
+    @property
+    def most_bytes(self) -> int:
+        """Bytes that a request may have for its elements, in binary."""
+        return self.count * (TEXT_ELEMENT if self.dtype is None else self.dtype.size)
+
+    @property
+    def most_json(self) -> int:
+        """The same, in JSON."""
+        return self.count * (TEXT_ELEMENT if self.dtype is None else JSON_ELEMENT)
 
 
 @dataclass(frozen=True)
@@ -59,18 +73,21 @@ class Signature:
         inputs, outputs = (
             {name: _tensor(name, *of) for name, of in tensors.items()} for tensors in (model.inputs, model.outputs)
         )
-        program = getattr(model, "program", None)
-        return cls(inputs, outputs, frozenset(inputs if program is None else program.required), rows)
+        program, host = getattr(model, "program", None), getattr(model, "host", None)
+        required = set(inputs if program is None else program.required)
+        if host is not None:  # what it makes of its inputs is no input
+            required = (required & set(inputs)) | set(host.required)
+        return cls(inputs, outputs, frozenset(required), rows)
 
     @property
     def json_limit(self) -> int:
         """Bytes that the JSON of a request may have: what its inputs take at most, written without much space."""
-        return JSON_BASE + sum(JSON_ELEMENT * t.count for t in self.inputs.values())
+        return JSON_BASE + sum(t.most_json for t in self.inputs.values())
 
     @property
     def body_limit(self) -> int:
         """Bytes that a request may have, its tensors in JSON or in binary."""
-        return max(self.json_limit, JSON_BASE + sum(t.count * t.dtype.size for t in self.inputs.values()))
+        return max(self.json_limit, JSON_BASE + sum(t.most_bytes for t in self.inputs.values()))
 
     def described(self) -> dict[str, Any]:
         """The inputs and outputs of the protocol's model metadata: a dim of -1 may be of any size, up to that of the
@@ -89,7 +106,7 @@ def common_rows(signature: Signature) -> int:
     """The first dim where all inputs and outputs have the same, else 0."""
     tensors = [*signature.inputs.values(), *signature.outputs.values()]
     first = {t.dims[0] if t.dims else 0 for t in tensors}
-    return first.pop() if len(first) == 1 and signature.inputs else 0
+    return max(first.pop(), 0) if len(first) == 1 and signature.inputs else 0
 
 
 def datatype_of(dtype: DType) -> str:
@@ -103,9 +120,10 @@ def datatype_of(dtype: DType) -> str:
     return {"float": "FP", "int": "INT", "uint": "UINT"}[dtype.kind] + str(dtype.bits)
 
 
-def _tensor(name: str, dims: tuple[int, ...], dtype: np.dtype) -> Tensor:
+def _tensor(name: str, dims: Sequence[Any] | None, dtype: np.dtype) -> Tensor:
+    sizes = tuple(d if isinstance(d, int) else -1 for d in ((None,) if dims is None else dims))
     if np.dtype(dtype).hasobject:
-        raise LightNetError(f"'{name}' is text: a server takes and gives numbers", label="serve.text")
+        return Tensor(name, sizes, None, TEXT)
     known = BY_NP[np.dtype(dtype)]
     known = BY_NAME["ui8"] if known.is_stored else known
-    return Tensor(name, tuple(dims), known, datatype_of(known))
+    return Tensor(name, sizes, known, datatype_of(known))

@@ -78,7 +78,8 @@ class Models:
         wrong = oracle.differences(got, want, 8 * eps)
         if not wrong:
             return "right"
-        spread, rounding = oracle.spreads(data, feeds, want, eps), oracle.roundings(data, 8 * eps)
+        # What ONNX Runtime refuses, it refuses with noise, too.
+        spread, rounding = {} if alone else oracle.spreads(data, feeds, want, eps), oracle.roundings(data, 8 * eps)
         wrong = oracle.differences(got, want, rounding, spread)
         if not wrong:
             return "right, by noise"
@@ -140,6 +141,8 @@ def _outputs(
         source = data
     run = lightnet.compile(source, target, **options)
     if saved and hasattr(run, "save") and target == "cpu":
+        run = run.specialized(feeds)  # where shapes or branches are open, there is a file for each set of them
+        feeds = {name: array for name, array in feeds.items() if name in run.inputs}  # without what decides them
         file = path.with_suffix(".lnx")
         run.save(file)
         run = lightnet.load_executable(file)

@@ -80,9 +80,9 @@ class CpuRuntime(Runtime):
 
     def made_all(self, static_bytes: int) -> None:
         if static_bytes > _MANY:
-            from lightnet.backends.llvm.unlocked import release_code
+            from lightnet.runtime.native import release_library
 
-            release_code()
+            release_library()
 
     def stepper(self, executable: Executable, feeds: Mapping[str, Any]) -> Stepper:
         from lightnet.report.steps import NativeStepper

@@ -1,5 +1,4 @@
-"""LLVM without llvmlite's lock, for the two calls that take the time: the middle end, and the making of code; and its
-code's pages given back.
+"""LLVM without llvmlite's lock, for the two calls that take the time: the middle end, and the making of code.
 
 llvmlite serialises every call in the process. LLVM itself needs only that a context and a target machine stay with one
 thread, which its callers see to. Imports llvmlite.
@@ -8,7 +7,6 @@ thread, which its callers see to. Imports llvmlite.
 from __future__ import annotations
 
 import ctypes
-from contextlib import suppress
 from functools import lru_cache
 
 import llvmlite.binding as llvm
@@ -60,18 +58,3 @@ def run(passes: llvm.ModulePassManager, module: llvm.ModuleRef, builder: llvm.Pa
         passes.run(module, builder)
     else:
         library.LLVMPY_RunNewModulePassManager(passes._ptr, module._ptr, builder._ptr)
-
-
-#: `madvise`'s advice that pages are not needed; those of a file come back from it.
-_DONT_NEED = 4
-
-
-def release_code() -> None:
-    """Give the pages of LLVM's own code back: some 50 MB, which would count beside all that a process does after it has
-    compiled. They are mapped again where they are needed. Does nothing where the system does not say where they are."""
-    with suppress(OSError, ValueError, AttributeError), open("/proc/self/maps", encoding="utf-8") as maps:
-        library, name = ctypes.CDLL(None), str(llvm.ffi.lib._name)
-        for line in maps:
-            if line.rstrip().endswith(name) and line.split()[1] == "r-xp":  # never written: nothing is lost
-                begin, end = (int(part, 16) for part in line.split()[0].split("-"))
-                library.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _DONT_NEED)

@@ -86,6 +86,12 @@ class HostProgram:
         texts_in = any(t.dtype == TEXT for t in self.inputs)
         return not texts_in and not self.before and all(s.op == CLASSES and s.inputs == s.outputs for s in self.after)
 
+    @property
+    def required(self) -> frozenset[str]:
+        """The inputs that it takes itself: those of text, and those that a step reads."""
+        read = {name for step in (*self.before, *self.after) for name in step.inputs}
+        return frozenset(t.name for t in self.inputs if t.dtype == TEXT or t.name in read)
+
     def classes(self) -> dict[str, Sequence[str]]:
         """The texts of classes by the output that names them, in the order of their numbers."""
         return {
@@ -97,8 +103,7 @@ class HostProgram:
         of them. Raises LightNetError."""
         from lightnet.runtime.program import not_fed
 
-        read = {name for step in (*self.before, *self.after) for name in step.inputs}
-        mine = [t for t in self.inputs if t.dtype == TEXT or t.name in read]
+        mine = [t for t in self.inputs if t.name in self.required]
         if missing := [t.name for t in mine if t.name not in feeds]:
             raise not_fed(dict.fromkeys(missing, ""))
         env: Arrays = {**self.constants, **{t.name: t.checked(feeds[t.name]) for t in mine}}
