@@ -101,7 +101,7 @@ sys.exit(pytest.main(["--collect-only", "-qq", "-n0", "-p", "no:cacheprovider", 
 @pytest.mark.slow
 def test_the_core_has_every_value_of_every_parameter() -> None:
     """Of each marked test, where enough cases have the value for two to be in the core: generators, types, machines, ops."""
-    files = [str(p) for p in HERE.glob("test_*.py") if "mark.sampled(" in p.read_text("utf-8") and p != Path(__file__)]
+    files = [str(p) for p in HERE.rglob("test_*.py") if "mark.sampled(" in p.read_text("utf-8") and p != Path(__file__)]
     environment = {**os.environ, VARIABLE: ""}
     path = os.pathsep.join([str(HERE), *sys.path])
     done = subprocess.run(
