@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import cuda_drivers
+import machine_code
 import of_one_op
 import pytest
 import sampling
@@ -55,8 +56,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = set(kept)
     left = [item for item in items if item not in chosen]
     items[:] = kept
+    machine_code.settle(items)
     if left:
         config.hook.pytest_deselected(items=left)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """What most tests of meaning compile is not optimized."""
+    with machine_code.of(item):
+        return (yield)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

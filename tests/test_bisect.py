@@ -288,7 +288,7 @@ class InsertsForEver(RewritePattern):
 
 
 #: Calls after which a pass that does not settle has been stopped.
-MOST = 50_000_000
+MOST = 20_000_000
 
 
 @pytest.mark.parametrize("cls", [Grows, Doubles, InsertsForEver])

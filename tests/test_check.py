@@ -746,7 +746,7 @@ def test_networks_pass_the_whole_pipeline(capsys: pytest.CaptureFixture[str]) ->
     assert "check: 13 passes keep the results" in capsys.readouterr().err
 
 
-@pytest.mark.slow  # docs/trust.md has the command, which runs with every page: here it is its time
+@pytest.mark.slow
 def test_squeezedet_costs_less_than_10_s() -> None:
     command = [sys.executable, "-m", "lightnet.cli.ln_opt", "--check", "--pass=expand,combine,plan", "-o", "/dev/null"]
     before = os.times()

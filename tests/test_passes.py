@@ -184,9 +184,9 @@ def test_defuse_undoes_combine() -> None:
 
 
 def test_time_is_linear() -> None:
-    """20 times the ops take far less than 20 * 20 times the calls (measured: about 20), through every graph pass."""
+    """8 times the ops take far less than 8 * 8 times the calls, through every graph pass."""
     counts = []
-    for blocks in (20, 400):
+    for blocks in (20, 160):
         module = network(1, blocks)
         passes = parse_pipeline(pipelines.default("cpu", until="kernels"), {"target": "cpu"})
         with calls() as made:
@@ -194,7 +194,7 @@ def test_time_is_linear() -> None:
                 if pass_.name != "choose":  # that time is the generators'
                     pass_.apply(make_context(), module)
         counts.append(made.count)
-    assert counts[1] < 40 * counts[0]
+    assert counts[1] < 16 * counts[0], counts
 
 
 ACTIVATIONS = ("relu", "lrelu", "batchnorm")
