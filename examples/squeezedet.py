@@ -134,8 +134,9 @@ def fit_last_layer(features: np.ndarray, wanted: np.ndarray) -> dict[str, np.nda
     weight = 1 + 8 * (wanted[..., 3].max(1) > -2)  # shapes are rare: let their cells count more
     solution = np.empty((x.shape[1], ANCHORS, 8))
     solution[:, :, 3] = ridge(x, wanted[..., 3], weight)
-    for k in (0, 1, 2, 4, 5, 6, 7):
-        solution[:, :, k] = ridge(x[seen], wanted[seen][..., k], np.ones(seen.sum()))
+    rest = [0, 1, 2, 4, 5, 6, 7]
+    known = ridge(x[seen], wanted[seen][..., rest].reshape(seen.sum(), -1), np.ones(seen.sum()))
+    solution[:, :, rest] = known.reshape(-1, ANCHORS, len(rest))
     parts = solution[:, :, :3], solution[:, :, 3:4], solution[:, :, 4:]  # the order of conv12's channels
     flat = np.concatenate([part.reshape(x.shape[1], -1) for part in parts], axis=1)
     scaled = flat[:-1] / deviation[:, None]

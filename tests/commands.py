@@ -137,12 +137,15 @@ def _become(words: list[str], where: str, variables: dict[str, str]) -> None:
 def warm() -> None:
     """Import what commands import; what is not installed is left to those that ask for it."""
     import lightnet
+    from lightnet.ir.collector import collector_paused
 
     for found in pkgutil.walk_packages(lightnet.__path__, "lightnet.", onerror=lambda name: None):
         if not found.name.startswith(LATE):
             with suppress(ImportError):
                 import_module(found.name)
     gc.freeze()
+    with collector_paused():  # which counts what is frozen, here and not in each process
+        pass
 
 
 if __name__ == "__main__":

@@ -4,15 +4,22 @@ compiler makes is verified."""
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import cuda_drivers
+import machine_code
 import of_one_op
 import pytest
 import sampling
+
+# Tests lie in folders by what they test, and some use what others define: modules of tests are found by name wherever they lie.
+sys.path += sorted({str(path.parent) for path in Path(__file__).parent.rglob("test_*.py")} - {*sys.path})
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers, and the processes that tests start, inherit the folder
     os.environ["LIGHTNET_CACHE"] = tempfile.mkdtemp(prefix="lightnet-tests-")
@@ -28,6 +35,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--op", metavar="NAME", help="only what concerns this op of the dialect ln")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Thousands of tests are collected, and stay: Python looks for no cycles meanwhile, nor ever again among what is there then, and in what
+    tests make less often than it would (a tenth of their time was that)."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(10_000, 20, 20)
+        gc.enable()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what does not concern the op that is asked for, and the cases of large products that today's date does not draw."""
     name = config.getoption("--op")
@@ -36,8 +56,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = set(kept)
     left = [item for item in items if item not in chosen]
     items[:] = kept
+    machine_code.settle(items)
     if left:
         config.hook.pytest_deselected(items=left)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """What most tests of meaning compile is not optimized."""
+    with machine_code.of(item):
+        return (yield)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from cuda_plans import candidates
 from networks import Network
@@ -234,7 +235,7 @@ def pinned(
     alg: str, dtype: str, arch: str = "sm_80", cases: Sequence[Case] = CASES
 ) -> tuple[Compilation | None, list[str]]:
     """The cases of a dtype whose kernels, or one of them, `alg` takes, compiled with it; and their names. None where there are none."""
-    wanted = [case for case in cases if dtype in case.dtypes and _is_taken(case, dtype, alg)]
+    wanted = [case for case in cases if dtype in case.dtypes and alg in takers(case, dtype)]
     if not wanted:
         return None, []
     options = {"target": "cuda", "features": arch, "arch": arch}
@@ -249,7 +250,9 @@ def pinned(
     return Compilation(module, *stages, make_context(), target="cuda", settings=settings), [c.name for c in wanted]
 
 
-def _is_taken(case: Case, dtype: str, alg: str) -> bool:
+@cache
+def takers(case: Case, dtype: str) -> frozenset[str]:
+    """The generators that take a kernel of a case, on any device."""
     module = graph_of([case], dtype).module()
     run_pipeline(make_context(), module, parse_pipeline(_stages()[0], {"target": "cuda"}))
-    return any(g.alg == alg for kernel in _kernels(module) for g, _ in candidates(kernel))
+    return frozenset(g.alg for kernel in _kernels(module) for g, _ in candidates(kernel))

@@ -14,9 +14,9 @@ from pathlib import Path
 from blocked_kernels import kernel_of, planned
 from blocked_networks import random_network
 from blocked_windows import MACHINES
+from chains import chain
 from cuda_cases import CASES, graph_of
 from kernel_families import FAMILIES, family
-from test_blocked_bands import chain
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 

@@ -4,17 +4,44 @@ share on each date, by the tests that compile networks, and by all where nothing
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
+import pytest
 import sampling
 
 from lightnet.backends.llvm.jit import Machine
 
 #: Of the cases that need not be optimized, those that are nevertheless.
-SHARE = 0.2
+SHARE = 0.1
 
 
 def machine(key: str, always: bool = False) -> Machine:
     """This processor; code for it is optimized `always` or where the date draws the case called `key`."""
     host = Machine.host()
     return host if always or sampling.is_drawn(f"optimized {key}", SHARE) else replace(host, optimized=False)
+
+
+_PLAIN = pytest.StashKey[bool]()
+
+
+def settle(items: Sequence[pytest.Item]) -> None:
+    """Say of each test marked ``meaning`` whether what it compiles for this processor is optimized: of each function the first, and a share of the
+    others."""
+    seen: set[str] = set()
+    for item in items:
+        if item.get_closest_marker("meaning") is not None:
+            name = item.nodeid.split("[")[0]
+            item.stash[_PLAIN] = name in seen and not sampling.is_drawn(f"optimized {item.nodeid}", SHARE)
+            seen.add(name)
+
+
+@contextmanager
+def of(item: pytest.Item) -> Iterator[None]:
+    """While a test runs that is to do without: this processor is one whose code is not optimized."""
+    with pytest.MonkeyPatch.context() as patch:
+        if item.stash.get(_PLAIN, False):
+            plain = replace(Machine.host(), optimized=False)
+            patch.setattr(Machine, "host", classmethod(lambda cls: plain))
+        yield

@@ -1,6 +1,6 @@
 """Which cases of a large product run today: a fixed core always, and a share of the rest that a date draws.
 
-    @pytest.mark.sampled(every=4, by="name")   # each fourth case, the first of each `name`, and a tenth of the others
+    @pytest.mark.sampled(every=4, by="name")   # each fourth case, the first of each `name`, and a twentieth of the others
     @pytest.mark.parametrize("name, index", PRODUCT)
 
 ``LIGHTNET_SAMPLE`` says the date, or any other word, which is printed at the end and repeats a run; ``today`` is today's, and with
@@ -25,8 +25,8 @@ import pytest
 
 VARIABLE = "LIGHTNET_SAMPLE"
 CORE = "core"
-#: Of the cases beyond the core, those that a date draws: on one day in ten each.
-SHARE = 0.1
+#: Of the cases beyond the core, those that a date draws: on one day in twenty each.
+SHARE = 0.05
 
 T = TypeVar("T")
 

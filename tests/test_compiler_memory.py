@@ -44,8 +44,6 @@ def anonymous_kib() -> int:
 
 
 GROWTH = """
-import sys
-sys.path.insert(0, {tests!r})
 import test_compiler_memory as t
 from lightnet.backends.llvm import apart, jit
 apart.OWN = {own}
@@ -63,8 +61,7 @@ print(t.anonymous_kib() - before)
 
 def growth(count: int, own: int) -> int:
     """KiB that a process of its own grows by while it compiles `count` kernels, `own` of all at most by itself."""
-    tests = os.path.dirname(__file__)
-    code = GROWTH.format(tests=tests, count=count, own=own)
+    code = GROWTH.format(count=count, own=own)
     env = {**os.environ, "LIGHTNET_CACHE": "", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return int(subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout)
 

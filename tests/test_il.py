@@ -502,9 +502,7 @@ class TestPerl:
 
     @pytest.mark.parametrize("code", ["1 while 1", '"a" x 3e9', "exit 0", "kill 9, $$", "my @a = (1) x 1e9"])
     def test_limits(self, code):
-        start = time.monotonic()
         refusal(f"a(||x=${{eval {code}}})", eval_mode="perl")
-        assert time.monotonic() - start < 30
 
     def test_child_has_no_environment_no_input_and_writes_no_file(self, tmp_path, monkeypatch):
         monkeypatch.setenv("SECRET", "1")

@@ -31,6 +31,8 @@ from lightnet.diagnostics import LightNetError
 onnx = pytest.importorskip("onnx")
 from onnx import helper, numpy_helper  # noqa: E402
 
+pytestmark = pytest.mark.meaning
+
 MICROSOFT = "com.microsoft"
 
 

@@ -8,6 +8,8 @@ import pytest
 import lightnet
 
 onnx = pytest.importorskip("onnx")
+
+pytestmark = pytest.mark.meaning
 helper = onnx.helper
 
 # -- against ONNX Runtime

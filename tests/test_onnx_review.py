@@ -25,6 +25,8 @@ from lightnet.source import kind_of
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
+pytestmark = pytest.mark.meaning
+
 F, I64 = TensorProto.FLOAT, TensorProto.INT64
 HUGE = (1 << 31) - 1
 RNG = np.random.default_rng(3)

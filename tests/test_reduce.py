@@ -281,9 +281,8 @@ def test_command_gets_the_path() -> None:
 def test_hanging_command_is_ended_with_its_children(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     script = f"sleep 60 & echo $! > {shlex.quote(str(pid))}; wait"
-    start = time.monotonic()
     found = CommandJudge(["sh", "-c", script], timeout=2).verdict("")
-    assert found == Verdict(None, "'sh' does not end within 2 s") and time.monotonic() - start < 10
+    assert found == Verdict(None, "'sh' does not end within 2 s")
     assert not _alive(int(pid.read_text()))
 
 

@@ -30,6 +30,8 @@ from lightnet.runtime.host.program import HostProgram  # noqa: E402
 from lightnet.runtime.host.regex import Regex  # noqa: E402
 from lightnet.runtime.host.steps import Step, host_ops  # noqa: E402
 
+pytestmark = pytest.mark.meaning
+
 WORDS = text("a", "", "The", "the", "A b", "a", "7")
 GRID_OF_NUMBERS = np.arange(6, dtype=np.float32).reshape(2, 3)
 GRID = text("x", "y", "z", "x", "", "longer", dims=(2, 3))

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -168,9 +167,7 @@ def test_more_threads_than_processors(alone):
     executable = lightnet.compile(LENET, threads=8)
     x, want = feeds(executable), image(alone[str(LENET)](feeds(executable)))
     executable(x)
-    start = time.monotonic()
     assert all(image(executable(x)) == want for _ in range(50))
-    assert time.monotonic() - start < 30
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")

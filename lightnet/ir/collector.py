@@ -30,10 +30,14 @@ def collector_paused() -> Iterator[None]:
 
 def _hand_over() -> None:
     """Make the new objects old ones without a walk over them, which the next allocation would begin, for a twentieth of
-    the time of a cold start. Who has frozen objects keeps them so: then there is a walk."""
+    the time of a cold start. Who has frozen objects keeps them so: then there is a walk, and nothing is handed over any
+    more, as the interpreter counts what is frozen one by one."""
     global _handed
     made = gc.get_count()[0]
-    if _handed + made > _UNSEEN or gc.get_freeze_count():
+    if _handed + made > _UNSEEN:
+        return
+    if gc.get_freeze_count():
+        _handed = _UNSEEN + 1
         return
     _handed += made
     gc.freeze()
