@@ -430,6 +430,37 @@ def test_errors_name_the_file_or_say_bytes():
         assert error.value.loc.file == where
 
 
+def test_errors_say_where_they_are_and_nothing_of_what_was_read_before():
+    """Nodes with attributes and graphs inside, functions, inputs and initializers come first in turn."""
+    inner = helper.make_graph([helper.make_node("Abs", ["x"], ["b"])], "g", [], [mutants.value("b", [2])])
+    node = helper.make_node("If", ["c"], ["y"], name="n", then_branch=inner, else_branch=inner)
+    nothing = onnx.NodeProto(output=["z"])
+
+    def spoilt(change: Callable[[ModelProto], object]) -> str:
+        model = base()
+        model.graph.node.extend([node, node])
+        model.functions.extend(
+            helper.make_function("d", name, ["x"], ["y"], [node], model.opset_import) for name in "fg"
+        )
+        change(model)
+        with pytest.raises(LightNetError) as error:
+            read_model(model.SerializeToString())
+        return error.value.message
+
+    count = len(base().graph.node) + 2
+    assert spoilt(lambda m: m.graph.node.append(nothing)) == f"node {count}: it has no op type"
+    assert spoilt(lambda m: m.functions[-1].node.append(nothing)) == "function 'g': node 1: it has no op type"
+    assert spoilt(lambda m: m.functions[-1].node[0].attribute[1].g.node.append(nothing)) == (
+        "function 'g': node 0 'n' (If): attribute 'then_branch': node 1: it has no op type"
+    )
+    assert spoilt(lambda m: m.functions.append(onnx.FunctionProto(domain="d"))) == "function '': it has no name"
+    assert spoilt(lambda m: m.graph.output.append(mutants.value("o", [-5]))) == "output 'o': it has a negative dim: -5"
+    first = len(base().graph.initializer)
+    assert spoilt(lambda m: m.graph.initializer.append(tensor("", [1], float_data=[1.0]))) == (
+        f"initializer {first}: it has no name"
+    )
+
+
 def test_an_initializer_that_stands_twice():
     model = base()
     model.graph.initializer.append(model.graph.initializer[0])
