@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +119,25 @@ def test_random_graphs_are_valid() -> None:
         assert model.SerializeToString() == model_of(seed)
         ops |= {n.op_type for n in model.graph.node}
     assert len(ops) > 20
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the system does not say what threads do")
+@pytest.mark.parametrize(
+    "code", ["import time; print(flush=True); time.sleep(99)", "print(flush=True)\nwhile True: pass"]
+)
+def test_a_process_that_waits_is_told_from_one_that_gets_no_processor(code: str) -> None:
+    """What is asleep hangs; what could run does not as long as it has had no time, and does then."""
+    from fuzzing.process import SECONDS, Worker, cpu_seconds
+
+    worker = Worker.__new__(Worker)
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as worker.process:
+        assert worker.process.stdout is not None and worker.process.stdout.readline()
+        worker.used = cpu_seconds(worker.process.pid)
+        is_busy = "while" in code
+        assert any(worker.is_starved() == is_busy for _ in range(500) if not time.sleep(0.01))
+        worker.used -= 2 * SECONDS
+        assert not worker.is_starved()
+        worker.process.kill()
 
 
 def test_random_models_are_valid() -> None:
