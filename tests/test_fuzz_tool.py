@@ -204,6 +204,7 @@ def spread_of(nodes: list, feeds: dict, opset: int = 17, eps: float = 0.0, **inf
 CANCELLING = {
     "product": ([("MatMul", ["x", "w"], ["y"])], {"x": [[100.0, 1]], "w": [[1.0], [-100]]}),
     "gelu": ([("Gelu", ["x"], ["y"])], {"x": [-4.0, -4.5]}),
+    "elu": ([("Elu", ["x"], ["y"])], {"x": [-1e-3, -1e-4]}),
     "norm": ([("LayerNormalization", ["x", "w"], ["y"], {"epsilon": 1e-9})], {"x": [[1000.0, 1000.5]], "w": [1.0, 1]}),
 }
 
@@ -215,9 +216,9 @@ def test_noise_is_on_terms(case: str) -> None:
     pytest.importorskip("onnxruntime")
     nodes, feeds = CANCELLING[case]
     y, spread = spread_of(nodes, {k: np.array(v, np.float32) for k, v in feeds.items()}, 20)
-    exact = {"product": 0, "gelu": -4 * 3.167e-5, "norm": -1}[case]
+    exact = {"product": 0, "gelu": -4 * 3.167e-5, "elu": 0, "norm": -1}[case]
     assert abs(y.ravel()[0] - exact) < 1e-2
-    term = {"product": 100, "gelu": 2, "norm": 1000 / 0.25}[case]
+    term = {"product": 100, "gelu": 2, "elu": 1, "norm": 1000 / 0.25}[case]
     assert 1e-8 * term < spread.max() < 2e-5 * term
 
 
