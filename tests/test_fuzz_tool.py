@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +121,25 @@ def test_random_graphs_are_valid() -> None:
     assert len(ops) > 20
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the system does not say what threads do")
+@pytest.mark.parametrize(
+    "code", ["import time; print(flush=True); time.sleep(99)", "print(flush=True)\nwhile True: pass"]
+)
+def test_a_process_that_waits_is_told_from_one_that_gets_no_processor(code: str) -> None:
+    """What is asleep hangs; what could run does not as long as it has had no time, and does then."""
+    from fuzzing.process import SECONDS, Worker, cpu_seconds
+
+    worker = Worker.__new__(Worker)
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as worker.process:
+        assert worker.process.stdout is not None and worker.process.stdout.readline()
+        worker.used = cpu_seconds(worker.process.pid)
+        is_busy = "while" in code
+        assert any(worker.is_starved() == is_busy for _ in range(500) if not time.sleep(0.01))
+        worker.used -= 2 * SECONDS
+        assert not worker.is_starved()
+        worker.process.kill()
+
+
 def test_random_models_are_valid() -> None:
     """Those of the second generator: same number, same model; of all opsets, with bodies, and nearly all run in ONNX Runtime."""
     onnx = pytest.importorskip("onnx")
@@ -183,6 +204,7 @@ def spread_of(nodes: list, feeds: dict, opset: int = 17, eps: float = 0.0, **inf
 CANCELLING = {
     "product": ([("MatMul", ["x", "w"], ["y"])], {"x": [[100.0, 1]], "w": [[1.0], [-100]]}),
     "gelu": ([("Gelu", ["x"], ["y"])], {"x": [-4.0, -4.5]}),
+    "elu": ([("Elu", ["x"], ["y"])], {"x": [-1e-3, -1e-4]}),
     "norm": ([("LayerNormalization", ["x", "w"], ["y"], {"epsilon": 1e-9})], {"x": [[1000.0, 1000.5]], "w": [1.0, 1]}),
 }
 
@@ -194,9 +216,9 @@ def test_noise_is_on_terms(case: str) -> None:
     pytest.importorskip("onnxruntime")
     nodes, feeds = CANCELLING[case]
     y, spread = spread_of(nodes, {k: np.array(v, np.float32) for k, v in feeds.items()}, 20)
-    exact = {"product": 0, "gelu": -4 * 3.167e-5, "norm": -1}[case]
+    exact = {"product": 0, "gelu": -4 * 3.167e-5, "elu": 0, "norm": -1}[case]
     assert abs(y.ravel()[0] - exact) < 1e-2
-    term = {"product": 100, "gelu": 2, "norm": 1000 / 0.25}[case]
+    term = {"product": 100, "gelu": 2, "elu": 1, "norm": 1000 / 0.25}[case]
     assert 1e-8 * term < spread.max() < 2e-5 * term
 
 

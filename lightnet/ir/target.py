@@ -24,12 +24,12 @@ from lightnet.ir.layout import Layout
 from lightnet.ir.memory import ARENA, memory_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.registry import KERNELS, TARGETS, Table, patterns, resolve
-from lightnet.ir.rewrites import FilePattern
 from lightnet.ir.runtime import INTERPRETED, Runtime, Settings
 from lightnet.ir.types import spec_of
 from lightnet.runtime.arrays import ALIGNMENT
 
 if TYPE_CHECKING:
+    from lightnet.ir.rewrites import FilePattern
     from lightnet.passes.pipelines import Pipeline
     from lightnet.runtime.machine import Machine
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import resource
 import selectors
@@ -17,6 +18,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -137,6 +139,23 @@ def worker(find: Callable[[str], Target], scratch: Path) -> None:
         print(json.dumps(asdict(outcome)), file=out, flush=True)
 
 
+def wants_processor(pid: int) -> bool:
+    """Whether a thread of a process could go on if it got a processor. False where the system does not say."""
+    states = []
+    for path in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(OSError):  # a thread that has ended
+            states.append(path.read_text().rpartition(")")[2].split()[0])
+    return "R" in states
+
+
+def cpu_seconds(pid: int) -> float:
+    """The CPU time that a process has used; 0 where the system does not say."""
+    with suppress(OSError):
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
 class Worker:
     """A process that runs `worker`, and the case that it is at."""
 
@@ -144,7 +163,7 @@ class Worker:
         self.command, self.scratch = command, scratch
         scratch.mkdir(parents=True, exist_ok=True)
         self.case: tuple[str, int] | None = None
-        self.since = 0.0
+        self.since = self.used = 0.0
         self.start()
 
     def start(self) -> None:
@@ -157,10 +176,14 @@ class Worker:
         )
 
     def give(self, case: tuple[str, int]) -> None:
-        self.case, self.since = case, time.monotonic()
+        self.case, self.since, self.used = case, time.monotonic(), cpu_seconds(self.process.pid)
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(case) + "\n")
         self.process.stdin.flush()
+
+    def is_starved(self) -> bool:
+        """Whether it has had next to no time for its case, and wants a processor: a busy machine may give none for minutes."""
+        return wants_processor(self.process.pid) and cpu_seconds(self.process.pid) - self.used < 2 * SECONDS
 
     def answer(self) -> Outcome:
         """The outcome that it has written; that of a process that has ended is a fault."""
@@ -200,7 +223,8 @@ def outcomes(
         busy = sum(feed(one) for one in workers)
         while busy:
             ready = [key.data for key, _ in selector.select(timeout=5)]
-            silent = [w for w in workers if w.case and w not in ready and time.monotonic() - w.since > SILENCE]
+            late = [w for w in workers if w.case and w not in ready and time.monotonic() - w.since > SILENCE]
+            silent = [w for w in late if not w.is_starved()]
             for one in ready + silent:
                 selector.unregister(one.process.stdout)
                 found = (

@@ -21,6 +21,8 @@ NOISY = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
 #: Ops that add terms, or take differences of them, which may be far larger than the result: noise belongs to what they read.
 TERMS = {"Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "ReduceSum", "ReduceMean", "Sum", "Mean", "GlobalAveragePool", "AveragePool", "LogSoftmax", "LayerNormalization",
          "GroupNormalization", "InstanceNormalization", "MeanVarianceNormalization", "SoftmaxCrossEntropyLoss"}  # fmt: skip
+#: Ops of which exp(x) - 1 is a part, whose rounding is that of 1.
+UNITS = {"Elu", "Celu", "Selu"}
 #: Functions within which rounding is larger than what rounding of their operands makes: noise goes into their bodies.
 OPENED = [("", "Gelu")]
 
@@ -69,11 +71,11 @@ def _exponents(graph: onnx.GraphProto) -> set[str]:
     return found
 
 
-def _product(source: str, target: str, factor: np.ndarray) -> list[onnx.NodeProto]:
-    """Nodes that multiply by a constant."""
+def _product(source: str, target: str, factor: np.ndarray, op: str = "Mul") -> list[onnx.NodeProto]:
+    """Nodes that multiply by a constant, or add it."""
     return [
         helper.make_node("Constant", [], [f"f·{target}"], value=numpy_helper.from_array(factor)),
-        helper.make_node("Mul", [source, f"f·{target}"], [target]),
+        helper.make_node(op, [source, f"f·{target}"], [target]),
     ]
 
 
@@ -128,7 +130,11 @@ def noisy(data: bytes, seed: int, eps: float = 0.0) -> bytes:
                     names[out] = f"n·{out}"
                 continue
             factor = _factor(types[out], max(eps, EPS[str(helper.tensor_dtype_to_np_dtype(kind))] / 8), rng)
-            if out in ends or _captured(graph, out):
+            if node.op_type in UNITS:
+                node.output[i] = f"u·{out}"
+                nodes += _product(node.output[i], f"a·{out}", factor)
+                nodes += _product(f"a·{out}", out, _factor(types[out], EPS["float32"] / 8, rng) - 1, "Add")
+            elif out in ends or _captured(graph, out):
                 node.output[i] = f"s·{out}"
                 nodes += _product(node.output[i], out, factor)
             else:
