@@ -20,6 +20,7 @@ from lightnet.backends.llvm.jit import Compiler, Machine, compile_module
 from lightnet.backends.llvm.machines import CPUS, machine
 from lightnet.backends.llvm.values import leaf_type
 from lightnet.ir.context import make_context
+from lightnet.ir.functions import FLOAT_FUNCTIONS
 from lightnet.ir.parser import parse_mlir
 from lightnet.runtime import elf
 from lightnet.runtime.native import NativeCode
@@ -182,6 +183,11 @@ def test_powers_of_integers_are_exact(functions):
     exact = [int(b) ** int(e) for b, e in zip(base, exponent)]
     got = functions("pow", "f64", base, exponent)
     assert [g for g, w in zip(got, exact) if abs(w) <= 2**53] == [w for w in exact if abs(w) <= 2**53]
+
+
+def test_index_notation_has_no_function_without_a_definition():
+    """A square root is an instruction everywhere."""
+    assert set(FLOAT_FUNCTIONS) - {"sqrt"} <= set(FUNCTIONS)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
