@@ -14,7 +14,7 @@ from cuda_device import Device
 
 from lightnet.backends.elementary import emission
 from lightnet.backends.elementary.table import FUNCTIONS
-from lightnet.backends.llvm.emitter import Vectors
+from lightnet.backends.llvm.emitter import Vectors, emit_module
 from lightnet.backends.llvm.function import Function
 from lightnet.backends.llvm.jit import Compiler, Machine, compile_module
 from lightnet.backends.llvm.machines import CPUS, machine
@@ -207,24 +207,14 @@ def test_rounding_without_instructions(dtype):
     vectors = Vectors(4, rounding=False)
     for name in ROUNDINGS:
         t = "f32" if dtype is np.float32 else "f64"
-        text = f"""func.func @k(%lo: index, %hi: index, %x: memref<{len(x)}x{t}>, %y: memref<{len(x)}x{t}>) attributes {{tile.opt = "O2"}} {{
-          %c0 = arith.constant 0 : index
-          %c1 = arith.constant 1 : index
-          %n = arith.constant {len(x)} : index
-          scf.for %i = %c0 to %n step %c1 {{
-            %a = memref.load %x[%i] : memref<{len(x)}x{t}>
-            %r = math.{name} %a : {t}
-            memref.store %r, %y[%i] : memref<{len(x)}x{t}>
-          }}
-          func.return
-        }}"""
+        text = loop(f"math.{name}", t, len(x))
         compiled, out = compile_module(parse_mlir(make_context(), text), vectors=vectors), np.empty_like(x)
         assert f"llvm.{name}." not in compiled.llvm_ir
         ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 2, *[ctypes.c_void_p] * 2)(compiled.kernel_address("k"))(
             0, 1, x.ctypes.data, out.ctypes.data
         )
-        away = np.copysign(np.floor(np.abs(x)) + (np.abs(x) - np.floor(np.abs(x)) >= 0.5), x)
         with np.errstate(invalid="ignore"):
+            away = np.copysign(np.floor(np.abs(x)) + (np.abs(x) - np.floor(np.abs(x)) >= 0.5), x)
             want = away if name == "round" else getattr(np, {"roundeven": "rint"}.get(name, name))(x)
         same = (out == want) & (np.signbit(out) == np.signbit(want)) | np.isnan(out) & np.isnan(want)
         assert same.all(), (name, x[~same][:3], out[~same][:3])
@@ -297,6 +287,34 @@ def test_lanes_give_the_bits_of_one_element():
             results[16]
         )
         assert same.all(), name
+
+
+def loop(op: str, t: str, n: int) -> str:
+    """A kernel of level 4 that applies an op, of two operands to one of them twice, to n elements."""
+    operands = "%a, %a" if op in ("math.powf", "math.atan2") else "%a"
+    return f"""func.func @k(%lo: index, %hi: index, %x: memref<{n}x{t}>, %y: memref<{n}x{t}>) attributes {{tile.opt = "O2"}} {{
+      %c0 = arith.constant 0 : index
+      %c1 = arith.constant 1 : index
+      %n = arith.constant {n} : index
+      scf.for %i = %c0 to %n step %c1 {{
+        %a = memref.load %x[%i] : memref<{n}x{t}>
+        %r = {op} {operands} : {t}
+        memref.store %r, %y[%i] : memref<{n}x{t}>
+      }}
+      func.return
+    }}"""
+
+
+def test_loops_of_float_vectorise():
+    """Each function of f32: products and sums of vectors, and nothing but intrinsics is called."""
+    target = machine("x86-64-v3", "x86_64-unknown-linux-gnu")
+    for row in FUNCTIONS.values():
+        ((text, optimize),) = emit_module(
+            parse_mlir(make_context(), loop(row.op.name, "f32", 256)), target.vectors
+        ).kernels.values()
+        made = str(Compiler(target).module(text, optimize))
+        assert re.search(r"@llvm.fma.v(4|8|16)f(32|64)\(", made), row.name
+        assert not re.search(r"call[^\n]*@(?!llvm\.)", made), row.name
 
 
 ROUNDINGS = ("floor", "ceil", "trunc", "round", "roundeven")

@@ -208,7 +208,8 @@ def _transposed(op: Deconv2d) -> Window:
             taps = tuple(Tap(r, q, 0, 0, y + down, x + right) for r, y in row_taps for q, x in col_taps)
             phases.append(Phase(taps, oy, ox, height, width))
     return Window(
-        kind="sum", batch=n, groups=op.group, channels=c // op.group, outputs=o // op.group, in_hw=(in_hw[0], in_hw[1]),
-        out_hw=(out_hw[0], out_hw[1]), planes=(1, 1), origin=(down, right), step=op.stride, phases=tuple(phases),
-        transposed=True, itemsize=op.operand_specs[0].dtype.size,
+        kind="sum", batch=n, groups=op.group, channels=c // op.group, outputs=o // op.group,
+        in_hw=(in_hw[0], in_hw[1]), out_hw=(out_hw[0], out_hw[1]), planes=(1, 1), origin=(down, right),
+        step=(op.stride[0], op.stride[1]), phases=tuple(phases), transposed=True,
+        itemsize=op.operand_specs[0].dtype.size,
     )  # fmt: skip
