@@ -125,7 +125,7 @@ def test_several_threads(expected: np.ndarray) -> None:
 def test_an_object_and_assembly(form: str, expected: np.ndarray) -> None:
     run("compile", CNN, "-o", f"net.{form}", f"--emit={'obj' if form == 'o' else 'asm'}")
     assert Path("net.weights").exists() == (form == "s")
-    shell("cc", "-shared", "-o", "made.so", f"net.{form}", "-Wl,-z,noexecstack", "-lm")
+    shell("cc", "-shared", "-o", "made.so", f"net.{form}", "-Wl,-z,noexecstack")
     close(called("made.so", "net"), expected)
 
 
@@ -169,7 +169,7 @@ int main(void) {
   return status ? 2 : !(sum > 255.9f && sum < 256.1f); /* softmax over 256 places */
 }
 """)
-    shell("cc", *STRICT, "-o", "main", "main.c", "net.o", "-lm")
+    shell("cc", *STRICT, "-o", "main", "main.c", "net.o")
     shell("valgrind", "-q", "--error-exitcode=9", "--leak-check=full", "./main")
 
 
@@ -200,7 +200,7 @@ int main(void) {
   return 0;
 }
 """)
-    shell("cc", *STRICT, "-o", "main", "main.c", "net.o", "-lm")
+    shell("cc", *STRICT, "-o", "main", "main.c", "net.o")
     assert (
         shell("./main").strip() == f"0 2 3 0|11 66|4 {(100000 * 100000 + 2**31) % 2**32 - 2**31}|2e+300 -6|1|6|1 1 65"
     )
@@ -208,7 +208,7 @@ int main(void) {
         Path("main.cc").write_text(
             '#include "net.h"\n#include "net.h"\nint main() { return net_run(nullptr, 0,0,0,0,0,0, 0,0,0,0,0) - 1; }\n'
         )
-        shell("c++", "-Wall", "-Wextra", "-Werror", "-o", "cc", "main.cc", "net.o", "-lm")
+        shell("c++", "-Wall", "-Wextra", "-Werror", "-o", "cc", "main.cc", "net.o")
         shell("./cc")
 
 

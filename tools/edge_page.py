@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from xdsl.ir import Block
 
+from lightnet.backends.elementary.table import FUNCTIONS
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import TensorSpec, tensor_type
@@ -61,8 +62,18 @@ def page() -> str:
     return "\n".join([
         TEXT, "## Reductions, pools, norms, extremes", "One element of the data is the first number, all others the second (or 1); parameters are 1.", "",
         *_table(head, rows), "## Casts of f32", "Those of `cast`, saturating; `f16` and `bf16` as ONNX's Cast (`wrap`).", "",
-        *_table(("from", *_TARGETS), casts),
+        *_table(("from", *_TARGETS), casts), ELEMENTARY, "",
+        *_table(("function", "f32", "f64", "method"),
+                [(f.name, f"{f.float_ulp:g}", f"{f.double_ulp:g}", f.method) for f in FUNCTIONS.values()]),
     ])  # fmt: skip
+
+
+ELEMENTARY = """## Elementary functions
+
+Every target computes them by the same definitions (`backends/elementary`), which need no library: the same bits on each processor that multiplies and adds in one step. Those of f32 are mostly computed in double
+and rounded, without branches, so they vectorise; those of f16 and bf16 are those of f32, rounded. How far results are off at most, in units in the last place (half a unit more for f64 on processors without fused
+multiply-adds); at NaN, infinities, zeros and outside of the domain they are what C's Annex F says, and sin, cos and tan are as exact of the largest arguments as of small ones. f64 is held to 3 units, and not to 1:
+networks have little of it, and pairs of doubles all through would take twice the time."""
 
 
 _TARGETS = ("i8", "ui8", "i32", "i64", "i1", "f16", "bf16")

@@ -42,8 +42,9 @@ int main(int argc, char **argv)
     }
     status = net_run(arena, x, y);
     for (i = 0; i < NET_OUT_CLASSES_COUNT; i++) {
-        worst = fmaxf(worst, fabsf(y[i] - expected[i]));
-        largest = fmaxf(largest, fabsf(expected[i]));
+        const float off = fabsf(y[i] - expected[i]), size = fabsf(expected[i]);
+        worst = off > worst ? off : worst;
+        largest = size > largest ? size : largest;
     }
     printf("status %d, largest difference %g, largest value %g\n", status, worst, largest);
     free(memory);

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerType
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Builder, Index, vector_type
 from lightnet.backends.kernel_loops import bind_op
-from lightnet.backends.loop_values import FLOAT, FLOAT_COMPARE
+from lightnet.backends.loop_values import FLOAT, FLOAT_COMPARE, on_vectors
 from lightnet.ir import bound, notation
 from lightnet.ir.body import epilogue_of
 from lightnet.ir.op import LnOp
@@ -148,18 +147,7 @@ class Evaluator:
             return b.cmpi("ne", value, b.const(0, value.type)) if node.dtype.kind == "bool" else value
         assert isinstance(node, bound.Apply)
         args = [self.node(a, names, position, cache) for a in node.args]
-        if node.fn == "select":
-            return b.select(*args)
-        if node.fn in FLOAT_COMPARE:
-            return b.cmpf(FLOAT_COMPARE[node.fn], *args)
-        if node.fn == "cast":
-            longer = node.dtype.size > node.args[0].dtype.size
-            return b.cast("extf" if longer else "truncf", args[0], storage_type(node.dtype))
-        if node.fn in ("and", "or"):
-            return b.op(arith.AndIOp if node.fn == "and" else arith.OrIOp, *args)
-        if node.fn == "not":
-            return b.op(arith.XOrIOp, args[0], b.const(1, args[0].type))
-        return b.op(FLOAT[node.fn], *args)
+        return on_vectors(b, node, args)
 
     def read(self, value: SSAValue, subs: Sequence[bound.Node], position: dict[str, int]) -> SSAValue:
         """The tile of `value` at the current index; one of its dimensions that the tile does not walk is repeated."""

@@ -5,7 +5,7 @@ Part of `loops.py`. Imports `ir.bound`, `ir.affine`, `builder` and xDSL.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +17,7 @@ from xdsl.ir import Attribute, Block, SSAValue
 from lightnet.backends.builder import INDEX, Builder
 from lightnet.ir.affine import Space
 from lightnet.ir.bound import BOOL, F64, I64, Apply, Const, Idx, Node, Read, children, walk
+from lightnet.ir.functions import FLOAT_FUNCTIONS
 from lightnet.ir.types import storage_type
 from lightnet.runtime.dtypes import DType
 
@@ -263,6 +264,25 @@ class Values:
         return b.select(b.cmpi("ult", n, b.const(dtype.bits, x.type)), shifted, b.const(0, x.type))
 
 
+def on_vectors(b: Builder, node: Apply, args: Sequence[SSAValue]) -> SSAValue:
+    """A function of floats or bools applied to vectors, both arms of a `select` too."""
+    match node.fn:
+        case "select":
+            return b.select(*args)
+        case "lt" | "le" | "eq" | "ne" as fn:
+            return b.cmpf(FLOAT_COMPARE[fn], *args)
+        case "and" | "or" as fn:
+            return b.op(arith.AndIOp if fn == "and" else arith.OrIOp, *args)
+        case "not":
+            return b.op(arith.XOrIOp, args[0], b.const(1, args[0].type))
+        case "cast":
+            old, new = node.args[0].dtype, node.dtype
+            if old is new:
+                return args[0]
+            return b.cast("extf" if new.size > old.size else "truncf", args[0], storage_type(new))
+    return b.op(FLOAT[node.fn], *args)
+
+
 def signed(value: float, dtype: DType) -> float:
     """The number as MLIR writes it in a signless integer."""
     return value - (1 << dtype.bits) if dtype.kind == "uint" and value >= 1 << (dtype.bits - 1) else value
@@ -326,12 +346,10 @@ _REASSOC = arith.FastMathFlagsAttr([arith.FastMathFlag.REASSOC])
 #: The functions of `bound.Apply` on floats that are one op, and the predicates of its comparisons.
 FLOAT: dict[str, Any] = {
     "add": arith.AddfOp, "sub": arith.SubfOp, "mul": arith.MulfOp, "div": arith.DivfOp, "neg": arith.NegfOp,
-    "min": arith.MinimumfOp, "max": arith.MaximumfOp, "pow": math.PowFOp, "exp": math.ExpOp, "log": math.LogOp,
-    "sqrt": math.SqrtOp, "tanh": math.TanhOp, "abs": math.AbsFOp, "floor": math.FloorOp, "ceil": math.CeilOp,
-    "round": math.RoundOp, "rint": math.RoundEvenOp, "erf": math.ErfOp, "sin": math.SinOp, "cos": math.CosOp,
-    "tan": math.TanOp, "asin": math.AsinOp, "acos": math.AcosOp, "atan": math.AtanOp, "sinh": math.SinhOp,
-    "cosh": math.CoshOp, "asinh": math.AsinhOp, "acosh": math.AcoshOp, "atanh": math.AtanhOp,
-}  # fmt: skip
+    "min": arith.MinimumfOp, "max": arith.MaximumfOp, "pow": math.PowFOp, "abs": math.AbsFOp,
+    "floor": math.FloorOp, "ceil": math.CeilOp,
+    "round": math.RoundOp, "rint": math.RoundEvenOp,
+} | {op.name[5:]: op for op in math.Math.operations if op.name[5:] in FLOAT_FUNCTIONS}  # fmt: skip
 FLOAT_COMPARE = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}
 _SIGNED: dict[str, Any] = {
     "add": arith.AddiOp, "sub": arith.SubiOp, "mul": arith.MuliOp, "div": arith.DivSIOp, "rem": arith.RemSIOp,

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from xdsl.dialects import arith
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, vector_type
-from lightnet.backends.loop_values import FLOAT, FLOAT_COMPARE, Values, scalar_type, signed
+from lightnet.backends.loop_values import FLOAT, Values, on_vectors, scalar_type, signed
 from lightnet.ir.affine import Space
 from lightnet.ir.bound import BOOL, Apply, Const, Idx, Node, Read, Statement, indices, reads
+from lightnet.ir.functions import FLOAT_FUNCTIONS
 from lightnet.ir.fusion import Nest
 from lightnet.ir.types import TensorSpec, storage_type
 
 #: Bytes of one access of a thread, and elements that it has at most.
 ACCESS, MOST = 16, 8
-#: What is not worth four times the code: functions that are computed in double.
-SCALAR = {"pow", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"}
+#: What is not worth four times the code.
+SCALAR = {"pow", *(name for name, f in FLOAT_FUNCTIONS.items() if f.is_long)}
 
 
 def width_of(nest: Nest, specs: Mapping[str, TensorSpec], scalars: Iterable[str]) -> int:
@@ -130,22 +130,10 @@ class Vectors(Values):
                 step = self.space.linear(address).terms[Idx(self.lane)]
                 loaded = b.tile_load(self.memory[tensor], [self.index(address)], [0], (self.width,), steps=[step])
                 return b.cmpi("ne", loaded, b.const(0, loaded.type)) if dtype is BOOL else loaded
-            case Apply(fn="select", args=(cond, x, y)) if self._varies(cond):
-                return b.select(self.wide(cond), self.wide(x), self.wide(y))
-            case Apply(fn="select", args=(cond, x, y)):
+            case Apply(fn="select", args=(cond, x, y)) if not self._varies(cond):
                 return self._select(cond, lambda: self.wide(x), lambda: self.wide(y), (x, y))
-            case Apply(fn="lt" | "le" | "eq" | "ne" as fn, args=(x, y)):
-                return b.cmpf(FLOAT_COMPARE[fn], self.wide(x), self.wide(y))
-            case Apply(fn="and" | "or" as fn, args=(x, y)):
-                return b.op(arith.AndIOp if fn == "and" else arith.OrIOp, self.wide(x), self.wide(y))
-            case Apply(fn="not", args=(x,)):
-                return b.op(arith.XOrIOp, self.wide(x), self.wide(Const(1, BOOL)))
-            case Apply(fn="cast", args=(x,), dtype=dtype):
-                if x.dtype is dtype:
-                    return self.wide(x)
-                return b.cast("extf" if dtype.size > x.dtype.size else "truncf", self.wide(x), storage_type(dtype))
-            case Apply(fn=fn, args=args):
-                return b.op(FLOAT[fn], *map(self.wide, args))
+            case Apply(args=args):
+                return on_vectors(b, node, [self.wide(x) for x in args])
         raise TypeError(node)
 
     def put(self, tensor: str, address: Node, value: SSAValue) -> None:

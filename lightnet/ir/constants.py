@@ -30,6 +30,7 @@ from lightnet.ir.expr import (
     format_expr,
     parse_expr,
 )
+from lightnet.ir.functions import FLOAT_FUNCTIONS
 from lightnet.runtime.dtypes import BY_NAME, BY_TL, DType
 
 #: Integers of constant expressions stay below this many bits (`pow` would not).
@@ -126,14 +127,6 @@ def _extreme(pick: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def _sinh(x: float) -> float:
-    return math.copysign(math.inf, x) if abs(x) > 711 else math.sinh(x)
-
-
-def _atanh(x: float) -> float:
-    return math.copysign(math.inf, x) if abs(x) == 1 else math.atanh(x)
-
-
 def floor_modulo(a: float, b: float) -> float:
     """``floormod(a, b)``: the sign of `b`; x mod 0 is 0 for integers and NaN for floats (``a - b·floor(a / b)``)."""
     if isinstance(a, int) and isinstance(b, int):
@@ -185,22 +178,7 @@ FUNCTIONS: dict[str, tuple[int | None, Callable[..., Any]]] = {
     "min": (None, _extreme(min)),
     "max": (None, _extreme(max)),
     "abs": (1, abs),
-    "exp": (1, total(math.exp)),
-    "log": (1, total(math.log)),
-    "sqrt": (1, total(math.sqrt)),
-    "tanh": (1, total(math.tanh)),
-    "erf": (1, total(math.erf)),
-    "sin": (1, total(math.sin)),
-    "cos": (1, total(math.cos)),
-    "tan": (1, total(math.tan)),
-    "asin": (1, total(math.asin)),
-    "acos": (1, total(math.acos)),
-    "atan": (1, total(math.atan)),
-    "sinh": (1, total(_sinh)),
-    "cosh": (1, total(math.cosh)),
-    "asinh": (1, total(math.asinh)),
-    "acosh": (1, total(math.acosh)),
-    "atanh": (1, total(_atanh)),
+    **{name: (1, total(f.of_number)) for name, f in FLOAT_FUNCTIONS.items()},
     "isnan": (1, lambda x: x != x),
     "isinf": (1, lambda x: isinstance(x, float) and math.isinf(x)),
     "rint": (1, _whole(lambda x: math.copysign(round(x), x))),

@@ -29,6 +29,7 @@ from lightnet.ir.bound import (
     substitute,
     walk,
 )
+from lightnet.ir.functions import FLOAT_FUNCTIONS
 from lightnet.ir.types import TensorSpec
 
 #: An expression that inlining made larger than this is not inlined further.
@@ -169,10 +170,8 @@ def replace_body(d: BoundDefinition, statements: Iterable[Statement], keep: set[
     return BoundDefinition(d.operands, d.results, kept, tuple(statements))
 
 
-_COSTS = {"table": 1, "div": 4, "rem": 4, "sqrt": 4, "exp": 10, "log": 10, "pow": 20}
+_COSTS = {"table": 1, "div": 4, "rem": 4, "pow": 20} | {name: f.cost for name, f in FLOAT_FUNCTIONS.items()}
 _COSTS |= dict.fromkeys(("cast", "wrap", "bitcast"), 0)
-_COSTS |= dict.fromkeys(("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh"), 15)
-_COSTS |= dict.fromkeys(("erf", "asinh", "acosh", "atanh"), 15)
 
 
 def cost(node: Node) -> int:

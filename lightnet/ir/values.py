@@ -15,6 +15,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.ir import constants
 from lightnet.ir.bound import BOOL, F64, I64, Apply, Const, Node
 from lightnet.ir.conversions import as_stored, cast, not_finite, saturated, widened, wrap
+from lightnet.ir.functions import FLOAT_FUNCTIONS
 from lightnet.runtime.dtypes import BY_NAME, DTYPES, DType
 
 
@@ -26,16 +27,12 @@ class Typed:
     weak: bool = False
 
 
-_FLOAT_FUNCTIONS = (
-    *("exp", "log", "sqrt", "erf", "sin", "cos", "tan", "asin", "acos", "atan"),
-    *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
-)
 _ROUNDINGS = ("floor", "ceil", "round", "rint")
 _TESTS = ("isnan", "isinf")
 _BITS = ("bitand", "bitor", "bitxor", "bitnot", "shl", "shr")
 CONVERSIONS = ("sat", "wrap", "bitcast")
 RUNTIME_FUNCTIONS = (
-    *(*_FLOAT_FUNCTIONS, *_ROUNDINGS, *_TESTS, *_BITS, *CONVERSIONS),
+    *(*FLOAT_FUNCTIONS, *_ROUNDINGS, *_TESTS, *_BITS, *CONVERSIONS),
     *("min", "max", "abs", "pow", "floormod", "clamp", *(d.name for d in DTYPES)),
 )
 #: Every function that a definition may call.
@@ -226,7 +223,7 @@ class Typing:
             return Typed(not_finite(fn, x.node))
         if fn in _ROUNDINGS and not x.node.dtype.is_float:
             return x
-        if fn in _FLOAT_FUNCTIONS and not x.node.dtype.is_float:
+        if fn in FLOAT_FUNCTIONS and not x.node.dtype.is_float:
             if not x.weak:
                 self.fail(f"{fn} takes floats, got {x.node.dtype}", pos)
             x = Typed(cast(x.node, F64), True)

@@ -74,6 +74,10 @@ class Axis:
         """Elements around those there are that windows touch, on the side where they reach further."""
         return max(self.before, self.overhang, 0)
 
+    def strides(self) -> list[tuple[int, int]]:
+        """How many whole strides each tap lies behind the first one, and by how many elements more, [taps]."""
+        return [divmod(tap * self.dilation, self.stride) for tap in range(self.taps)]
+
     def inside(self) -> np.ndarray:
         """How many elements of each window there are, [positions]."""
         begin = np.arange(self.positions) * self.stride - self.before
@@ -99,6 +103,19 @@ def transposed_axis(op: Any, axis: int) -> tuple[Axis, int]:
     found = Axis(size, -(-taps // stride), dilation=dilation, positions=last - first + 1)
     before = found.extent - 1 - first
     return replace(found, before=before, behind=found.reach - before - size), pad - stride * first
+
+
+def transposed_phases(op: Any, axis: int) -> list[tuple[int, list[tuple[int, int]]]]:
+    """For each remainder of a transposed convolution's output rows (0) or columns (1) mod its stride, as far as there
+    are any: how many have it, and its taps as (tap, element that the first of them takes it from)."""
+    stride, dilation, pixels = op.stride[axis], op.dilation[axis], op.result_specs[0].dims[2 + axis]
+    pad = op.derived_values()["pad"][axis]
+    found = []
+    for first in range(min(stride, pixels)):
+        sources = [divmod(first + pad - tap * dilation, stride) for tap in range(op.size[axis])]
+        taps = [(tap, element) for tap, (element, rest) in enumerate(sources) if not rest]
+        found.append(((pixels - first + stride - 1) // stride, taps))
+    return found
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ class CFiles(Files):
         threads = ["-pthread"] if self.library.threads > 1 else []
         common = ["-shared", "-o", str(target), str(source)]
         if compiler := shutil.which("cc") or shutil.which("gcc") or shutil.which("clang"):
-            command = [compiler, *common, "-Wl,-soname", f"-Wl,{soname}", "-Wl,-z,noexecstack", "-lm", *threads]
+            command = [compiler, *common, "-Wl,-soname", f"-Wl,{soname}", "-Wl,-z,noexecstack", *threads]
         elif linker := shutil.which("ld") or shutil.which("ld.lld"):
             command = [linker, *common, "-soname", soname, "-z", "noexecstack"]
         else:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.pool import Avgpool2d, Maxpool2d
+from lightnet.ir import windows
 from lightnet.ir.op import LnOp
 
 #: Bytes of staged input a band of rows may take: half of a usual L2.
@@ -166,46 +167,24 @@ def window_of(op: LnOp) -> Window:
     if isinstance(op, Deconv2d):
         return _transposed(op)
     assert isinstance(op, Conv2d | Maxpool2d | Avgpool2d)
-    pad = op.derived_values()["pad"]
-    n, c, height, width = op.operand_specs[0].dims
-    in_hw, out = (height, width), op.result_specs[0].dims
-    size, stride = op.size, op.stride
-    dilation, groups = (op.dilation, op.group) if isinstance(op, Conv2d) else ((1, 1), c)
-    kind = "count" if max(pad) > 0 else "mean"
-    if not isinstance(op, Avgpool2d):
-        kind = "max" if isinstance(op, Maxpool2d) else "sum"
-    itemsize = op.operand_specs[0].dtype.size
-    if size == (1, 1) and stride == (1, 1) and not any(pad):  # pixels are independent: rows of any length
-        in_hw = out_hw = _rows_of(height * width)
-    else:
-        out_hw = (out[2], out[3])
+    found = windows.Window.of(op)
+    n, c, *_ = op.operand_specs[0].dims
+    padded = max(op.derived_values()["pad"]) > 0
+    groups = op.group if isinstance(op, Conv2d) else c
+    in_hw, out_hw = found.size, found.positions
+    if found.is_pointwise:  # pixels are independent: rows of any length
+        in_hw = out_hw = _rows_of(in_hw[0] * in_hw[1])
     taps = tuple(
-        Tap(
-            r,
-            q,
-            r * dilation[0] % stride[0],
-            q * dilation[1] % stride[1],
-            r * dilation[0] // stride[0],
-            q * dilation[1] // stride[1],
-        )
-        for r in range(size[0])
-        for q in range(size[1])
+        Tap(r, q, py, px, row, col)
+        for r, (row, py) in enumerate(found.rows.strides())
+        for q, (col, px) in enumerate(found.cols.strides())
     )
     return Window(
-        kind,
-        n,
-        groups,
-        c // groups,
-        out[1] // groups,
-        in_hw,
-        out_hw,
-        tuple(stride),
-        (pad[0], pad[1]),
-        (1, 1),
-        (Phase(taps, 0, 0, *out_hw),),
-        False,
-        itemsize,
-    )
+        kind="sum" if isinstance(op, Conv2d) else "max" if isinstance(op, Maxpool2d) else "count" if padded else "mean",
+        batch=n, groups=groups, channels=c // groups, outputs=op.result_specs[0].dims[1] // groups,
+        in_hw=in_hw, out_hw=out_hw, planes=found.stride, origin=found.before, step=(1, 1),
+        phases=(Phase(taps, 0, 0, *out_hw),), transposed=False, itemsize=op.operand_specs[0].dtype.size,
+    )  # fmt: skip
 
 
 def _rows_of(pixels: int) -> tuple[int, int]:
@@ -218,44 +197,19 @@ def _rows_of(pixels: int) -> tuple[int, int]:
 
 
 def _transposed(op: Deconv2d) -> Window:
-    """Output row y takes tap r from input row (y + top - r*d) / s where that is whole."""
-    pad = op.derived_values()["pad"]
+    """Windows of stride 1, one for each remainder of the output pixel mod the stride."""
     n, c, *in_hw = op.operand_specs[0].dims
     _, o, *out_hw = op.result_specs[0].dims
-    rows, columns = (_axis_phases(op.size[i], op.stride[i], op.dilation[i], pad[i], out_hw[i]) for i in (0, 1))
-    down, right = (-min((at for _, _, taps in axis for _, at in taps), default=0) for axis in (rows, columns))
+    rows, columns = (windows.transposed_phases(op, axis) for axis in (0, 1))
+    down, right = (-min((at for _, taps in axis for _, at in taps), default=0) for axis in (rows, columns))
     phases = []
-    for oy, height, row_taps in rows:
-        for ox, width, col_taps in columns:
+    for oy, (height, row_taps) in enumerate(rows):
+        for ox, (width, col_taps) in enumerate(columns):
             taps = tuple(Tap(r, q, 0, 0, y + down, x + right) for r, y in row_taps for q, x in col_taps)
             phases.append(Phase(taps, oy, ox, height, width))
     return Window(
-        "sum",
-        n,
-        op.group,
-        c // op.group,
-        o // op.group,
-        (in_hw[0], in_hw[1]),
-        (out_hw[0], out_hw[1]),
-        (1, 1),
-        (down, right),
-        tuple(op.stride),
-        tuple(phases),
-        True,
-        op.operand_specs[0].dtype.size,
-    )
-
-
-def _axis_phases(
-    size: int, stride: int, dilation: int, pad: int, out: int
-) -> list[tuple[int, int, list[tuple[int, int]]]]:
-    """For each remainder: (first output position, how many, taps as (r, input offset)), positions that exist only."""
-    phases = []
-    for first in range(min(stride, out)):
-        taps = [
-            (r, (first + pad - r * dilation) // stride)
-            for r in range(size)
-            if (first + pad - r * dilation) % stride == 0
-        ]
-        phases.append((first, (out - first + stride - 1) // stride, taps))
-    return phases
+        kind="sum", batch=n, groups=op.group, channels=c // op.group, outputs=o // op.group,
+        in_hw=(in_hw[0], in_hw[1]), out_hw=(out_hw[0], out_hw[1]), planes=(1, 1), origin=(down, right),
+        step=(op.stride[0], op.stride[1]), phases=tuple(phases), transposed=True,
+        itemsize=op.operand_specs[0].dtype.size,
+    )  # fmt: skip

@@ -15,8 +15,11 @@ from math import gcd
 from xdsl.dialects.builtin import IndexType, MemRefType, ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from lightnet.backends.cuda import math, nvptx_hopper, nvptx_ops
+from lightnet.backends.cuda import nvptx_hopper, nvptx_ops
 from lightnet.backends.cuda.assembly import KERNEL, Assembler
+from lightnet.backends.cuda.quotients import QUOTIENTS
+from lightnet.backends.elementary.emission import definitions
+from lightnet.backends.elementary.table import is_function
 from lightnet.backends.llvm import control, emitter
 from lightnet.backends.llvm.function import Function, flatten
 from lightnet.backends.llvm.memory_ops import memory_type
@@ -111,8 +114,8 @@ class _Texts:
 
     def _module(self, symbols: Sequence[str], name: str | None = None) -> str:
         lines = set().union(*(self._needs[symbol][0] for symbol in symbols))
-        declared = sorted(line for line in lines if not math.is_function(line))
-        library = math.definitions(line for line in lines if math.is_function(line))
+        declared = sorted(line for line in lines if not is_function(line))
+        library = definitions(line for line in lines if is_function(line))
         bodies = [
             self._bodies[s].replace(nvptx_ops.SELF, s if name is None or s not in self.entries else name)
             for s in symbols
@@ -164,7 +167,7 @@ class _Texts:
 
     def _emit(self, name: str, function: FuncOp) -> tuple[Function, str, set[str]]:
         """The text of a function, whose callees are emitted, and their symbols."""
-        e = Function(1, tiled=False, handlers=HANDLERS, has_half=True, has_bfloat=True, elementary=math.ELEMENTARY)
+        e = Function(1, tiled=False, handlers=HANDLERS, has_half=True, has_bfloat=True, elementary=QUOTIENTS)
         self._active.append(name)
         try:
             text = _function_text(e, function)

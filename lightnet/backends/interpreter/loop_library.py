@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
+from lightnet.ir.functions import FLOAT_FUNCTIONS
 from lightnet.runtime.dtypes import BY_NP, convert, is_float, round_to
 
 
@@ -23,14 +24,12 @@ def power(a: Any, b: Any) -> Any:
     return found if np.ndim(a) or np.ndim(b) else found[0]
 
 
-FLOAT_FUNCTIONS = {
-    "math.absf": np.abs, "math.exp": np.exp, "math.exp2": np.exp2, "math.expm1": np.expm1, "math.log": np.log,
-    "math.log2": np.log2, "math.log10": np.log10, "math.log1p": np.log1p, "math.sqrt": np.sqrt, "math.cbrt": np.cbrt,
-    "math.floor": np.floor, "math.ceil": np.ceil, "math.roundeven": np.rint, "math.trunc": np.trunc,
-    "math.sin": np.sin, "math.cos": np.cos, "math.tan": np.tan, "math.sinh": np.sinh, "math.cosh": np.cosh,
-    "math.tanh": np.tanh, "math.asin": np.arcsin, "math.acos": np.arccos, "math.atan": np.arctan,
-    "math.asinh": np.arcsinh, "math.acosh": np.arccosh, "math.atanh": np.arctanh, "math.powf": power,
-    "math.atan2": np.arctan2, "math.copysign": np.copysign, "math.absi": np.abs,
+#: The functions of ops on floats.
+MATH = {f"math.{name}": f.of_array for name, f in FLOAT_FUNCTIONS.items()} | {
+    "math.absf": np.abs, "math.exp2": np.exp2, "math.expm1": np.expm1, "math.log2": np.log2, "math.log10": np.log10,
+    "math.log1p": np.log1p, "math.cbrt": np.cbrt, "math.floor": np.floor, "math.ceil": np.ceil,
+    "math.roundeven": np.rint, "math.trunc": np.trunc, "math.powf": power, "math.atan2": np.arctan2,
+    "math.copysign": np.copysign, "math.absi": np.abs,
 }  # fmt: skip
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import erf
 from typing import Any
 
 import numpy as np
@@ -120,12 +119,10 @@ class LoopWriter:
         if op.name in ("arith.maxsi", "arith.minsi"):
             plain = isinstance(type, IndexType)
             return f"{'' if plain else 'np.'}{op.name[6:9]}{'' if plain else 'imum'}({args[0]}, {args[1]})"
-        if op.name in lib.FLOAT_FUNCTIONS:
-            return f"{self._const(lib.FLOAT_FUNCTIONS[op.name])}({', '.join(args)})"
+        if op.name in lib.MATH:
+            return f"{self._const(lib.MATH[op.name])}({', '.join(args)})"
         if op.name in ("math.ctlz", "math.cttz", "math.ctpop"):
             return f"lib.count_bits({self._const(op.name)}, {args[0]})"
-        if op.name == "math.erf":
-            return f"np.vectorize({self._const(erf)}, otypes=[{self._const(dtype_of(element))}])({args[0]})[()]"
         raise LightNetError(f"the interpreter of level 4 has no op '{op.name}'")
 
     # ---- ops that are no plain expression ------------------------------------------------------------------------

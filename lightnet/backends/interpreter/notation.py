@@ -6,7 +6,6 @@ Whole statements are evaluated at once on grids of indices, in pieces of bounded
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from math import prod
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from lightnet.ir.bound import Apply, BoundDefinition, Const, Idx, Node, Read, Statement, reads
+from lightnet.ir.functions import FLOAT_FUNCTIONS
 from lightnet.runtime.dtypes import BY_NP, DType, convert, is_float, round_to
 
 #: Grid points evaluated at once.
@@ -252,23 +252,7 @@ def _shift(left: bool) -> Any:
     return shift
 
 
-def _erf(a: np.ndarray) -> np.ndarray:
-    return np.vectorize(math.erf, otypes=[a.dtype])(a)
-
-
-FUNCTIONS = {
-    "erf": _erf,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "asin": np.arcsin,
-    "acos": np.arccos,
-    "atan": np.arctan,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "asinh": np.arcsinh,
-    "acosh": np.arccosh,
-    "atanh": np.arctanh,
+FUNCTIONS = {name: f.of_array for name, f in FLOAT_FUNCTIONS.items()} | {
     "rint": np.rint,
     "bitand": np.bitwise_and,
     "bitor": np.bitwise_or,
@@ -284,10 +268,6 @@ FUNCTIONS = {
     "min": np.minimum,
     "max": np.maximum,
     "pow": _power,
-    "exp": np.exp,
-    "log": np.log,
-    "sqrt": np.sqrt,
-    "tanh": np.tanh,
     "abs": np.abs,
     "floor": np.floor,
     "ceil": np.ceil,

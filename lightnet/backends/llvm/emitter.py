@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.utils.exceptions import VerifyException
 
+from lightnet.backends.elementary.table import is_function
 from lightnet.backends.llvm import control, index_ops, memory_ops, scalar_ops, shuffle_ops, slice_ops, vector_ops
 from lightnet.backends.llvm.function import Function, flatten
 from lightnet.backends.llvm.launch_list import emit_main, scratch_of
@@ -35,10 +36,13 @@ HANDLERS = {
 @dataclass(frozen=True)
 class Vectors:
     """The target's vectors: `width` lanes of f32 a register, and LLVM's preferred width in bits; whether it has
-    instructions between `half` and float."""
+    instructions between `half` and float, multiplies and adds in one step (`fma`), and has `rounding` to whole
+    numbers."""
 
     width: int = 16
     half: bool = False
+    fma: bool = True
+    rounding: bool = True
 
     @property
     def bits(self) -> int:
@@ -100,7 +104,9 @@ def emit_kernel(function: FuncOp, functions: dict[str, FuncOp], vectors: Vectors
     waiting = [(function, "kernel")]
     while waiting:
         current, name = waiting.pop()
-        e = Function(vectors.width, tiled=not optimize, handlers=HANDLERS, has_half=vectors.half)
+        e = Function(
+            vectors.width, not optimize, HANDLERS, vectors.half, has_fma=vectors.fma, has_rounding=vectors.rounding
+        )
         try:
             texts.append(_function_text(e, current, name, vectors, optimize))
         except LightNetError as error:
@@ -112,7 +118,18 @@ def emit_kernel(function: FuncOp, functions: dict[str, FuncOp], vectors: Vectors
                 raise LightNetError(f"call of an unknown function @{callee}")
             done.add(callee)
             waiting.append((functions[callee], callee))
+    if any(map(is_function, declared)):
+        declared = _with_definitions(declared, texts, vectors)
     return "\n".join([*sorted(declared), *texts, _attributes(vectors, optimize)]), optimize
+
+
+def _with_definitions(declared: set[str], texts: list[str], vectors: Vectors) -> set[str]:
+    """Add the definitions of elementary functions to the texts; the declarations that are left."""
+    from lightnet.backends.elementary.emission import definitions
+
+    library = definitions(filter(is_function, declared), vectors.fma)
+    texts += library.texts
+    return {line for line in declared if not is_function(line)}.union(library.declared)
 
 
 def _function_text(e: Function, function: FuncOp, name: str, vectors: Vectors, optimize: bool) -> str:

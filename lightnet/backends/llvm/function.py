@@ -59,7 +59,8 @@ class Scope:
 
 class Function:
     """Emits one function's body. `width` is the number of lanes of a hardware vector of f32, `tiled` switches freeze
-    on; `has_half` says that the processor converts between half and float, `has_bfloat` that it rounds to bfloat.
+    on; `has_half` says that the processor converts between half and float, `has_bfloat` that it rounds to bfloat,
+    `has_fma` that it multiplies and adds in one step, `has_rounding` that it rounds to whole numbers.
     `elementary` has the target's own emitters of elementwise ops, which go before those of `scalar_ops`."""
 
     def __init__(
@@ -69,10 +70,13 @@ class Function:
         handlers: dict[type[Operation], Handler],
         has_half: bool = False,
         has_bfloat: bool = False,
+        has_fma: bool = True,
+        has_rounding: bool = True,
         elementary: Mapping[type[Operation], Callable[..., str]] = MappingProxyType({}),
     ):
         self.width, self.tiled, self._handlers, self.has_half = width, tiled, handlers, has_half
-        self.has_bfloat, self.elementary = has_bfloat, elementary
+        self.has_bfloat, self.has_fma, self.has_rounding = has_bfloat, has_fma, has_rounding
+        self.elementary = elementary
         self.scopes = [Scope([])]
         self.entry: list[str] = []  # allocas: constant in size, so they stand in the entry block
         self.stack = 0  # bytes of them

@@ -50,13 +50,18 @@ class Machine:
 
     @property
     def _level(self) -> int:
-        return {"x86-64-v3": 3, "x86-64-v4": 4}.get(self.cpu, 0)
+        return {"x86-64-v2": 2, "x86-64-v3": 3, "x86-64-v4": 4}.get(self.cpu, 0)
 
     @property
     def has_fma(self) -> bool:
         """Whether a fused multiply-add is an instruction (and not a call for each element)."""
         wanted = ("+fma", "+avx512f", "+neon")
         return self._level >= 3 or self.cpu == "generic" or any(f in self.features.split(",") for f in wanted)
+
+    @property
+    def _has_rounding(self) -> bool:
+        wanted = ("+sse4.1", "+fp-armv8", "+neon")
+        return self._level >= 2 or self.cpu == "generic" or any(f in self.features.split(",") for f in wanted)
 
     @property
     def vectors(self) -> Vectors:
@@ -69,9 +74,9 @@ class Machine:
             or self.cpu == "generic"
             or any(f in features for f in ("+f16c", "+avx512f", "+fp-armv8", "+neon"))
         )
-        if "+avx512f" in features or level == 4:
-            return Vectors(16, half)
-        return Vectors(8 if "+avx2" in features or level == 3 else 4, half)
+        wide = "+avx512f" in features or level == 4
+        width = 16 if wide else 8 if "+avx2" in features or level == 3 else 4
+        return Vectors(width, half, self.has_fma, self._has_rounding)
 
     def target_machine(self, opt: int = 3) -> llvm.TargetMachine:
         """LLVM's code generator for it, at level `opt` (the launch list is made at 0: it is long and runs once)."""

@@ -9,12 +9,14 @@ One table entry an op: a function of the operands' texts. What differs from plai
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, IndexType, IntegerAttr, VectorType
 from xdsl.ir import Operation, SSAValue
 
-from lightnet.backends.llvm import elementary
-from lightnet.backends.llvm.elementary import Emit
+from lightnet.backends.elementary.table import BY_OP
 from lightnet.backends.llvm.function import Function, Handler
 from lightnet.backends.llvm.short_floats import SHORT, element, is_short, narrow, to_odd, widen
 from lightnet.backends.llvm.values import (
@@ -29,6 +31,10 @@ from lightnet.backends.llvm.values import (
 )
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import tile_arith
+
+#: (emitter, op, operand texts, operand type, result type, lanes) -> operand text of the result
+#: It gets ops of the class that it stands under.
+Emit = Callable[[Function, Any, list[str], str, str, int], str]
 
 _FLAG_ORDER = ("reassoc", "nnan", "ninf", "nsz", "arcp", "contract", "afn")
 
@@ -258,6 +264,25 @@ def _rsqrt(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int)
     return e.ins(f"fdiv contract {r} {splat_literal(elem, lanes, float_literal(1.0, elem))}, {root}")
 
 
+def _elementary(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+    from lightnet.backends.elementary import emission
+
+    return emission.emit(e, op, a, t, r, lanes)
+
+
+def _rounded(name: str) -> Emit:
+    """A whole number of a float: an instruction, or arithmetic where the processor has none."""
+
+    def emit(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+        if e.has_rounding:
+            return _intrinsic(name)(e, op, a, t, r, lanes)
+        from lightnet.backends.elementary import emission, rounding
+
+        return emission.in_place(getattr(rounding, name), e, a, r, lanes)
+
+    return emit
+
+
 ELEMENTWISE: dict[type[Operation], Emit] = {
     arith.AddiOp: _binary("add"), arith.SubiOp: _binary("sub"), arith.MuliOp: _binary("mul"),
     arith.AndIOp: _binary("and"), arith.OrIOp: _binary("or"), arith.XOrIOp: _binary("xor"),
@@ -282,19 +307,10 @@ ELEMENTWISE: dict[type[Operation], Emit] = {
     math.CountLeadingZerosOp: _int_intrinsic("ctlz", "false"),
     math.CountTrailingZerosOp: _int_intrinsic("cttz", "false"),
     math.CtPopOp: _int_intrinsic("ctpop"),
-    math.AbsFOp: _intrinsic("fabs"), math.ExpOp: elementary.exp, math.Exp2Op: _intrinsic("exp2"),
-    math.LogOp: _intrinsic("log"), math.Log2Op: _intrinsic("log2"), math.Log10Op: _intrinsic("log10"),
-    math.SqrtOp: _intrinsic("sqrt"), math.FloorOp: _intrinsic("floor"), math.CeilOp: _intrinsic("ceil"),
-    math.RoundOp: _intrinsic("round"), math.RoundEvenOp: _intrinsic("roundeven"), math.TruncOp: _intrinsic("trunc"),
-    math.SinOp: _intrinsic("sin"), math.CosOp: _intrinsic("cos"), math.TanOp: _intrinsic("tan"),
-    math.SinhOp: _intrinsic("sinh"), math.CoshOp: _intrinsic("cosh"), math.TanhOp: elementary.tanh,
-    math.AsinOp: _intrinsic("asin"), math.AcosOp: _intrinsic("acos"), math.AtanOp: _intrinsic("atan"),
-    math.Atan2Op: _intrinsic("atan2"), math.PowFOp: _intrinsic("pow"), math.CopySignOp: _intrinsic("copysign"),
-    math.FmaOp: _fma,
-    math.ErfOp: elementary.erf, math.ExpM1Op: elementary.libm("expm1"), math.Log1pOp: elementary.libm("log1p"),
-    math.CbrtOp: elementary.libm("cbrt"),
-    math.AsinhOp: elementary.libm("asinh"), math.AcoshOp: elementary.libm("acosh"),
-    math.AtanhOp: elementary.libm("atanh"),
+    math.AbsFOp: _intrinsic("fabs"), math.SqrtOp: _intrinsic("sqrt"), math.CopySignOp: _intrinsic("copysign"),
+    math.FloorOp: _rounded("floor"), math.CeilOp: _rounded("ceil"), math.TruncOp: _rounded("trunc"),
+    math.RoundOp: _rounded("round"), math.RoundEvenOp: _rounded("roundeven"), math.FmaOp: _fma,
+    **dict.fromkeys(BY_OP, _elementary),
 }  # fmt: skip
 
 

@@ -1,8 +1,8 @@
-"""Expressions that write LLVM IR: how the elementary functions of the GPU are put down. Standard library, and texts of
-the emitter.
+"""Expressions that write LLVM IR: how the elementary functions are put down, on one element or on so many lanes.
 
 A `Value` is an operand; what Python's operators and the methods of `Code` make of it are instructions. Nothing is
-contracted or reordered, so that the errors of sums and products can be computed (`two_sum`, `two_product`).
+contracted or reordered, so that the errors of sums and products can be computed (`two_sum`, `two_product`). Imports the
+standard library and `llvm.function`.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from lightnet.backends.llvm.values import float_literal
+from lightnet.backends.llvm.function import Function
+from lightnet.backends.llvm.values import leaf_type, literal, mangled, splat_literal
 
 FLOATS = ("float", "double")
 #: Bits of a type, of its significand, and the bias of its exponent.
 BITS = {"float": 32, "double": 64}
 DIGITS = {"float": 23, "double": 52}
 BIAS = {"float": 127, "double": 1023}
-SUFFIX = {"float": "f32", "double": "f64"}
 
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """An operand of LLVM type `type`; the other operand of an operator may be a number."""
+    """An operand whose elements have LLVM type `type`; the other operand of an operator may be a number."""
 
     code: Code
     type: str
@@ -33,7 +33,12 @@ class Value:
     def _op(self, floats: str, integers: str, other: Value | float, swap: bool = False) -> Value:
         a, b = self, self.code.lift(other, self.type)
         a, b = (b, a) if swap else (a, b)
-        return self.code.ins(self.type, f"{floats if self.type in FLOATS else integers} {self.type} {a.text}, {b.text}")
+        return self.code.ins(self.type, f"{floats if self.type in FLOATS else integers} {a.typed}, {b.text}")
+
+    @property
+    def typed(self) -> str:
+        """The operand behind its type."""
+        return f"{self.code.wide(self.type)} {self.text}"
 
     def __add__(self, other: Value | float) -> Value:
         return self._op("fadd", "add", other)
@@ -73,15 +78,19 @@ class Value:
         """A logical shift."""
         return self._op("", "lshr", other)
 
+    def __invert__(self) -> Value:
+        """The opposite of a truth value."""
+        return self._op("", "xor", True)
+
     def __neg__(self) -> Value:
-        return self.code.ins(self.type, f"fneg {self.type} {self.text}") if self.type in FLOATS else 0 - self
+        return self.code.ins(self.type, f"fneg {self.typed}") if self.type in FLOATS else 0 - self
 
     def __abs__(self) -> Value:
         return self.code.call("fabs", self)
 
     def _compare(self, floats: str, integers: str, other: Value | float) -> Value:
         operation = f"fcmp {floats}" if self.type in FLOATS else f"icmp {integers}"
-        return self.code.ins("i1", f"{operation} {self.type} {self.text}, {self.code.lift(other, self.type).text}")
+        return self.code.ins("i1", f"{operation} {self.typed}, {self.code.lift(other, self.type).text}")
 
     def __lt__(self, other: Value | float) -> Value:
         return self._compare("olt", "slt", other)
@@ -105,28 +114,24 @@ class Value:
 
 
 class Code:
-    """The body of a function while it is written."""
+    """The place in a function where something is computed, on `lanes` elements at a time. `division` is the instruction
+    of `divided`, where it may be one that is less exact."""
 
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.declared: set[str] = set()
-        self._names = 0
-        self._label = "entry"
+    def __init__(self, e: Function, lanes: int = 1, division: str = "fdiv") -> None:
+        self.e, self.lanes, self.division = e, lanes, division
 
     # ---- instructions
 
-    def fresh(self, prefix: str) -> str:
-        self._names += 1
-        return f"{prefix}{self._names}"
+    def wide(self, type: str) -> str:
+        """The type of `lanes` elements."""
+        return leaf_type(type, self.lanes)
 
     def ins(self, type: str, text: str) -> Value:
         """An instruction with a result."""
-        name = self.fresh("%v")
-        self.lines.append(f"  {name} = {text}")
-        return Value(self, type, name)
+        return Value(self, type, self.e.ins(text))
 
     def const(self, value: float, type: str) -> Value:
-        return Value(self, type, float_literal(value, type) if type in FLOATS else str(int(value)))
+        return Value(self, type, splat_literal(type, self.lanes, literal(value, type)))
 
     def lift(self, value: Value | float, type: str) -> Value:
         """An operand as it is, or a number as a constant."""
@@ -134,27 +139,42 @@ class Code:
 
     def call(self, intrinsic: str, *args: Value) -> Value:
         """An intrinsic of LLVM that is overloaded on the type of its operands."""
-        type = args[0].type
-        return self.called(f"llvm.{intrinsic}.{SUFFIX.get(type, type)}", type, *args)
+        type = self.wide(args[0].type)
+        return self.called(f"llvm.{intrinsic}.{mangled(type)}", args[0].type, *args)
 
     def called(self, symbol: str, type: str, *args: Value) -> Value:
-        """A call of a function, by its symbol."""
-        self.declared.add(f"declare {type} @{symbol}({', '.join(a.type for a in args)})")
-        return self.ins(type, f"call {type} @{symbol}({', '.join(f'{a.type} {a.text}' for a in args)})")
+        """A call of a function of operands of one type, by its symbol."""
+        pairs = [(self.wide(a.type), a.text) for a in args]
+        return self.ins(type, self.e.call_text(symbol, self.wide(type), pairs))
 
     def fma(self, a: Value, b: Value | float, c: Value | float) -> Value:
-        """``a b + c``, rounded once."""
+        """``a b + c``, rounded once where the processor has an instruction for that, else twice."""
         return self.call("fma", a, self.lift(b, a.type), self.lift(c, a.type))
+
+    def residue(self, x: Value, a: Value, b: Value | float) -> Value:
+        """``x - a b``, rounded once where `x` and the product are near each other."""
+        if self.e.has_fma:
+            return self.fma(-a, b, x)
+        product = two_product(a, self.lift(b, a.type))
+        return (x - product.hi) - product.lo
+
+    def divided(self, a: Value, b: Value) -> Value:
+        """A quotient, as exact as the place asks for."""
+        return self.ins(a.type, f"{self.division} {a.typed}, {b.text}")
 
     def select(self, cond: Value, yes: Value | float, no: Value | float) -> Value:
         """One of two values, of which one at least is no number."""
         type = yes.type if isinstance(yes, Value) else no.type  # type: ignore[union-attr]
         a, b = self.lift(yes, type), self.lift(no, type)
-        return self.ins(type, f"select i1 {cond.text}, {type} {a.text}, {type} {b.text}")
+        return self.ins(type, f"select {cond.typed}, {a.typed}, {b.typed}")
 
     def cast(self, operation: str, x: Value, type: str) -> Value:
         """``bitcast``, ``sitofp``, ``fptrunc``, …"""
-        return self.ins(type, f"{operation} {x.type} {x.text} to {type}")
+        return self.ins(type, f"{operation} {x.typed} to {self.wide(type)}")
+
+    def signed_shift(self, x: Value, count: int) -> Value:
+        """An integer shifted to the right, with its sign."""
+        return self.ins(x.type, f"ashr {x.typed}, {self.const(count, x.type).text}")
 
     # ---- floats
 
@@ -175,7 +195,7 @@ class Code:
     def scale(self, x: Value, n: Value) -> Value:
         """``x 2^n`` for n within three times the range of exponents, in two factors: the ends of the range come out
         right, and rounded once unless the result is subnormal."""
-        half = self.ins(n.type, f"ashr {n.type} {n.text}, 1")
+        half = self.signed_shift(n, 1)
         return x * self.power_of_two(half, x.type) * self.power_of_two(n - half, x.type)
 
     def round(self, x: Value) -> tuple[Value, Value]:
@@ -184,6 +204,12 @@ class Code:
         shift = 1.5 * 2.0 ** DIGITS[x.type]
         shifted = x + shift
         return shifted - shift, self.bits(shifted) - self.bits(self.const(shift, x.type))
+
+    def counted(self, n: Value, type: str) -> Value:
+        """A whole number from 0 to half the digits' range as a float, from an integer as wide: the sum with 2^digits,
+        of which it is the last digits."""
+        shift = 2.0 ** DIGITS[type]
+        return self.cast("bitcast", n | self.bits(self.const(shift, type)), type) - shift
 
     def clamp(self, x: Value, low: float, high: float) -> Value:
         """`x` moved to the nearer end where it is outside; NaN stays."""
@@ -196,35 +222,39 @@ class Code:
     def is_nan(self, x: Value) -> Value:
         return x.differs(x)
 
-    # ---- control flow
+    def negative(self, x: Value) -> Value:
+        """Whether the sign of a float is set: that of -0, too."""
+        return self.bits(x) < 0
+
+    def whole_part(self, x: Value) -> Value:
+        """A number that is not negative as a whole one, to nearest: by the sum with one whose neighbours are 1
+        apart."""
+        shift = 2.0 ** DIGITS[x.type]
+        return self.select(x < shift, (x + shift) - shift, x)
+
+    # ---- control flow, of one element
 
     def choose(
         self, cond: Value, then: Callable[[], Sequence[Value]], other: Callable[[], Sequence[Value]]
     ) -> list[Value]:
         """Run one of two pieces of code; what it gives."""
-        labels = [self.fresh(hint) for hint in ("then", "else", "join")]
-        self.lines.append(f"  br i1 {cond.text}, label %{labels[0]}, label %{labels[1]}")
-        arms = []
+        e, arms = self.e, []
+        labels = [e.new_label(hint) for hint in ("then", "else", "join")]
+        e.emit(f"br {cond.typed}, label %{labels[0]}, label %{labels[1]}")
         for label, body in zip(labels, (then, other)):
-            self.lines.append(f"{label}:")
-            self._label = label
+            e.emit(f"{label}:")
+            e.label = label
             values = body()
-            arms.append((self._label, values))
-            self.lines.append(f"  br label %{labels[2]}")
-        self.lines.append(f"{labels[2]}:")
-        self._label = labels[2]
+            arms.append((e.label, values))
+            e.emit(f"br label %{labels[2]}")
+        e.emit(f"{labels[2]}:")
+        e.label = labels[2]
         (first, a), (second, b) = arms
         return [self.ins(x.type, f"phi {x.type} [ {x.text}, %{first} ], [ {y.text}, %{second} ]") for x, y in zip(a, b)]
 
 
-def function_text(symbol: str, type: str, arity: int, body: Callable[..., Value]) -> tuple[str, set[str]]:
-    """The definition of a function of `arity` floats, and the declarations that it needs. `body` takes a `Code` and the
-    arguments."""
-    code = Code()
-    args = [Value(code, type, f"%x{k}") for k in range(arity)]
-    result = body(code, *args)
-    head = f"define internal {type} @{symbol}({', '.join(f'{a.type} {a.text}' for a in args)}) nounwind alwaysinline"
-    return "\n".join([f"{head} {{", "entry:", *code.lines, f"  ret {type} {result.text}", "}"]), code.declared
+#: A function of a place and operands.
+Definition = Callable[..., Value]
 
 
 # ---- pairs: unevaluated sums of two floats, with twice the digits (Dekker 1971) --------------------------------------
@@ -252,9 +282,19 @@ def quick_sum(a: Value, b: Value) -> Pair:
 
 
 def two_product(a: Value, b: Value) -> Pair:
-    """The product and its error, exactly."""
+    """The product and its error, exactly; without a fused instruction as long as a factor is below 2^996."""
     product = a * b
-    return Pair(product, a.code.fma(a, b, -product))
+    if a.code.e.has_fma:
+        return Pair(product, a.code.fma(a, b, -product))
+    (a1, a2), (b1, b2) = _halves(a), _halves(b)
+    return Pair(product, a2 * b2 - (((product - a1 * b1) - a2 * b1) - a1 * b2))
+
+
+def _halves(x: Value) -> tuple[Value, Value]:
+    """A double as the sum of two, of 26 digits each (Veltkamp, in Dekker 1971)."""
+    scaled = x * (2.0**27 + 1)
+    high = scaled - (scaled - x)
+    return high, x - high
 
 
 def pair_add(x: Pair, y: Pair) -> Pair:
@@ -271,7 +311,7 @@ def pair_multiply(x: Pair, y: Pair) -> Pair:
 def pair_divide(x: Pair, y: Pair) -> Pair:
     code = x.hi.code
     quotient = x.hi / y.hi
-    rest = code.fma(-quotient, y.hi, x.hi)
+    rest = code.residue(x.hi, quotient, y.hi)
     return quick_sum(quotient, (rest + code.fma(-quotient, y.lo, x.lo)) / y.hi)
 
 

@@ -1,7 +1,8 @@
-"""sin, cos, tan and their inverses, and erf, of double; sin and cos of float. Imports `math_code`.
+"""sin, cos, tan and their inverses. Imports `code`.
 
-Angles are reduced to ``|r| <= pi/4`` whatever their size: up to 100000 by a sum of three parts of pi/2 (Cody and Waite
-1980), beyond with as many bits of 2/pi as count (Payne and Hanek 1983).
+Angles are reduced to ``|r| <= pi/4`` whatever their size. Doubles: up to 100000 by a sum of three parts of pi/2 (Cody
+and Waite 1980), beyond with as many bits of 2/pi as count (Payne and Hanek 1983). Floats, without a branch: by a pair
+of doubles for 2/pi modulo 4 that is chosen by the size of the angle.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
-from math import factorial, tan
+from math import factorial, pi
 
-from lightnet.backends.cuda.math_code import (
+from lightnet.backends.elementary.code import (
+    DIGITS,
     INFINITY,
     NAN,
     Code,
@@ -23,7 +25,6 @@ from lightnet.backends.cuda.math_code import (
     two_product,
     two_sum,
 )
-from lightnet.backends.cuda.math_double import exp
 
 #: Bits of pi behind the point; 2/pi is needed to the last bit of the largest number's reduction: 1024 + 64 + 2 * 64.
 _PRECISION = 1400
@@ -84,7 +85,7 @@ def _reduce_medium(c: Code, x: Value) -> Sequence[Value]:
     parts = _parts_of_half_pi()
     n, whole = c.round(x * (1 / parts[0]))
     second = two_product(-n, c.const(parts[1], "double"))
-    r = two_sum(c.fma(-n, parts[0], x), second.hi)
+    r = two_sum(c.residue(x, n, parts[0]), second.hi)
     r = quick_sum(r.hi, r.lo + c.fma(-n, parts[2], second.lo))
     return whole, r.hi, r.lo
 
@@ -99,7 +100,7 @@ def _reduce_large(c: Code, x: Value) -> Sequence[Value]:
     first, second, third = _window(c, start)
     middle = mantissa * second
     low = middle + _high_product(c, mantissa, third)
-    carry = c.cast("zext", c.ins("i1", f"icmp ult i64 {low.text}, {middle.text}"), "i64")
+    carry = c.cast("zext", c.ins("i1", f"icmp ult {low.typed}, {middle.text}"), "i64")
     high = mantissa * first + _high_product(c, mantissa, second) + carry
     # Two bits of quarters; the rest is a fraction of a quarter, from -1/2 to 1/2 when taken with its sign.
     fraction = _shifted(c, high, low, c.const(2, "i64")), low << 2
@@ -118,13 +119,12 @@ def _high_product(c: Code, a: Value, b: Value) -> Value:
 
 def _shifted(c: Code, high: Value, low: Value, count: Value) -> Value:
     """The upper 64 bits of 128, shifted left by up to 63."""
-    c.declared.add("declare i64 @llvm.fshl.i64(i64, i64, i64)")
-    return c.ins("i64", f"call i64 @llvm.fshl.i64(i64 {high.text}, i64 {low.text}, i64 {count.text})")
+    return c.call("fshl", high, low, count)
 
 
 def _window(c: Code, start: Value) -> list[Value]:
     """192 bits of the table, from bit `start` on."""
-    c.declared.add(table())
+    c.e.declared.add(table())
     first, shift = start >> 6, start & 63
     words = []
     for k in range(4):
@@ -136,10 +136,9 @@ def _window(c: Code, start: Value) -> list[Value]:
 def _fraction(c: Code, high: Value, low: Value) -> Pair:
     """A fraction of pi/2 with its sign, of 128 bits. The one's complement is off by the last of them; no double is so
     near a multiple of pi/2 that all of the upper 64 are zeros."""
-    ones = c.ins("i64", f"ashr i64 {high.text}, 63")
+    ones = c.signed_shift(high, 63)
     high, low = high ^ ones, low ^ ones
-    c.declared.add("declare i64 @llvm.ctlz.i64(i64, i1)")
-    zeros = c.ins("i64", f"call i64 @llvm.ctlz.i64(i64 {high.text}, i1 false)") & 63
+    zeros = c.ins("i64", c.e.call_text("llvm.ctlz.i64", "i64", [("i64", high.text), ("i1", "false")])) & 63
     high, low = _shifted(c, high, low, zeros), low << zeros
     lead = c.cast("uitofp", high & -0x800, "double") * 2.0**-64
     rest = c.cast("uitofp", ((high & 0x7FF) << 53) | (low >> 11), "double") * 2.0**-117
@@ -156,18 +155,18 @@ def _pair(c: Code, number: tuple[float, float]) -> Pair:
 # ---- sin, cos, tan ---------------------------------------------------------------------------------------------------
 
 
-def _sin_near(c: Code, r: Pair, terms: int = 8) -> Value:
+def _sin_near(c: Code, r: Pair) -> Value:
     """sin up to pi/4, by its Taylor sum; the derivative there carries the low part."""
     z = r.hi * r.hi
-    tail = c.polynomial(z, [(-1) ** k / factorial(2 * k + 1) for k in range(1, terms + 1)])
+    tail = c.polynomial(z, [(-1) ** k / factorial(2 * k + 1) for k in range(1, 9)])
     return r.hi + c.fma(r.hi * z, tail, r.lo * (1.0 - z * 0.5))
 
 
-def _cos_near(c: Code, r: Pair, terms: int = 8) -> Value:
+def _cos_near(c: Code, r: Pair) -> Value:
     z = r.hi * r.hi
     half = z * 0.5
     lead = 1.0 - half
-    tail = c.polynomial(z, [(-1) ** k / factorial(2 * k) for k in range(2, terms + 1)])
+    tail = c.polynomial(z, [(-1) ** k / factorial(2 * k) for k in range(2, 9)])
     return lead + (((1.0 - lead) - half) + c.fma(z * z, tail, -(r.hi * r.lo)))
 
 
@@ -193,7 +192,7 @@ def cos(c: Code, x: Value) -> Value:
     return _finite(c, x, _turned(c, n + 1, _sin_near(c, r), _cos_near(c, r)))
 
 
-def tan_(c: Code, x: Value) -> Value:
+def tan(c: Code, x: Value) -> Value:
     n, r = _reduce(c, x)
     s, k = _sin_near(c, r), _cos_near(c, r)
     odd = (n & 1).differs(0)
@@ -201,21 +200,63 @@ def tan_(c: Code, x: Value) -> Value:
     return _finite(c, x, c.select(abs(x) < 2.0**-27, x, value))
 
 
+# ---- of float --------------------------------------------------------------------------------------------------------
+
+#: Floats from 2^45 on are multiples of 2^22, those from 2^67 on of 2^44, …: multiples of 4 in the multiplier of 2/pi
+#: count for nothing there, and what is left, times a float of 22 more bits, is below 2^47.
+_STEP = 22
+_FIRST = 45
+
+
+@cache
+def _two_over_pi() -> list[tuple[float, tuple[float, float]]]:
+    """Sizes from which on a pair of doubles goes for 2/pi: ``2^-s (2^s 2/pi mod 4)``."""
+    found = []
+    for s in range(0, 127 - DIGITS["float"], _STEP):
+        quarters = ((1 << _PRECISION + 1 + s) << _PRECISION) // _pi() % (4 << _PRECISION)
+        found.append((2.0 ** (_FIRST - _STEP + s), split((quarters, 1 << _PRECISION + s))))
+    return found
+
+
+def _quarters(c: Code, x: Value) -> tuple[Value, Value]:
+    """``x = (n + t) pi/2`` of a double that was a float, ``|t| <= 1/2``: (n, of which the last two bits count; t, to
+    2^-59). A float is no nearer to a multiple of pi/2 than 2^-30."""
+    size, (_, (hi, lo)), *larger = abs(x), *_two_over_pi()
+    high, low = c.const(hi, x.type), c.const(lo, x.type)
+    for start, (hi, lo) in larger:
+        beyond = size >= start
+        high, low = c.select(beyond, hi, high), c.select(beyond, lo, low)
+    product = two_product(x, high)
+    n, whole = c.round(product.hi)
+    return whole, (product.hi - n) + c.fma(x, low, product.lo)
+
+
+#: sin and cos of t quarters of a turn, to 2^-36: their Taylor sums.
+_SIN_QUARTERS = [(-1) ** k * (pi / 2) ** (2 * k + 1) / factorial(2 * k + 1) for k in range(6)]
+_COS_QUARTERS = [(-1) ** k * (pi / 2) ** (2 * k) / factorial(2 * k) for k in range(7)]
+
+
 def _float_parts(c: Code, x: Value) -> tuple[Value, Value, Value]:
-    """Of a float: the quarters of its reduction, and sin and cos of the rest, in float."""
-    n, r = _reduce(c, c.cast("fpext", x, "double"))
-    near = Pair(c.cast("fptrunc", r.hi, "float"), c.const(0.0, "float"))
-    return n, _sin_near(c, near, 4), _cos_near(c, near, 5)
+    """Of a float: n of its reduction, and sin and cos of the rest, in double. sin keeps the sign of a zero."""
+    x = c.cast("fpext", x, "double")
+    n, t = _quarters(c, x)
+    z = t * t
+    return n, c.select(x.equals(0.0), x, t * c.polynomial(z, _SIN_QUARTERS)), c.polynomial(z, _COS_QUARTERS)
 
 
 def sin_float(c: Code, x: Value) -> Value:
-    n, s, k = _float_parts(c, x)
-    return _finite(c, x, c.select(abs(x) < 2.0**-13, x, _turned(c, n, s, k)))
+    return c.cast("fptrunc", _turned(c, *_float_parts(c, x)), "float")
 
 
 def cos_float(c: Code, x: Value) -> Value:
     n, s, k = _float_parts(c, x)
-    return _finite(c, x, _turned(c, n + 1, s, k))
+    return c.cast("fptrunc", _turned(c, n + 1, s, k), "float")
+
+
+def tan_float(c: Code, x: Value) -> Value:
+    n, s, k = _float_parts(c, x)
+    odd = (n & 1).differs(0)
+    return c.cast("fptrunc", c.select(odd, -k, s) / c.select(odd, s, k), "float")
 
 
 # ---- inverses --------------------------------------------------------------------------------------------------------
@@ -226,7 +267,7 @@ _ARCTAN = (
     0.07692306736000173, -0.06666642020055166, 0.058819252531928615, -0.052580415542977606, 0.047193950300273096,
     -0.04104436265754583, 0.030635704112957938, -0.01391822929101273,
 )  # fmt: skip
-_EIGHTH = tan(3.141592653589793 / 8)
+_EIGHTH = 2**0.5 - 1
 
 
 def _arctan(c: Code, a: Value, b: Value) -> Value:
@@ -253,8 +294,7 @@ def atan2(c: Code, y: Value, x: Value) -> Value:
     angle = c.select(a.equals(0.0) & b.equals(0.0), 0.0, angle)
     angle = c.select(a.equals(INFINITY) & b.equals(INFINITY), _pair_of_pi(4)[0], angle)
     pi, rest = _pair_of_pi()
-    behind = c.ins("i1", f"icmp slt i64 {c.bits(x).text}, 0")
-    angle = c.select(behind, pi - (angle - rest), angle)
+    angle = c.select(c.negative(x), pi - (angle - rest), angle)
     return c.copysign(c.select(c.is_nan(x) | c.is_nan(y), NAN, angle), y)
 
 
@@ -266,31 +306,3 @@ def asin(c: Code, x: Value) -> Value:
 def acos(c: Code, x: Value) -> Value:
     """Twice arctan(sqrt((1 - x) / (1 + x))), in which nothing cancels."""
     return _arctan(c, c.call("sqrt", 1.0 - x), c.call("sqrt", x + 1.0)) * 2.0
-
-
-# ---- erf -------------------------------------------------------------------------------------------------------------
-
-_TWO_OVER_ROOT_PI = 1.1283791670955126
-#: erf x = x (2/sqrt(pi) + z P(z)), z = x², up to 1: fitted to 1e-17.
-_ERF = (
-    -0.37612638903183754, 0.11283791670955126, -0.026866170645131252, 0.005223977625442186, -0.0008548327023450544,
-    0.0001205533298176089, -1.4925650356656707e-05, 1.6462114292902008e-06, -1.636584253801154e-07,
-    1.4807147150533316e-08, -1.2289855746585177e-09, 9.41507214265476e-11, -6.652074187842492e-12,
-    4.1558617352790287e-13, -1.7988652209572032e-14,
-)  # fmt: skip
-#: erfc x = exp(-x²) P(t), t = (x - 2.5) / (x + 2.5), from 1 to 6: fitted to 4e-17.
-_ERFC = (
-    0.2108063640611436, -0.3717367339489734, 0.2517131932174494, -0.1250330523788247, 0.039922539075574935,
-    -0.003993701166223159, -0.002642365963784453, 0.0008759154630794508, 0.00022838036598153182,
-    -0.00012887741536369735, -3.4182063549802165e-05, 1.8617072081910595e-05, 7.5513017799442535e-06,
-    -2.3140931150942177e-06, -1.79706306540687e-06, 1.2966926825389417e-07, 3.3657006736237105e-07,
-)  # fmt: skip
-
-
-def erf(c: Code, x: Value) -> Value:
-    a = abs(x)
-    z = a * a
-    near = a * c.fma(z, c.polynomial(z, _ERF), _TWO_OVER_ROOT_PI)
-    far = 1.0 - exp(c, -z) * c.polynomial((a - 2.5) / (a + 2.5), _ERFC)
-    value = c.select(a < 1.0, near, c.select(a > 6.0, 1.0, far))
-    return c.copysign(value, x)

@@ -1,31 +1,35 @@
-"""The elementary functions of the GPU: their accuracy, by the same LLVM IR as machine code of this processor, against long double; and the same
-bits from the PTX interpreter."""
+"""The elementary functions: the accuracy that their table states, by machine code of this processor, against long double; what C gives at the edges; the same
+bits from one lane and many, and from the PTX interpreter; and that no kernel needs a library."""
 
 from __future__ import annotations
 
 import ctypes
 import math as standard
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 from cuda_device import Device
 
-from lightnet.backends.cuda import math
-from lightnet.backends.llvm.jit import Compiler, Machine
+from lightnet.backends.elementary import emission
+from lightnet.backends.elementary.table import FUNCTIONS
+from lightnet.backends.llvm.emitter import Vectors, emit_module
+from lightnet.backends.llvm.function import Function
+from lightnet.backends.llvm.jit import Compiler, Machine, compile_module
+from lightnet.backends.llvm.machines import CPUS, machine
+from lightnet.backends.llvm.values import leaf_type
+from lightnet.ir.context import make_context
+from lightnet.ir.functions import FLOAT_FUNCTIONS
+from lightnet.ir.parser import parse_mlir
+from lightnet.runtime import elf
 from lightnet.runtime.native import NativeCode
+from lightnet.runtime.processor import architecture
 
 TYPES = {"f32": ("float", np.float32), "f64": ("double", np.float64)}
-#: Units in the last place that a result may be off; of float, those which are computed in double are rounded right but for ties.
-LIMITS = {
-    "f32": dict.fromkeys(math.DOUBLE, 0.501) | {"log": 1.0, "sin": 2.0, "cos": 2.0},
-    "f64": dict.fromkeys(math.DOUBLE, 4.0),
-}
-LIMITS["f64"] |= {"pow": 0.55, "log2": 0.51, "log10": 0.51, "exp": 1.0, "exp2": 1.0}
-#: Of float these are the CPU's, in place (`elementary.py`), and stand in no function.
-IN_PLACE = ("exp", "erf", "tanh")
-CASES = [(name, t) for name in math.DOUBLE for t in TYPES if not (t == "f32" and name in IN_PLACE)]
+#: Units in the last place that a result may be off.
+LIMITS = {name: {"f32": row.float_ulp, "f64": row.double_ulp} for name, row in FUNCTIONS.items()}
+CASES = [(name, t) for name in FUNCTIONS for t in TYPES]
 SAMPLES = 20000
 
 _LONG = np.finfo(np.longdouble).nmant > 60
@@ -34,7 +38,7 @@ needs_long_double = pytest.mark.skipif(not _LONG, reason="no long double of more
 
 def caller(name: str, t: str) -> str:
     """A loop that applies a function to arrays."""
-    type, arity = TYPES[t][0], math.DOUBLE[name][0]
+    type, arity = TYPES[t][0], FUNCTIONS[name].arity
     loads = "".join(
         f"  %g{k} = getelementptr {type}, ptr %p{k}, i64 %i\n  %a{k} = load {type}, ptr %g{k}\n" for k in range(arity)
     )
@@ -55,13 +59,18 @@ done:
 }}"""
 
 
-@pytest.fixture(scope="module")
-def functions() -> Callable[..., np.ndarray]:
+def machines() -> list[Machine]:
+    """This processor, and one of its architecture without fused multiply-adds and rounding."""
+    return [Machine.host(), *([Machine("x86-64", "")] if architecture() == "x86_64" else [])]
+
+
+@pytest.fixture(scope="module", params=machines(), ids=lambda machine: machine.cpu)
+def functions(request) -> Callable[..., np.ndarray]:
     """Applies a function to arrays: ``apply(name, type, *arrays)``."""
-    declared = [f"declare {TYPES[t][0]} @ln.{n}.{t}({', '.join([TYPES[t][0]] * math.DOUBLE[n][0])})" for n, t in CASES]
-    library = math.definitions(declared)
+    declared = [f"declare {TYPES[t][0]} @ln.{n}.{t}({', '.join([TYPES[t][0]] * FUNCTIONS[n].arity)})" for n, t in CASES]
+    library = emission.definitions(declared, request.param.has_fma)
     text = "\n".join([*library.declared, *library.texts, *(caller(*case) for case in CASES)])
-    code = NativeCode([Compiler(Machine.host()).run(text, True, verify=True)])
+    code = NativeCode([Compiler(request.param).run(text, True, verify=True)])
 
     def apply(name: str, t: str, *arrays: np.ndarray) -> np.ndarray:
         out = np.empty_like(arrays[0])
@@ -70,6 +79,7 @@ def functions() -> Callable[..., np.ndarray]:
         function(len(out), *(a.ctypes.data for a in (*arrays, out)))
         return out
 
+    apply.fused = request.param.has_fma
     return apply
 
 
@@ -140,9 +150,8 @@ def test_accuracy(functions, name, t):
             off = np.abs(got.astype(np.longdouble) - want) / np.spacing(np.abs(rounded))
         k = int(np.argmax(np.where(normal, off, 0)))
         # Subnormal results are left out: they have fewer digits. erf is compared with a double, half a unit off itself.
-        assert off[k] <= LIMITS[t][name] + (0.5 if name == "erf" else 0), (
-            f"{name}({[a[k] for a in arrays]}) = {got[k]}, {off[k]} ulp"
-        )
+        limit = LIMITS[name][t] + (0.5 if name == "erf" else 0) + (0 if functions.fused else 0.5)
+        assert off[k] <= limit, f"{name}({[a[k] for a in arrays]}) = {got[k]}, {off[k]} ulp"
 
 
 def special(dtype: type) -> np.ndarray:
@@ -159,7 +168,7 @@ def test_special_values(functions, name, t):
     """Zeros with their sign, infinities, NaN, the ends of the range: as C has them."""
     dtype = TYPES[t][1]
     x = special(dtype)
-    arrays = [a.ravel() for a in np.meshgrid(x, x)] if math.DOUBLE[name][0] == 2 else [x]
+    arrays = [a.ravel() for a in np.meshgrid(x, x)] if FUNCTIONS[name].arity == 2 else [x]
     got = functions(name, t, *arrays)
     with np.errstate(all="ignore"):
         want = reference(name, *arrays).astype(dtype)
@@ -176,8 +185,45 @@ def test_powers_of_integers_are_exact(functions):
     assert [g for g, w in zip(got, exact) if abs(w) <= 2**53] == [w for w in exact if abs(w) <= 2**53]
 
 
+def test_index_notation_has_no_function_without_a_definition():
+    """A square root is an instruction everywhere."""
+    assert set(FLOAT_FUNCTIONS) - {"sqrt"} <= set(FUNCTIONS)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rounding_without_instructions(dtype):
+    """Halves, neighbours of whole numbers, numbers without digits behind the point, and the special ones."""
+    near = np.concatenate(
+        [np.nextafter(n, [-np.inf, np.inf, n], dtype=dtype) for n in np.arange(-6, 6.5, 0.5, dtype=dtype)]
+    )
+    digits = np.finfo(dtype).nmant
+    x = np.concatenate(
+        [
+            near,
+            special(dtype),
+            np.array([2.0**k + d for k in range(digits - 2, digits + 3) for d in (0, 0.5, -0.5)], dtype),
+        ]
+    )
+    vectors = Vectors(4, rounding=False)
+    for name in ROUNDINGS:
+        t = "f32" if dtype is np.float32 else "f64"
+        text = loop(f"math.{name}", t, len(x))
+        compiled, out = compile_module(parse_mlir(make_context(), text), vectors=vectors), np.empty_like(x)
+        assert f"llvm.{name}." not in compiled.llvm_ir
+        ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 2, *[ctypes.c_void_p] * 2)(compiled.kernel_address("k"))(
+            0, 1, x.ctypes.data, out.ctypes.data
+        )
+        with np.errstate(invalid="ignore"):
+            away = np.copysign(np.floor(np.abs(x)) + (np.abs(x) - np.floor(np.abs(x)) >= 0.5), x)
+            want = away if name == "round" else getattr(np, {"roundeven": "rint"}.get(name, name))(x)
+        same = (out == want) & (np.signbit(out) == np.signbit(want)) | np.isnan(out) & np.isnan(want)
+        assert same.all(), (name, x[~same][:3], out[~same][:3])
+
+
 def test_the_interpreter_gives_the_same_bits(functions):
     """One kernel a function, on special values and random ones."""
+    if not functions.fused:
+        pytest.skip("a device multiplies and adds in one step")
     rng, n = np.random.default_rng(0), 256
     device = Device("".join(kernel(name, t, n) for name, t in CASES))
     for name, t in CASES:
@@ -189,7 +235,7 @@ def test_the_interpreter_gives_the_same_bits(functions):
             drawn[0] = np.abs(drawn[0])
         values = special(dtype)
         drawn[0][: len(values)] = values
-        arrays = drawn[: math.DOUBLE[name][0]]
+        arrays = drawn[: FUNCTIONS[name].arity]
         got = device.run(f"{name}_{t}", [2], [n // 2], arrays, np.zeros(n, dtype))
         want = functions(name, t, *arrays)
         same = (got.view(f"u{got.itemsize}") == want.view(f"u{want.itemsize}")) | (np.isnan(got) & np.isnan(want))
@@ -197,7 +243,7 @@ def test_the_interpreter_gives_the_same_bits(functions):
 
 
 def kernel(name: str, t: str, n: int) -> str:
-    op, binary = {"pow": "powf"}.get(name, name), math.DOUBLE[name][0] == 2
+    op, binary = {"pow": "powf"}.get(name, name), FUNCTIONS[name].arity == 2
     return f"""
 func.func @{name}_{t}(%x: memref<{n}x{t}>{f", %z: memref<{n}x{t}>" if binary else ""}, %y: memref<{n}x{t}>)
     attributes {{cuda.block = array<i32: {n // 2}, 1, 1>}} {{
@@ -215,15 +261,93 @@ func.func @{name}_{t}(%x: memref<{n}x{t}>{f", %z: memref<{n}x{t}>" if binary els
 """
 
 
-def test_the_functions_in_place():
-    """exp, erf and tanh of float."""
-    rng, n = np.random.default_rng(0), 256
-    device = Device("".join(kernel(name, "f32", n) for name in IN_PLACE))
-    x = rng.uniform(-10, 10, n).astype(np.float32)
-    x[:5] = 0, np.inf, -np.inf, np.nan, -100
-    for name in IN_PLACE:
-        got = device.run(f"{name}_f32", [2], [n // 2], [x], np.zeros(n, np.float32))
-        np.testing.assert_allclose(got, reference(name, x).astype(np.float64), rtol=1e-6, atol=1e-37)
+def in_lanes(name: str, lanes: int) -> str:
+    """A function of float on so many neighbours, in place."""
+    e, type, row = Function(lanes, True, {}), leaf_type("float", lanes), FUNCTIONS[name]
+    loads = [f"%x{k} = load {type}, ptr %p{k}, align 4" for k in range(row.arity)]
+    result = emission.in_place(row.definition("float"), e, [f"%x{k}" for k in range(row.arity)], type, lanes)
+    head = f"define void @{name}_{lanes}({', '.join(f'ptr %p{k}' for k in range(row.arity))}, ptr %r) {{"
+    lines = [*sorted(e.declared), head, *loads, *e.scopes[0].lines, f"store {type} {result}, ptr %r, align 4"]
+    return "\n".join([*lines, "ret void", "}"])
+
+
+def test_lanes_give_the_bits_of_one_element():
+    """Of float, in vectors: as epilogues of tiled kernels have them."""
+    x = special(np.float32)[:32]
+    x, y = np.concatenate([x, np.linspace(-3, 9, 32, dtype=np.float32)]), np.linspace(-4, 3, 64, dtype=np.float32)
+    for name, row in FUNCTIONS.items():
+        code = NativeCode([Compiler(Machine.host()).run(in_lanes(name, k), False, verify=True) for k in (1, 16)])
+        results = {lanes: np.empty_like(x) for lanes in (1, 16)}
+        for lanes, out in results.items():
+            pointers = [ctypes.c_void_p] * (row.arity + 1)
+            function = ctypes.CFUNCTYPE(None, *pointers)(code.address(f"{name}_{lanes}"))
+            for k in range(0, len(x), lanes):
+                function(*(a[k:].ctypes.data for a in (x, y)[: row.arity]), out[k:].ctypes.data)
+        same = (results[1].view(np.uint32) == results[16].view(np.uint32)) | np.isnan(results[1]) & np.isnan(
+            results[16]
+        )
+        assert same.all(), name
+
+
+def loop(op: str, t: str, n: int) -> str:
+    """A kernel of level 4 that applies an op, of two operands to one of them twice, to n elements."""
+    operands = "%a, %a" if op in ("math.powf", "math.atan2") else "%a"
+    return f"""func.func @k(%lo: index, %hi: index, %x: memref<{n}x{t}>, %y: memref<{n}x{t}>) attributes {{tile.opt = "O2"}} {{
+      %c0 = arith.constant 0 : index
+      %c1 = arith.constant 1 : index
+      %n = arith.constant {n} : index
+      scf.for %i = %c0 to %n step %c1 {{
+        %a = memref.load %x[%i] : memref<{n}x{t}>
+        %r = {op} {operands} : {t}
+        memref.store %r, %y[%i] : memref<{n}x{t}>
+      }}
+      func.return
+    }}"""
+
+
+def test_loops_of_float_vectorise():
+    """Each function of f32: products and sums of vectors, and nothing but intrinsics is called."""
+    target = machine("x86-64-v3", "x86_64-unknown-linux-gnu")
+    for row in FUNCTIONS.values():
+        ((text, optimize),) = emit_module(
+            parse_mlir(make_context(), loop(row.op.name, "f32", 256)), target.vectors
+        ).kernels.values()
+        made = str(Compiler(target).module(text, optimize))
+        assert re.search(r"@llvm.fma.v(4|8|16)f(32|64)\(", made), row.name
+        assert not re.search(r"call[^\n]*@(?!llvm\.)", made), row.name
+
+
+ROUNDINGS = ("floor", "ceil", "trunc", "round", "roundeven")
+
+
+def every_op(types: Sequence[str]) -> str:
+    """A kernel of level 4 that applies every float op of `math` but `fma` to element 0, one result an element."""
+    lines, count = [], 0
+    for t in types:
+        lines += [f"%{t}{k} = memref.load %{p}{t}[%c0] : memref<1x{t}>" for k, p in enumerate("xz")]
+        for op in [row.op.name for row in FUNCTIONS.values()] + [
+            f"math.{n}" for n in (*ROUNDINGS, "sqrt", "rsqrt", "copysign")
+        ]:
+            binary = op in ("math.powf", "math.atan2", "math.copysign")
+            lines += [
+                f"%v{count} = {op} %{t}0{f', %{t}1' if binary else ''} : {t}",
+                f"memref.store %v{count}, %y{t}[%c0] : memref<1x{t}>",
+            ]
+            count += 1
+    arguments = ", ".join(f"%{p}{t}: memref<1x{t}>" for t in types for p in "xzy")
+    body = "\n".join(lines)
+    return (
+        f"func.func @k(%lo: index, %hi: index, {arguments}) {{\n%c0 = arith.constant 0 : index\n{body}\nfunc.return\n}}"
+    )
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+def test_no_kernel_needs_a_library(cpu):
+    """On any processor, of any float."""
+    module = parse_mlir(make_context(), every_op(("f32", "f64", "f16", "bf16")))
+    compiled = compile_module(module, machine=machine(cpu, f"{CPUS[cpu][0]}-unknown-linux-gnu"))
+    (image,) = compiled.objects
+    assert [s.name for s in elf.read(image).symbols if s.section == 0 and s.name] == []
 
 
 QUOTIENTS = """
