@@ -654,6 +654,21 @@ BAD = [
     ('name: "g"', 'name: "g", pass: "expand"', "rules of subgraphs are for subgraph or simplify or combine"),
     ('"c.ins[src] = a.ins[src]"', '"c.ins[src] = b.ins[src]"', "b.ins\\[src\\] is a.outs\\[dst\\], which is gone"),
     (', "c.outs[dst] = b.outs[dst]"', "", "nothing takes over a result"),
+    ("self.params[padding][0] !=", "self.ins.size !=", "'ins' has the field len only; an argument is named in brackets"),
+    ("self.params[padding][0] !=", "self.ins[+] !=", "expected the name of an argument, got '\\+'"),
+    ("self.params[padding][0] !=", "self.params[0] !=", "expected the name of an argument, got '0'"),
+    ("self.params[padding][0] !=", "[1, 'a'][0] !=", "the elements of an array are all numbers, all strings or all bools"),
+    ("self.params[padding][0] !=", "${cun 3} !=", "unknown directive 'cun'; there are: con, type, rh"),
+    ("c.params[size] = self.params[size]", 'c.params[size] = self.params[size]", "c.params[size] = self.params[size]', "`c.params\\[size\\]` is assigned twice"),
+    ("c.params[size] = self.params[size]", "c.params = other.params", "expected a variable whose optype is known, got 'other'"),
+    ("c.params[size] = self.params[size]", "c.outs = self.outs", "a whole section is assigned from the same one"),
+    ("c.outs[dst] = self.outs[dst]", "c.outs[dst] = 3", "a result takes the place of a matched op's result, or is given a name"),
+    ("c.outs[dst] = self.outs[dst]", "c.outs[dst] = self.ins[src]", "a result takes the place of a matched op's result, or is given a name"),
+    ("c.outs[dst] = self.outs[dst]", 'c.outs[dst] = self.outs[dst]", "p.outs[dst] = self.outs[dst]', "`self.outs\\[dst\\]` is taken over twice"),
+    ("c.outs[dst] = self.outs[dst]", "self.outs[dst] = 3", "what takes the place of a result is a tensor"),
+    ("c.outs[dst] = self.outs[dst]", "self.outs[dst] = self.outs[dst]", "self.outs\\[dst\\] is gone with the op that makes it"),
+    ('match: ["conv2d a", "softmax|relu b"], edges:', 'match: ["* a", "softmax|relu b"], cond: ["a.params[size][0] == 1"], edges:', "'a' is any op: nothing is known of its params"),
+    ('match: ["conv2d a", "softmax|relu b"], edges:', 'match: ["conv2d a", "softmax|relu b"], cond: ["b.params[axis] == 1"], edges:', "relu has no param `axis`|axis"),
 ]  # fmt: skip
 
 
