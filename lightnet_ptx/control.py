@@ -92,6 +92,8 @@ def _barrier(site: Site, match: re.Match[str]) -> Step:
     def run(batch: Batch) -> None:
         number = ident(batch.regs)
         size = None if count is None else count(batch.regs)
+        if (most := int(np.max(batch.active(number)))) > 15:
+            findings.fail(batch, "barrier", f"barrier {most}: there are 0 to 15", batch.first_lane())
         if (
             batch.whole
             and np.ndim(number) == 0
@@ -112,8 +114,6 @@ def _wait(batch: Batch, numbers: Array, sizes: Array | None, aligned: bool) -> N
     mask = batch.mask_array()
     old = batch.waiting.get(batch.here)
     batch.waiting[batch.here] = mask if old is None else mask | old
-    if (numbers > 15).any():
-        findings.fail(batch, "barrier", f"barrier {int(numbers.max())}: there are 0 to 15", batch.first_lane())
     batch.barrier[mask] = numbers
     want = np.full(batch.lanes, batch.threads, np.int64)
     if sizes is not None:

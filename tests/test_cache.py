@@ -15,6 +15,7 @@ import pytest
 import lightnet
 from lightnet.backends.llvm import cache, jit
 from lightnet.cli.lightnet import main
+from lightnet.runtime import folder as runtime_folder
 
 MACHINE = jit.Machine.host()
 
@@ -226,3 +227,39 @@ def test_code_that_llvm_refuses(folder: Path, monkeypatch: pytest.MonkeyPatch) -
         jit.compile_texts({**kernels(1), "bad": ("define nonsense", False), **kernels(2)}, MACHINE)
     assert cache.info().entries == 0 and not jit._objects
     assert len(again(monkeypatch, 1, 2)) == 2
+
+
+@pytest.mark.parametrize(("variables", "path"), [
+    ({"LIGHTNET_CACHE": "off"}, None), ({"LIGHTNET_CACHE": ""}, None), ({"LIGHTNET_CACHE": " NONE "}, None), ({"LIGHTNET_CACHE": "0"}, None), ({"LIGHTNET_CACHE": "/a/b"}, "/a/b"),
+    ({"LIGHTNET_CACHE": "/a", "XDG_CACHE_HOME": "/x"}, "/a"), ({"XDG_CACHE_HOME": "/x/y"}, "/x/y/lightnet"), ({"XDG_CACHE_HOME": "x/y", "HOME": "/h"}, "/h/.cache/lightnet"),
+    ({"XDG_CACHE_HOME": "", "HOME": "/h"}, "/h/.cache/lightnet"), ({"HOME": "/h"}, "/h/.cache/lightnet"),
+])  # fmt: skip
+def test_where_the_cache_is(variables: dict[str, str], path: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable, else the XDG base directory (which is absolute), else the home folder."""
+    for name in ("LIGHTNET_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+        if name in variables:
+            monkeypatch.setenv(name, variables[name])
+    monkeypatch.setattr(sys, "platform", "linux")
+    found, why = runtime_folder.where()
+    assert (found, why) == ((None, "LIGHTNET_CACHE switches it off") if path is None else (Path(path), ""))
+    if variables == {"HOME": "/h"}:
+        monkeypatch.setattr(sys, "platform", "darwin")
+        assert runtime_folder.where() == (Path("/h/Library/Caches/lightnet"), "")
+
+
+def test_no_home_is_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> Path:
+        raise RuntimeError
+
+    for name in ("LIGHTNET_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", none)
+    assert runtime_folder.where() == (None, "there is no home folder")
+
+
+def test_removing_says_whether_it_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_text("")
+    assert runtime_folder.remove(path) is True and not path.exists()
+    assert runtime_folder.remove(path) is False

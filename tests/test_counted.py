@@ -392,6 +392,26 @@ def test_sizes_are_polynomials_with_bounds() -> None:
     assert n - n == 0 and (n + 1) - n == 1 and n * 0 == 0
     assert (2 * n + m - 1).high == 12 and (n - m).low == -3
     assert n < 6 and n >= 0 and not n > 5
+    assert n <= 5 and not n <= -1 and n >= 0 and not n >= 6 and n > -1 and not n < 0
+    assert n < n + 1 and n <= n and n >= n and not n < n and not n > n and not n + 1 <= n
+    assert (
+        -n == n * -1
+        and (-n).low == -5
+        and 7 - n == -(n - 7)
+        and (7 - n).low == 2
+        and str(2 * n + m - 1) == "2 * n + m + -1"
+    )
+    assert (
+        n.over(n) == 1
+        and n.over(0) is None
+        and n.over(2) is None
+        and n.over(m) is None
+        and n.over(n + m) is None
+        and (3 * n).over(n) == 3
+    )
+    assert (n * n * m).over(n) == n * m and (2 * n) // 2 == n and (2 * n) % 2 == 0 and (n + m).over(n + m) == 1
+    for operator in ("__add__", "__sub__", "__rsub__", "__mul__"):
+        assert getattr(n, operator)("a") is NotImplemented and getattr(n, operator)(True) is NotImplemented
     assert n != m and n + m == m + n and hash(n + m) == hash(m + n)
     for needs_a_number in (
         lambda: range(n),
@@ -399,6 +419,11 @@ def test_sizes_are_polynomials_with_bounds() -> None:
         lambda: n / 2,
         lambda: n // 2,
         lambda: n > 2,
+        lambda: n > 0,
+        lambda: n < 5,
+        lambda: n <= 4,
+        lambda: n >= 1,
+        lambda: n % 2,
         lambda: bool(n),
         lambda: [0] * n,
     ):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from xdsl.dialects.builtin import ArrayAttr
 
+from lightnet.backends.interpreter import loop_library
 from lightnet.backends.interpreter.arena import POISON, Arenas
 from lightnet.backends.interpreter.graph import run
 from lightnet.diagnostics import LightNetError
@@ -220,3 +221,38 @@ def test_a_wrong_plan_gives_wrong_results(name: str, offset: int, right: bool) -
     op = next(o for o in planned_ops(main_of(module).body.block) if name_of(o) == name)
     op.attributes[PLACES] = ArrayAttr([PlaceAttr("arena", offset)])
     assert np.array_equal(run(module)["e"], expected) == right
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64])
+def test_bits_and_divisions_without_a_sign(dtype: type) -> None:
+    """Of scalars and of arrays, against Python's integers; a division by zero is 0."""
+    bits, info = 8 * np.dtype(dtype).itemsize, np.iinfo(dtype)
+    values = np.array([0, 1, -1, 2, 3, 6, 8, 96, info.max, info.min, info.min + 1, -96], dtype)
+    texts = [f"{int(v) & (1 << bits) - 1:0{bits}b}" for v in values]
+    oracles = {"math.ctlz": [len(t) - len(t.lstrip("0")) for t in texts], "math.cttz": [len(t) - len(t.rstrip("0")) for t in texts],
+               "math.ctpop": [t.count("1") for t in texts]}  # fmt: skip
+    for name, want in oracles.items():
+        found = loop_library.count_bits(name, values)
+        assert found.dtype == dtype and found.tolist() == want, name
+        assert [int(loop_library.count_bits(name, v)) for v in values] == want, name
+    for b in (0, 1, 3, -1, 7):
+        whole = [int(v) & (1 << bits) - 1 for v in values]
+        by = b & (1 << bits) - 1
+        want = [-(-v // by) if by else 0 for v in whole]
+        found = loop_library.ceil_divide_unsigned(values, np.full_like(values, b))
+        assert [int(v) & (1 << bits) - 1 for v in found] == want
+    assert [loop_library.ceil_divide_unsigned(a, b) for a, b in ((7, 2), (8, 2), (0, 3), (5, 0), (1, 9))] == [
+        4,
+        4,
+        0,
+        0,
+        1,
+    ]
+    for up, function in ((False, lambda a, b: a // b), (True, lambda a, b: -(-a // b))):
+        pairs = [(int(a), b) for a in values for b in (-7, -1, 1, 2, 3) if not (a == info.min and b == -1)]
+        found = loop_library.floor_divide(*(np.array(x, dtype) for x in zip(*pairs)), up)
+        assert found.tolist() == [function(a, b) for a, b in pairs]
+        assert [loop_library.floor_divide(a, b, up) for a, b in ((7, 2), (-7, 2), (7, -2), (5, 0))] == [
+            *(function(a, b) for a, b in ((7, 2), (-7, 2), (7, -2))),
+            0,
+        ]

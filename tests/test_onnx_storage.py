@@ -404,3 +404,32 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture) -> None
         again = tmp_path / "again.npz"
         assert main(["run", str(tmp_path / "net.onnx"), "-i", f"x=@{file}", "-i", "f=1,2,3,4", "-o", str(again)]) == 0
         np.testing.assert_array_equal(np.load(again)["numbers"], written["same"])
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_packed_elements(name: str) -> None:
+    """Every code, and every number of them from none to nine, lowest bits first; what is too short for a byte is padded with zeros."""
+    form = FORMATS[name]
+    codes = np.arange(1 << form.bits, dtype=np.uint8)
+    values = form.values().astype(np.float64)
+    kept = codes[np.isfinite(values) & ~((values == 0) & np.signbit(values) & (form.kind == "fnuz"))]
+    for count in (*range(10), len(kept)):
+        taken = np.resize(kept[::-1], count)
+        word = sum(int(c) << (form.bits * k) for k, c in enumerate(taken))
+        packed = form.packed(form.values()[taken])
+        assert packed == word.to_bytes(-(-count * form.bits // 8), "little") and len(packed) == form.packed_size(count)
+        again = form.unpacked(np.frombuffer(packed, np.uint8), count)
+        np.testing.assert_array_equal(again, form.values()[taken])
+
+
+@pytest.mark.parametrize("name", [n for n, form in sorted(FORMATS.items()) if form.mantissa is not None])
+def test_values_of_codes(name: str) -> None:
+    """As ml_dtypes has them, NaN and infinities among them."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    form = FORMATS[name]
+    codes = np.arange(1 << form.bits, dtype=np.uint8)
+    want = codes.view(getattr(ml_dtypes, f"float{form.bits}_{name[2:].lower()}")).astype(np.float64)
+    found = form.values().astype(np.float64)
+    np.testing.assert_array_equal(found, want)
+    kept = ~np.isnan(want)
+    np.testing.assert_array_equal(np.signbit(found)[kept], np.signbit(want)[kept])

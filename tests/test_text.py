@@ -590,3 +590,62 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "agrees" in said(
         "run", str(path), "-i", "colour=zeros", "-i", "x=random", "--compare", "interpreter", "--layers"
     )
+
+
+NGRAMS = {"mode": "TF", "pool_strings": ["a", "b"], "ngram_counts": [0], "ngram_indexes": [0, 1], "min_gram_length": 1, "max_gram_length": 1,
+          "max_skip_count": 0}  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"mode": "TFI"}, "its mode is 'TFI'; there are TF, IDF and TFIDF"), ({"max_skip_count": -1}, "n-grams of 1 to 1 words with -1 skips"),
+    ({"min_gram_length": 2}, "n-grams of 2 to 1 words with 0 skips"), ({"min_gram_length": 0}, "n-grams of 0 to 1 words with 0 skips"),
+    ({"weights": [1.0]}, "it has 1 weights for 2 n-grams"), ({"ngram_counts": [0, 1]}, "ngram_counts [0, 1] do not divide its pool of 2 words into n-grams"),
+    ({"ngram_counts": [2, 0]}, "do not divide its pool"), ({"ngram_counts": [0, 3]}, "do not divide its pool"), ({"ngram_counts": [-1]}, "do not divide its pool"),
+    ({"ngram_indexes": [0]}, "it has 1 ngram_indexes for more n-grams"),
+])  # fmt: skip
+def test_ngrams_that_cannot_be(change: dict[str, Any], message: str) -> None:
+    """Said when the text is there at the latest, with the op."""
+    with pytest.raises(LightNetError) as error:
+        lightnet.compile(of_op("TfIdfVectorizer", {"x": text("a")}, **{**NGRAMS, **change}))({"x": text("a")})
+    assert message in str(error.value) or any(message in note for _, note in error.value.notes)
+
+
+def test_ngrams_of_a_rank_that_they_have_not() -> None:
+    x = text("a", "b", dims=(1, 1, 2))
+    with pytest.raises(LightNetError) as error:
+        lightnet.compile(of_op("TfIdfVectorizer", {"x": x}, **NGRAMS))({"x": x})
+    assert "its input should be [C] or [N, C], but is [1, 1, 2]" in str(error.value)
+
+
+def test_constants_that_steps_read() -> None:
+    """Nodes of each kind of value: text that is joined, places, axes, and numbers that are text then."""
+    x = text("x", "y", "z")
+
+    def constant(name: str, **value: Any):
+        return node("Constant", [], [name], **value)
+
+    join = node("StringConcat", ["t", "c"], ["y"])
+    for value in (
+        {"value_string": "!"},
+        {"value_strings": ["1", "2", "3"]},
+        {"value": numpy_helper.from_array(text("a", "b", "c"))},
+    ):
+        agree(model([constant("c", **value), join], [("t", [3])], ["y"]), {"t": x})
+    gather = node("Gather", ["t", "c"], ["y"])
+    for value in ({"value_int": 2}, {"value_ints": [-1, 0]}, {"value": numpy_helper.from_array(np.array([[1], [2]]))}):
+        agree(model([constant("c", **value), gather], [("t", [3])], ["y"]), {"t": x})
+    for value in (
+        {"value_int": -7},
+        {"value_ints": [3, -1, 0]},
+        {"value_float": 2.5},
+        {"value_floats": [0.5, -3.0, 7.0]},
+    ):
+        cast = node("Cast", ["c"], ["s"], to=TensorProto.STRING)
+        agree(
+            model([constant("c", **value), cast, node("StringConcat", ["t", "s"], ["y"])], [("t", [3])], ["y"]),
+            {"t": x},
+        )
+    bad = model([constant("c", value_string=b"\xff"), join], [("t", [3])], ["y"])
+    with pytest.raises(LightNetError) as error:
+        lightnet.compile(bad)
+    assert "UTF-8" in str(error.value) + str(error.value.notes)

@@ -79,7 +79,7 @@ def divide(a: float, b: float) -> float:
 def remainder(a: float, b: float) -> float:
     """``a % b`` outside subscripts: the sign of `a`, as in C; x%0 is 0 for integers."""
     if isinstance(a, int) and isinstance(b, int):
-        return a - b * int_div(a, b)
+        return a - b * int_div(a, b) if b else 0
     return math.fmod(a, b) if b != 0 and not math.isinf(a) else math.nan
 
 
@@ -112,8 +112,12 @@ def _pow(a: float, b: float) -> float:
         return a**b
     try:
         return math.pow(a, b)
-    except (OverflowError, ValueError):
-        return math.inf if a == 0 or b > 0 else math.nan
+    except OverflowError:
+        pass
+    except ValueError:
+        if a != 0:
+            return math.nan
+    return math.copysign(math.inf, a) if b % 2 == 1 else math.inf
 
 
 def _extreme(pick: Callable[..., Any]) -> Callable[..., Any]:

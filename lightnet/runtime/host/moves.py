@@ -152,7 +152,7 @@ def _indices(step: Step, index: Array, length: int) -> Array:
 def gather(step: Step, x: Array, index: Array) -> Array:
     axis = _axis(step, step.integer("axis", 0), x.ndim)
     step.room((*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]))
-    return np.asarray(np.take(x, _indices(step, index, x.shape[axis]), axis))
+    return np.asarray(np.take(x, _indices(step, index, x.shape[axis]), axis), x.dtype)  # one text is a str
 
 
 @host_op("GatherElements", "same")
