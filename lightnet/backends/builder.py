@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
+from typing import TypeVar
 
 from xdsl.dialects import arith, func, memref, scf, vector
 from xdsl.dialects.builtin import (
@@ -47,6 +48,7 @@ from lightnet.ir.types import memref_type_of, vector_type_of
 INDEX = IndexType()
 #: An index, or a Python int that stands for a constant.
 Index = SSAValue | int
+I = TypeVar("I", bound=Index)
 
 
 @cache
@@ -152,7 +154,7 @@ class Builder:
     def kernel(
         cls,
         name: str,
-        memrefs: Sequence[MemRefType],
+        memrefs: Sequence[Attribute],
         *,
         opt: str = "O2",
         hints: Sequence[str | None] = (),
@@ -238,7 +240,7 @@ class Builder:
             known = self._indices[value] = self.const(value, INDEX)
         return known
 
-    def called(self, value: Index, hint: str) -> Index:
+    def called(self, value: I, hint: str) -> I:
         """The value, which has a hint now, unless it is a constant or has one: names of what is computed on the way."""
         if not isinstance(value, int) and value.name_hint is None and value not in self._numbers:
             value.name_hint = hint

@@ -149,7 +149,7 @@ def _defined(kernel: KernelOp, name: str, aliases: Mapping[int, int], blocks: in
 
 def _labels(kernel: KernelOp) -> Labels:
     """What the tensors of `composed` are called in the network, and where it says so."""
-    named = {f"in{i}": a for i, a in enumerate(kernel.body.args)}
+    named: dict[str, SSAValue] = {f"in{i}": a for i, a in enumerate(kernel.body.args)}
     named |= {f"out{i}": r for i, r in enumerate(kernel.results)}
     return Labels({name: value.name_hint for name, value in named.items()}, kernel.location)
 
