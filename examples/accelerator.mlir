@@ -6,13 +6,13 @@
 // CHECK: ln.memory = {static = {{[0-9]+}} : i64, arena = {{[0-9]+}} : i64, sram = {{[0-9]+}} : i64}
 // CHECK: npu.kernel({{.*}}) choices {unit = "array", cycles = {{[0-9]+}}
 // CHECK-NEXT: ln.conv2d {{.*}} : tensor<1x32x16x16xf32>
-// CHECK: } at sram+
+// CHECK: } : {{.*}} at sram+
 // CHECK: unit = "array"
 // CHECK: ln.concat
 // CHECK: unit = "vector"
 // CHECK: ln.conv2d {{.*}}group = 64
 // CHECK-NEXT: ln.relu
-// CHECK: } at arena+{{[0-9]+}} as ("y")
+// CHECK: } : {{.*}} at arena+{{[0-9]+}} as ("y")
 
 // C: static unsigned char sram[
 // C: y: tensor<1x64x16x16xf32> at arena+

@@ -5,7 +5,7 @@
 // CHECK: toy.kernel
 // CHECK: ln.relu
 // CHECK: toy.kernel
-// CHECK: } at arena+64 as ("y")
+// CHECK: } : tensor<3xf32> at arena+64 as ("y")
 // CHECK-NOT: toy.kernel
 
 // RAN: [0.500 0.500 0.731]

@@ -17,9 +17,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
+from typing import TypeVar
 
 from xdsl.dialects import arith, func, memref, scf, vector
 from xdsl.dialects.builtin import (
+    UNKNOWN_LOC,
     AnyFloat,
     DenseArrayBase,
     DenseIntOrFPElementsAttr,
@@ -28,6 +30,7 @@ from xdsl.dialects.builtin import (
     IndexType,
     IntegerAttr,
     IntegerType,
+    LocationAttr,
     MemRefType,
     StringAttr,
     VectorType,
@@ -45,6 +48,7 @@ from lightnet.ir.types import memref_type_of, vector_type_of
 INDEX = IndexType()
 #: An index, or a Python int that stands for a constant.
 Index = SSAValue | int
+I = TypeVar("I", bound=Index)
 
 
 @cache
@@ -107,6 +111,18 @@ _CASTS: dict[str, type[Operation]] = {
 }  # fmt: skip
 
 
+def empty_function(
+    name: str, types: Sequence[Attribute], hints: Sequence[str | None], location: LocationAttr
+) -> func.FuncOp:
+    """A function without results and, so far, without ops; `hints` are names of its first arguments."""
+    block = Block(arg_types=types)
+    for arg, hint in zip(block.args, hints):
+        arg.name_hint, arg.location = hint, location
+    function = func.FuncOp(name, FunctionType.from_lists(types, []), Region(block))
+    function.location = location
+    return function
+
+
 class Loop:
     """A loop being built: `iv`, the carried values `args`; after the `with`, `results`."""
 
@@ -121,7 +137,8 @@ class Loop:
 
 
 class Builder:
-    """Builds the body of one function. `args` are the memrefs after the block range `lo`, `hi`."""
+    """Builds the body of one function. `args` are the memrefs after the block range `lo`, `hi`. `location` is that of
+    the ops that are made next, up to the end of the loop or branch: where in the network stands what they compute."""
 
     def __init__(self, function: func.FuncOp):
         self.function = function
@@ -131,12 +148,20 @@ class Builder:
         self._numbers: dict[SSAValue, int] = {}
         self._last_constant: Operation | None = None
         self._size = 0
+        self.location = function.location
 
     @classmethod
-    def kernel(cls, name: str, memrefs: Sequence[MemRefType], *, opt: str = "O2") -> Builder:
-        """A kernel function: block range, then `memrefs`; `opt` is ``O2`` or ``none``."""
-        types = [INDEX, INDEX, *memrefs]
-        function = func.FuncOp(name, FunctionType.from_lists(types, []), Region(Block(arg_types=types)))
+    def kernel(
+        cls,
+        name: str,
+        memrefs: Sequence[Attribute],
+        *,
+        opt: str = "O2",
+        hints: Sequence[str | None] = (),
+        location: LocationAttr = UNKNOWN_LOC,
+    ) -> Builder:
+        """A kernel function: block range, then `memrefs`, called by their `hints`; `opt` is ``O2`` or ``none``."""
+        function = empty_function(name, [INDEX, INDEX, *memrefs], ["lo", "hi", *hints], location)
         function.attributes["tile.opt"] = StringAttr(opt)
         return cls(function)
 
@@ -158,6 +183,8 @@ class Builder:
         return self.function
 
     def append(self, op: Operation) -> Operation:
+        """Append an op, which gets the builder's location."""
+        op.location = self.location
         self.block.add_op(op)
         self._count()
         return op
@@ -176,7 +203,8 @@ class Builder:
         known = self._constants.get(key)
         if known is not None:
             return known
-        op = arith.ConstantOp.create(result_types=[type], properties={"value": _constant(key[0], value, type)})
+        attr = _constant(key[0], value, type)
+        op = arith.ConstantOp.create(result_types=[type], properties={"value": attr}, location=self.location)
         self._insert_constant(op)
         self._constants[key] = op.results[0]
         if isinstance(type, IndexType):
@@ -189,7 +217,7 @@ class Builder:
         key = (repr(bits), type)
         if key not in self._constants:
             attr = DenseIntOrFPElementsAttr.from_list(type, list(bits))
-            op = arith.ConstantOp.create(result_types=[type], properties={"value": attr})
+            op = arith.ConstantOp.create(result_types=[type], properties={"value": attr}, location=self.location)
             self._insert_constant(op)
             self._constants[key] = op.results[0]
         return self._constants[key]
@@ -212,6 +240,12 @@ class Builder:
             known = self._indices[value] = self.const(value, INDEX)
         return known
 
+    def called(self, value: I, hint: str) -> I:
+        """The value, which has a hint now, unless it is a constant or has one: names of what is computed on the way."""
+        if not isinstance(value, int) and value.name_hint is None and value not in self._numbers:
+            value.name_hint = hint
+        return value
+
     def number(self, value: Index) -> int | None:
         """The value of a constant index, None for any other."""
         return value if isinstance(value, int) else self._numbers.get(value)
@@ -219,7 +253,8 @@ class Builder:
     def op(self, cls: type[Operation], *operands: SSAValue, type: Attribute | None = None, **properties) -> SSAValue:
         """An op with one result, of the first operand's type unless given."""
         result = operands[0].type if type is None else type
-        op = cls.create(operands=operands, result_types=[result], properties={**_default_properties(cls), **properties})
+        merged = {**_default_properties(cls), **properties}
+        op = cls.create(operands=operands, result_types=[result], properties=merged, location=self.location)
         self.block.add_op(op)
         self._count()
         return op.results[0]
@@ -283,9 +318,11 @@ class Builder:
     def store(self, value: SSAValue, m: SSAValue, indices: Sequence[Index]) -> None:
         self.append(memref.StoreOp.create(operands=[value, m, *map(self.index, indices)]))
 
-    def view(self, workspace: SSAValue, byte_offset: Index, type: MemRefType) -> SSAValue:
+    def view(self, workspace: SSAValue, byte_offset: Index, type: MemRefType, name: str | None = None) -> SSAValue:
         """Part of an i8 workspace as a memref of `type`."""
-        return self.op(memref.ViewOp, workspace, self.index(byte_offset), type=type)
+        found = self.op(memref.ViewOp, workspace, self.index(byte_offset), type=type)
+        found.name_hint = name
+        return found
 
     def tile_load(
         self,
@@ -349,29 +386,37 @@ class Builder:
     # ---- control flow --------------------------------------------------------------------------------------------
 
     @contextmanager
-    def loop(self, lo: Index, hi: Index, step: Index = 1, carry: Sequence[SSAValue] = ()) -> Iterator[Loop]:
-        """An `scf.for`; inside, call `yields` with as many values as `carry` has."""
+    def loop(
+        self, lo: Index, hi: Index, step: Index = 1, carry: Sequence[SSAValue] = (), name: str | None = None
+    ) -> Iterator[Loop]:
+        """An `scf.for` over an index called `name`; inside, call `yields` with as many values as `carry` has."""
         bounds = [self.index(v) for v in (lo, hi, step)]
         types = [v.type for v in carry]
         block, outer = Block(arg_types=[INDEX, *types]), self.block
         handle = Loop(block.args[0], block.args[1:])
-        self.block = block
+        if name is not None:
+            handle.iv.name_hint = name
+        self.block, location = block, self.location
         yield handle
-        self.block.add_op(scf.YieldOp.create(operands=list(handle.yielded)))
+        self.location = location
+        self._end(list(handle.yielded))
         self.block = outer
-        op = scf.ForOp.create(operands=[*bounds, *carry], result_types=types, regions=[Region(block)])
+        op = scf.ForOp.create(
+            operands=[*bounds, *carry], result_types=types, regions=[Region(block)], location=self.location
+        )
         outer.add_op(op)
         handle.results = op.results
 
     @contextmanager
     def when(self, cond: SSAValue) -> Iterator[None]:
         """An `scf.if` without results and without an else."""
-        block, outer = Block(), self.block
+        block, outer, location = Block(), self.block, self.location
         self.block = block
         yield
-        self.block.add_op(scf.YieldOp.create())
+        self.location = location
+        self._end([])
         self.block = outer
-        outer.add_op(scf.IfOp.create(operands=[cond], regions=[Region(block), Region()]))
+        outer.add_op(scf.IfOp.create(operands=[cond], regions=[Region(block), Region()], location=self.location))
 
     def choose(self, cond: SSAValue, then, other) -> Sequence[SSAValue]:
         """An `scf.if` with results: `then()` and `other()` build the arms and return lists of values."""
@@ -380,10 +425,13 @@ class Builder:
             self.block = Block()
             arms.append(self.block)
             values = build()
-            self.block.add_op(scf.YieldOp.create(operands=list(values)))
+            self._end(list(values))
         self.block = outer
-        op = scf.IfOp.create(
-            operands=[cond], result_types=[v.type for v in values], regions=[Region(arm) for arm in arms]
-        )
+        types, regions = [v.type for v in values], [Region(arm) for arm in arms]
+        op = scf.IfOp.create(operands=[cond], result_types=types, regions=regions, location=self.location)
         outer.add_op(op)
         return op.results
+
+    def _end(self, values: Sequence[SSAValue]) -> None:
+        """End the block of a loop or an arm."""
+        self.block.add_op(scf.YieldOp.create(operands=values, location=self.location))

@@ -119,13 +119,15 @@ class Evaluator:
         self.dims: tuple[int, ...] = ()
 
     def run(self, op: LnOp) -> None:
-        """Evaluate an elementwise op; its result goes to `registers`."""
+        """Evaluate an elementwise op; its result goes to `registers`, and what computes it has its location."""
+        outside, self.b.location = self.b.location, op.location
         self.dims = op.result_specs[0].dims
         (statement,) = bind_op(op).statements
         names = dict(zip(op.arg_names()[0], op.operands))
         position = {s.name: i for i, s in enumerate(statement.subs) if isinstance(s, bound.Idx)}
         cache: dict[bound.Node, SSAValue] = {}
         self.registers[op.results[0]] = self.node(statement.value, names, position, cache)
+        self.b.location = outside
 
     def type(self, element: Attribute) -> Attribute:
         return vector_type(self.tile.shape, element)

@@ -15,6 +15,7 @@ from xdsl.ir import SSAValue
 from lightnet.backends.builder import Builder
 from lightnet.backends.launches import Argument, Launch
 from lightnet.backends.loop_addresses import Layouts, is_addressed
+from lightnet.backends.loop_function import Labels
 from lightnet.backends.loops import BLOCKS, lower_definition, workspace_of
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.move import Reshape
@@ -112,7 +113,8 @@ def _built(kernel: KernelOp, op: LnOp, name: str) -> list[Launch]:
     types = [MemRefType(storage_type(s.dtype), [s.len]) for s in specs]
     if size := op.workspace_bytes():
         types.append(MemRefType(IntegerType(8), [size]))
-    b = Builder.kernel(name, types)
+    hints = [*(v.name_hint for v in (*op.operands, *op.results)), "work"]
+    b = Builder.kernel(name, types, hints=hints, location=op.location)
     args, count, blocks = list(b.args), len(op.operands), op.blocks()
     # A range of one block may be empty: then the block is another thread's.
     with b.when(b.cmpi("slt", b.lo, b.hi)) if blocks == 1 else nullcontext():
@@ -134,7 +136,7 @@ def _defined(kernel: KernelOp, name: str, aliases: Mapping[int, int], blocks: in
     definition = composed(kernel)
     names = [n for n, _ in definition.operands + definition.results]
     shared = {f"in{operand}": f"out{result}" for result, operand in aliases.items()}
-    lowered = lower_definition(name, definition, names, shared, blocks, layouts_of(kernel))
+    lowered = lower_definition(name, definition, names, shared, blocks, layouts_of(kernel), _labels(kernel))
     offsets, at = {}, 0
     for workspace, spec in lowered.workspace:
         offsets[workspace], at = at, at + align_up(spec.nbytes)
@@ -143,6 +145,13 @@ def _defined(kernel: KernelOp, name: str, aliases: Mapping[int, int], blocks: in
         args = tuple(_argument(a, offsets) for a in k.args)
         launches.append(Launch(k.func, k.grid, args))
     return launches
+
+
+def _labels(kernel: KernelOp) -> Labels:
+    """What the tensors of `composed` are called in the network, and where it says so."""
+    named: dict[str, SSAValue] = {f"in{i}": a for i, a in enumerate(kernel.body.args)}
+    named |= {f"out{i}": r for i, r in enumerate(kernel.results)}
+    return Labels({name: value.name_hint for name, value in named.items()}, kernel.location)
 
 
 def _argument(name: str, workspace: Mapping[str, int]) -> Argument:

@@ -59,13 +59,13 @@ class Addresses:
 
     def flat(self, g: Nest, first: int) -> Nest:
         """A nest by linear addresses; the loops before `first` stay as they are."""
-        flat = Nest(g.loops, [self._statement(s) for s in g.statements])
+        flat = replace(g, statements=[self._statement(s) for s in g.statements])
         flat = unfolded(flat, first)
         k = len(flat.loops) - 2
         while k >= first:
             flat = collapsed(flat, k) or flat
             k -= 1
-        return Nest(flat.loops, [collapsed_reductions(s) for s in flat.statements])
+        return replace(flat, statements=[collapsed_reductions(s) for s in flat.statements])
 
     def _statement(self, s: Statement) -> Statement:
         space = Space(s.loops + s.reductions)

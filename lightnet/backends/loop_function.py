@@ -8,14 +8,14 @@ Imports `ir` and xDSL.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from xdsl.dialects import arith, memref
-from xdsl.dialects.builtin import MemRefType
+from xdsl.dialects.builtin import UNKNOWN_LOC, LocationAttr, MemRefType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
@@ -66,6 +66,17 @@ class LoopKernel:
     args: tuple[str, ...]
 
 
+class Labels(NamedTuple):
+    """What tells readers of a function where it comes from: how its tensors are called, and its place in the
+    network."""
+
+    hints: Mapping[str, str | None]
+    location: LocationAttr
+
+
+NO_LABELS = Labels({}, UNKNOWN_LOC)
+
+
 def uses(s: Statement) -> list[tuple[str, tuple[Node, ...], bool]]:
     """What a statement writes and reads: the tensor, its subscripts, whether they are the row-major address."""
     return [(t, s.subs, s.flat) for t in s.targets] + [(r.tensor, r.subs, r.flat) for r in reads(s.value)]
@@ -83,9 +94,10 @@ class LoopFunction:
         aliases: dict[str, str],
         blocks: int,
         layouts: Layouts | None = None,
+        labels: Labels = NO_LABELS,
     ):
         self.private, self.aliases, self.blocks = private, aliases, blocks
-        self.shared = shared
+        self.shared, self.labels = shared, labels
         self.addresses = Addresses(d.specs, private, layouts)
         self.specs = self.addresses.stored
         self.groups = groups
@@ -102,7 +114,10 @@ class LoopFunction:
         args = tuple(
             n for n in dict.fromkeys(order) if n in self.touched and n not in self.private and n not in self.scalars
         )
-        self.b = b = Builder.kernel(name, [self._memref(n) for n in args], opt="O2")
+        hints = [self.labels.hints.get(n, n.lstrip("0123456789.")) for n in args]  # a local is `0.top` in a composition
+        self.b = b = Builder.kernel(
+            name, [self._memref(n) for n in args], opt="O2", hints=hints, location=self.labels.location
+        )
         memory: dict[str, SSAValue] = dict(zip(args, b.args))
         for local in self.private:
             memory[local] = self._stack(self.specs[local].dtype, self.specs[local].len)
@@ -122,9 +137,17 @@ class LoopFunction:
         nests = [self.addresses.flat(g, self.shared or 0) for g in self.groups]
         return self._one_nest(nests[0]) if self.shared is None else self._blocks(nests, nests[0].loops[: self.shared])
 
+    @contextmanager
+    def _over_blocks(self) -> Iterator[SSAValue]:
+        """A loop over the blocks; the number of one, which may be the index of an axis."""
+        with self.b.loop(self.b.lo, self.b.hi) as block, self.values.scope({}):
+            yield block.iv
+            self.b.called(block.iv, "block")
+
     def _stack(self, dtype: DType, count: int) -> SSAValue:
         """Memory on the stack, made once at the head of the function."""
         alloca = memref.AllocaOp.get(storage_type(dtype), 64, [count])
+        alloca.location = self.b.location
         entry = self.b.entry
         if entry.first_op is None:
             entry.add_op(alloca)
@@ -138,14 +161,17 @@ class LoopFunction:
 
     def _blocks(self, group: list[Nest], loops: tuple[Loop, ...]) -> int:
         """Several nests in each block of the shared loops."""
-        with self.b.loop(self.b.lo, self.b.hi) as block, self.values.scope({}):
-            self._unpack(block.iv, loops)
+        with self._over_blocks() as block:
+            self.nest = group[0]
+            self._unpack(block, loops)
             for nest in group:
+                self.nest = nest
                 self._loops(nest, nest.loops[len(loops) :])
         return prod(n for _, n in loops)
 
     def _one_nest(self, nest: Nest) -> int:
         """The grid is the leading loops, as many as give enough blocks; a long single loop is cut into pieces."""
+        self.nest = nest
         if (across := turned(nest)) is not None:
             return self._tiles(across)
         inner = max(1, sum(s.trips for s in nest.statements) // max(1, prod(n for _, n in nest.loops)))
@@ -157,8 +183,8 @@ class LoopFunction:
         left = nest.loops[lead:]
         if left and grid < self.blocks and total // grid > BLOCK_TRIPS:
             return self._cut(nest, lead, inner)
-        with self.b.loop(self.b.lo, self.b.hi) as block, self.values.scope({}):
-            self._unpack(block.iv, nest.loops[:lead])
+        with self._over_blocks() as block:
+            self._unpack(block, nest.loops[:lead])
             self._loops(nest, left)
         return grid
 
@@ -170,9 +196,10 @@ class LoopFunction:
         size = -(-n // pieces)
         size = -(-size // 64) * 64 if size >= 256 else size  # whole vectors and cache lines
         pieces = -(-n // size)
-        with b.loop(b.lo, b.hi) as block, self.values.scope({}):
-            quotient, piece = b.divmod(block.iv, pieces)
+        with self._over_blocks() as block:
+            quotient, piece = b.divmod(block, pieces)
             self._unpack(quotient, nest.loops[:lead])
+            b.called(piece, "piece")
             low = b.mul(piece, size)
             high = b.add(low, size)
             if n % size:
@@ -186,15 +213,16 @@ class LoopFunction:
         b, (height, width) = self.b, TILE
         *outer, (row, m), (column, n) = nest.loops
         strips = -(-m // height)
-        with b.loop(b.lo, b.hi) as block, self.values.scope({}):
-            quotient, strip = b.divmod(block.iv, strips)
+        with self._over_blocks() as block:
+            quotient, strip = b.divmod(block, strips)
             self._unpack(quotient, tuple(outer))
             low = b.mul(strip, height)
             high = b.op(arith.MinSIOp, b.index(b.add(low, height)), b.index(m))
-            with b.loop(0, n, width) as left:
+            x, y = nest.axis((column, n)), nest.axis((row, m))
+            with b.loop(0, n, width, name=f"{x}.tile") as left:
                 right = b.op(arith.MinSIOp, b.index(b.add(left.iv, width)), b.index(n))
-                with b.loop(left.iv, right) as j, self.values.scope({column: j.iv}), b.loop(low, high) as i:
-                    with self.values.scope({row: i.iv}):
+                with b.loop(left.iv, right, name=x) as j, self.values.scope({column: j.iv}):
+                    with b.loop(low, high, name=y) as i, self.values.scope({row: i.iv}):
                         self._body(nest)
         return prod(n for _, n in outer) * strips
 
@@ -206,6 +234,7 @@ class LoopFunction:
                 position, value = self.b.divmod(position, n)
             else:
                 value = position
+            self.b.called(value, self.nest.axis((name, n)))
             self.values.define(name, value)
 
     def _loops(self, nest: Nest, loops: tuple[Loop, ...]) -> None:
@@ -218,7 +247,7 @@ class LoopFunction:
         (name, n), *rest = loops
         if not rest and (reduction := row_reduction(nest)) is not None:
             return self._rows(nest, reduction, name, low, high, n)
-        with self.b.loop(low, high) as loop, self.values.scope({name: loop.iv}):
+        with self.b.loop(low, high, name=nest.axis((name, n))) as loop, self.values.scope({name: loop.iv}):
             self._loops(nest, tuple(rest))
 
     # -- Reductions by rows
@@ -239,9 +268,9 @@ class LoopFunction:
     def _row(self, nest: Nest, s: Statement, name: str, low: Index, high: Index, origin: Index, row: SSAValue) -> None:
         b, v = self.b, self.values
         place = nest.statements.index(s)
-        base = b.mul(origin, -1)
-
-        with b.loop(low, high) as loop, v.scope({name: loop.iv}):
+        base, loop_n = b.mul(origin, -1), dict(nest.loops)[name]
+        axis = nest.axis((name, loop_n))
+        with b.loop(low, high, name=axis) as loop, v.scope({name: loop.iv}):
             self._run(nest, nest.statements[:place])
             v.space = Space(nest.loops)
             self._put(self._initial(s), row, b.add(loop.iv, base))
@@ -249,11 +278,10 @@ class LoopFunction:
         v.space = Space(nest.loops + s.reductions)
         v.hoist_reads = True
         order = reduction_order(s)
-        loop_n = dict(nest.loops)[name]
         guarded = pull_guards(s, self.specs[s.tensor].dtype, (*order, (name, loop_n)), nest)
         v.hoist_reads, v.space = not guarded.bounds, guarded.space
-        self._accumulate(s, order, name, (low, high), guarded, (row, base))
-        with b.loop(low, high) as loop, v.scope({name: loop.iv}):
+        self._accumulate(s, order, (name, loop_n), (low, high), guarded, (row, base))
+        with b.loop(low, high, name=axis) as loop, v.scope({name: loop.iv}):
             stores = self._run(nest, nest.statements[:place])
             v.registers[s.tensor] = self._get(s, row, b.add(loop.iv, base))
             if s.tensor not in self.scalars:
@@ -265,7 +293,7 @@ class LoopFunction:
         self,
         s: Statement,
         order: tuple[Loop, ...],
-        name: str,
+        along: Loop,
         ends: tuple[Index, Index],
         g: Guarded,
         row: tuple[SSAValue, Index],
@@ -274,24 +302,28 @@ class LoopFunction:
         b, v = self.b, self.values
         if order:
             (index, n), *rest = order
-            with self._bounded(g, index, 0, n):
-                self._accumulate(s, tuple(rest), name, ends, g, row)
+            with self._bounded(g, (index, n), 0, n):
+                self._accumulate(s, tuple(rest), along, ends, g, row)
             return
         memory, base = row
-        with self._bounded(g, name, *ends):
+        name, _ = along
+        with self._bounded(g, along, *ends):
             at = b.add(v.index(g.indices.get(name, Idx(name))), base)
             step = combine(b, s.op, self._get(s, memory, at), v.value(g.value), self.specs[s.tensor].dtype)
             self._put(step, memory, at)
 
     @contextmanager
-    def _bounded(self, g: Guarded, name: str, low: Index, high: Index, carry: Sequence[SSAValue] = ()) -> Iterator[Any]:
+    def _bounded(
+        self, g: Guarded, along: Loop, low: Index, high: Index, carry: Sequence[SSAValue] = ()
+    ) -> Iterator[Any]:
         """A loop from `low` to `high` within the bounds of its guards."""
+        (name, _), axis = along, self.nest.axis(along)
         b, v, bound = self.b, self.values, g.bounds.get(name)
         if bound is not None:
             low = _tighter(b, arith.MaxSIOp, low, v.index(bound.low))
             high = _tighter(b, arith.MinSIOp, high, v.index(bound.high))
         if bound is None or bound.residue is None:
-            with b.loop(low, high, carry=carry) as loop, v.scope({name: loop.iv}):
+            with b.loop(low, high, carry=carry, name=axis) as loop, v.scope({name: loop.iv}):
                 yield loop
             return
         step = b.index(bound.step)
@@ -300,8 +332,9 @@ class LoopFunction:
         base = b.add(low, gap)
         span = b.op(arith.SubiOp, b.add(high, bound.step - 1), base)
         trips = b.op(arith.FloorDivSIOp, span, step)
-        with v.scope({f"{name}.base": base}), b.loop(0, trips, carry=carry) as loop, v.scope({f"{name}.trip": loop.iv}):
-            yield loop
+        with v.scope({f"{name}.base": base}), b.loop(0, trips, carry=carry, name=f"{axis}.trip") as loop:
+            with v.scope({f"{name}.trip": loop.iv}):
+                yield loop
 
     def _get(self, s: Statement, row: SSAValue, at: SSAValue) -> SSAValue:
         loaded = self.b.load(row, [at])
@@ -366,8 +399,8 @@ class LoopFunction:
     def _reduce_over(self, s: Statement, order: tuple[Loop, ...], g: Guarded, start: SSAValue) -> SSAValue:
         if not order:
             return combine(self.b, s.op, start, self.values.result(g.value), self.specs[s.tensor].dtype)
-        (name, n), *rest = order
-        with self._bounded(g, name, 0, n, [start]) as loop:
+        along, *rest = order
+        with self._bounded(g, along, 0, along[1], [start]) as loop:
             loop.yields(self._reduce_over(s, tuple(rest), g, loop.args[0]))
         return loop.results[0]
 
@@ -377,8 +410,9 @@ class LoopFunction:
         dtype, index_dtype = self.specs[s.tensor].dtype, self.specs[s.arg or ""].dtype
         start = [b.const(identity(s.op, dtype), scalar_type(dtype)), b.const(0, scalar_type(index_dtype))]
         ((name, n),) = s.reductions
-        with b.loop(0, n, carry=start) as loop, v.scope({name: loop.iv}):
+        with b.loop(0, n, carry=start, name=self.nest.axis((name, n))) as loop, v.scope({name: loop.iv}):
             value, (best, place) = v.value(s.value), loop.args
+            best.name_hint, place.name_hint = "best", "place"
             better = _better(b, s.op, value, best, dtype)
             here = convert(b, v.value(Idx(name)), I64, index_dtype)
             loop.yields(b.select(better, value, best), b.select(better, here, place))

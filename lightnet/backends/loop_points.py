@@ -9,13 +9,14 @@ Imports `ir` and xDSL.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 from xdsl.dialects import arith
 from xdsl.ir import SSAValue
 
 from lightnet.backends.loop_addresses import Layouts, channels_last
-from lightnet.backends.loop_function import LoopFunction
+from lightnet.backends.loop_function import Labels, LoopFunction
 from lightnet.backends.loop_vectors import Vectors, width_of
 from lightnet.ir.affine import Space
 from lightnet.ir.bound import I64, Apply, BoundDefinition, Const, Idx, Node, Statement, reads, substitute
@@ -32,9 +33,9 @@ class PointFunction(LoopFunction):
     then of the second, …"""
 
     def __init__(self, d: BoundDefinition, parts: Sequence[Part], private: dict[str, tuple[int, ...]],
-                 aliases: dict[str, str], layouts: Layouts):  # fmt: skip
+                 aliases: dict[str, str], layouts: Layouts, labels: Labels):  # fmt: skip
         layouts = {name: layout for name, layout in layouts.items() if name not in private}
-        super().__init__(d, [g for part in parts for g in part], None, private, aliases, 1, layouts)
+        super().__init__(d, [g for part in parts for g in part], None, private, aliases, 1, layouts, labels)
         self.parts = [_ordered(part, layouts) for part in parts]
 
     def _values(self, memory: dict[str, SSAValue], sizes: dict[str, int]) -> Vectors:
@@ -46,12 +47,12 @@ class PointFunction(LoopFunction):
         widths = [width_of(part[0], self.specs, self.scalars) if len(part) == 1 else 1 for part in parts]
         sizes = [prod(n for _, n in part[0].loops) // width for part, width in zip(parts, widths)]
         b, first = self.b, 0
-        with b.loop(b.lo, b.hi) as block, self.values.scope({}):
+        with self._over_blocks() as block:
             for part, size, width in zip(parts, sizes, widths):
                 if len(parts) == 1:
-                    self._part(block.iv, part, width)
+                    self._part(block, part, width)
                 else:
-                    place = b.add(block.iv, -first)
+                    place = b.add(block, -first)
                     inside = b.cmpi("slt", place, b.index(size))
                     if first:
                         inside = b.op(arith.AndIOp, b.cmpi("sge", place, b.index(0)), inside)
@@ -63,14 +64,14 @@ class PointFunction(LoopFunction):
     def _part(self, position: SSAValue, part: Part, width: int) -> None:
         """The nests of a part at one position, for `width` elements along the last loop."""
         values: Vectors = self.values  # type: ignore[assignment]
-        loops = part[0].loops
+        self.nest, loops = part[0], part[0].loops
         values.lane, values.width = loops[-1][0] if loops else "", width
         if loops:
             name, n = loops[-1]
             self._unpack(position, (*loops[:-1], (name, n // width)))
             values.define(name, self.b.mul(values.scopes[-1].indices[name], width))
-        for nest in part:
-            self._body(nest)
+        for self.nest in part:
+            self._body(self.nest)
         values.width = 1
 
     def _store(self, tensor: str, address: Node, value: SSAValue) -> None:
@@ -88,7 +89,7 @@ def _ordered(part: Part, layouts: Layouts) -> Part:
         return part
     places = [Space(()).written(sub)[1] for sub in channels_last(found[-1].subs)]
     loops = tuple(sorted(part[0].loops, key=lambda loop: places.index(loop[0]) if loop[0] in places else -1))
-    return [Nest(loops, [_with_loops(s, loops) for s in g.statements]) for g in part]
+    return [replace(g, loops=loops, statements=[_with_loops(s, loops) for s in g.statements]) for g in part]
 
 
 def _with_loops(s: Statement, loops: tuple[tuple[str, int], ...]) -> Statement:

@@ -77,7 +77,7 @@ def _cut(nest: Nest, k: int, c: int, serial: int) -> Nest:
         space = Space(loops + s.reductions)
         address, *subs, value = (space.simplify(substitute(node, {name: both})) for node in (*s.subs, s.value))
         statements.append(replace(s, loops=loops, subs=(address, *subs), value=value))
-    return Nest(loops, statements)
+    return replace(nest, loops=loops, statements=statements)
 
 
 def collapsed(nest: Nest, k: int) -> Nest | None:
@@ -94,7 +94,7 @@ def collapsed(nest: Nest, k: int) -> Nest | None:
         space = Space(loops + s.reductions)
         address, *subs, value = (space.simplify(substitute(node, by)) for node in (*s.subs, s.value))
         statements.append(replace(s, loops=loops, subs=(address, *subs), value=value))
-    joined = Nest(loops, statements)
+    joined = replace(nest, loops=loops, statements=statements)
     return joined if _divisions(joined) <= _divisions(nest) else None
 
 
@@ -134,7 +134,7 @@ def turned(nest: Nest) -> Nest | None:
     if not along:
         return None
     loops = (*(loop for loop in outer if loop != along[0]), along[0], nest.loops[-1])
-    return Nest(loops, [replace(s, loops=loops) for s in nest.statements])
+    return replace(nest, loops=loops, statements=[replace(s, loops=loops) for s in nest.statements])
 
 
 def _lines(stride: int) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from lightnet.backends.loop_addresses import Layouts
-from lightnet.backends.loop_function import LoopFunction, LoopKernel, uses
+from lightnet.backends.loop_function import NO_LABELS, Labels, LoopFunction, LoopKernel, uses
 from lightnet.backends.loop_points import Part, PointFunction, beside, by_dims, unused_lanes
 from lightnet.ir.bound import BoundDefinition, Idx
 from lightnet.ir.fusion import Nest, nests
@@ -47,6 +47,7 @@ def lower_definition(
     aliases: Mapping[str, str] | None = None,
     blocks: int | None = BLOCKS,
     layouts: Layouts | None = None,
+    labels: Labels = NO_LABELS,
 ) -> Lowered:
     """Lower a definition (of one op, or composed) to kernel functions called `name`, `name_1`, ….
 
@@ -54,23 +55,29 @@ def lower_definition(
     tensors follow. `aliases` maps an operand to the result that shares its memory; both then stand for one argument,
     under the result's name. `blocks` is the number of blocks to aim for; None: each point of the loops that are
     independent is a block of its own, as a GPU's threads want it, or a few that follow each other. Operands may lie in
-    `layouts`; only of single points may results, too: zeros are written behind their last channel.
+    `layouts`; only of single points may results, too: zeros are written behind their last channel. `labels` are for who
+    reads the functions.
     """
     order = tuple(order) or tuple(n for n, _ in definition.operands + definition.results)
     if blocks is None:
-        return _points(name, definition, order, dict(aliases or {}), layouts or {})
+        return _points(name, definition, order, dict(aliases or {}), layouts or {}, labels)
     schedule = _schedule(definition)
     kernels = []
     for k, launch in enumerate(schedule.launches):
         function = LoopFunction(
-            definition, launch, schedule.shared, schedule.private, dict(aliases or {}), blocks, layouts
+            definition, launch, schedule.shared, schedule.private, dict(aliases or {}), blocks, layouts, labels
         )
         kernels.append(function.lower(f"{name}_{k}" if k else name, [*order, *(n for n, _ in schedule.workspace)]))
     return Lowered(tuple(kernels), schedule.workspace)
 
 
 def _points(
-    name: str, definition: BoundDefinition, order: Sequence[str], aliases: dict[str, str], layouts: Layouts
+    name: str,
+    definition: BoundDefinition,
+    order: Sequence[str],
+    aliases: dict[str, str],
+    layouts: Layouts,
+    labels: Labels,
 ) -> Lowered:
     """`lower_definition` for single points. What launches hand to each other lies with the channels last, where
     anything does."""
@@ -84,7 +91,7 @@ def _points(
             launches[0].append([lanes])
     kernels = []
     for k, parts in enumerate(launches):
-        function = PointFunction(definition, parts, schedule.private, aliases, {**near, **layouts})
+        function = PointFunction(definition, parts, schedule.private, aliases, {**near, **layouts}, labels)
         kernels.append(function.lower(f"{name}_{k}" if k else name, [*order, *(n for n, _ in schedule.workspace)]))
     return Lowered(tuple(kernels), schedule.workspace)
 

@@ -70,7 +70,7 @@ class _Loops:
     def run(self) -> tuple[func.FuncOp, int]:
         kept = {k: v for k, v in self.kernel.attributes.items() if k != BLOCK}
         self.b.function.attributes.update(kept)
-        with self.b.loop(self.b.lo, self.b.hi) as blocks:
+        with self.b.loop(self.b.lo, self.b.hi, name="block") as blocks:
             self.e.number = blocks.iv
             self.block(self.kernel.body.block, Group(0, self.e.count))
         return self.e.finish(), self.e.size
@@ -141,6 +141,7 @@ class _Loops:
     def control(self, op: Operation, group: Group, before: Callable[..., None]) -> None:
         """An op at which threads meet, or control flow with one inside. `before`, with or without a `Finish`, makes
         what comes before."""
+        self.b.location = op.location
         match op:
             case scf.ForOp():
                 self.for_(op, group, before)
@@ -194,7 +195,7 @@ class _Loops:
         self.arrays(block.args[1:], op.results)
         before(self.passing(op.iter_args, block.args[1:], op, 3) if op.iter_args else None)
         lower, upper, step = (self.first(v, group) for v in (op.lb, op.ub, op.step))
-        with self.b.loop(lower, upper, step) as loop:
+        with self.b.loop(lower, upper, step, name=block.args[0].name_hint) as loop:
             self.e.common.values[block.args[0]] = loop.iv
             finish = self.passing(last.operands, block.args[1:], last, 0) if op.iter_args else None
             self.block(block, group, finish)
@@ -239,7 +240,7 @@ class _Loops:
         """Lane 8m + r has the beginning of row r of matrix m, whose elements go to the lanes that get them."""
         slot = self.e.slots[op.result] = self.e.slot(op.result.type)
         fragments = self.e.view(slot)
-        with self.e.warps(group) as first, self.b.loop(0, 8 * op.tiles.value.data) as lane:
+        with self.e.warps(group) as first, self.b.loop(0, 8 * op.tiles.value.data, name="lane") as lane:
             thread = Thread(self.b.add(first, lane.iv))
             matrix, row = self.b.divmod(lane.iv, 8)
             source, indices = self.e.value(op.memref, thread), [self.e.value(v, thread) for v in op.indices]
@@ -268,7 +269,7 @@ class _Loops:
         a, right = (self.e.common.values[v] for v in (op.a, op.b))
         types = product_types(memref_type_of(a), memref_type_of(right), self.e.count, 8 * op.c.type.get_shape()[0])
         callee, sums = self.helpers.product(types, op.by_k is not None), self.e.view(Slot(slot.offset, types[2]))
-        with self.b.loop(0, self.e.count // WARPGROUP) as number:
+        with self.b.loop(0, self.e.count // WARPGROUP, name="number") as number:
             thread = Thread(self.b.mul(number.iv, WARPGROUP))
             row, first = (self.e.value(v, thread) for v in (op.row, op.first))
             self.b.append(func.CallOp(callee, [self.b.mul(number.iv, ROWS), row, first, a, right, sums], []))

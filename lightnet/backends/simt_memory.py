@@ -102,7 +102,7 @@ def tma_load(b: Builder, op: TmaLoadOp, value: Callable[[SSAValue], SSAValue]) -
         _windows(b, op.map, (source, at), [value(v) for v in op.offsets], (target, to))
         return
     *outer, width = numbers(op.map.box, None, "the extents of a box")
-    with b.loop(0, prod(outer)) as line:
+    with b.loop(0, prod(outer), name="line") as line:
         index, number = list(at), line.iv
         for d, extent in reversed([*enumerate(outer)]):
             number, own = b.divmod(number, extent) if d else (number, number)
@@ -115,7 +115,7 @@ def _windows(b: Builder, map: Im2colAttr, source: Place, tap: Sequence[SSAValue]
     memory, (picture, y, x, channel) = source
     extents = memref_type_of(memory).get_shape()[1:3]
     lower, upper, steps = (numbers(a, 2, "of rows and columns") for a in (map.lower, map.upper, map.strides))
-    with b.loop(0, map.pixels.value.data, 1, [picture, y, x]) as line:
+    with b.loop(0, map.pixels.value.data, 1, [picture, y, x], name="line") as line:
         picture, y, x = line.args
         _row(b, (memory, [picture, b.add(y, tap[0]), b.add(x, tap[1]), channel]),
              (target[0], _next(b, target[1], line.iv)), map.channels.value.data)  # fmt: skip

@@ -61,8 +61,9 @@ class Threads:
         block = block_of(kernel)
         assert block is not None
         self.block, self.grid, self.count = block, grid, prod(block)
-        memrefs = [t for t in kernel.body.block.arg_types if isinstance(t, MemRefType)]
-        self.b = Builder.kernel(name, [*memrefs, MemRefType(i8, [0])])
+        memrefs = [a for a in kernel.body.block.args if isinstance(a.type, MemRefType)]
+        types, hints = [*(a.type for a in memrefs), MemRefType(i8, [0])], [*(a.name_hint for a in memrefs), "scratch"]
+        self.b = Builder.kernel(name, types, hints=hints, location=kernel.location)
         self.scratch = self.b.args[-1]
         self.top = self.size = 0
         #: What all threads of a group have in common, emitted once, outside of the loops over threads.
@@ -153,7 +154,7 @@ class Threads:
     @contextmanager
     def threads(self, group: Group) -> Iterator[Thread]:
         """A loop over the threads of a group."""
-        with self.b.loop(group.first, self.b.add(group.first, group.count)) as loop:
+        with self.b.loop(group.first, self.b.add(group.first, group.count), name="thread") as loop:
             yield Thread(loop.iv)
 
     @contextmanager
@@ -162,7 +163,7 @@ class Threads:
         if group.count == WARP:
             yield group.first
             return
-        with self.b.loop(group.first, self.b.add(group.first, group.count), WARP) as loop:
+        with self.b.loop(group.first, self.b.add(group.first, group.count), WARP, name="warp") as loop:
             yield loop.iv
 
     def settle(self, op: Operation) -> bool:
@@ -227,11 +228,18 @@ class Threads:
 
     def emit(self, op: Operation, thread: Thread) -> None:
         """The code of one op."""
-        special = OPS.get(type(op))
-        if special is not None:
-            results = special(self, op, thread)
-            thread.values.update(zip(op.results, results))
-            return
+        outside, self.b.location = self.b.location, op.location
+        results = self.made(op, thread)
+        self.b.location = outside
+        for value, result in zip(op.results, results):
+            thread.values[value] = result
+            if result.name_hint is None:
+                result.name_hint = value.name_hint
+
+    def made(self, op: Operation, thread: Thread) -> Sequence[SSAValue]:
+        """The results of the code of one op."""
+        if (special := OPS.get(type(op))) is not None:
+            return special(self, op, thread)
         operands = [self.value(v, thread) for v in op.operands]
         if isinstance(op, func.CallOp) and any(is_shared(v.type) for v in op.operands):
             raise LightNetError("a function that is called cannot take shared memory")
@@ -243,14 +251,14 @@ class Threads:
             attributes=dict(op.attributes),
             regions=regions,
         )
-        self.b.append(made)
-        thread.values.update(zip(op.results, made.results))
+        return self.b.append(made).results
 
     def region(self, region: Region, thread: Thread) -> Region:
         if not region.blocks:
             return Region()
         outer, block = self.b.block, Block(arg_types=region.block.arg_types)
-        thread.values.update(zip(region.block.args, block.args))
+        for arg, made in zip(region.block.args, block.args):
+            thread.values[arg], made.name_hint = made, arg.name_hint
         self.b.block = block
         for op in region.block.ops:
             self.emit(op, thread)

@@ -71,7 +71,7 @@ def product_function(name: str, types: list[MemRefType], by_k: bool) -> func.Fun
         b.tile_store(wide, rows, [i.iv, 0], [1])
     for begin, end, width in _panels(cols):
         panel = b.view(room, 4 * PANEL * ROWS, MemRefType(f32, [PANEL, width]))
-        with b.loop(begin, end, width) as col:
+        with b.loop(begin, end, width, name="col") as col:
             if by_k:
                 _panel_by_k(b, right, first, col.iv, panel)
             else:
@@ -95,14 +95,14 @@ def _panel_by_k(b: Builder, right: SSAValue, first: SSAValue, col: SSAValue, pan
     width = memref_type_of(panel).get_shape()[1]
     part, at = b.divmod(col, PANEL)
     line = b.add(first, b.mul(part, PANEL))
-    with b.loop(0, PANEL) as k:
+    with b.loop(0, PANEL, name="k") as k:
         wide = b.cast("extf", b.tile_load(right, [b.add(line, k.iv), at], [1], [width]), f32)
         b.tile_store(wide, panel, [k.iv, 0], [1])
 
 
 def _panel_by_columns(b: Builder, right: SSAValue, line: SSAValue, panel: SSAValue) -> None:
     """Columns of a B whose rows are columns: squares of it, transposed."""
-    with b.loop(0, PANEL, _SQUARE) as k:
+    with b.loop(0, PANEL, _SQUARE, name="k") as k:
         for col in range(0, memref_type_of(panel).get_shape()[1], _SQUARE):
             lines = [b.tile_load(right, [b.add(line, col + i), k.iv], [1], [_SQUARE]) for i in range(_SQUARE)]
             turned = b.transpose([b.cast("extf", v, f32) for v in lines])
@@ -115,7 +115,7 @@ def _tile(b: Builder, left: tuple[SSAValue, SSAValue], panel: SSAValue,
     """Add the product of some rows and a panel to the sums, which stand in registers meanwhile."""
     (rows, row), (sums, at, col) = left, place
     shape = _TILE[0], memref_type_of(panel).get_shape()[1]
-    with b.loop(0, PANEL, _UNROLL, [b.tile_load(sums, [at, col], [0, 1], shape)]) as k:
+    with b.loop(0, PANEL, _UNROLL, [b.tile_load(sums, [at, col], [0, 1], shape)], name="k") as k:
         own = b.tile_load(rows, [row, k.iv], [0, 1], [shape[0], _UNROLL])
         other = b.tile_load(panel, [k.iv, 0], [0, 1], [_UNROLL, shape[1]])
         k.yields(b.fma(own, other, k.args[0]))

@@ -59,7 +59,7 @@ def mma_function(name: str, element: Attribute, threads: int) -> func.FuncOp:
         return b.view(room, offset, MemRefType(f32, shape))
 
     by_lane_a, by_lane_b, by_lane_c = view(0, 2, 8, 2, half), view(at_b, 2, half, 8), view(at_c, 2, 8, 8)
-    with b.loop(0, 8) as g, b.loop(0, 4) as i:
+    with b.loop(0, 8, name="g") as g, b.loop(0, 4) as i:
         lane, at = b.add(b.add(first, b.mul(g.iv, 4)), i.iv), b.mul(i.iv, each)
         own = b.tile_load(a, [lane, 0, 0, 0], [1, 2, 3], [2, 2, each])
         b.tile_store(_extended(b, own), by_lane_a, [0, g.iv, 0, at], [2, 0, 3])
@@ -68,12 +68,12 @@ def mma_function(name: str, element: Attribute, threads: int) -> func.FuncOp:
         own = b.tile_load(c, [lane, 0, 0], [1, 2], [2, 2])
         b.tile_store(own, by_lane_c, [0, g.iv, b.mul(i.iv, 2)], [0, 2])
     rows, columns, sums = view(0, 16, k), view(at_b, k, 8), view(at_c, 16, 8)
-    with b.loop(0, 16, _ROWS) as row:
+    with b.loop(0, 16, _ROWS, name="row") as row:
         total = b.tile_load(sums, [row.iv, 0], [0, 1], [_ROWS, 8])
         left = b.tile_load(rows, [row.iv, 0], [0, 1], [_ROWS, k])
         total = b.fma(left, b.tile_load(columns, [0, 0], [0, 1], [k, 8]), total)
         b.tile_store(total, sums, [row.iv, 0], [0, 1])
-    with b.loop(0, 8) as g, b.loop(0, 4) as i:
+    with b.loop(0, 8, name="g") as g, b.loop(0, 4) as i:
         lane = b.add(b.add(first, b.mul(g.iv, 4)), i.iv)
         own = b.tile_load(by_lane_c, [0, g.iv, b.mul(i.iv, 2)], [0, 2], [2, 2])
         b.tile_store(own, d, [lane, 0, 0], [1, 2])

@@ -156,6 +156,12 @@ def _parser(argv: Sequence[str] | None = None) -> Parser:
         "yours; several go to files whose names begin with that of -o",
     )
     form.add_argument("--print-locations", action="store_true", help="print the source location of every op")
+    form.add_argument(
+        "--columns",
+        type=int,
+        metavar="N",
+        help="break lists of the IR that reach beyond so many columns (default: 120; 0: none, for tests of long lines)",
+    )
     for name in ("passes", "ops", "targets"):
         p.add_argument(f"--list-{name}", action="store_true", help=f"list the {name} and stop")
     return p
@@ -308,7 +314,7 @@ class _Run:
         with self.stage("print"):
             if self.emit is not None:
                 return self.emit.of(module)
-            return module_text(module, generic=self.args.print_op_generic, locations=self.args.print_locations)
+            return module_text(module, watching.text_form(self.args))
 
     def stage(self, name: str) -> Any:
         return self.timing.stage(name) if self.timing is not None else nullcontext()
@@ -320,12 +326,7 @@ class _Run:
         if self.before or self.after or self.args.print_ir_after_change:
             watchers.append(
                 PrintIR(
-                    sys.stderr,
-                    self.before,
-                    self.after,
-                    self.args.print_ir_after_change,
-                    self.args.print_op_generic,
-                    self.args.print_locations,
+                    sys.stderr, self.before, self.after, self.args.print_ir_after_change, watching.text_form(self.args)
                 )
             )
         return [*watchers, *self.watching.watchers()]

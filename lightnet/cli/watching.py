@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from xdsl.passes import ModulePass
 
     from lightnet.ir.passes import Instrumentation
+    from lightnet.ir.printer import TextForm
     from lightnet.report.recorder import Recorder
 
 #: Options whose value may be left out, with what they mean then (argparse would take the file for the value).
@@ -121,7 +122,7 @@ class Watching:
 
         self.folder = self.folder or Folder(path)
         prefix = f"part{self.part}/" if self.args.split_input_file else ""
-        return IRTree(self.folder, prefix, generic=self.args.print_op_generic, locations=self.args.print_locations)
+        return IRTree(self.folder, prefix, text_form(self.args))
 
     def dot(self, when: str, pass_name: str, file: str) -> Instrumentation:
         from lightnet.report.dot import dot
@@ -222,6 +223,14 @@ def _stage_request(option: str, text: str, passes: set[str]) -> tuple[str, str, 
     if not file:
         raise LightNetError(f"{option}: say where the graph goes: {option} {when}:{pass_name}=FILE")
     return when, pass_name, file
+
+
+def text_form(args: argparse.Namespace) -> TextForm:
+    """How options say that IR is printed."""
+    from lightnet.ir.printer import COLUMNS, TextForm
+
+    columns = COLUMNS if args.columns is None else args.columns
+    return TextForm(args.print_op_generic, args.print_locations, columns)
 
 
 def _at_end(write: Callable[[], object]) -> Instrumentation:

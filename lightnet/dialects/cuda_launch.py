@@ -34,7 +34,15 @@ from lightnet.dialects.cuda_checks import (
 from lightnet.dialects.cuda_flight import verify_flight
 from lightnet.dialects.cuda_hopper import is_swizzled, tensor_maps
 from lightnet.dialects.cuda_stages import SWIZZLED
-from lightnet.dialects.launch import LaunchLine, LaunchOp, kernels, lines_of, memref_bytes
+from lightnet.dialects.launch import (
+    LaunchLine,
+    LaunchOp,
+    kernels,
+    lines_of,
+    memref_bytes,
+    parse_line_end,
+    print_line_end,
+)
 from lightnet.dialects.tile_syntax import ints, parse_ints, print_ints
 from lightnet.ir.interval_map import SpaceMap
 from lightnet.ir.locations import loc_of
@@ -132,7 +140,7 @@ class CudaLaunchOp(LaunchLine):
             printer.print_string(f" shared {self.shared_bytes}")
         printer.print_string(" ")
         print_places(printer, self.args.data)
-        printer.print_op_attributes(self.attributes)
+        print_line_end(printer, self)
 
     @classmethod
     def parse(cls, parser: Parser) -> CudaLaunchOp:
@@ -144,7 +152,7 @@ class CudaLaunchOp(LaunchLine):
         if parser.parse_optional_keyword("shared"):
             shared = parser.parse_integer(allow_boolean=False, allow_negative=False)
         op = cls(callee, grid.get_values(), block.get_values(), parse_places(parser), shared=shared)
-        op.attributes |= parser.parse_optional_attr_dict()
+        parse_line_end(parser, op)
         return op
 
 

@@ -67,6 +67,10 @@ class _IdOp(IRDLOperation):
     def __init__(self, dim: Dim | str = Dim.X):
         super().__init__(properties={"dim": DimAttr(Dim(dim))}, result_types=[IndexType()])
 
+    def result_hint(self) -> str:
+        """The name of a result that has none: ``thread_id.x``."""
+        return f"{self.name.removeprefix('cuda.')}.{self.dim.data.value}"
+
 
 @irdl_op_definition
 class ThreadIdOp(_IdOp):
@@ -104,6 +108,10 @@ class _WarpOp(IRDLOperation):
 
     def __init__(self):
         super().__init__(result_types=[IndexType()])
+
+    def result_hint(self) -> str:
+        """The name of a result that has none."""
+        return self.name.removeprefix("cuda.")
 
 
 @irdl_op_definition
@@ -204,6 +212,10 @@ class SharedOp(IRDLOperation):
 
     def __init__(self, shape: Sequence[int], element_type: Attribute):
         super().__init__(result_types=[MemRefType(element_type, shape, memory_space=SHARED)])
+
+    def result_hint(self) -> str:
+        """The name of a result that has none."""
+        return "shared"
 
     def verify_(self) -> None:
         require_kernel(self)

@@ -22,13 +22,14 @@ from xdsl.dialects.builtin import (
     i64,
 )
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Attribute
+from xdsl.ir import Attribute, Operation
 from xdsl.irdl import IRDLOperation, irdl_op_definition, opt_prop_def, prop_def, traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 from xdsl.utils.exceptions import VerifyException
 
+from lightnet.ir.names import SUFFIX, parse_suffix, print_suffix
 from lightnet.ir.place import PlaceAttr, parse_places, print_places
 from lightnet.runtime.arrays import ALIGNMENT
 from lightnet.runtime.threads import MAX_THREADS
@@ -59,7 +60,8 @@ class LaunchOp(LaunchLine):
 
     ``tile.launch @k grid 12 threads 2 scratch 4096 [arena+0, arena+8192]`` may run on two threads, each on consecutive
     blocks; its last place is scratch: memory that a block leaves nothing in for others, 4096 bytes (a multiple of 64)
-    of thread 0; other threads have memory of their own for it. Without ``threads`` it runs on thread 0.
+    of thread 0; other threads have memory of their own for it. Without ``threads`` it runs on thread 0. Behind a line
+    stand the names of the tensors that it writes: ``as ("y")``.
     """
 
     name = "tile.launch"
@@ -126,7 +128,7 @@ class LaunchOp(LaunchLine):
         if self.scratch is not None:
             printer.print_string(f"scratch {self.scratch.value.data} ")
         print_places(printer, self.args.data)
-        printer.print_op_attributes(self.attributes)
+        print_line_end(printer, self)
 
     @classmethod
     def parse(cls, parser: Parser) -> LaunchOp:
@@ -140,8 +142,20 @@ class LaunchOp(LaunchLine):
             op.properties["threads"] = IntegerAttr(threads, i64)
         if scratch is not None:
             op.properties["scratch"] = IntegerAttr(scratch, i64)
-        op.attributes |= parser.parse_optional_attr_dict()
+        parse_line_end(parser, op)
         return op
+
+
+def print_line_end(printer: Printer, line: Operation) -> None:
+    """What ends any line: its attributes, and the names of the tensors that it writes, as in front of level 4."""
+    printer.print_op_attributes(line.attributes, reserved_attr_names=SUFFIX)
+    print_suffix(printer, line)
+
+
+def parse_line_end(parser: Parser, line: Operation) -> None:
+    """Read what `print_line_end` prints; the op gets it."""
+    line.attributes |= parser.parse_optional_attr_dict()
+    parse_suffix(parser, line.attributes)
 
 
 def _number(parser: Parser) -> int:
@@ -169,12 +183,13 @@ class HostOp(IRDLOperation):
         printer.print_string_literal(self.service.data)
         printer.print_string(" ")
         print_places(printer, self.args.data)
-        printer.print_op_attributes(self.attributes)
+        print_line_end(printer, self)
 
     @classmethod
     def parse(cls, parser: Parser) -> HostOp:
-        service = parser.parse_str_literal()
-        return cls(service, parse_places(parser), parser.parse_optional_attr_dict())
+        op = cls(parser.parse_str_literal(), parse_places(parser))
+        parse_line_end(parser, op)
+        return op
 
 
 @irdl_op_definition
@@ -208,7 +223,7 @@ class CopyOp(IRDLOperation):
     def print(self, printer: Printer) -> None:
         printer.print_string(f" {self.size} ")
         print_places(printer, self.args.data)
-        printer.print_op_attributes(self.attributes)
+        print_line_end(printer, self)
 
     @classmethod
     def parse(cls, parser: Parser) -> CopyOp:
@@ -219,7 +234,7 @@ class CopyOp(IRDLOperation):
                 f"tile.copy takes two places, from where and to where, not {len(places)}", at, parser.pos
             )
         op = cls(nbytes, *places)
-        op.attributes |= parser.parse_optional_attr_dict()
+        parse_line_end(parser, op)
         return op
 
 

@@ -59,6 +59,10 @@ class FmaOp(IRDLOperation):
     def __init__(self, a: SSAValue | Operation, b: SSAValue | Operation, acc: SSAValue | Operation):
         super().__init__(operands=[a, b, acc], result_types=[SSAValue.get(acc).type])
 
+    def result_hint(self) -> str:
+        """The name of a result that has none: that of what is added to."""
+        return self.acc.name_hint or "acc"
+
     def verify_(self) -> None:
         a, b, acc = (v.type.get_shape() for v in (self.a, self.b, self.acc))
         if len({v.type.element_type for v in (self.a, self.b, self.acc)}) != 1:

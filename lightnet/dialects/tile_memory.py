@@ -36,6 +36,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from lightnet.dialects.operands import operand_of
 from lightnet.dialects.tile_syntax import ints, parse_ints, print_ints
+from lightnet.ir.printer import part_of
 
 #: Bytes that one `tile.prefetch` may name.
 MAX_PREFETCH = 1 << 16
@@ -174,6 +175,10 @@ class LoadOp(_Access):
             result_types=[result_type],
             properties=_slice_properties(dims, steps, valid),
         )
+
+    def result_hint(self) -> str:
+        """The name of a result that has none (`ir/printer.py`)."""
+        return part_of(self.memref, "tile")
 
     def _vector_type(self) -> VectorType:
         return self.result.type

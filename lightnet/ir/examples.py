@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from io import StringIO
-
 from xdsl.ir import Block
-from xdsl.printer import Printer
 
 from lightnet.ir.op import LnOp, name_hint
+from lightnet.ir.printer import TextForm
 from lightnet.ir.schema import Case
 from lightnet.ir.types import TensorSpec, tensor_type
 
@@ -16,10 +14,9 @@ def example(cls: type[LnOp], case: Case) -> str:
     """A test case in the text form, with the types of its operands above it. Raises `LightNetError` if it breaks a
     constraint."""
     op, block = operation(cls, case)
-    out = StringIO()
-    Printer(stream=out).print_op(op)
+    text = TextForm().text(op)
     arguments = ", ".join(f"%{a.name_hint} : {a.type}" for a in block.args)
-    return f"// {arguments}\n{out.getvalue()}" if arguments else out.getvalue()
+    return f"// {arguments}\n{text}" if arguments else text
 
 
 def operation(cls: type[LnOp], case: Case) -> tuple[LnOp, Block]:

@@ -317,10 +317,24 @@ def _select(cond: Node, a: Node, b: Node) -> Node:
 
 @dataclass
 class Nest:
-    """Statements that run for each point of `loops`, in order; indices are renamed to those of `loops`."""
+    """Statements that run for each point of `loops`, in order; indices are renamed to those of `loops`. `axes` are all
+    loops as they were made, and what the notation calls their indices."""
 
     loops: tuple[Loop, ...]
     statements: list[Statement]
+    axes: tuple[tuple[Loop, str], ...] = ()
+
+    def axis(self, loop: Loop) -> str:
+        """What the notation calls the index of a loop: the names of all axes, where it runs through several."""
+        names = [name for (index, _), name in self.axes]
+        sizes = [n for (_, n), _ in self.axes]
+        first = next((k for k, ((index, _), _) in enumerate(self.axes) if index == loop[0]), None)
+        if first is None:
+            return "i"
+        last = next((k for k in range(first, len(sizes)) if prod(sizes[first : k + 1]) == loop[1]), first)
+        if first == last:
+            return names[first]
+        return "".join(dict.fromkeys(name.split(".")[0] for name in names[first : last + 1]))
 
     def accesses(self, tensor: str) -> set[tuple[bool, tuple[Node, ...]]]:
         """The subscripts under which the nest touches a tensor."""
@@ -349,10 +363,18 @@ def nests(d: BoundDefinition) -> list[Nest]:
                 break
         if home is None or (joined := _join(home, s)) is None:
             loops = tuple((f"p{k}", n) for k, (_, n) in enumerate(s.loops))
-            groups.append(Nest(loops, [_renamed(s, loops, 0)]))
+            joined = _renamed(s, loops, 0)
+            home = Nest(loops, [joined], _axes(s.loops, loops))
+            groups.append(home)
         else:
             home.statements.append(joined)
+        home.axes += _axes(s.reductions, joined.reductions)
     return groups
+
+
+def _axes(old: tuple[Loop, ...], new: tuple[Loop, ...]) -> tuple[tuple[Loop, str], ...]:
+    """Loops as they are made, and what their indices were called."""
+    return tuple((loop, name) for (name, _), loop in zip(old, new))
 
 
 def _renamed(s: Statement, loops: tuple[Loop, ...], serial: int) -> Statement:

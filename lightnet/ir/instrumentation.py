@@ -6,7 +6,6 @@ Imports xDSL's printer and `ir/passes.py`.
 from __future__ import annotations
 
 import difflib
-import io
 import resource
 import sys
 import time
@@ -18,26 +17,26 @@ from typing import TextIO
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
-from xdsl.printer import Printer
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.passes import Instrumentation
+from lightnet.ir.printer import TextForm
 
 #: Stands for every pass in `--print-ir-before` and `--print-ir-after`.
 EVERY = "*"
 
 
-def module_text(module: ModuleOp, *, generic: bool = False, locations: bool = False) -> str:
+def module_text(module: ModuleOp, form: TextForm = TextForm()) -> str:
     """The module as text, ending in a newline. Raises `LightNetError` where it is nested too deeply."""
-    stream = io.StringIO()
-    print_module(Printer(stream, print_generic_format=generic, print_debuginfo=locations), module)
-    return stream.getvalue().rstrip("\n") + "\n"
+    with printing():
+        return form.text(module) + "\n"
 
 
-def print_module(printer: Printer, module: ModuleOp) -> None:
-    """Print a module. Raises `LightNetError` where it is nested too deeply."""
+@contextmanager
+def printing() -> Iterator[None]:
+    """What is printed inside raises `LightNetError` where it is nested too deeply."""
     try:
-        printer.print_op(module)
+        yield
     except RecursionError as e:
         raise LightNetError("the module is nested too deeply to be printed") from e
 
@@ -50,12 +49,11 @@ class PrintIR(Instrumentation):
     before: Collection[str] = ()
     after: Collection[str] = ()
     after_change: bool = False
-    generic: bool = False
-    locations: bool = False
+    form: TextForm = field(default_factory=TextForm)
     _previous: str = field(default="", init=False)
 
     def text(self, module: ModuleOp) -> str:
-        return module_text(module, generic=self.generic, locations=self.locations)
+        return module_text(module, self.form)
 
     def before_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
         if self.after_change and not self._previous:

@@ -78,6 +78,19 @@ class RegionOp(Operation):
         if tuple(self.terminator.operand_types) != tuple(self.result_types):
             raise VerifyException(f"{self.name}: the types yielded should be the types of its results")
 
+    def print_types(self, printer: Printer) -> None:
+        """Print the types of the results, behind the region."""
+        if self.results:
+            printer.print_string(" : ")
+            printer.print_list(self.results, lambda r: printer.print_attribute(r.type))
+
+
+def parse_types(parser: Parser) -> list[Attribute]:
+    """The types of results behind a region; empty where there are none."""
+    if parser.parse_optional_punctuation(":") is None:
+        return []
+    return parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type)
+
 
 def parse_isolated(parser: Parser, arguments: Sequence[Parser.Argument] | None = None) -> Region:
     """A region that sees no value from outside; hiding them also spares a copy of all of them."""
@@ -88,9 +101,10 @@ def parse_isolated(parser: Parser, arguments: Sequence[Parser.Argument] | None =
 
 
 class KernelOp(RegionOp):
-    """``<target>.kernel(%x_ = %x, %w_ = %w) {choices} { … ln.yield %r } at arena+0 as "conv0"("y")``.
+    """``<target>.kernel(%x_ = %x, %w_ = %w) choices {…} { … ln.yield %r } : tensor<4xf32> at arena+0 as ("y")``.
 
-    Isolated from above: its block arguments are its operands, one for one. Results are what the region yields.
+    Isolated from above: its block arguments are its operands, one for one. Results are what the region yields; their
+    types, which say it again to who reads, may be left out.
     """
 
     traits = traits_def(IsolatedFromAbove(), Pure())
@@ -135,7 +149,11 @@ class KernelOp(RegionOp):
 
     def refresh_names(self) -> None:
         """Name the results after the values yielded."""
-        set_tensor_names(self, [tensor_name(v) for v in self.terminator.operands])
+        yielded = self.terminator.operands
+        set_tensor_names(self, [tensor_name(v) for v in yielded])
+        for result, value in zip(self.results, yielded):
+            if result.name_hint is None:
+                result.name_hint = value.name_hint
 
     @property
     def ops(self) -> list[LnOp]:
@@ -181,13 +199,15 @@ class KernelOp(RegionOp):
         if parser.parse_optional_keyword("choices"):
             attributes = parser.parse_optional_attr_dict()
         region = parse_isolated(parser, arguments)
-        parse_suffix(parser, attributes)
-        last = region.block.last_op
+        last, at = region.block.last_op, parser.pos
         if not isinstance(last, YieldOp):
             parser.raise_error("a kernel's region should end with ln.yield")
-        return cls.create(
-            operands=operands, result_types=[v.type for v in last.operands], regions=[region], attributes=attributes
-        )
+        yielded = [v.type for v in last.operands]
+        if (types := parse_types(parser)) and types != yielded:
+            expected, got = (", ".join(map(str, found)) for found in (yielded, types))
+            parser.raise_error(f"a kernel has the types that it yields: expected {expected}, got {got}", at, parser.pos)
+        parse_suffix(parser, attributes)
+        return cls.create(operands=operands, result_types=yielded, regions=[region], attributes=attributes)
 
     def print(self, printer: Printer) -> None:
         printer.print_string("(")
@@ -208,6 +228,7 @@ class KernelOp(RegionOp):
                     _print_choice(printer, chosen)
             printer.print_string("} ")
         printer.print_region(self.regions[0], print_entry_block_args=False)
+        self.print_types(printer)
         print_suffix(printer, self)
 
 

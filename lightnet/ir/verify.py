@@ -15,7 +15,6 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp, StringAttr
 from xdsl.ir import Block, BlockArgument, ErasedSSAValue, Operation, Region, SSAValue
 from xdsl.irdl.dominance import DominanceInfo
-from xdsl.printer import Printer
 from xdsl.traits import HasParent, IsTerminator, NoTerminator, SymbolOpInterface, SymbolTable
 from xdsl.utils.exceptions import VerifyException
 
@@ -23,6 +22,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.ir.context import sources_of
 from lightnet.ir.counts import COUNTS, counts_of
 from lightnet.ir.locations import SourceMap, loc_of
+from lightnet.ir.printer import LnPrinter
 
 #: Blocks of one region: xDSL's dominance takes the square of it. Our levels have one block in each region.
 MAX_BLOCKS = 256
@@ -264,13 +264,13 @@ def op_text(op: Operation) -> str:
     """One op in one line, clipped, without the ops of its regions; works for broken ops too."""
     stream = _Clipped()
     try:
-        Printer(stream).print_op(op)
+        LnPrinter(stream).print_op(op)
     except _EnoughError:
         pass
     except Exception:
         stream = _Clipped()
         try:
-            Printer(stream, print_generic_format=True).print_op(op)
+            LnPrinter(stream, print_generic_format=True).print_op(op)
         except Exception:
             return f'"{op.name}"'
     text = stream.getvalue().strip()

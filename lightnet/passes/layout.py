@@ -287,7 +287,9 @@ def change_layout(
 ) -> KernelOp:
     """A kernel behind the op that makes `value`, which gives it another layout for `users`, under the value's name and
     the layout's. An output keeps its name: then it is `value` that gets another one."""
-    forward = Forward.make([value])
+    forward, owner = Forward.make([value]), value.owner
+    if not isinstance(owner, Block):
+        forward.location = owner.location
     set_layout(forward.results[0], layout)
     if (name := tensor_name(value)) is not None:
         own = names.fresh(f"{name}.{layout_of(value.type) if layout.is_plain else layout}")
@@ -299,8 +301,8 @@ def change_layout(
         set_tensor_names(forward, [own])
         forward.attributes[NAME] = StringAttr(own)
     kernel = target.kernel_op.wrap([forward])
+    kernel.location = forward.location
     forward.erase()
-    owner = value.owner
     if isinstance(owner, Block):
         first = owner.first_op
         assert first is not None
@@ -309,7 +311,6 @@ def change_layout(
         block = owner.parent
         assert block is not None
         block.insert_op_after(kernel, owner)
-        kernel.location = owner.location
     value.replace_uses_with_if(kernel.results[0], lambda use: use.operation in users)
     return kernel
 

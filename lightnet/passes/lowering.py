@@ -33,7 +33,7 @@ from lightnet.ir.layout import byte_size
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import ARENA, STATIC, WORKSPACE_SIZE, memory_of, set_memory, workspace_size
 from lightnet.ir.module import main_of
-from lightnet.ir.op import WORKSPACE, LnOp, places_of
+from lightnet.ir.op import TENSORS, WORKSPACE, LnOp, places_of
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import storage_type
 from lightnet.ir.views import Piece, alignment_of, pieces_of, place_of
@@ -103,11 +103,20 @@ class Lowering(ABC, Generic[M]):
         block = self.module.body.block
         block.add_ops(self.functions)
         entry = Builder(func.FuncOp("main", ((), ())))
-        for line in self.lines:
-            entry.append(line)
+        entry.block.add_ops(self.lines)
         block.add_op(entry.finish())
 
     def lower(self, op: Operation) -> None:
+        """Add the lines of an op of ``@main``, which have its place and the names of its results."""
+        first = len(self.lines)
+        self.add_lines(op)
+        names = op.attributes.get(TENSORS)
+        for line in self.lines[first:]:
+            line.location = op.location
+            if names is not None:
+                line.attributes[TENSORS] = names
+
+    def add_lines(self, op: Operation) -> None:
         if isinstance(op, Source | OnceOp | func.ReturnOp):
             return
         if isinstance(op, LnOp) and op.is_host:
@@ -149,7 +158,7 @@ class Lowering(ABC, Generic[M]):
         key = ("copy", size, unit)
         if key not in self.known:
             type = MemRefType(storage_type(BY_NAME[f"i{unit * 8}"]), [size // unit])
-            b = Builder.kernel(self.fresh("copy"), [type, type])
+            b = Builder.kernel(self.fresh("copy"), [type, type], hints=["from", "to"])
             with b.loop(b.lo, b.hi) as i:
                 b.store(b.load(b.args[0], [i.iv]), b.args[1], [i.iv])
             arguments = (Argument("operand", 0), Argument("result", 0))
@@ -179,9 +188,7 @@ class Lowering(ABC, Generic[M]):
             self.added = max(self.added, size)
             workspace = PlaceAttr(ARENA, self.arena_end)
         for made in launches:
-            line = self.line(op, made, [_argument(op, a, workspace, memory) for a in made.args], memory)
-            line.location = op.location
-            self.lines.append(line)
+            self.lines.append(self.line(op, made, [_argument(op, a, workspace, memory) for a in made.args], memory))
 
     def add(self, key: object, launches: list[M], align: int) -> None:
         """Keep launches for equal kernels, whose memrefs are aligned to `align` bytes."""

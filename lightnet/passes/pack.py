@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.move import Forward
@@ -88,6 +88,8 @@ def _pack(block: Block, target: Target, names: FreshNames) -> None:
 def _packed(value: SSAValue, layout: Layout, names: FreshNames) -> Forward:
     """`value` in another layout, under its name and the layout's."""
     forward = Forward.make([value])
+    if isinstance(value.owner, Operation):
+        forward.location = value.owner.location
     set_layout(forward.results[0], layout)
     if (name := tensor_name(value)) is not None:
         own = names.fresh(f"{name}.{layout}")

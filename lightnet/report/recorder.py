@@ -10,16 +10,17 @@ import io
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, chain
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
-from xdsl.printer import Printer
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.dfg import DataFlowGraph
-from lightnet.ir.instrumentation import print_module
+from lightnet.ir.instrumentation import printing
 from lightnet.ir.memory import memory_of
+from lightnet.ir.printer import LnPrinter, wrapped_line
 from lightnet.ir.rewrites import Rewrite
 from lightnet.passes.planning.module import plan_report
 from lightnet.passes.planning.report import Report
@@ -93,22 +94,25 @@ def snapshot(name: str, module: ModuleOp) -> Snapshot:
     graph = graph_of(module).picture()
     stream = io.StringIO()
     printer = _MarkingPrinter(stream, {node.op for node in graph.nodes if node.op is not None})
-    print_module(printer, module)
-    text = stream.getvalue().rstrip("\n") + "\n"
-    starts = [0]
-    while (end := text.find("\n", starts[-1])) >= 0:
-        starts.append(end + 1)
+    with printing():
+        printer.print_op(module)
+    printed = stream.getvalue().rstrip("\n").split("\n")
+    starts = [0, *accumulate(len(line) + 1 for line in printed)]
+    pieces = [wrapped_line(line) for line in printed]
+    firsts = [0, *accumulate(map(len, pieces))]  # a line of the printer is one or more of the text
     lines = []
     for node in graph.nodes:
         begin, end = printer.marks.get(node.op, (0, 0)) if node.op is not None else (0, 0)
-        lines.append((bisect_right(starts, begin) - 1, bisect_right(starts, max(end - 1, begin)) if end else 0))
+        first, behind = bisect_right(starts, begin) - 1, bisect_right(starts, max(end - 1, begin)) if end else 0
+        lines.append((firsts[first], firsts[behind]))
         node.op = None  # a later pass may erase it
+    text = "\n".join(chain.from_iterable(pieces)) + "\n"
     if len(text) > MAX_TEXT:
         text = text[:MAX_TEXT] + "\n… the rest is left out\n"
     return Snapshot(name, text, graph, lines)
 
 
-class _MarkingPrinter(Printer):
+class _MarkingPrinter(LnPrinter):
     """Notes where in the text some ops stand."""
 
     def __init__(self, stream: io.StringIO, wanted: set[Operation]):

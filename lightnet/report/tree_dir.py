@@ -21,6 +21,7 @@ from xdsl.passes import ModulePass
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.instrumentation import module_text
 from lightnet.ir.passes import Instrumentation
+from lightnet.ir.printer import TextForm
 from lightnet.runtime.files import write_atomic
 
 #: The file that makes a folder ours, and lists what was written into it.
@@ -78,8 +79,8 @@ class Folder:
 class IRTree(Instrumentation):
     """Writes the files of one module into `folder`; `prefix` is in front of their names (``part2/``)."""
 
-    def __init__(self, folder: Folder, prefix: str = "", *, generic: bool = False, locations: bool = False):
-        self.folder, self.prefix, self.generic, self.locations = folder, prefix, generic, locations
+    def __init__(self, folder: Folder, prefix: str = "", form: TextForm = TextForm()):
+        self.folder, self.prefix, self.form = folder, prefix, form
         self._count = -1
         self._previous = ""
         self._written = False
@@ -106,7 +107,7 @@ class IRTree(Instrumentation):
         self.write(f"{pass_.name}.failed", text)
 
     def text(self, module: ModuleOp) -> str:
-        return module_text(module, generic=self.generic, locations=self.locations)
+        return module_text(module, self.form)
 
     def write(self, name: str, text: str) -> None:
         """The file of one stage, and but for the first the difference to the one before (empty where there is none)."""

@@ -24,6 +24,7 @@ from lightnet import __version__
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.instrumentation import module_text
 from lightnet.ir.passes import Instrumentation
+from lightnet.ir.printer import TextForm
 from lightnet.ir.rewrites import current
 from lightnet.runtime.files import write_atomic
 from lightnet.trust.check import CheckError, Options, run_checked
@@ -125,7 +126,7 @@ def reproducer_text(module: ModuleOp, recipe: Recipe, error: BaseException) -> s
     try:
         text = module_text(module)
     except Exception:  # a module that its own printers do not take
-        text = module_text(module, generic=True)
+        text = module_text(module, TextForm(generic=True))
     return "\n".join(lines) + "\n" + text
 
 

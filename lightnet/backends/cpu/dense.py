@@ -40,7 +40,7 @@ class DenseKernel(WindowKernel):
         w, b = self.window, self.b
         grid = w.batch * w.groups
         self.pieces, self.tiles = pieces_of(w, self.OUTPUTS, grid)
-        with b.loop(b.lo, b.hi) as block:
+        with b.loop(b.lo, b.hi, name="block") as block:
             part, self.piece = b.divmod(block.iv, self.pieces)
             n, group = b.divmod(part, w.groups)
             self.over_outputs(self.OUTPUTS, lambda o, outputs: self.rows(n, group, o, outputs))
@@ -80,7 +80,7 @@ class DenseKernel(WindowKernel):
         acc = b.broadcast(b.const(0.0, self.element), shape)
         whole = length // lanes * lanes
         if whole:
-            with b.loop(0, whole, lanes, carry=[acc]) as k:
+            with b.loop(0, whole, lanes, carry=[acc], name="k") as k:
                 k.yields(step(k.iv, k.args[0], lanes))
             acc = k.results[0]
         if whole < length:

@@ -111,7 +111,7 @@ class _Gemm(TileKernel):
         self.columns = self.shape.vectors * self.lanes
         self.panel: SSAValue | None = None
         if workspace:
-            self.panel = self.b.view(self.b.args[-1], 0, MemRefType(self.element, [self.k, self.columns]))
+            self.panel = self.b.view(self.b.args[-1], 0, MemRefType(self.element, [self.k, self.columns]), name="panel")
 
     @staticmethod
     def plan(kernel: KernelOp, width: int) -> tuple[int, Shape, int]:
@@ -137,7 +137,7 @@ class _Gemm(TileKernel):
         b, outer = self.b, self.anchor.result_specs[0].dims[:-2]
         panels = -(-self.n // self.columns)
         batch = 1 if folds(self.anchor) else prod(outer)
-        with b.loop(b.lo, b.hi) as block:
+        with b.loop(b.lo, b.hi, name="block") as block:
             number, panel = b.divmod(block.iv, panels)
             self.batch = self.coordinates(number, outer) if batch > 1 else [0 for _ in outer]
             left = self.n - (panels - 1) * self.columns
@@ -178,14 +178,14 @@ class _Gemm(TileKernel):
             if rows == step:
                 self.tile(first, step, column, count, width)
                 continue
-            with b.loop(first, first + rows, step) as m:
+            with b.loop(first, first + rows, step, name="m") as m:
                 self.tile(m.iv, step, column, count, width)
 
     def pack(self, panel: SSAValue, column: Index, count: int, width: int) -> None:
         """Copy a panel of B to its memory, with zeros behind its last column."""
         b, source = self.b, self.anchor.operands[1]
         valid = None if count == width else [count]
-        with b.loop(0, self.k) as k:
+        with b.loop(0, self.k, name="k") as k:
             at = [*self.of_batch(source), k.iv, column]
             row = b.tile_load(self.inputs[source], at, [len(at) - 1], (width,), valid=valid)
             b.tile_store(row, panel, [k.iv, 0], [1])
@@ -197,7 +197,7 @@ class _Gemm(TileKernel):
         acc = b.broadcast(b.const(0.0, self.element), shape)
         unroll = max(1, min(8, BODY // (rows * (width // self.lanes)), self.k))
         for first, depth, step in cover(self.k, unroll):
-            with b.loop(first, first + depth, step, carry=[acc]) as k:
+            with b.loop(first, first + depth, step, carry=[acc], name="k") as k:
                 k.yields(self.products(row, k.iv, rows, step, column, count, width, k.args[0]))
             acc = k.results[0]
         ndim = self.anchor.result_specs[0].ndim

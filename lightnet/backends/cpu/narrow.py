@@ -82,14 +82,16 @@ class NarrowKernel(TiledKernel):
         assert layout is not None
         self.layout, planes = layout, (w.channels, len(w.plane_rows), len(w.plane_cols))
         self.columns = layout.pitch
-        self.staged = b.view(b.args[-1], 0, MemRefType(self.element, [*planes, layout.rows, layout.pitch]))
-        self.flat = b.view(b.args[-1], 0, MemRefType(self.element, [*planes, layout.rows * layout.pitch]))
-        self.buffer = b.view(b.args[-1], layout.staged_bytes,
-                             MemRefType(self.element, [layout.outputs, layout.vectors * layout.lanes]))  # fmt: skip
+        self.staged = b.view(
+            b.args[-1], 0, MemRefType(self.element, [*planes, layout.rows, layout.pitch]), name="staged"
+        )
+        self.flat = b.view(b.args[-1], 0, MemRefType(self.element, [*planes, layout.rows * layout.pitch]), name="flat")
+        buffer = MemRefType(self.element, [layout.outputs, layout.vectors * layout.lanes])
+        self.buffer = b.view(b.args[-1], layout.staged_bytes, buffer, name="buffer")
         bands = -(-w.rows // layout.band)
         grid = w.batch * w.groups * bands
         self.pieces, self.tiles = pieces_of(w, layout.outputs, grid)
-        with b.loop(b.lo, b.hi) as block:
+        with b.loop(b.lo, b.hi, name="block") as block:
             part, self.piece = b.divmod(block.iv, self.pieces)
             picture, number = b.divmod(part, bands)
             self.n, self.group = b.divmod(picture, w.groups)
@@ -109,7 +111,7 @@ class NarrowKernel(TiledKernel):
         w, b = self.window, self.b
         if not w.margin:
             return
-        with b.loop(0, w.channels) as c:
+        with b.loop(0, w.channels, name="c") as c:
             for i in range(len(w.plane_rows)):
                 for j in range(len(w.plane_cols)):
                     self.fill(c.iv, i, j, self.layout.band + w.reach[0], 0, w.margin, 0.0)
@@ -119,9 +121,9 @@ class NarrowKernel(TiledKernel):
         b, layout = self.b, self.layout
         for first, count, vectors in even(layout.vectors, max(1, REGISTERS[self.width] // outputs)):
             width = vectors * layout.lanes
-            with b.loop(first * layout.lanes, (first + count) * layout.lanes, width) as at:
+            with b.loop(first * layout.lanes, (first + count) * layout.lanes, width, name="at") as at:
                 b.tile_store(self.sums(output, outputs, at.iv, width), self.buffer, [0, at.iv], [0, 1])
-        with b.loop(0, rows) as y:
+        with b.loop(0, rows, name="y") as y:
             row = b.add(self.y0, y.iv)
             for x in range(0, self.window.cols, layout.lanes):
                 left = min(layout.lanes, self.window.cols - x)
@@ -138,7 +140,7 @@ class NarrowKernel(TiledKernel):
         per_tap = outputs * (width // self.lanes)
         at_once = max(1, min(8, BODY // per_tap, w.channels)) if len(phase.taps) == 1 else 1
         for first, count, channels in cover(w.channels, at_once):
-            with b.loop(first, first + count, channels, carry=[acc]) as c:
+            with b.loop(first, first + count, channels, carry=[acc], name="c") as c:
                 value = c.args[0]
                 for tap in phase.taps:
                     plane = [w.plane_rows.index(tap.py), w.plane_cols.index(tap.px)]

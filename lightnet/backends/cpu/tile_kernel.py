@@ -22,10 +22,13 @@ class TileKernel:
         self.anchor: LnOp = kernel.ops[0]
         self.element = storage_type(self.anchor.result_specs[0].dtype)
         yielded = kernel.terminator.operands
+        made = [v for i, v in enumerate(yielded) if i not in aliases]
         types = [self.memref(v) for v in kernel.body.args]
-        types += [self.memref(v) for i, v in enumerate(yielded) if i not in aliases]
+        types += [self.memref(v) for v in made]
         types += [MemRefType(IntegerType(8), [workspace])] if workspace else []
-        self.b = Builder.kernel(name, types, opt="none")
+        hints = [*(v.name_hint for v in (*kernel.body.args, *made)), "work"]
+        self.b = Builder.kernel(name, types, opt="none", hints=hints, location=kernel.location)
+        self.b.location = self.anchor.location
         args = list(self.b.args)
         self.inputs: dict[SSAValue, SSAValue] = dict(zip(kernel.body.args, args))
         fresh = iter(args[len(kernel.body.args) :])

@@ -95,13 +95,13 @@ class WindowKernel(TileKernel):
             high: Index = first + count
             if self.pieces > 1 and step < size:
                 with b.when(b.cmpi("eq", b.index(self.piece), b.index(self.pieces - 1))):
-                    with b.loop(low, high, step) as o:
+                    with b.loop(low, high, step, name="o") as o:
                         tile(o.iv, step)
                 continue
             if self.pieces > 1:
                 low = b.mul(self.piece, self.tiles * size)
                 high = b.op(arith.MinSIOp, b.add(low, self.tiles * size), b.index(count))
-            with b.loop(low, high, step) as o:
+            with b.loop(low, high, step, name="o") as o:
                 tile(o.iv, step)
 
     @contextmanager
@@ -140,8 +140,8 @@ class TiledKernel(WindowKernel):
         self.columns = w.cols + w.reach[1]
         if w.staged:
             staged = MemRefType(self.element, w.staged_shape(band, self.lanes))
-            self.staged = b.view(b.args[-1], 0, staged)
-        with b.loop(b.lo, b.hi) as block:
+            self.staged = b.view(b.args[-1], 0, staged, name="staged")
+        with b.loop(b.lo, b.hi, name="block") as block:
             number, self.piece = b.divmod(block.iv, self.pieces)
             picture, self.band_index = b.divmod(number, bands)
             self.n, self.group = b.divmod(picture, w.groups)
@@ -160,10 +160,10 @@ class TiledKernel(WindowKernel):
         w, b = self.window, self.b
         filler = float("-inf") if w.kind == "max" else 0.0
         rows = band + w.reach[0]
-        with b.loop(0, w.layers) as c:
+        with b.loop(0, w.layers, name="c") as c:
             channel = b.add(b.mul(self.group, w.channels), c.iv)
             for i, py in enumerate(w.plane_rows):
-                with b.loop(0, rows) as row:
+                with b.loop(0, rows, name="row") as row:
                     source = b.add(b.mul(b.add(self.y0, row.iv), w.planes[0]), py - w.origin[0])
                     above = b.cmpi("sge", source, b.index(0))
                     inside = b.op(arith.AndIOp, above, b.cmpi("slt", source, b.index(w.in_hw[0])))
@@ -207,7 +207,7 @@ class TiledKernel(WindowKernel):
 
         if end - start > MANY_VECTORS * lanes:
             whole = (end - start) // lanes * lanes
-            with b.loop(start, start + whole, lanes) as vector:
+            with b.loop(start, start + whole, lanes, name="vector") as vector:
                 put(vector.iv, None)
             start += whole
         for at, count in _pieces(start, end, lanes):
@@ -237,7 +237,7 @@ class TiledKernel(WindowKernel):
             b.tile_store(value, self.staged, [c, i, j, row, at], [4], valid=valid)
 
         if whole:
-            with b.loop(0, whole) as k:
+            with b.loop(0, whole, name="k") as k:
                 move(b.add(b.mul(k.iv, lanes), start), b.add(b.mul(k.iv, lanes * step), column), lanes)
         if end - start > whole * lanes:
             move(start + whole * lanes, column + whole * lanes * step, end - start - whole * lanes)
@@ -257,17 +257,17 @@ class TiledKernel(WindowKernel):
         b, s = self.b, self.shape
         fixed = b.number(rows)
         if s.rows == 1:
-            with b.loop(0, rows) as y:
+            with b.loop(0, rows, name="y") as y:
                 self.tile_columns(phase, o, outputs, y.iv, 1)
             return
         if fixed is not None:
             whole: Index = fixed // s.rows * s.rows
         else:
             whole = b.mul(b.divmod(rows, s.rows)[0], s.rows)
-        with b.loop(0, whole, s.rows) as y:
+        with b.loop(0, whole, s.rows, name="y") as y:
             self.tile_columns(phase, o, outputs, y.iv, s.rows)
         if fixed is None or fixed % s.rows:
-            with b.loop(whole, rows) as y:
+            with b.loop(whole, rows, name="y") as y:
                 self.tile_columns(phase, o, outputs, y.iv, 1)
 
     def tile_columns(self, phase: Phase, o: Index, outputs: int, y: Index, rows: int) -> None:
@@ -277,7 +277,7 @@ class TiledKernel(WindowKernel):
             start, end = first * lanes, (first + count) * lanes
             inside = end if end <= phase.cols else end - width  # the last tile is not full
             if inside > start:
-                with b.loop(start, inside, width) as x:
+                with b.loop(start, inside, width, name="x") as x:
                     self.tile(phase, o, y, x.iv, (outputs, rows, width), None)
             if inside < end:
                 self.tile(phase, o, y, inside, (outputs, rows, width), [outputs, rows, phase.cols - inside])
@@ -332,7 +332,7 @@ class TiledKernel(WindowKernel):
         most = 2 if len(self.window.phases) > MANY_PHASES else 8
         at_once = max(1, min(most, BODY // per_tap, self.window.channels)) if len(phase.taps) == 1 else 1
         for first, count, channels in cover(self.window.channels, at_once):
-            with self.b.loop(first, first + count, channels, carry=[acc]) as c:
+            with self.b.loop(first, first + count, channels, carry=[acc], name="c") as c:
                 value = c.args[0]
                 for tap in phase.taps:
                     weights = self.weights(tap, output, c.iv, shape[0], channels)

@@ -42,7 +42,9 @@ class KernelFunction:
         types = [_memref(a, shape) for a in own] + [_memref(kernel.results[r], shape) for r in writes]
         types += [type for type, _ in workspace]
         self.kernel, self.block = kernel, block
-        self.b = Simt.thread(name, types, block)
+        hints = [v.name_hint for v in (*own, *(kernel.results[r] for r in writes))]
+        hints += ["work"] * len(workspace)
+        self.b = Simt.thread(name, types, block, hints, kernel.location)
         memrefs = list(self.b.args)
         self.inputs: dict[SSAValue, SSAValue] = dict(zip(own, memrefs))
         self.outputs = dict(zip(writes, memrefs[len(own) :]))

@@ -136,8 +136,10 @@ def simt(launch: Launch) -> SimtLaunch:
     threads = min(THREADS, -(-n // 32) * 32)
     block = (threads, 1, 1)
     memrefs = [t for t in inner.arg_types if isinstance(t, MemRefType)]
-    b = Simt.thread(launch.function.sym_name.data, memrefs, block)
+    hints = [arg.name_hint for arg in inner.args[len(inner.args) - len(memrefs) :]]
+    b = Simt.thread(launch.function.sym_name.data, memrefs, block, hints, launch.function.location)
     number = b.add(b.mul(b.block_id(), threads), b.thread_id())
+    number.name_hint = "thread"
     with b.when(b.below(number, n)):
         for arg, value in zip(inner.args, (number, b.add(number, 1), *b.args), strict=True):
             arg.replace_all_uses_with(value)

@@ -78,13 +78,13 @@ def _ranked(kernel: KernelOp, f: KernelFunction) -> SimtLaunch:
     own = b.least(number, n - 1)
     key, low = b.load(sources[0], [own]), b.mul(warp, share)
     descending = op.dir == "TL_SORT_DIR_DESCENDING"
-    with b.loop(low, b.least(b.add(low, share), n), 1, [b.const(0, i32)]) as others:
+    with b.loop(low, b.least(b.add(low, share), n), 1, [b.const(0, i32)], name="others") as others:
         other = b.load(sources[0], [others.iv])
         later = _no(b, goes_before(b, key, other, dtype, descending))
         ahead = b.both(b.below(others.iv, own), later)  # of equal ones the first stays first
         goes = b.op(arith.OrIOp, goes_before(b, other, key, dtype, descending), ahead)
         others.yields(b.op(arith.AddiOp, others.args[0], b.op(arith.ExtUIOp, goes, type=i32)))
-    counts = b.shared([WARPS, WARP], i32)
+    counts = b.shared([WARPS, WARP], i32, name="counts")
     b.store(others.results[0], counts, [warp, lane])
     b.barrier()
     with b.when(b.both(b.cmpi("eq", warp, b.index(0)), b.below(number, n))):

@@ -116,7 +116,7 @@ class RecurrentFunction:
         pitch = pitch_of(self.op, self.products)
         self.states = {"h": b.shared([count, pitch], self.element)}
         if "c" in [r.name for r in self.op.schema.results]:
-            self.states["c"] = b.shared([count, self.hidden], self.element)
+            self.states["c"] = b.shared([count, self.hidden], self.element, name="c")
         self.factors = [self.states["h"], *(b.shared([count, pitch], self.element) for _ in self.products[1:])]
         self.partial = [b.shared([count, p.slices, p.columns], self.element) for p in self.products]
         self.units = self.find_units()
@@ -128,7 +128,7 @@ class RecurrentFunction:
         for other in lens[1:]:
             longest = b.op(arith.MaxSIOp, longest, other)
         b.barrier()
-        with b.loop(0, longest) as step:
+        with b.loop(0, longest, name="step") as step:
             t = b.op(arith.SubiOp, b.add(longest, -1), step.iv) if self.op.reverse else step.iv
             self.step(t, lens, constants, weights)
         self.end(lens)
@@ -172,7 +172,7 @@ class RecurrentFunction:
                         value if inside is None else b.select(inside, value, zero), state, [unit.within, unit.number]
                     )
         if behind := pitch - self.hidden:
-            with b.loop(self.thread, self.way.sequences * behind, self.way.threads) as e:
+            with b.loop(self.thread, self.way.sequences * behind, self.way.threads, name="e") as e:
                 r, k = b.divmod(e.iv, behind)
                 for state in self.factors:
                     b.store(zero, state, [r, b.add(k, self.hidden)])
@@ -191,8 +191,8 @@ class RecurrentFunction:
             return
         for r, steps in enumerate(lens):
             n = b.add(self.first, r)
-            with b.where(self.is_sequence(n)), b.loop(steps, self.steps) as t:
-                with b.loop(self.thread, self.hidden, self.way.threads) as j:
+            with b.where(self.is_sequence(n)), b.loop(steps, self.steps, name="t") as t:
+                with b.loop(self.thread, self.hidden, self.way.threads, name="j") as j:
                     b.store(self.maths.number(0), self.outputs["y"], [t.iv, n, j.iv])
 
     # ---- a step
@@ -274,7 +274,7 @@ class RecurrentFunction:
         """The partial sums of a product to shared memory."""
         b, threads = self.b, self.way.threads
         if p.groups > threads:
-            with b.loop(self.thread, p.groups, threads) as turn:
+            with b.loop(self.thread, p.groups, threads, name="turn") as turn:
                 self.leave(number, b.index(0), turn.iv, self.multiplier(number, b.index(0), turn.iv).streamed())
             return
         piece, group = b.divmod(self.thread, p.groups)

@@ -79,7 +79,7 @@ class Multiplier:
             high = b.least(b.add(low, share), whole)
         total = self.zeros
         for ahead in (AHEAD // lanes, 1):
-            with b.loop(low, b.add(high, 1 - ahead), ahead, [low, total]) as k:
+            with b.loop(low, b.add(high, 1 - ahead), ahead, [low, total], name="k") as k:
                 starts, total = [b.mul(b.add(k.iv, i), lanes) for i in range(ahead)], k.args[1]
                 for start, rows in [(start, self.rows(start, lanes)) for start in starts]:
                     total = b.fma(self.elements(start, lanes), rows, total)
@@ -90,7 +90,7 @@ class Multiplier:
         last = b.index(whole * lanes)
         if p.slices > 1:
             last = b.select(b.cmpi("eq", self.piece, b.index(p.slices - 1)), last, b.index(self.hidden))
-        with b.loop(last, self.hidden, 1, [total]) as k:
+        with b.loop(last, self.hidden, 1, [total], name="k") as k:
             k.yields(b.fma(self.elements(k.iv, 1), self.rows(k.iv, 1), k.args[0]))
         return k.results[0]
 

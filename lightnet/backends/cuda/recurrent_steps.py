@@ -151,8 +151,8 @@ class StepFunction:
         b, p, way = self.b, self.p, self.way
         self.thread, self.first = b.thread_id(), b.mul(b.block_id("y"), way.sequences)
         self.t = b.op(arith.IndexCastOp, b.load(self.numbers[0], [0]), type=IndexType())
-        self.state = b.shared([way.sequences, p.slices * p.rows], self.element)
-        self.partial = b.shared([way.sequences, p.slices, p.columns], self.element)
+        self.state = b.shared([way.sequences, p.slices * p.rows], self.element, name="state")
+        self.partial = b.shared([way.sequences, p.slices, p.columns], self.element, name="partial")
         piece, group = b.divmod(self.thread, p.groups)
         thread = Multiplier(b, p, self.state, self.memory("weight"), piece, self.column(group))
         held = thread.held(-(-way.threads // p.groups)) if way.held else None
@@ -214,13 +214,13 @@ class StepFunction:
         one's."""
         b, width, threads = self.b, self.p.width, self.way.threads
         each, source = self.hidden // width, self.passed[0] if self.product else self.old["h"]
-        with b.loop(self.thread, self.way.sequences * each, threads) as e:
+        with b.loop(self.thread, self.way.sequences * each, threads, name="e") as e:
             r, k = b.divmod(e.iv, each)
             n, at = b.add(self.first, r), b.mul(k, width)
             n = b.least(n, self.batch - 1) if self.batch % self.way.sequences else n
             b.tile_store(b.tile_load(source, [n, at], [1], (width,)), self.state, [r, at], [1])
         if behind := self.p.slices * self.p.rows - self.hidden:
-            with b.loop(self.thread, self.way.sequences * behind, threads) as e:
+            with b.loop(self.thread, self.way.sequences * behind, threads, name="e") as e:
                 r, k = b.divmod(e.iv, behind)
                 b.store(self.maths.number(0), self.state, [r, b.add(k, self.hidden)])
 

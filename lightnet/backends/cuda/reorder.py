@@ -102,7 +102,7 @@ class _Tiles(_Reorder):
         rest, pixel = b.divmod(b.block_id(), pixel_tiles)
         n, channel = b.divmod(rest, channel_tiles)
         x, y = b.thread_id("x"), b.thread_id("y")
-        tile = b.shared((SIDE, SIDE + 1), self.zero.type)
+        tile = b.shared((SIDE, SIDE + 1), self.zero.type, name="tile")
         first = {"channel": b.mul(channel, SIDE), "pixel": b.mul(pixel, SIDE)}
         rows, cols = ("channel", "pixel") if forward else ("pixel", "channel")
         for k in range(0, SIDE, ROWS):

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import reduce
 
 from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import DenseArrayBase, FunctionType, MemRefType, VectorType, i32
+from xdsl.dialects.builtin import UNKNOWN_LOC, DenseArrayBase, LocationAttr, MemRefType, VectorType, i32
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
-from lightnet.backends.builder import Builder, Index
+from lightnet.backends.builder import Builder, Index, empty_function
 from lightnet.backends.launches import Argument
 from lightnet.dialects.cuda_checks import BLOCK
 from lightnet.dialects.cuda_hopper import (
@@ -56,9 +56,16 @@ class Simt(Builder):
     """Builds the code of one thread of a kernel. `args` are its memrefs."""
 
     @classmethod
-    def thread(cls, name: str, memrefs: Sequence[MemRefType], block: Sizes) -> Simt:
-        """A kernel whose blocks have so many threads along x, y and z."""
-        function = FuncOp(name, FunctionType.from_lists(memrefs, []), Region(Block(arg_types=memrefs)))
+    def thread(
+        cls,
+        name: str,
+        memrefs: Sequence[MemRefType],
+        block: Sizes,
+        hints: Sequence[str | None] = (),
+        location: LocationAttr = UNKNOWN_LOC,
+    ) -> Simt:
+        """A kernel whose blocks have so many threads along x, y and z, of memrefs called by their `hints`."""
+        function = empty_function(name, memrefs, hints, location)
         function.attributes[BLOCK] = DenseArrayBase.from_list(i32, block)
         return cls(function)
 
@@ -94,9 +101,11 @@ class Simt(Builder):
 
     # ---- memory --------------------------------------------------------------------------------------------------
 
-    def shared(self, shape: Sequence[int], element: Attribute) -> SSAValue:
+    def shared(self, shape: Sequence[int], element: Attribute, name: str | None = None) -> SSAValue:
         """Memory of the block."""
-        return self.get(SharedOp(shape, element))
+        memory = self.get(SharedOp(shape, element))
+        memory.name_hint = name
+        return memory
 
     def async_copy(self, to: SSAValue, at: Sequence[Index], source: SSAValue, where: Sequence[Index], bytes: int,
                    size: SSAValue | None = None) -> None:  # fmt: skip

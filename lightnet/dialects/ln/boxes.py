@@ -64,15 +64,15 @@ class Nms(LnOp):
             return
         element = storage_type(spec.dtype)
         limit, no = b.const(self.threshold, element), b.const(0, _I8)
-        with b.loop(b.mul(b.lo, count), b.mul(b.hi, count)) as row:
+        with b.loop(b.mul(b.lo, count), b.mul(b.hi, count), name="row") as row:
             b.store(b.load(valid, [row.iv]), keep, [row.iv])
-        with b.loop(b.lo, b.hi) as picture, b.loop(0, count) as i:
+        with b.loop(b.lo, b.hi, name="picture") as picture, b.loop(0, count) as i:
             first = b.mul(picture.iv, count)
             mine = b.add(first, i.iv)
             with b.when(b.cmpi("ne", b.load(keep, [mine]), no)):
                 ours = _corners(b, boxes, mine)
                 # Later boxes that overlap this one go: what is left when its turn comes stays.
-                with b.loop(b.add(i.iv, 1), count) as j:
+                with b.loop(b.add(i.iv, 1), count, name="j") as j:
                     other = b.add(first, j.iv)
                     same = b.cmpf("oeq", b.load(group, [mine]), b.load(group, [other]))
                     overlap = self._overlap(b, ours, _corners(b, boxes, other), element)

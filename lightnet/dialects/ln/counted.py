@@ -138,8 +138,8 @@ class Unique(LnOp):
             b.store(b.const(0, i64), count, [0])
             return
         n, zero = count_of(b, limit, rows), b.const(0, i64)
-        order = b.view(workspace, 0, MemRefType(i64, [2, rows]))
-        number = b.view(workspace, 2 * align_up(8 * rows), MemRefType(i64, [rows]))
+        order = b.view(workspace, 0, MemRefType(i64, [2, rows]), name="order")
+        number = b.view(workspace, 2 * align_up(8 * rows), MemRefType(i64, [rows]), name="number")
         with b.loop(0, rows) as i:
             b.store(as_i64(b, i.iv), order, [0, i.iv])
             for memory in (first, inverse, repeats):
@@ -183,7 +183,7 @@ class Unique(LnOp):
         difference."""
         width, dtype = self.operand_specs[0].dims[1], self.operand_specs[0].dtype
         left, right = (b.mul(b.op(arith.IndexCastOp, v, type=IndexType()), width) for v in (x, y))
-        with b.loop(0, width, carry=[b.const(0, i64)]) as j:
+        with b.loop(0, width, carry=[b.const(0, i64)], name="j") as j:
             p, q = (b.load(src, [b.add(at, j.iv)]) for at in (left, right))
             below, above = goes_before(b, p, q, dtype, False), goes_before(b, q, p, dtype, False)
             here = b.select(below, b.const(-1, i64), b.select(above, b.const(1, i64), b.const(0, i64)))
@@ -279,8 +279,8 @@ class NonMaxSuppression(LnOp):
             b.store(b.const(0, i64), count, [0])
             return
         suppressor = _Suppressor(self, b, operands, indices, workspace)
-        with b.loop(0, dims[0], carry=[b.index(0)]) as batch:
-            with b.loop(0, dims[1], carry=batch.args) as which:
+        with b.loop(0, dims[0], carry=[b.index(0)], name="batch") as batch:
+            with b.loop(0, dims[1], carry=batch.args, name="which") as which:
                 which.yields(suppressor.one_class(batch.iv, which.iv, which.args[0]))
             batch.yields(*which.results)
         (found,) = batch.results
@@ -424,7 +424,7 @@ class _Suppressor:
         """Mark those behind number `i`, up to `end`, that overlap it too much."""
         b, zero = self.b, self.b.const(0.0, f32)
         ours = [b.load(memory, [i]) for memory in self.corners]
-        with b.loop(b.add(i, 1), end) as j:
+        with b.loop(b.add(i, 1), end, name="j") as j:
             other = [b.load(memory, [j.iv]) for memory in self.corners]
             low = [b.op(arith.MaximumfOp, ours[k], other[k]) for k in (0, 1)]
             high = [b.op(arith.MinimumfOp, ours[k], other[k]) for k in (2, 3)]

@@ -66,7 +66,7 @@ def build(b: Any, specs: Sequence[TensorSpec], operands: Sequence[SSAValue], res
         for at, s in zip(memory.copies, specs, strict=True)
     ]
     keys, order = (b.view(workspace, at, MemRefType(i32, [2, n])) for at in (memory.keys, memory.order))
-    counts = b.view(workspace, memory.counts, MemRefType(i32, [PASSES, BUCKETS]))
+    counts = b.view(workspace, memory.counts, MemRefType(i32, [PASSES, BUCKETS]), name="counts")
     _count(b, specs[0], operands, copies, keys, order, counts, descending)
     _sum(b, counts)
     for number in range(PASSES):
@@ -87,7 +87,7 @@ def build(b: Any, specs: Sequence[TensorSpec], operands: Sequence[SSAValue], res
 
 def _count(b, spec, operands, copies, keys, order, counts, descending) -> None:
     """Copy the operands, make keys, and count their digits."""
-    with b.loop(0, PASSES) as number, b.loop(0, BUCKETS) as k:
+    with b.loop(0, PASSES, name="number") as number, b.loop(0, BUCKETS, name="k") as k:
         b.store(b.const(0, i32), counts, [number.iv, k.iv])
     with b.loop(0, spec.len) as i:
         for operand, copy in zip(operands, copies, strict=True):
@@ -103,7 +103,7 @@ def _count(b, spec, operands, copies, keys, order, counts, descending) -> None:
 
 def _sum(b, counts) -> None:
     """Counts -> where the first key with each digit goes."""
-    with b.loop(0, PASSES) as number, b.loop(0, BUCKETS, carry=[b.const(0, i32)]) as k:
+    with b.loop(0, PASSES, name="number") as number, b.loop(0, BUCKETS, carry=[b.const(0, i32)], name="k") as k:
         before = k.args[0]
         here = b.load(counts, [number.iv, k.iv])
         b.store(before, counts, [number.iv, k.iv])

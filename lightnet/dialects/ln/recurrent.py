@@ -109,12 +109,12 @@ class Recurrent(LnOp):
         values |= dict(zip([r.name for r in self.schema.results], results))
         element, size = storage_type(self.operand_specs[0].dtype), self.operand_specs[0].dtype.size
         width = self.count * hidden
-        values["sums"] = b.view(workspace, 0, MemRefType(element, [batch * width]))
-        values["more"] = b.view(workspace, batch * width * size, MemRefType(element, [batch * hidden]))
+        values["sums"] = b.view(workspace, 0, MemRefType(element, [batch * width]), name="sums")
+        values["more"] = b.view(workspace, batch * width * size, MemRefType(element, [batch * hidden]), name="more")
         for state, start in (("h", "h0"), ("c", "c0")):
             if start in values:
                 self.copy(b, values[start], 0, values[state], 0, batch * hidden)
-        with b.loop(0, steps) as step:
+        with b.loop(0, steps, name="step") as step:
             t = b.op(arith.SubiOp, b.index(steps - 1), step.iv) if self.reverse else step.iv
             self.copy(b, values["gates"], b.mul(t, batch * width), values["sums"], 0, batch * width)
             self.step(b, Maths(b, element), values, t)
@@ -123,9 +123,9 @@ class Recurrent(LnOp):
         """The gate outputs of step `t`, and from them results and state."""
         _, batch, hidden = self.sizes
         self.totals(b, m, values)
-        with b.loop(0, batch) as n:
+        with b.loop(0, batch, name="n") as n:
             on = self.active(b, values["lens"], t, n.iv)
-            with b.loop(0, hidden) as j:
+            with b.loop(0, hidden, name="j") as j:
                 at = b.add(b.mul(n.iv, hidden), j.iv)
                 sums = [self.sum_of(b, values, n.iv, j.iv, k) for k in range(self.count)]
                 old = {k: b.load(values[k], [at]) for k in ("h", "c") if k in values}
@@ -157,11 +157,11 @@ class Recurrent(LnOp):
         for low, high, unroll in ((0, whole, _UNROLL), (whole, hidden, 1)):
             if low == high:
                 continue
-            with b.loop(low, high, unroll) as k, b.loop(0, batch) as n:
+            with b.loop(low, high, unroll, name="k") as k, b.loop(0, batch, name="n") as n:
                 parts = [b.load(state, [b.add(b.add(b.mul(n.iv, hidden), k.iv), u)]) for u in range(unroll)]
                 rows = [b.add(b.mul(b.add(k.iv, u), width), first) for u in range(unroll)]
                 base = b.add(b.mul(n.iv, width), first)
-                with b.loop(0, columns) as j:
+                with b.loop(0, columns, name="j") as j:
                     at = b.add(base, j.iv)
                     total = b.load(sums, [at])
                     for part, row in zip(parts, rows):
@@ -355,13 +355,13 @@ class Gru(Recurrent):
         _, batch, hidden = self.sizes
         h, sums, more, weight = (values[k] for k in ("h", "sums", "more", "weight"))
         if self.linear_before_reset:
-            with b.loop(0, batch) as n, b.loop(0, hidden) as j:
+            with b.loop(0, batch, name="n") as n, b.loop(0, hidden, name="j") as j:
                 at = b.add(b.add(b.mul(n.iv, 3 * hidden), 2 * hidden), j.iv)
                 b.store(b.load(sums, [at]), more, [b.add(b.mul(n.iv, hidden), j.iv)])
                 b.store(b.load(values["bias"], [j.iv]), sums, [at])
             return super().totals(b, m, values)
         self.accumulate(b, h, weight, sums, 0, 2 * hidden)
-        with b.loop(0, batch) as n, b.loop(0, hidden) as j:
+        with b.loop(0, batch, name="n") as n, b.loop(0, hidden, name="j") as j:
             at = b.add(b.mul(n.iv, hidden), j.iv)
             b.store(self.between(m, self.sum_of(b, values, n.iv, j.iv, 1), b.load(h, [at])), more, [at])
         self.accumulate(b, more, weight, sums, 2 * hidden, hidden)

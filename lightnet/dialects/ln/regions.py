@@ -64,7 +64,7 @@ class RoiAlign(_Regions):
 
     def build_loops(self, b, operands, results, workspace):
         maths = _Sampler(self, b, operands, results[0])
-        with b.loop(b.lo, b.hi) as n:
+        with b.loop(b.lo, b.hi, name="n") as n:
             maths.region(n.iv)
 
     # -- in NumPy
@@ -164,7 +164,7 @@ class _Sampler:
         rows = self.axis(corners[1], corners[3], op.height)
         columns = self.axis(corners[0], corners[2], op.width)
         few = 0 < op.sampling_ratio <= MAX_UNROLLED
-        with b.when(is_there), b.loop(0, op.height) as y, b.loop(0, op.width) as x:
+        with b.when(is_there), b.loop(0, op.height, name="y") as y, b.loop(0, op.width, name="x") as x:
             (self.part_of_few if few else self.part)(n, picture, rows, columns, y.iv, x.iv)
         size = self.channels * op.height * op.width
         with b.when(b.cmpi("slt", given, b.index(0))), b.loop(0, size) as i:
@@ -195,7 +195,7 @@ class _Sampler:
         area, plane = op.height * op.width, self.size[0] * self.size[1]
         base = b.add(b.mul(n, self.channels * area), b.add(b.mul(y, op.width), x))
         first = b.mul(picture, self.channels * plane)
-        with b.loop(0, self.channels) as c:
+        with b.loop(0, self.channels, name="c") as c:
             at = b.add(first, b.mul(c.iv, plane))
             total = self.weighted(corners, at, self.number(float("-inf") if op.mode == "max" else 0))
             if op.mode == "avg":
@@ -208,16 +208,16 @@ class _Sampler:
         start = self.number(float("-inf") if op.mode == "max" else 0)
         area = op.height * op.width
         base = b.add(b.mul(n, self.channels * area), b.add(b.mul(y, op.width), x))
-        with b.loop(0, self.channels) as c:
+        with b.loop(0, self.channels, name="c") as c:
             b.store(start, self.target, [b.add(base, b.mul(c.iv, area))])
         with b.loop(0, rows[2]) as i:
             tops = self.point(rows, y, i.iv, self.size[0])
-            with b.loop(0, columns[2]) as j:
+            with b.loop(0, columns[2], name="j") as j:
                 self.add_point(picture, base, tops, self.point(columns, x, j.iv, self.size[1]))
         points = b.mul(rows[2], columns[2])
         some = b.cmpi("sgt", points, b.index(0))
         count = self.to_float(b.op(arith.MaxSIOp, points, b.index(1)))
-        with b.loop(0, self.channels) as c:
+        with b.loop(0, self.channels, name="c") as c:
             at = b.add(base, b.mul(c.iv, area))
             value = b.load(self.target, [at])
             value = value if op.mode == "max" else b.op(arith.DivfOp, value, count)
@@ -247,7 +247,7 @@ class _Sampler:
         area = op.height * op.width
         corners = self.corners(tops, lefts)
         first = b.mul(picture, self.channels * height * width)
-        with b.loop(0, self.channels) as c:
+        with b.loop(0, self.channels, name="c") as c:
             at = b.add(base, b.mul(c.iv, area))
             plane = b.add(first, b.mul(c.iv, height * width))
             b.store(self.weighted(corners, plane, b.load(self.target, [at])), self.target, [at])
@@ -304,7 +304,7 @@ class RoiPool(_Regions):
                 b.store(b.const(0.0, storage_type(self.result_specs[0].dtype)), results[0], [i.iv])
             return
         maths = _Pooler(self, b, operands, results[0])
-        with b.loop(b.lo, b.hi) as block:
+        with b.loop(b.lo, b.hi, name="block") as block:
             maths.plane(block.iv)
 
     def reference(self, src, rois, batch):
@@ -390,7 +390,7 @@ class _Pooler:
         x1, y1, x2, y2 = (self.coordinate(region, k) for k in range(4))
         with b.loop(0, op.height) as i:
             top, bottom = self.part(y1, y2, i.iv, op.height, self.size[0])
-            with b.loop(0, op.width) as j:
+            with b.loop(0, op.width, name="j") as j:
                 left, right = self.part(x1, x2, j.iv, op.width, self.size[1])
                 some = b.op(arith.AndIOp, b.cmpi("slt", top, bottom), b.cmpi("slt", left, right))
                 value = self.largest(first, (top, bottom), (left, right))
@@ -423,9 +423,9 @@ class _Pooler:
 
     def largest(self, first: SSAValue, rows: tuple[SSAValue, SSAValue], columns: tuple[SSAValue, SSAValue]) -> SSAValue:
         b = self.b
-        with b.loop(*rows, carry=[self.number(self.lowest)]) as y:
+        with b.loop(*rows, carry=[self.number(self.lowest)], name="y") as y:
             row = b.add(first, b.mul(y.iv, self.size[1]))
-            with b.loop(*columns, carry=y.args) as x:
+            with b.loop(*columns, carry=y.args, name="x") as x:
                 value, best = b.load(self.src, [b.add(row, x.iv)]), x.args[0]
                 x.yields(b.select(b.cmpf("ogt", value, best), value, best))
             y.yields(*x.results)

@@ -47,7 +47,7 @@ class _Scan(LnOp):
         (src,), (dst,), spec = operands, results, self.operand_specs[0]
         n, inner, dtype = spec.dims[self.axis], prod(spec.dims[self.axis + 1 :]), spec.dtype
         start = b.const(self.step == "mul", f32 if dtype.is_short else storage_type(dtype))
-        with b.loop(b.lo, b.hi) as line:
+        with b.loop(b.lo, b.hi, name="line") as line:
             block, lane = b.divmod(line.iv, inner)
             first = b.add(b.mul(block, n * inner), lane)
             with b.loop(0, n, carry=[start]) as i:
@@ -159,7 +159,7 @@ class _Topk(LnOp):
         limit = count_of(b, limits[0], n) if limits else None
         end, found = (n, k) if limit is None else (limit, b.op(arith.MinSIOp, limit, b.index(k)))
         if self.by_insertion:
-            with b.loop(b.lo, b.hi) as line:
+            with b.loop(b.lo, b.hi, name="line") as line:
                 block, lane = b.divmod(line.iv, inner)
                 first, to = (b.add(b.mul(block, m * inner), lane) for m in (n, k))
                 for low, high in ((0, found), (k, end)):
@@ -168,9 +168,9 @@ class _Topk(LnOp):
                         self._insert(b, src, at, i.iv, (values, indices), to, inner, is_full=low == k)
                 self._clear(b, (values, indices), found, to, inner)
             return
-        keys = b.view(workspace, 0, MemRefType(storage_type(dtype), [2, n]))
-        order = b.view(workspace, self._sizes()[0], MemRefType(i64, [2, n]))
-        with b.loop(0, prod(spec.dims[: self.axis])) as block, b.loop(0, inner) as lane:
+        keys = b.view(workspace, 0, MemRefType(storage_type(dtype), [2, n]), name="keys")
+        order = b.view(workspace, self._sizes()[0], MemRefType(i64, [2, n]), name="order")
+        with b.loop(0, prod(spec.dims[: self.axis]), name="block") as block, b.loop(0, inner, name="lane") as lane:
             first = b.add(b.mul(block.iv, n * inner), lane.iv)
             with b.loop(0, end) as i:
                 b.store(b.load(src, [b.add(first, b.mul(i.iv, inner))]), keys, [0, i.iv])
@@ -203,11 +203,11 @@ class _Topk(LnOp):
         count, last = (b.index(k), b.index(k - 1)) if is_full else (i, i)
         better = goes_before(b, x, b.load(values, place(last)), dtype, self.largest) if is_full else None
         with b.when(better) if better is not None else nullcontext():
-            with b.loop(0, count, carry=[b.index(0)]) as j:
+            with b.loop(0, count, carry=[b.index(0)], name="j") as j:
                 after = goes_before(b, x, b.load(values, place(j.iv)), dtype, self.largest)
                 j.yields(b.select(after, j.args[0], b.add(j.args[0], one)))
             (position,) = j.results
-            with b.loop(position, last) as j:  # from the end on, each moves up by one
+            with b.loop(position, last, name="j") as j:  # from the end on, each moves up by one
                 target = b.op(arith.SubiOp, b.add(last, position), j.iv)
                 source = b.op(arith.SubiOp, target, one)
                 for memory in lists:

@@ -196,7 +196,7 @@ class ScatterNd(_Scatter):
         depth, size = shape[-1], prod(dims[shape[-1] :])
         if self.operand_specs[2].len == 0:
             return
-        with b.loop(0, prod(shape[:-1])) as row:
+        with b.loop(0, prod(shape[:-1]), name="row") as row:
             at = b.index(0)
             for k in range(depth):
                 along = self.place(b, index, b.add(b.mul(row.iv, depth), k), dims[k])

@@ -70,19 +70,19 @@ def merge_sort(b, buffers, n: int, before, count=None):
     passes: Any = max(n - 1, 0).bit_length()
     last: Any = passes % 2
     if count is not None:
-        with b.loop(0, passes, carry=[b.index(1), b.index(0)]) as step:
+        with b.loop(0, passes, carry=[b.index(1), b.index(0)], name="step") as step:
             width, needed = step.args
             more = b.cmpi("slt", width, count)
             step.yields(b.add(width, width), b.select(more, b.add(needed, 1), needed))
         passes = step.results[1]
         last = b.op(arith.RemSIOp, passes, b.index(2))
     end, behind = (n, n - 1) if count is None else (count, b.op(arith.SubiOp, count, b.index(1)))
-    with b.loop(0, passes, carry=[b.index(1)]) as step:
+    with b.loop(0, passes, carry=[b.index(1)], name="step") as step:
         source = b.op(arith.RemSIOp, step.iv, b.index(2))
         target = b.op(arith.SubiOp, b.index(1), source)
         width = step.args[0]
         double = b.add(width, width)
-        with b.loop(0, end, double) as run:
+        with b.loop(0, end, double, name="run") as run:
             middle, stop = (_min(b, b.add(run.iv, w), end) for w in (width, double))
             _merge(b, buffers, source, target, run.iv, middle, stop, behind, before)
         step.yields(double)
@@ -93,7 +93,7 @@ def _merge(b, buffers, source, target, low, middle, high, last, before) -> None:
     """Merge [low, middle) and [middle, high) of half `source` into half `target`; `last` is the last element that there
     is."""
     keys, one = buffers[0], b.index(1)
-    with b.loop(low, high, carry=[low, middle]) as out:
+    with b.loop(low, high, carry=[low, middle], name="out") as out:
         left, right = out.args
         here = b.load(keys, [source, _min(b, left, last)])
         there = b.load(keys, [source, _min(b, right, last)])

@@ -13,7 +13,7 @@ from xdsl.printer import Printer
 from xdsl.traits import IsolatedFromAbove, Pure
 
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.kernel import KernelOp, RegionOp, YieldOp, parse_isolated
+from lightnet.ir.kernel import KernelOp, RegionOp, YieldOp, parse_isolated, parse_types
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import SUFFIX, LnOp, parse_suffix, print_suffix
 
@@ -44,9 +44,7 @@ class OnceOp(RegionOp):
     def parse(cls, parser: Parser) -> Self:
         given = parser.parse_optional_attr_dict_with_keyword(SUFFIX)
         region = parse_isolated(parser)
-        types: list[Attribute] = []
-        if parser.parse_optional_punctuation(":"):
-            types = list(parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type))
+        types = parse_types(parser)
         attributes = dict(given.data) if given is not None else {}
         parse_suffix(parser, attributes)
         return cls.create(result_types=types, regions=[region], attributes=attributes)
@@ -55,9 +53,7 @@ class OnceOp(RegionOp):
         printer.print_op_attributes(self.attributes, reserved_attr_names=SUFFIX, print_keyword=True)
         printer.print_string(" ")
         printer.print_region(self.regions[0], print_entry_block_args=False)
-        if self.results:
-            printer.print_string(" : ")
-            printer.print_list(self.results, lambda r: printer.print_attribute(r.type))
+        self.print_types(printer)
         print_suffix(printer, self)
 
 

@@ -11,11 +11,11 @@
 // CHECK-NEXT: {{^}}  + %t = ln.forward %r : tensor<4xf32> as "relu1"("t")
 // CHECK-NEXT: rewrite 2: expand: wrap-in-kernel on ln.relu "relu0" {{.*}} (required)
 // CHECK-NEXT: {{^}}  - %r = ln.relu %x
-// CHECK-NEXT: {{^}}  + %r = cpu.kernel(%x = %x) { ln.relu } as ("r")
+// CHECK-NEXT: {{^}}  + %r = cpu.kernel(%x = %x) { ln.relu } : tensor<4xf32> as ("r")
 // CHECK: combine: merge-kernels on cpu.kernel "s"
-// CHECK-NEXT: {{^}}  - %s = cpu.kernel(%e = %e) { ln.sqrt } as ("s")
-// CHECK-NEXT: {{^}}  - %e = cpu.kernel(%x = %x) { ln.exp } as ("e")
-// CHECK-NEXT: {{^}}  + %s = cpu.kernel(%x = %x) { ln.exp, ln.sqrt } as ("s")
+// CHECK-NEXT: {{^}}  - %s = cpu.kernel(%e = %e) { ln.sqrt } : tensor<4xf32> as ("s")
+// CHECK-NEXT: {{^}}  - %e = cpu.kernel(%x = %x) { ln.exp } : tensor<4xf32> as ("e")
+// CHECK-NEXT: {{^}}  + %s = cpu.kernel(%x = %x) { ln.exp, ln.sqrt } : tensor<4xf32> as ("s")
 // CHECK-NOT: builtin.module
 
 // OUT-NOT: rewrite

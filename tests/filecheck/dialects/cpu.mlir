@@ -5,7 +5,7 @@
 // CHECK-NEXT: %a = ln.relu %x_1 : tensor<2x3xf32> as "relu0"("a")
 // CHECK-NEXT: %y_1 = ln.sigmoid %a : tensor<2x3xf32> as "sigmoid0"("y")
 // CHECK-NEXT: ln.yield %y_1
-// CHECK-NEXT: } at arena+64 work arena+128 as ("y")
+// CHECK-NEXT: } : tensor<2x3xf32> at arena+64 work arena+128 as ("y")
 func.func @main() {
   %x = ln.input : tensor<2x3xf32> at arena+0 as "create0"("x")
   %y = cpu.kernel(%x_1 = %x) choices {alg = "loops"} {
@@ -13,6 +13,18 @@ func.func @main() {
     %y_1 = ln.sigmoid %a : tensor<2x3xf32> as "sigmoid0"("y")
     ln.yield %y_1
   } at arena+64 work arena+128 as ("y")
+  func.return
+}
+
+// -----
+// Types of results may stand behind the body, as they are printed: they are those of what it yields.
+func.func @main() {
+  %x = ln.input : tensor<3xf32>
+  %a = cpu.kernel(%b = %x) {
+    %c = ln.relu %b : tensor<3xf32>
+    ln.yield %c
+  // expected-error@+1 {{a kernel has the types that it yields: expected tensor<3xf32>, got tensor<4xf32>}}
+  } : tensor<4xf32>
   func.return
 }
 

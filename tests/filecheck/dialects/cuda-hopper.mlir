@@ -1,6 +1,6 @@
 // The ops that sm_90a adds to the cuda dialect: what is written is printed again.
-// RUN: ln-opt %s | filecheck %s
-// RUN: ln-opt %s | ln-opt | filecheck %s
+// RUN: ln-opt %s --columns=0 | filecheck %s
+// RUN: ln-opt %s | ln-opt --columns=0 | filecheck %s
 
 // One thread makes the mbarriers, and asks for copies; all wait.
 // CHECK-LABEL: func.func @copies

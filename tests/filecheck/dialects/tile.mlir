@@ -1,6 +1,6 @@
 // The ops of the tile dialect print as they were written, and again after the generic form.
-// RUN: ln-opt %s | filecheck %s
-// RUN: ln-opt --print-op-generic %s | ln-opt - | filecheck %s
+// RUN: ln-opt %s --columns=0 | filecheck %s
+// RUN: ln-opt --print-op-generic %s | ln-opt --columns=0 - | filecheck %s
 
 // A slice: indices, the memref dimension that each vector dimension walks, steps, static extents, run-time lanes.
 // CHECK-LABEL: func.func @tiles

@@ -1,7 +1,7 @@
-// RUN: ln-opt %s --pass='layout{layout=blocked},bands' | filecheck %s
-// RUN: ln-opt %s --pass='layout{layout=plain},bands' | filecheck %s --check-prefix=PLAIN
-// RUN: ln-opt %s --pass='layout{layout=blocked},bands,choose,pack' | filecheck %s --check-prefix=CHOSEN
-// RUN: ln-opt %s --pass='layout{layout=blocked},bands,layout{layout=plain},defuse' | filecheck %s --check-prefix=APART
+// RUN: ln-opt %s --pass='layout{layout=blocked},bands' --columns=0 | filecheck %s
+// RUN: ln-opt %s --pass='layout{layout=plain},bands' --columns=0 | filecheck %s --check-prefix=PLAIN
+// RUN: ln-opt %s --pass='layout{layout=blocked},bands,choose,pack' --columns=0 | filecheck %s --check-prefix=CHOSEN
+// RUN: ln-opt %s --pass='layout{layout=blocked},bands,layout{layout=plain},defuse' --columns=0 | filecheck %s --check-prefix=APART
 
 // An inverted residual whose wide maps leave the cache becomes one kernel; in between, types have no layouts.
 // CHECK: %[[X:.*]] = cpu.kernel(%{{.*}} = %x) {

@@ -7,7 +7,7 @@
 // CHECK-NEXT: ln.elew {{.*}} as ("e")
 // CHECK-NEXT: ln.relu {{.*}} as "relu0"("y")
 // CHECK-NEXT: ln.yield
-// CHECK-NEXT: } as ("y")
+// CHECK-NEXT: } : tensor<1x2x4x4xf32> as ("y")
 // CHECK-NEXT: func.return %[[Y]]
 func.func @main() -> tensor<1x2x4x4xf32> {
   %x = ln.input : tensor<1x2x4x4xf32> as ("x")

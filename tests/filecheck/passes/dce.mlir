@@ -32,7 +32,7 @@ func.func @main() {
 // CHECK: cpu.kernel(%{{.*}} = %x) {
 // CHECK-NEXT: ln.relu
 // CHECK-NEXT: ln.yield
-// CHECK-NEXT: } as ("a")
+// CHECK-NEXT: } : tensor<3xf32> as ("a")
 func.func @main() -> (tensor<3xf32>, tensor<3xf32>) {
   %x = ln.input : tensor<3xf32> as ("x")
   %w, %v = ln.once {

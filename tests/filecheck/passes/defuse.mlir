@@ -5,11 +5,11 @@
 // CHECK: %[[A:.*]] = cpu.kernel(%[[X:.*]] = %x) {
 // CHECK-NEXT: ln.relu %[[X]] {{.*}} as "relu0"("a")
 // CHECK-NEXT: ln.yield
-// CHECK-NEXT: } as ("a")
+// CHECK-NEXT: } : tensor<3xf32> as ("a")
 // CHECK-NEXT: %[[Y:.*]] = cpu.kernel(%{{.*}} = %[[A]], %{{.*}} = %x) {
 // CHECK-NEXT: ln.elew {{.*}} as "elew0"("y")
 // CHECK-NEXT: ln.yield
-// CHECK-NEXT: } as ("y")
+// CHECK-NEXT: } : tensor<3xf32> as ("y")
 // CHECK-NEXT: func.return %[[Y]]
 // AGAIN: cpu.kernel(%{{.*}} = %x) {
 // AGAIN-NEXT: ln.relu

@@ -7,7 +7,7 @@
 // CHECK: %[[A:.*]] = cpu.kernel(%[[X:.*]] = %x) {
 // CHECK-NEXT: %[[R:.*]] = ln.relu %[[X]] : tensor<3xf32> as "relu0"("a")
 // CHECK-NEXT: ln.yield %[[R]]
-// CHECK-NEXT: } as ("a")
+// CHECK-NEXT: } : tensor<3xf32> as ("a")
 // CHECK: ln.print %[[A]]
 // CHECK: cpu.kernel(%{{.*}} = %[[A]], %{{.*}} = %w)
 // CHECK: ln.elew

@@ -1,4 +1,4 @@
-// RUN: ln-opt %s --split-input-file --pass=fold-batchnorm | filecheck %s
+// RUN: ln-opt %s --split-input-file --pass=fold-batchnorm --columns=0 | filecheck %s
 
 // The normalisation goes into weights and bias; the convolution takes over its tensor's name.
 // CHECK: %[[Z:.*]] = ln.zeros : tensor<4xf32>

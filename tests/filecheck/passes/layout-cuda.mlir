@@ -1,8 +1,8 @@
-// RUN: ln-opt %s --target=cuda --pass=layout | filecheck %s
-// RUN: ln-opt %s --target=cuda --pass=layout,choose,pack,plan | filecheck %s --check-prefix=PLANNED
+// RUN: ln-opt %s --target=cuda --pass=layout --columns=0 | filecheck %s
+// RUN: ln-opt %s --target=cuda --pass=layout,choose,pack,plan --columns=0 | filecheck %s --check-prefix=PLANNED
 // RUN: ln-opt %s --target=cuda --pass=layout,choose,pack,plan --check 2>&1 >%t | filecheck %s --check-prefix=RIGHT
 // RUN: ln-opt %s --target=cuda --pass=layout,choose,pack,plan,lower-cuda --check 2>&1 >%t | filecheck %s --check-prefix=LOWERED
-// RUN: ln-opt %s --target=cuda --pass='layout{layout=plain}' | filecheck %s --check-prefix=PLAIN
+// RUN: ln-opt %s --target=cuda --pass='layout{layout=plain}' --columns=0 | filecheck %s --check-prefix=PLAIN
 
 // What a kernel reads as a map is laid out in front of it; what follows stays in that layout.
 // CHECK: %[[X:.*]] = cuda.kernel(%[[A:.*]] = %x) {

@@ -1,8 +1,8 @@
-// RUN: ln-opt %s --pass=layout --layout=plain | filecheck %s
+// RUN: ln-opt %s --pass=layout --layout=plain --columns=0 | filecheck %s
 // RUN: not ln-opt %s --pass=layout --layout=c16 2>&1 | filecheck %s --check-prefix=ERR
-// RUN: ln-opt %s --pass='layout{layout=blocked}' | filecheck %s --check-prefix=BLOCKED
-// RUN: ln-opt %s --pass='layout{layout=blocked features=avx2}' | filecheck %s --check-prefix=AVX2
-// RUN: ln-opt %s --pass='layout{layout=blocked},layout{layout=plain},defuse' | filecheck %s
+// RUN: ln-opt %s --pass='layout{layout=blocked}' --columns=0 | filecheck %s --check-prefix=BLOCKED
+// RUN: ln-opt %s --pass='layout{layout=blocked features=avx2}' --columns=0 | filecheck %s --check-prefix=AVX2
+// RUN: ln-opt %s --pass='layout{layout=blocked},layout{layout=plain},defuse' --columns=0 | filecheck %s
 
 // The plain layout is the one without encodings, inside kernels too.
 // CHECK-NOT: ln.layout

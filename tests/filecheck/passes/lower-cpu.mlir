@@ -1,4 +1,4 @@
-// RUN: ln-opt --pass=lower-cpu --split-input-file --verify-diagnostics %s | filecheck %s
+// RUN: ln-opt --pass=lower-cpu --split-input-file --verify-diagnostics %s --columns=0 | filecheck %s
 
 // A kernel becomes a function, the op a launch with its places; the function returns nothing.
 // CHECK: func.func @relu_0(%{{.*}}: index, %{{.*}}: index, %{{.*}}: memref<6xf32>, %{{.*}}: memref<6xf32>) attributes {tile.opt = "O2"}

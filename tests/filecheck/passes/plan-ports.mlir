@@ -8,11 +8,11 @@
 // PLAN: module attributes {ln.memory = {static = 0 : i64, arena = {{[0-9]+}} : i64, in0 = 24 : i64, out0 = 48 : i64}}
 // PLAN: ln.input : tensor<2x3xf32> at in0+0
 // PLAN: ln.input : tensor<2xf32> at arena+
-// PLAN: } at out0+0
-// PLAN: } at out0+24
-// PLAN: } at out0+0 as ("s")
-// PLAN: } at out0+12 as ("p")
-// PLAN: } at arena+64 as ("m")
+// PLAN: } : tensor<2x3xf32> at out0+0
+// PLAN: } : tensor<2x3xf32> at out0+24
+// PLAN: } : tensor<4x3xf32> at out0+0 as ("s")
+// PLAN: } : tensor<2x3xf32> at out0+12 as ("p")
+// PLAN: } : tensor<2xf32> at arena+64 as ("m")
 // LOOPS: tile.align = 4
 // LOOPS: tile.launch @{{.*}} [in0+0, out0+0]
 // SMALL-NOT: in0

@@ -1,4 +1,4 @@
-// RUN: ln-opt --pass=simt-to-cpu{threads=2} --split-input-file --verify-diagnostics %s | filecheck %s
+// RUN: ln-opt --pass=simt-to-cpu{threads=2} --split-input-file --verify-diagnostics %s --columns=0 | filecheck %s
 
 // What stands between two barriers becomes a loop over threads, shared memory and a value that lives across one scratch memory; what is
 // the same in all threads stands outside, what follows from a thread's number is computed again.

@@ -1,4 +1,4 @@
-// RUN: ln-opt %s --split-input-file --pass=expand,subgraph | filecheck %s
+// RUN: ln-opt %s --split-input-file --pass=expand,subgraph --columns=0 | filecheck %s
 
 // A channel shuffle of two halves is one interleaving copy of both, from where they lie, with the reshape behind it.
 // CHECK-NOT: ln.transpose
@@ -7,7 +7,7 @@
 // CHECK-NEXT: %[[T:.*]] = ln.concat %[[A]], %[[B]] {axis = 2} : tensor<1x3x2x2x2xf32> as "transpose0"("t")
 // CHECK-NEXT: ln.reshape %[[T]] : tensor<1x6x2x2xf32> as "reshape1"("y")
 // CHECK-NEXT: ln.yield
-// CHECK-NEXT: } as ("y")
+// CHECK-NEXT: } : tensor<1x6x2x2xf32> as ("y")
 // CHECK-NOT: ln.transpose
 // CHECK: func.return
 func.func @main() -> tensor<1x6x2x2xf32> {

@@ -149,12 +149,12 @@ class _BandKernel(BlockedKernel):
         if self.memories[0] is not None and self.halos[1]:
             with b.when(b.cmpi("slt", b.lo, b.hi)):
                 self.zero_columns(self.memories[0])
-        with b.loop(b.lo, b.hi) as number:
-            n, band = self.coordinates(number.iv, (self.batch, self.bands))
+        with b.loop(b.lo, b.hi, name="number") as number:
+            n, band = self.coordinates(number.iv, (self.batch, self.bands), "n band")
             first = b.mul(band, self.schedule.band)
             last = self.row_end(first, self.schedule.band, self.height)
             if chain.expand is None:
-                with b.loop(0, self.blocks) as block:
+                with b.loop(0, self.blocks, name="block") as block:
                     window = self.stage(WINDOW, first)
                     window.walk(n, block.iv, first, last, window.rows)
             else:
@@ -163,7 +163,7 @@ class _BandKernel(BlockedKernel):
             ends = self.stage(self.parts[-1].stage.kind, first)
             if chain.project is not None:
                 outputs = blocks_of(chain.project.outputs, self.lanes) // ends.shape.vectors
-                with b.loop(0, outputs) as group:
+                with b.loop(0, outputs, name="group") as group:
                     ends.part(n, group.iv, first, last, 0, chain.window.cols.positions)
             ends.zero_halos(n, 0, blocks_of(ends.anchor.result_specs[0].dims[1], self.lanes), first, last)
         return self.done(self.batch * self.bands)
@@ -174,7 +174,7 @@ class _BandKernel(BlockedKernel):
         assert self.schedule.expand is not None
         b, vectors = self.b, self.schedule.expand.vectors
         ring = self.chain.ring(self.schedule.band) if self.schedule.keep else 0
-        with b.loop(0, self.blocks // vectors) as group:
+        with b.loop(0, self.blocks // vectors, name="group") as group:
             block = b.mul(group.iv, vectors)
             start = self.halos[0] - self.chain.window.rows.before if ring else b.add(rows.low, self.halos[0])
             memory = Window(start, ring, 0 if ring else block)
@@ -182,7 +182,7 @@ class _BandKernel(BlockedKernel):
             for outside in ((rows.low, rows.above), (rows.below, rows.high)):
                 self.zero_rows(expand, block, *outside)
             expand.part(n, group.iv, rows.first, rows.last, 0, self.width)
-            with b.loop(0, vectors) as v:
+            with b.loop(0, vectors, name="v") as v:
                 window.walk(n, b.add(block, v.iv), first, last, window.rows)
 
     def opened(self, n: Index, rows: Rows, first: Index, last: Index) -> None:
@@ -191,13 +191,13 @@ class _BandKernel(BlockedKernel):
         memory = Window(self.halos[0] - self.chain.window.rows.before, ring)
         expand, window = (self.stage(kind, first, memory) for kind in (EXPAND, WINDOW))
         step = expand.shape.band
-        with b.loop(0, self.blocks, expand.shape.vectors) as block:
+        with b.loop(0, self.blocks, expand.shape.vectors, name="block") as block:
             for outside in ((rows.low, rows.above), (rows.below, rows.high)):
                 self.zero_rows(expand, block.iv, *outside)
-        with b.loop(rows.first, rows.last, step) as y:
+        with b.loop(rows.first, rows.last, step, name="y") as y:
             stop = b.op(arith.MinSIOp, b.index(b.add(y.iv, step)), b.index(rows.last))
             expand.rows(n, y.iv, stop)
-        with b.loop(0, self.blocks) as block:
+        with b.loop(0, self.blocks, name="block") as block:
             window.walk(n, block.iv, first, last, window.rows)
 
     def memory(self, is_behind: bool) -> SSAValue:
@@ -261,7 +261,11 @@ class _BandKernel(BlockedKernel):
         if first is last or (b.number(first) is not None and b.number(first) == b.number(last)):
             return
         zero = b.broadcast(b.const(0.0, self.element), (self.lanes,))
-        with b.loop(first, last) as y, b.loop(0, expand.shape.vectors) as v, b.loop(0, self.width) as x:
+        with (
+            b.loop(first, last, name="y") as y,
+            b.loop(0, expand.shape.vectors, name="v") as v,
+            b.loop(0, self.width, name="x") as x,
+        ):
             b.tile_store(zero, memory, expand.at(made, 0, b.add(first_block, v.iv), y.iv, x.iv), [4])
 
     def zero_columns(self, memory: SSAValue) -> None:
@@ -270,7 +274,7 @@ class _BandKernel(BlockedKernel):
         b, cols = self.b, self.halos[1]
         zero = b.broadcast(b.const(0.0, self.element), (cols, self.lanes))
         _, blocks, rows, _, _ = memref_type_of(memory).get_shape()
-        with b.loop(0, blocks) as block, b.loop(0, rows) as row:
+        with b.loop(0, blocks, name="block") as block, b.loop(0, rows, name="row") as row:
             for x in (0, self.width + cols):
                 b.tile_store(zero, memory, [0, block.iv, row.iv, x, 0], [3, 4])
 

@@ -199,8 +199,8 @@ class _ChannelKernel(BlockedKernel):
         bands = -(-self.rows // band)
         total = sum(run.count for run in self.runs)
         ends = list(accumulate(run.count for run in self.runs))
-        with b.loop(b.lo, b.hi) as number:
-            n, item, index = self.coordinates(number.iv, (self.pictures, total, bands))
+        with b.loop(b.lo, b.hi, name="number") as number:
+            n, item, index = self.coordinates(number.iv, (self.pictures, total, bands), "n item band")
             first = b.mul(index, band)
             last = self.row_end(first, band, self.rows)
             for run, end in zip(self.runs, ends):
@@ -217,7 +217,7 @@ class _ChannelKernel(BlockedKernel):
         b = self.b
         block = b.add(b.mul(i, run.step), run.first)
         blocks = [b.add(b.mul(i, slot.step), slot.block) for slot in run.slots]
-        with b.loop(first, last) as y, b.loop(0, self.cols) as x:
+        with b.loop(first, last, name="y") as y, b.loop(0, self.cols, name="x") as x:
             registers = []
             for slot, at in zip(run.slots, blocks):
                 value = self.sources[slot.source]

@@ -103,8 +103,9 @@ class DirectKernel(BlockedKernel):
         bands = (-(-height // walk.rows), -(-width // walk.columns))
         outside = walk.order == OUTPUTS
         extents = (groups, g.batch, *bands) if outside else (g.batch, *bands, groups)
-        with b.loop(b.lo, b.hi) as block:
-            found = self.coordinates(block.iv, extents)
+        with b.loop(b.lo, b.hi, name="block") as block:
+            names = "group n row column" if outside else "n row column group"
+            found = self.coordinates(block.iv, extents, names)
             group, n, row, column = found if outside else (found[3], *found[:3])
             y0, y1 = self.range(row, walk.rows, height)
             x0, x1 = self.range(column, walk.columns, width)
@@ -117,10 +118,11 @@ class DirectKernel(BlockedKernel):
         """The rows [y0, y1) and columns [x0, x1) of one picture and group of output vectors. Rows begin at a multiple
         of the tile's, columns too, and end at one or where the picture does."""
         b = self.b
+        b.location = self.anchor.location
         self.n, self.group, self.first = n, group, b.mul(group, self.shape.vectors)
         self.source_block = self.first_source()
         for rows, lo, hi in self.row_tiles(y0, y1):
-            with b.loop(lo, hi, rows) as y:
+            with b.loop(lo, hi, rows, name="y") as y:
                 self.row(y.iv, rows, x0, x1)
 
     def range(self, band: Index, size: int, whole: int) -> tuple[Index, Index]:
@@ -151,14 +153,14 @@ class DirectKernel(BlockedKernel):
         b, columns, width = self.b, self.shape.columns, self.geometry.cols.positions
         rest = width % columns
         if not rest or (self.overlaps and len(model.column_tiles(self.geometry, columns)) == 1):
-            with b.loop(first, last, columns) as x:
+            with b.loop(first, last, columns, name="x") as x:
                 at = b.op(arith.MinSIOp, x.iv, b.index(width - columns)) if rest else x.iv
                 self.tile(y, at, rows, columns)
             return
         whole = width - rest
         inside = b.number(last)
         stop = b.op(arith.MinSIOp, b.index(last), b.index(whole)) if inside is None else min(inside, whole)
-        with b.loop(first, stop, columns) as x:
+        with b.loop(first, stop, columns, name="x") as x:
             self.tile(y, x.iv, rows, columns)
         with self.only(last, width):
             self.tile(y, whole, rows, rest)
@@ -177,22 +179,23 @@ class DirectKernel(BlockedKernel):
         rows, columns, _, lanes = vector_type_of(acc).get_shape()
         blocks = model.blocks_of(g.channels, lanes)
         top, left = (self.times(at, step, -pad) for at, step, pad in zip((y, x), g.stride, g.before))
+        top, left = b.called(top, "top"), b.called(left, "left")
         bounds = self.taps(top) if rows == 1 else (0, g.rows.taps)
         share = self.share_of_weights(y, x)
-        with b.loop(*bounds, carry=[acc]) as r:
-            line = b.add(top, b.mul(r.iv, g.rows.dilation))
+        with b.loop(*bounds, carry=[acc], name="r") as r:
+            line = b.called(b.add(top, b.mul(r.iv, g.rows.dilation)), "line")
             if (
                 self.skips and rows == 1
             ):  # its own few columns outside: inside, their count would be mispredicted in each block
-                with b.loop(*self.inside(left, 1, columns), carry=r.args) as q:
-                    with b.loop(0, blocks, carry=q.args) as block:
+                with b.loop(*self.inside(left, 1, columns), carry=r.args, name="q") as q:
+                    with b.loop(0, blocks, carry=q.args, name="block") as block:
                         block.yields(self.tap(block.args[0], r.iv, q.iv, block.iv, line, left))
                     q.yields(*block.results)
                 r.yields(*q.results)
             else:
-                with b.loop(0, blocks, carry=r.args) as block:
+                with b.loop(0, blocks, carry=r.args, name="block") as block:
                     self.fetch(r.iv, block.iv, line, left, rows, columns, share)
-                    with b.loop(0, g.cols.taps, carry=block.args) as q:
+                    with b.loop(0, g.cols.taps, carry=block.args, name="q") as q:
                         q.yields(self.tap(q.args[0], r.iv, q.iv, block.iv, line, left))
                     block.yields(*q.results)
                 r.yields(*block.results)
@@ -204,7 +207,8 @@ class DirectKernel(BlockedKernel):
         b, g, u = self.b, self.geometry, self.shape.unroll
         rows, columns, vectors, lanes = vector_type_of(acc).get_shape()
         source, column = b.add(self.source_block, block), b.add(left, b.mul(q, g.cols.dilation))
-        with b.loop(0, summed_channels(b, g.input_steps(lanes, u), block, lanes), u, carry=[acc]) as c:
+        b.called(column, "column")
+        with b.loop(0, summed_channels(b, g.input_steps(lanes, u), block, lanes), u, carry=[acc], name="c") as c:
             at = self.at(self.src, self.n, source, line, column, c.iv)
             pixels = b.tile_load(self.inputs[self.src], at, [2, 3, 4], (rows, columns, u), steps=[*g.stride, 1])
             weights = b.tile_load(self.inputs[self.weight], [self.group, r, block, q, c.iv, 0], [4, 5, 5],

@@ -117,14 +117,14 @@ class _Kernel(BlockedKernel):
         groups = blocks_of(self.outputs, self.lanes) // v
         lines = -(-self.height // step)  # of each phase, at most
         extents = (self.pictures, lines, groups)
-        with b.loop(b.lo, b.hi) as block:
-            self.n, line, self.group = self.coordinates(block.iv, extents)
+        with b.loop(b.lo, b.hi, name="block") as block:
+            self.n, line, self.group = self.coordinates(block.iv, extents, "n line group")
             self.first = b.mul(self.group, v)
             y0 = b.mul(line, step)
             y1 = b.add(y0, step)
             if self.height % step:
                 y1 = b.op(arith.MinSIOp, b.index(y1), b.index(self.height))
-            with b.loop(y0, y1) as y:
+            with b.loop(y0, y1, name="y") as y:
                 self.row(y.iv)
             self.zero_halos(self.n, self.first, v, y0, y1)
         return self.done(self.pictures * lines * groups)
@@ -138,19 +138,19 @@ class _Kernel(BlockedKernel):
         )  # taps from row `top` on upwards: those inside
         first = b.op(arith.MaxSIOp, above, b.index(0))
         last = b.op(arith.MinSIOp, b.index(rows), b.add(top, 1))
-        with b.loop(0, min(step, self.width)) as phase:
+        with b.loop(0, min(step, self.width), name="phase") as phase:
             left, q0, taps = self.taps(phase.iv, 1)
             many = b.divmod(b.op(arith.SubiOp, b.index(self.width + step - 1), phase.iv), step)[0]
             window = (top, first, last, r0), (left, taps, q0)
             if self.overlaps:
-                with b.loop(0, many, columns) as x:
+                with b.loop(0, many, columns, name="x") as x:
                     at = b.op(arith.MinSIOp, x.iv, b.op(arith.SubiOp, many, b.index(columns)))
                     self.tile(y, phase.iv, at, columns, window)
             else:
                 whole = b.mul(b.divmod(many, columns)[0], columns)
-                with b.loop(0, whole, columns) as x:
+                with b.loop(0, whole, columns, name="x") as x:
                     self.tile(y, phase.iv, x.iv, columns, window)
-                with b.loop(whole, many) as x:
+                with b.loop(whole, many, name="x") as x:
                     self.tile(y, phase.iv, x.iv, 1, window)
 
     def taps(self, position: Index, axis: int) -> tuple[Index, Index, Index]:
@@ -175,14 +175,14 @@ class _Kernel(BlockedKernel):
         _, pixels, vectors, lanes = vector_type_of(acc).get_shape()
         (top, first, last, r0), (left, taps, q0) = rows, columns
         steps = phases(self.anchor).input_steps(lanes, u)
-        with b.loop(first, last, carry=[acc]) as k:
+        with b.loop(first, last, carry=[acc], name="k") as k:
             line = b.op(arith.SubiOp, b.index(top), k.iv)
             r = b.add(r0, b.mul(k.iv, self.stride[0]))
-            with b.loop(0, blocks_of(self.channels, lanes), carry=k.args) as block:
-                with b.loop(0, taps, carry=block.args) as m:
+            with b.loop(0, blocks_of(self.channels, lanes), carry=k.args, name="block") as block:
+                with b.loop(0, taps, carry=block.args, name="m") as m:
                     column = b.op(arith.SubiOp, b.add(left, x), m.iv)
                     q = b.add(q0, b.mul(m.iv, self.stride[1]))
-                    with b.loop(0, summed_channels(b, steps, block.iv, lanes), u, carry=m.args) as c:
+                    with b.loop(0, summed_channels(b, steps, block.iv, lanes), u, carry=m.args, name="c") as c:
                         at = self.at(self.src, self.n, block.iv, line, column, c.iv)
                         source = b.tile_load(self.inputs[self.src], at, [2, 3, 4], (1, pixels, u))
                         where = [self.group, r, block.iv, q, c.iv, 0]

@@ -110,7 +110,7 @@ class _DenseKernel(TileKernel):
         if self.schedule.scratch:
             columns = self.schedule.columns
             type = MemRefType(self.element, [self.schedule.scratch // (4 * columns), columns])
-            self.sums = self.b.view(self.b.args[-1], 0, type)
+            self.sums = self.b.view(self.b.args[-1], 0, type, name="sums")
 
     def memref(self, value: SSAValue) -> MemRefType:
         """Packed as it is; what has a row for each row of the result, with all dimensions before folded into the
@@ -125,12 +125,12 @@ class _DenseKernel(TileKernel):
 
     def build(self) -> Launch:
         b, schedule = self.b, self.schedule
-        with b.loop(b.lo, b.hi) as block:
+        with b.loop(b.lo, b.hi, name="block") as block:
             band, panel = b.divmod(block.iv, schedule.panels)  # the rows of A stay near while the panels pass
             if schedule.cuts == 1:
                 self.rows(panel, band, 0)
             else:
-                with b.loop(0, schedule.cuts) as cut:
+                with b.loop(0, schedule.cuts, name="cut") as cut:
                     self.rows(panel, band, cut.iv)
         return Launch(b.finish(), schedule.panels * schedule.bands, self.arguments)
 
@@ -143,7 +143,7 @@ class _DenseKernel(TileKernel):
                 self.tile(panel, first, waiting, size, cut)
             else:
                 start, end = (b.divmod(b.mul(b.add(band, k), tiles), bands)[0] for k in (0, 1))
-                with b.loop(start, end) as t:
+                with b.loop(start, end, name="t") as t:
                     rest = b.op(arith.SubiOp, t.iv, start) if b.number(start) != 0 else t.iv
                     self.tile(panel, b.add(b.mul(t.iv, size), first), b.add(b.mul(rest, size), waiting), size, cut)
             waiting += -(-tiles // bands) * size
@@ -177,7 +177,7 @@ class _DenseKernel(TileKernel):
             self.columns(panel, row, rows, value)
             return
         b.tile_store(value, self.sums, [waiting, 0], [0, 1])
-        with b.loop(0, rows) as r:
+        with b.loop(0, rows, name="r") as r:
             one = b.tile_load(self.sums, [b.add(r.iv, waiting), 0], [0, 1], (1, schedule.columns))
             self.columns(panel, b.add(r.iv, row), 1, one)
 
@@ -206,7 +206,7 @@ class _DenseKernel(TileKernel):
         steps, parts = schedule.trip(rows)
         for first, count, step in cover(schedule.depth, steps):
             cuts = [step * i // min(parts, step) for i in range(min(parts, step) + 1)]
-            with b.loop(first, first + count, step, carry=[acc, *(self.zeros(rows) for _ in cuts[2:])]) as k:
+            with b.loop(first, first + count, step, carry=[acc, *(self.zeros(rows) for _ in cuts[2:])], name="k") as k:
                 at = b.add(k.iv, start)
                 if schedule.ahead:
                     b.prefetch(matrix, [panel, b.add(at, schedule.ahead), 0], 4 * step * schedule.columns)

@@ -137,8 +137,8 @@ class DepthwiseKernel(BlockedKernel):
         b, blocks = self.b, blocks_of(self.channels, self.lanes)
         band = self.band()
         bands = -(-self.height // band)
-        with b.loop(b.lo, b.hi) as number:
-            n, block, index = self.coordinates(number.iv, (self.pictures, blocks, bands))
+        with b.loop(b.lo, b.hi, name="number") as number:
+            n, block, index = self.coordinates(number.iv, (self.pictures, blocks, bands), "n block band")
             first = b.mul(index, band)
             last = self.row_end(first, band, self.height)
             self.walk(n, block, first, last, self.rows if band >= self.rows else 1)
@@ -155,6 +155,7 @@ class DepthwiseKernel(BlockedKernel):
 
     def walk(self, n: Index, block: Index, first: Index, last: Index, rows: int) -> None:
         """The tiles of the rows [first, last)."""
+        self.b.location = self.anchor.location
         self.down(first, last, self.height, rows, lambda y, rows: self.row(n, block, y, rows))
 
     def row(self, n: Index, block: Index, y: Index, rows: int) -> None:
@@ -179,7 +180,7 @@ class DepthwiseKernel(BlockedKernel):
         def row(r: Index, acc: SSAValue) -> SSAValue:
             place = self.held(self.anchor.operands[0], n, block, self.position(0, y, r))
             if not unrolls:
-                with b.loop(0, width, carry=[acc]) as q:
+                with b.loop(0, width, carry=[acc], name="q") as q:
                     q.yields(self.tap((*place, self.position(1, x, q.iv)), (block, r, q.iv), q.args[0]))
                 return q.results[0]
             for number, column in enumerate(places):
@@ -187,7 +188,7 @@ class DepthwiseKernel(BlockedKernel):
             return acc
 
         if height * width * rows * columns > BODY or (height > 1 and height * width > TAPS):
-            with b.loop(0, height, carry=[total]) as r:
+            with b.loop(0, height, carry=[total], name="r") as r:
                 r.yields(row(r.iv, r.args[0]))
             return r.results[0]
         for number in range(height):

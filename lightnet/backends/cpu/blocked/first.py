@@ -105,14 +105,14 @@ class FirstKernel(BlockedKernel):
             memory = self.scratch if host is None else scratch
             assert memory is not None
             assert memory is not None
-            self.staged = self.b.view(memory, 0, MemRefType(self.element, self.staged_dims))
+            self.staged = self.b.view(memory, 0, MemRefType(self.element, self.staged_dims), name="staged")
         self.grey = self.staged_dims[0] == 1
 
     def build(self) -> Launch:
         b, s = self.b, self.shape
         bands = -(-self.height // s.band)
-        with b.loop(b.lo, b.hi) as number:
-            n, index = self.coordinates(number.iv, (self.pictures, bands))
+        with b.loop(b.lo, b.hi, name="number") as number:
+            n, index = self.coordinates(number.iv, (self.pictures, bands), "n band")
             first = b.mul(index, s.band)
             last = self.row_end(first, s.band, self.height)
             self.rows(n, first, last)
@@ -121,9 +121,10 @@ class FirstKernel(BlockedKernel):
 
     def rows(self, n: Index, first: Index, last: Index) -> None:
         """The rows [first, last) of the result, at most a band, in which `first` is the first of a tile."""
+        self.b.location = self.anchor.location
         if not self.direct:
             self.stage(n, first)
-        with self.b.loop(0, blocks_of(self.channels, self.lanes), self.shape.vectors) as block:
+        with self.b.loop(0, blocks_of(self.channels, self.lanes), self.shape.vectors, name="block") as block:
             self.walk(n, block.iv, first, last)
 
     # -- staging
@@ -134,13 +135,13 @@ class FirstKernel(BlockedKernel):
         channels, rows, _ = self.staged_dims
         height = conv.operand_specs[0].dims[2]
         top = b.add(b.mul(first, conv.stride[0]), -self.pad[0])
-        with b.loop(0, rows) as row:
+        with b.loop(0, rows, name="row") as row:
             source = b.add(top, row.iv)
             inside = b.op(arith.AndIOp, b.cmpi("sge", source, b.index(0)), b.cmpi("slt", source, b.index(height)))
-            with b.when(inside), b.loop(0, channels) as c:
+            with b.when(inside), b.loop(0, channels, name="c") as c:
                 self.copy(n, c.iv, source, row.iv)
             outside = b.op(arith.XOrIOp, inside, b.const(1, IntegerType(1)))
-            with b.when(outside), b.loop(0, channels) as c:
+            with b.when(outside), b.loop(0, channels, name="c") as c:
                 self.fill(c.iv, row.iv, 0, self.staged_dims[2])
 
     def copy(self, n: Index, c: Index, source: Index, row: Index) -> None:
@@ -169,7 +170,7 @@ class FirstKernel(BlockedKernel):
         """`part` on vectors of columns [start, end), of which the last may be valid in part."""
         whole = (end - start) // self.lanes * self.lanes
         if whole:
-            with self.b.loop(start, start + whole, self.lanes) as x:
+            with self.b.loop(start, start + whole, self.lanes, name="x") as x:
                 part(x.iv, None)
         if whole < end - start:
             part(start + whole, [end - start - whole])
@@ -203,8 +204,8 @@ class FirstKernel(BlockedKernel):
         else:
             row = b.mul(b.op(arith.SubiOp, b.index(tile.y), b.index(first)), conv.stride[0])
             taps = 0, 1 if self.grey else conv.size[0]
-        with b.loop(*taps, carry=[b.broadcast(bias, tile.shape)]) as r:
-            with b.loop(0, conv.size[1], carry=r.args) as q:
+        with b.loop(*taps, carry=[b.broadcast(bias, tile.shape)], name="r") as r:
+            with b.loop(0, conv.size[1], carry=r.args, name="q") as q:
                 at = [b.add(row, b.mul(r.iv, conv.dilation[0])), b.add(column, b.mul(q.iv, conv.dilation[1]))]
                 pixels = self.pixels(tile, at)
                 q.yields(b.fma(pixels, self.weights(group, (r.iv, q.iv)), q.args[0]))

@@ -256,7 +256,9 @@ class _Kernel(BlockedKernel):
         conv, pool = (part.kernel for part in self.parts)
         self.pictures, self.channels, _, width = conv.ops[0].result_specs[0].dims
         b, blocks = self.b, blocks_of(self.channels, lanes)
-        ring = b.view(self.scratch, 0, MemRefType(self.element, [1, blocks, self.schedule.ring, width, lanes]))
+        ring = b.view(
+            self.scratch, 0, MemRefType(self.element, [1, blocks, self.schedule.ring, width, lanes]), name="ring"
+        )
         starts = (sizes[0], sizes[0] + sizes[1])
         memories = [
             b.view(self.scratch, at, MemRefType(IntegerType(8), [size])) if size else None
@@ -280,15 +282,15 @@ class _Kernel(BlockedKernel):
         height = self.pool.window.rows.positions
         bands, blocks = -(-height // band), blocks_of(self.channels, self.lanes)
         self.pool.prepare()
-        with b.loop(b.lo, b.hi) as number:
-            n, index = self.coordinates(number.iv, (self.pictures, bands))
+        with b.loop(b.lo, b.hi, name="number") as number:
+            n, index = self.coordinates(number.iv, (self.pictures, bands), "n band")
             first = b.mul(index, band)
             last = self.row_end(first, band, height)
             begin, end = self.new_rows(number.iv, index, first, last)
-            with b.loop(begin, end, self.schedule.step) as y:
+            with b.loop(begin, end, self.schedule.step, name="y") as y:
                 stop = b.op(arith.MinSIOp, b.index(b.add(y.iv, self.schedule.step)), b.index(end))
                 self.conv.rows(n, y.iv, stop)
-            with b.loop(0, blocks) as block:
+            with b.loop(0, blocks, name="block") as block:
                 self.pool.walk(n, block.iv, first, last)
             self.pool.zero_halos(n, 0, blocks, first, last)
         return self.done(self.pictures * bands)

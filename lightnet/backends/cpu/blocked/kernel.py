@@ -109,8 +109,11 @@ class BlockedKernel:
         values = [*kernel.body.args, *(self.yielded[i] for i in fresh)]
         types = [self.memref(v) for v in values]
         self.scratch_bytes = align_up(scratch) if scratch else 0
-        types += [MemRefType(IntegerType(8), [align_up(size)]) for size in (workspace, scratch) if size]
-        self.b = Builder.kernel(name, types, opt="none")
+        tail = {kind: size for kind, size in (("workspace", workspace), ("scratch", scratch)) if size}
+        types += [MemRefType(IntegerType(8), [align_up(size)]) for size in tail.values()]
+        hints = [*(v.name_hint for v in values), *tail]
+        self.b = Builder.kernel(name, types, opt="none", hints=hints, location=kernel.location)
+        self.b.location = self.anchor.location  # until parts or the epilogue say theirs
         args = list(self.b.args)
         self.inputs = dict(zip(kernel.body.args, args))
         made = dict(zip(fresh, args[len(kernel.body.args) :]))
@@ -118,8 +121,7 @@ class BlockedKernel:
         self._scratch = args[-1] if scratch else None
         self._workspace = args[-2 if scratch else -1] if workspace else None
         operands = [Argument("operand", i) for i in range(len(kernel.operands))]
-        tail = [Argument(kind, 0) for kind, size in (("workspace", workspace), ("scratch", scratch)) if size]
-        self.arguments = (*operands, *(Argument("result", i) for i in fresh), *tail)
+        self.arguments = (*operands, *(Argument("result", i) for i in fresh), *(Argument(kind, 0) for kind in tail))
 
     @property
     def scratch(self) -> SSAValue:
@@ -215,17 +217,21 @@ class BlockedKernel:
         b, (rows, cols) = self.b, self.halo(value)
         _, _, height, width = spec_of(value.type).dims
         zero = b.const(0.0, self.element)
-        with b.loop(0, blocks) as v:
+        with b.loop(0, blocks, name="v") as v:
             at = b.add(block, v.iv)
             if cols:
                 column = b.broadcast(zero, (cols, self.lanes))
-                with b.loop(b.add(first, rows), b.add(last, rows)) as y:
+                with b.loop(b.add(first, rows), b.add(last, rows), name="y") as y:
                     for side in (0, width + cols):
                         b.tile_store(column, memref, [n, at, y.iv, side, 0], [3, 4])
             if rows:
                 pixel = b.broadcast(zero, (self.lanes,))
                 for edge, position, start in ((first, 0, 0), (last, height, height + rows)):
-                    with self.only(edge, position), b.loop(start, start + rows) as y, b.loop(0, width + 2 * cols) as x:
+                    with (
+                        self.only(edge, position),
+                        b.loop(start, start + rows, name="y") as y,
+                        b.loop(0, width + 2 * cols, name="x") as x,
+                    ):
                         b.tile_store(pixel, memref, [n, at, y.iv, x.iv, 0], [4])
 
     def row_end(self, first: Index, band: int, rows: int) -> Index:
@@ -238,10 +244,10 @@ class BlockedKernel:
         is narrower."""
         b, rest = self.b, width % columns
         if rest and self.overlaps:
-            with b.loop(0, width, columns) as x:
+            with b.loop(0, width, columns, name="x") as x:
                 body(b.op(arith.MinSIOp, x.iv, b.index(width - columns)), columns)
             return
-        with b.loop(0, width - rest, columns) as x:
+        with b.loop(0, width - rest, columns, name="x") as x:
             body(x.iv, columns)
         if rest:
             body(width - rest, rest)
@@ -252,12 +258,12 @@ class BlockedKernel:
         rows."""
         b, rest = self.b, height % rows
         if rest == 0 or self.overlaps:
-            with b.loop(first, last, rows) as y:
+            with b.loop(first, last, rows, name="y") as y:
                 body(b.op(arith.MinSIOp, y.iv, b.index(height - rows)) if rest else y.iv, rows)
             return
-        with b.loop(first, height - rest, rows) as y:
+        with b.loop(first, height - rest, rows, name="y") as y:
             body(y.iv, rows)
-        with b.loop(height - rest, last) as y:
+        with b.loop(height - rest, last, name="y") as y:
             body(y.iv, 1)
 
     @contextmanager
@@ -272,13 +278,13 @@ class BlockedKernel:
 
     # -- the grid
 
-    def coordinates(self, block: SSAValue, extents: Sequence[int]) -> list[Index]:
-        """A block's number as indices, the last extent running fastest."""
+    def coordinates(self, block: SSAValue, extents: Sequence[int], names: str) -> list[Index]:
+        """A block's number as indices, the last extent running fastest; `names` are theirs, with spaces between."""
         found: list[Index] = []
         for extent in reversed(extents[1:]):
             block, index = self.b.divmod(block, extent)
             found.insert(0, index)
-        return [block, *found]
+        return [self.b.called(index, name) for index, name in zip([block, *found], names.split(), strict=True)]
 
     def done(self, grid: int) -> Launch:
         """The finished function over `grid` blocks."""

@@ -97,8 +97,8 @@ class _MapKernel(BlockedKernel):
         partial = self.channels % self.lanes
         used = partial if partial and not keeps_zero(self.ops) else self.lanes
         pictures = spec_of(self.yielded[0].type).dims[0]
-        with b.loop(b.lo, b.hi) as number:
-            n, block, index = self.coordinates(number.iv, (pictures, blocks, bands))
+        with b.loop(b.lo, b.hi, name="number") as number:
+            n, block, index = self.coordinates(number.iv, (pictures, blocks, bands), "n block band")
             first = b.mul(index, band)
             last = self.row_end(first, band, self.rows)
             if used == self.lanes:
@@ -116,8 +116,8 @@ class _MapKernel(BlockedKernel):
     def band(self, n: Index, block: Index, first: Index, last: Index, used: int) -> None:
         """Rows [first, last) of one block of channels."""
         b, rest = self.b, self.cols % self.pixels
-        with b.loop(first, last) as y:
-            with b.loop(0, self.cols - rest, self.pixels) as x:
+        with b.loop(first, last, name="y") as y:
+            with b.loop(0, self.cols - rest, self.pixels, name="x") as x:
                 self.tile(Tile(n, block, y.iv, x.iv, (1, self.pixels, 1, self.lanes), used))
             if rest:
                 self.tile(Tile(n, block, y.iv, self.cols - rest, (1, rest, 1, self.lanes), used))

@@ -160,10 +160,13 @@ class _NhwcKernel(BlockedKernel):
         b = self.b
         band = max(1, min(self.rows, BAND // self.cols))
         bands = -(-self.rows // band)
-        with b.loop(b.lo, b.hi) as number:
-            n, index = self.coordinates(number.iv, (self.pictures, bands))
+        with b.loop(b.lo, b.hi, name="number") as number:
+            n, index = self.coordinates(number.iv, (self.pictures, bands), "n band")
             first = b.mul(index, band)
-            with b.loop(first, self.row_end(first, band, self.rows)) as y, b.loop(0, self.cols) as x:
+            with (
+                b.loop(first, self.row_end(first, band, self.rows), name="y") as y,
+                b.loop(0, self.cols, name="x") as x,
+            ):
                 self.pixel(n, y.iv, x.iv)
         return self.done(self.pictures * bands)
 
@@ -174,7 +177,7 @@ class _NhwcKernel(BlockedKernel):
         if self.chain.is_run(lanes):
             first, whole = channels[0] // lanes, count // lanes
             if whole:
-                with b.loop(0, whole) as k:
+                with b.loop(0, whole, name="k") as k:
                     value = self.read(n, b.add(k.iv, first), y, x)
                     b.tile_store(value, self.results[0], [n, y, x, b.mul(k.iv, lanes)], [3])
             if left := count % lanes:

@@ -119,11 +119,11 @@ class GlobalKernel(_PoolKernel):
         b, (rows, cols) = self.b, (self.window.rows.taps, self.window.cols.taps)
         columns, rest = min(cols, PIXELS), cols % min(cols, PIXELS)
         shape = (1, 1, 1, self.lanes)
-        with b.loop(b.lo, b.hi) as number:
-            n, block = self.coordinates(number.iv, (self.pictures, self.blocks))
+        with b.loop(b.lo, b.hi, name="number") as number:
+            n, block = self.coordinates(number.iv, (self.pictures, self.blocks), "n block")
             start = [self.identity(c) for c in (columns, rest) if c]
-            with b.loop(0, rows, carry=start) as y:
-                with b.loop(0, cols - rest, columns, carry=y.args[:1]) as x:
+            with b.loop(0, rows, carry=start, name="y") as y:
+                with b.loop(0, cols - rest, columns, carry=y.args[:1], name="x") as x:
                     x.yields(self.fold(x.args[0], self.pixels(n, block, y.iv, x.iv, columns)))
                 tail = [self.fold(y.args[1], self.pixels(n, block, y.iv, cols - rest, rest))] if rest else []
                 y.yields(*x.results, *tail)
@@ -160,18 +160,18 @@ class WindowsKernel(_PoolKernel):
         assert memory is not None
         if window.has_second_pass:
             shape = [1, row_columns(window.cols), 1, self.lanes]
-            self.row = self.b.view(memory, 0, MemRefType(self.element, shape))
+            self.row = self.b.view(memory, 0, MemRefType(self.element, shape), name="row")
         if has_table(window):
             offset = scratch_of(window, self.lanes) - 4 * window.cols.positions
-            self.table = self.b.view(memory, offset, MemRefType(self.element, [window.cols.positions]))
+            self.table = self.b.view(memory, offset, MemRefType(self.element, [window.cols.positions]), name="table")
 
     def build(self) -> Launch:
         b, height = self.b, self.window.rows.positions
         bands = max(1, min(height, height * row_steps(self.window) // BLOCK))
         band = -(-height // bands)
         bands = -(-height // band)
-        with b.loop(b.lo, b.hi) as number:
-            n, block, index = self.coordinates(number.iv, (self.pictures, self.blocks, bands))
+        with b.loop(b.lo, b.hi, name="number") as number:
+            n, block, index = self.coordinates(number.iv, (self.pictures, self.blocks, bands), "n block band")
             first = b.mul(index, band)
             last = self.row_end(first, band, height)
             self.prepare()
@@ -181,7 +181,8 @@ class WindowsKernel(_PoolKernel):
 
     def walk(self, n: Index, block: Index, first: Index, last: Index) -> None:
         """The rows [first, last) of the result, behind `prepare`."""
-        with self.b.loop(first, last) as y:
+        self.b.location = self.anchor.location
+        with self.b.loop(first, last, name="y") as y:
             self.result_row(n, block, y.iv)
 
     def prepare(self) -> None:
@@ -191,10 +192,10 @@ class WindowsKernel(_PoolKernel):
         if self.window.has_second_pass:
             identity = b.broadcast(b.const(_IDENTITY[self.window.fold], self.element), (self.lanes,))
             for start, end in ((0, cols.before), (cols.before + cols.size, row_columns(cols))):
-                with b.loop(start, end) as x:
+                with b.loop(start, end, name="x") as x:
                     b.tile_store(identity, self.row, [0, x.iv, 0, 0], [3])
         if has_table(self.window):
-            with b.loop(0, cols.positions) as x:
+            with b.loop(0, cols.positions, name="x") as x:
                 b.store(self.reciprocal(cols, x.iv), self.table, [x.iv])
 
     # -- numbers
@@ -276,7 +277,7 @@ class WindowsKernel(_PoolKernel):
         if axis.taps <= min(TAPS, BODY // columns) and not (axis.clipped and self.window.fold == "add"):
             return reduce(self.fold, (self.pixels(n, block, y, x, columns) for y in self.rows(taps)))
         value = self.pixels(n, block, b.add(begin, b.mul(low, axis.dilation)), x, columns)
-        with b.loop(b.add(low, 1), high, carry=[value]) as r:
+        with b.loop(b.add(low, 1), high, carry=[value], name="r") as r:
             value = self.pixels(n, block, b.add(begin, b.mul(r.iv, axis.dilation)), x, columns)
             r.yields(self.fold(r.args[0], value))
         return r.results[0]
@@ -303,7 +304,7 @@ class WindowsKernel(_PoolKernel):
 
         if cols.taps <= min(TAPS, BODY // columns):
             return reduce(self.fold, map(value, range(cols.taps)))
-        with b.loop(1, cols.taps, carry=[value(0)]) as q:
+        with b.loop(1, cols.taps, carry=[value(0)], name="q") as q:
             q.yields(self.fold(q.args[0], value(q.iv)))
         return q.results[0]
 

@@ -89,8 +89,8 @@ class _ReorderKernel(BlockedKernel):
         band = max(1, min(self.rows, BAND // self.cols))
         bands = -(-self.rows // band)
         left = self.channels - (blocks - 1) * self.lanes
-        with b.loop(b.lo, b.hi) as number:
-            n, block, index = self.coordinates(number.iv, (self.pictures, blocks, bands))
+        with b.loop(b.lo, b.hi, name="number") as number:
+            n, block, index = self.coordinates(number.iv, (self.pictures, blocks, bands), "n block band")
             first = b.mul(index, band)
             last = self.row_end(first, band, self.rows)
             if left == self.lanes:
@@ -112,7 +112,7 @@ class _ReorderKernel(BlockedKernel):
             self.pixel(n, block, used)
             return
         b, pixels = self.b, min(self.lanes, self.cols)
-        with b.loop(first, last) as y, b.loop(0, self.cols, pixels) as x:
+        with b.loop(first, last, name="y") as y, b.loop(0, self.cols, pixels, name="x") as x:
             at = x.iv
             if self.cols % pixels:
                 at = b.op(arith.MinSIOp, at, b.index(self.cols - pixels))

@@ -93,8 +93,8 @@ class _ResampleKernel(BlockedKernel):
         makes_nan = isinstance(self.anchor, Interpolate)  # of the zeros in unused lanes, where a weight is infinite
         band = max(1, min(units, BAND // (self.width * step)))
         bands = -(-units // band)
-        with b.loop(b.lo, b.hi) as number:
-            n, block, index = self.coordinates(number.iv, (pictures, blocks, bands))
+        with b.loop(b.lo, b.hi, name="number") as number:
+            n, block, index = self.coordinates(number.iv, (pictures, blocks, bands), "n block band")
             first = b.mul(index, band)
             last = self.row_end(first, band, units)
             partial = channels % self.lanes if makes_nan or not keeps_zero(self.rest) else 0
@@ -141,7 +141,7 @@ class _ResampleKernel(BlockedKernel):
         """Each pixel as a tile of equal ones."""
         b, (rows, cols) = self.b, self.scales
         shape = (rows, cols, 1, self.lanes)
-        with b.loop(first, last) as y, b.loop(0, self.old_width) as x:
+        with b.loop(first, last, name="y") as y, b.loop(0, self.old_width, name="x") as x:
             value = b.broadcast(self.pixels(n, block, y.iv, x.iv), shape)
             self.finish(Tile(n, block, b.mul(y.iv, rows), b.mul(x.iv, cols), shape, used), value)
 
@@ -152,9 +152,9 @@ class _ResampleKernel(BlockedKernel):
         def of(d: SSAValue, old: int, new: int) -> Index:
             return b.divmod(b.mul(b.add(b.mul(d, 2), 1), old), 2 * new)[0] if old != new else d
 
-        with b.loop(first, last) as y:
+        with b.loop(first, last, name="y") as y:
             row = of(y.iv, self.old_height, self.height)
-            with b.loop(0, self.width) as x:
+            with b.loop(0, self.width, name="x") as x:
                 value = self.pixels(n, block, row, of(x.iv, self.old_width, self.width))
                 self.finish(Tile(n, block, y.iv, x.iv, (1, 1, 1, self.lanes), used), value)
 
@@ -163,7 +163,7 @@ class _ResampleKernel(BlockedKernel):
         b = self.b
         tile = next((p for p in range(PIXELS, PIXELS // 2, -1) if self.width % p == 0), min(PIXELS, self.width))
         rest = self.width % tile
-        with b.loop(first, last) as y:
+        with b.loop(first, last, name="y") as y:
             taps = self.taps(y.iv, self.old_height)
 
             def one(x: Index, count: int, y: Index = y.iv, taps: Sequence = taps) -> None:
@@ -171,7 +171,7 @@ class _ResampleKernel(BlockedKernel):
                 total = self.weighted([self.pixels(n, block, row, x, count) for row, _ in taps], taps, shape)
                 self.finish(Tile(n, block, y, x, shape, used), total)
 
-            with b.loop(0, self.width - rest, tile) as x:
+            with b.loop(0, self.width - rest, tile, name="x") as x:
                 one(x.iv, tile)
             if rest:
                 one(self.width - rest, rest)
@@ -179,9 +179,9 @@ class _ResampleKernel(BlockedKernel):
     def along_rows(self, n: Index, block: Index, first: Index, last: Index, used: int) -> None:
         """Sums along a row: one row of the tables is one column of the result."""
         b, shape = self.b, (1, 1, 1, self.lanes)
-        with b.loop(0, self.width) as x:
+        with b.loop(0, self.width, name="x") as x:
             taps = self.taps(x.iv, self.old_width)
-            with b.loop(first, last) as y:
+            with b.loop(first, last, name="y") as y:
                 total = self.weighted([self.pixels(n, block, y.iv, at) for at, _ in taps], taps, shape)
                 self.finish(Tile(n, block, y.iv, x.iv, shape, used), total)
 

@@ -110,7 +110,7 @@ class Products(BlockedKernel):
         offset = bytes_of(schedule.tile_shape)
         self.made = self.part(offset, schedule.product_shape)
         if schedule.order != TILES:
-            self.transformed = self.b.view(self.workspace, 0, MemRefType(f32, schedule.input_shape))
+            self.transformed = self.b.view(self.workspace, 0, MemRefType(f32, schedule.input_shape), name="transformed")
         else:
             self.transformed = self.part(offset + plane_bytes(schedule), schedule.input_shape)
 
@@ -130,9 +130,9 @@ class Products(BlockedKernel):
         b, schedule = self.b, self.schedule
         source = self.inputs[self.anchor.operands[0]]
         inputs = Inputs(b, schedule, self.kernel, source, self.stage, self.transformed)
-        with b.loop(b.lo, b.hi) as block:
+        with b.loop(b.lo, b.hi, name="block") as block:
             n, gy, gx = place(b, schedule, block.iv)
-            with b.loop(0, schedule.in_blocks) as channels:
+            with b.loop(0, schedule.in_blocks, name="channels") as channels:
                 inputs.group(n, gy, gx, 0, channels.iv)
             self.outputs(n, gy, gx, 0, 0, self.bands(n, gy))
         return self.done(schedule.all_groups)
@@ -141,7 +141,7 @@ class Products(BlockedKernel):
         """A block is a group for some panels of outputs, which change last, so that a thread reads few of the
         weights."""
         b, schedule = self.b, self.schedule
-        with b.loop(b.lo, b.hi) as block:
+        with b.loop(b.lo, b.hi, name="block") as block:
             part, group = b.divmod(block.iv, schedule.all_groups)
             n, gy, gx = place(b, schedule, group)
             self.outputs(n, gy, gx, group, part, ())
@@ -152,7 +152,7 @@ class Products(BlockedKernel):
         b, schedule = self.b, self.schedule
         first, panels = extent(b, schedule.panels, schedule.share, part)
         self.multiply(gy, group, first, panels, bands)
-        with b.loop(0, panels) as p:
+        with b.loop(0, panels, name="p") as p:
             self.panel(n, gy, gx, b.add(first, p.iv), p.iv)
         self.zero(n, gy, gx, *extent(b, schedule.out_blocks, schedule.share * schedule.vectors, part))
 
@@ -160,7 +160,7 @@ class Products(BlockedKernel):
         """A panel of outputs of a group, whose products are those of `number` in `made`."""
         b, schedule = self.b, self.schedule
         block, count = extent(b, schedule.out_blocks, schedule.vectors, panel)
-        with tiles_of(b, schedule, gy, gx) as (ty, tx, slot), b.loop(0, count) as v:
+        with tiles_of(b, schedule, gy, gx) as (ty, tx, slot), b.loop(0, count, name="v") as v:
             self.back(n, b.add(block, v.iv), ty, tx, b.add(b.mul(number, schedule.slots), slot), v.iv)
 
     def zero(self, n: Index, gy: Index, gx: Index, block: Index, count: Index) -> None:
@@ -206,7 +206,7 @@ class Products(BlockedKernel):
         """The products of a group for `panels` panels from `panel` on, into `made`: plane by plane, since a plane of
         the input stays in the first-level cache while all weights of that product pass."""
         b, schedule = self.b, self.schedule
-        with b.loop(0, schedule.products) as k, b.loop(0, panels) as p:
+        with b.loop(0, schedule.products, name="k") as k, b.loop(0, panels, name="p") as p:
             here = b.add(panel, p.iv), k.iv
             following = b.add(p.iv, 1)
             ends = b.cmpi("eq", following, b.index(panels))
@@ -244,11 +244,11 @@ class Products(BlockedKernel):
         weights, (group, k, row) = self.inputs[self.anchor.operands[1]], source
         start = b.const(0.0, vector_type((rows, schedule.vectors, schedule.lanes), f32))
         each = schedule.lanes * -(-schedule.unroll * schedule.vectors // sum(c // r for _, c, r in schedule.steps))
-        with b.loop(0, schedule.in_blocks, carry=[start]) as block:
+        with b.loop(0, schedule.in_blocks, carry=[start], name="block") as block:
             end: Index = schedule.lanes
             if schedule.depth % schedule.lanes:
                 _, end = extent(b, schedule.depth, schedule.lanes, block.iv)
-            with b.loop(0, end, schedule.unroll, carry=block.args) as c:
+            with b.loop(0, end, schedule.unroll, carry=block.args, name="c") as c:
                 at = [group, k, b.add(b.mul(block.iv, schedule.slots), row), c.iv]
                 pixels = b.tile_load(self.transformed, at, [2, 3], (rows, schedule.unroll))
                 channel = b.add(b.mul(block.iv, schedule.lanes), c.iv)
@@ -283,7 +283,7 @@ class Products(BlockedKernel):
             self.along(schedule.y, y, values, lambda y, values: finish(y, x, len(values), 1, values))
             return
         if schedule.y.taps == 3:
-            with b.loop(0, schedule.x.points) as q:
+            with b.loop(0, schedule.x.points, name="q") as q:
                 points = [made(b.add(q.iv, k * schedule.x.points)) for k in range(schedule.y.points)]
                 for number, value in enumerate(transform_output(b, schedule.m, points)):
                     b.tile_store(value, self.stage, [number, q.iv, 0], [2])

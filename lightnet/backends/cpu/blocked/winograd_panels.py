@@ -34,14 +34,14 @@ class Panels(Products):
         """A block is a panel."""
         b, schedule = self.b, self.schedule
         self.factors = self.part(bytes_of(schedule.tile_shape) + bytes_of(schedule.product_shape), schedule.part_shape)
-        with b.loop(b.lo, b.hi) as panel:
+        with b.loop(b.lo, b.hi, name="panel") as panel:
             self.clear()
-            with b.loop(0, schedule.in_blocks, schedule.part) as first:
+            with b.loop(0, schedule.in_blocks, schedule.part, name="first") as first:
                 last = b.op(arith.MinSIOp, b.index(b.add(first.iv, schedule.part)), b.index(schedule.in_blocks))
                 self.transform(panel.iv, b.mul(first.iv, schedule.lanes), b.mul(last, schedule.lanes))
-                with b.loop(0, schedule.all_groups) as group:
+                with b.loop(0, schedule.all_groups, name="group") as group:
                     self.add_products(group.iv, first.iv, last)
-            with b.loop(0, schedule.all_groups) as group:
+            with b.loop(0, schedule.all_groups, name="group") as group:
                 n, gy, gx = place(b, schedule, group.iv)
                 self.panel(n, gy, gx, panel.iv, group.iv)
                 self.zero(n, gy, gx, *extent(b, schedule.out_blocks, schedule.vectors, panel.iv))
@@ -51,7 +51,7 @@ class Panels(Products):
         """Zeros for all products."""
         b, (products, tiles, vectors, lanes) = self.b, self.schedule.product_shape
         zeros = b.const(0.0, vector_type((vectors, lanes), f32))
-        with b.loop(0, products) as k, b.loop(0, tiles) as tile:
+        with b.loop(0, products, name="k") as k, b.loop(0, tiles, name="tile") as tile:
             b.tile_store(zeros, self.made, [k.iv, tile.iv, 0, 0], [2, 3])
 
     def transform(self, panel: Index, first: Index, last: Index) -> None:
@@ -60,7 +60,7 @@ class Panels(Products):
         b, schedule = self.b, self.schedule
         end = b.op(arith.MinSIOp, b.index(last), b.index(schedule.channels))
         weights, taps = self.inputs[self.anchor.operands[1]], schedule.y.taps * schedule.x.taps
-        with b.loop(first, end) as channel, b.loop(0, schedule.vectors) as v:
+        with b.loop(first, end, name="channel") as channel, b.loop(0, schedule.vectors, name="v") as v:
             soon = [panel, b.add(channel.iv, AHEAD), 0, 0, 0, b.mul(v.iv, taps * schedule.lanes)]
             b.prefetch(weights, soon, 4 * taps * schedule.lanes)
             at = b.op(arith.SubiOp, channel.iv, b.index(first))
@@ -77,7 +77,7 @@ class Panels(Products):
             zeros = b.const(0.0, vector_type((schedule.vectors, schedule.lanes), f32))
             begin = b.op(arith.MaxSIOp, b.index(first), b.index(schedule.channels))
             stop = b.op(arith.MinSIOp, b.index(last), b.index(schedule.depth))
-            with b.loop(begin, stop) as channel, b.loop(0, schedule.products) as k:
+            with b.loop(begin, stop, name="channel") as channel, b.loop(0, schedule.products, name="k") as k:
                 at = b.op(arith.SubiOp, channel.iv, b.index(first))
                 b.tile_store(zeros, self.factors, [k.iv, at, 0, 0], [2, 3])
 
@@ -89,7 +89,7 @@ class Panels(Products):
         """Add the products of a group for the blocks of channels from `first` to `last` to what `made` has."""
         b, schedule = self.b, self.schedule
         _, gy, _ = place(b, schedule, group)
-        with b.loop(0, schedule.products) as k:
+        with b.loop(0, schedule.products, name="k") as k:
             for start, many, rows in self.steps(gy):
                 with b.loop(0, many) as i:
                     row = b.add(b.mul(i.iv, rows), start)
@@ -103,12 +103,12 @@ class Panels(Products):
         """`start` and the sum over blocks of channels for tiles from `source`, [group, product, tile], on."""
         b, schedule, (group, k, row) = self.b, self.schedule, source
         rows = vector_type_of(start).get_shape()[0]
-        with b.loop(first, last, carry=[start]) as block:
+        with b.loop(first, last, carry=[start], name="block") as block:
             end: Index = schedule.lanes
             if schedule.depth % schedule.lanes:
                 _, end = extent(b, schedule.depth, schedule.lanes, block.iv)
             near = b.mul(b.op(arith.SubiOp, block.iv, b.index(first)), schedule.lanes)
-            with b.loop(0, end, schedule.unroll, carry=block.args) as c:
+            with b.loop(0, end, schedule.unroll, carry=block.args, name="c") as c:
                 at = [group, k, b.add(b.mul(block.iv, schedule.slots), row), c.iv]
                 pixels = b.tile_load(self.transformed, at, [2, 3], (rows, schedule.unroll))
                 shape = (schedule.unroll, schedule.vectors, schedule.lanes)

@@ -125,7 +125,7 @@ class Inputs:
                 self.source, [n, b.add(block, 1), y, first, 0], 4 * schedule.lanes * schedule.x.m * schedule.x.dilation
             )
         if schedule.y.taps == 3:
-            with b.loop(0, schedule.x.points) as q:
+            with b.loop(0, schedule.x.points, name="q") as q:
                 x = self.position(schedule.x, column, q.iv, 1)
                 made = transform_input(b, schedule.m, [load([*at, y, x]) for y in rows])
                 for k, value in enumerate(made):
@@ -134,7 +134,7 @@ class Inputs:
                     else:
                         store(value, self.target, [group, k, to, 0])
         if schedule.x.taps == 3:
-            with b.loop(0, schedule.y.points) as line:
+            with b.loop(0, schedule.y.points, name="line") as line:
                 if schedule.y.taps == 3:
                     values = [
                         b.tile_load(self.stage, [line.iv, i, 0], [2], (schedule.lanes,))
@@ -179,7 +179,7 @@ def tiles_of(b: Builder, schedule: Schedule, gy: Index, gx: Index) -> Iterator[t
     """Loops over the tiles of a group: (row of tiles, column of tiles, number in the group)."""
     firsts, counts = zip(*(extent(b, axis.tiles, size, g) for axis, size, g in
                            zip((schedule.y, schedule.x), schedule.group, (gy, gx))))  # fmt: skip
-    with b.loop(0, counts[0]) as i, b.loop(0, counts[1]) as j:
+    with b.loop(0, counts[0]) as i, b.loop(0, counts[1], name="j") as j:
         yield b.add(firsts[0], i.iv), b.add(firsts[1], j.iv), b.add(b.mul(i.iv, schedule.group[1]), j.iv)
 
 
@@ -200,10 +200,12 @@ def input_launch(kernel: KernelOp, schedule: Schedule, name: str) -> Launch:
         name,
         [memref_of(source.type), MemRefType(f32, schedule.input_shape), MemRefType(f32, schedule.tile_shape)],
         opt="none",
+        hints=[source.name_hint, "transformed", "scratch"],
+        location=kernel.ops[0].location,
     )
     x, target, tile = b.args
     inputs = Inputs(b, schedule, kernel, x, tile, target)
-    with b.loop(b.lo, b.hi) as block:
+    with b.loop(b.lo, b.hi, name="block") as block:
         group, channels = b.divmod(block.iv, schedule.in_blocks)
         n, gy, gx = place(b, schedule, group)
         inputs.group(n, gy, gx, group, channels)

@@ -83,8 +83,8 @@ class RingCore(Core):
 
     def fragments(self, block: Block) -> list[Fragment]:
         b, tile = block.b, self.tile
-        left = b.shared([tile.stages * tile.rows, self.a_pitch], self.element)
-        right = b.shared([tile.stages * self._lines, self.b_pitch], self.element)
+        left = b.shared([tile.stages * tile.rows, self.a_pitch], self.element, name="left")
+        right = b.shared([tile.stages * self._lines, self.b_pitch], self.element, name="right")
         a = Stager(b, _a(block), left, tile.rows, tile.depth, self.threads)
         width = tile.cols if self.by_k else tile.depth
         order = None if self.by_k else partial(self.column_behind, b)

@@ -107,7 +107,7 @@ class SimtCore(RingCore):
         """A deep stage is a loop: registers for what is loaded ahead do not last for all of it."""
         if self.tile.depth <= UNROLLED:
             return self._products(b, a, right, slot, 0, self.tile.depth, sums)
-        with b.loop(0, self.tile.depth, UNROLLED, list(sums)) as k:
+        with b.loop(0, self.tile.depth, UNROLLED, list(sums), name="k") as k:
             k.yields(*self._products(b, a, right, slot, k.iv, UNROLLED, k.args))
         return list(k.results)
 

@@ -152,7 +152,7 @@ class WgmmaCore(Core):
             b.mbarrier_fence()
         b.barrier()
         fill = self._filling(block, ring)
-        with b.when(leads), b.loop(0, b.least(count, tile.stages)) as ahead:
+        with b.when(leads), b.loop(0, b.least(count, tile.stages), name="ahead") as ahead:
             fill(ahead.iv, ahead.iv)
             ahead.yields()
         warpgroup = b.divmod(b.warp_id(), WARPGROUP // WARP)[0]
