@@ -215,7 +215,7 @@ def test_a_long_chain_is_packed_in_near_linear_time():
         plan = pack(large)
     check(large, plan.offsets, plan.peak)
     assert plan.ratio < 1.01
-    assert many.count < 16 * few.count
+    assert many.count < 24 * few.count  # a quadratic one: 64
 
 
 def test_many_permanent_buffers_are_stacked_at_once():

@@ -143,7 +143,7 @@ def _norm(mutant: str, what: str, old: str, new: str, network: str = _CONV_NORM)
 NORM = (
     _norm(
         "epsilon-lost", "folds without the epsilon",
-        'epsilon = {"epsilon": norm.properties["epsilon"].data}', 'epsilon = {"epsilon": 1e-12}',
+        'epsilon = {"epsilon": norm.written_params()["epsilon"]}', 'epsilon = {"epsilon": 1e-12}',
     ),
     _norm(
         "mean-of-bias-lost", "does not subtract the mean from the bias",
