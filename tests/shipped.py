@@ -19,7 +19,7 @@ from typing import Any
 
 from nnvm_nets import Net
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, ModuleOp
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 import lightnet
 from lightnet.dialects.launch import LaunchLine, kernels, lines_of
@@ -148,7 +148,7 @@ def _place(op: Operation) -> str:
 
 
 def _lowered(module: ModuleOp) -> Iterator[tuple[str, str]]:
-    codes = {name: _digest(str(function)) for name, function in kernels(module).items()}
+    codes = {name: _digest(fingerprint(function)) for name, function in kernels(module).items()}
     for number, line in enumerate(lines_of(module)):
         if isinstance(line, LaunchLine):
             name = line.callee.string_value()
@@ -156,6 +156,21 @@ def _lowered(module: ModuleOp) -> Iterator[tuple[str, str]]:
             yield f"line {number}", f"@{name} {' '.join(line.notes)} code {codes[name]} places {places}"
         else:
             yield f"line {number}", f"{line.name} {_digest(str(line))}"
+
+
+def fingerprint(function: Operation) -> str:
+    """What a function does, whatever its values are called and however it is printed."""
+    numbers: dict[SSAValue, int] = {}
+    lines = []
+    for op in function.walk():
+        for region in op.regions:
+            for block in region.blocks:
+                numbers.update((a, len(numbers) + i) for i, a in enumerate(block.args))
+                lines.append(f"block {len(op.regions)} {[str(a.type) for a in block.args]}")
+        members = sorted((k, str(v)) for k, v in (*op.attributes.items(), *op.properties.items()))
+        lines.append(f"{op.name} {[numbers[v] for v in op.operands]} {members} {[str(r.type) for r in op.results]}")
+        numbers.update((r, len(numbers) + i) for i, r in enumerate(op.results))
+    return "\n".join(lines)
 
 
 def _digest(text: str) -> str:
