@@ -14,7 +14,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder
 from lightnet.backends.launches import Argument, Launch
-from lightnet.backends.loop_addresses import Layouts, is_addressed
+from lightnet.backends.loop_addresses import Layouts
 from lightnet.backends.loops import BLOCKS, lower_definition, workspace_of
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.move import Reshape
@@ -68,7 +68,7 @@ def layouts_of(kernel: KernelOp) -> Layouts:
     named = [(f"in{i}", a) for i, a in enumerate(kernel.body.args)]
     named += [(f"out{i}", r) for i, r in enumerate(kernel.results)]
     found = ((name, layout_of(value.type)) for name, value in named)
-    return {name: layout for name, layout in found if is_addressed(layout) and not layout.is_plain}
+    return {name: layout for name, layout in found if not layout.is_plain}
 
 
 def workspace_bytes(kernel: KernelOp, blocks: int | None = BLOCKS) -> int:

@@ -6,39 +6,18 @@ Imports `ir`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from lightnet.backends.loop_shapes import collapsed, collapsed_reductions, unfolded
 from lightnet.ir.affine import Space
 from lightnet.ir.bound import I64, Apply, Const, Node, Read, Statement, rebuild
 from lightnet.ir.fusion import Nest, delinearize, inside, linearize
-from lightnet.ir.layout import ChannelsLast, Layout, Packed
+from lightnet.ir.layout import Layout
 from lightnet.ir.types import TensorSpec
 
-#: Tensors that lie otherwise than row-major, by name: `ChannelsLast`, and, of what is read only, `Packed` factors of
-#: products (`is_addressed`).
+#: Tensors that lie otherwise than row-major, by name: in any layout that is lossless.
 Layouts = Mapping[str, Layout]
-
-
-def is_addressed(layout: Layout) -> bool:
-    """Whether loops can read tensors of a layout, as one that says where an element lies."""
-    return layout.is_plain or isinstance(layout, ChannelsLast) or (isinstance(layout, Packed) and layout.axes == "n")
-
-
-def in_memory(layout: Layout, subs: Sequence[Node]) -> tuple[Node, ...]:
-    """The subscripts of an element in `Layout.physical_dims`."""
-    if not isinstance(layout, Packed):
-        return channels_last(subs)
-    row, column = subs
-    block = Const(layout.block, I64)
-    return Apply("floordiv", (column, block), I64), row, Apply("mod", (column, block), I64)
-
-
-def channels_last(subs: Sequence[Node]) -> tuple[Node, ...]:
-    """The subscripts of ``[n, c, h, w]`` in memory with the channels last."""
-    n, c, h, w = subs
-    return n, h, w, c
 
 
 class Addresses:
@@ -69,14 +48,15 @@ class Addresses:
 
     def _statement(self, s: Statement) -> Statement:
         space = Space(s.loops + s.reductions)
-        address = self._address(s.tensor, s.subs, s.flat)
+        addresses = dict.fromkeys(space.simplify(self._address(t, s.subs, s.flat)) for t in s.targets)
         value = space.simplify(self._node(s.value))
-        return replace(s, subs=(space.simplify(address),), flat=True, value=value)
+        return replace(s, subs=tuple(addresses), flat=True, value=value)
 
     def _address(self, tensor: str, subs: tuple[Node, ...], flat: bool) -> Node:
         if tensor in self.layouts:
             subs = delinearize(subs[0], self.logical[tensor].dims) if flat else subs
-            return linearize(in_memory(self.layouts[tensor], subs), self.stored[tensor].dims)
+            found = self.layouts[tensor].subscripts(subs, self.logical[tensor].dims)
+            return linearize(found, self.stored[tensor].dims)
         if flat:
             return subs[0]
         fixed = self.private.get(tensor, ())

@@ -21,6 +21,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
 from lightnet.backends.loop_addresses import Addresses, Layouts
+from lightnet.backends.loop_layouts import laid_out
 from lightnet.backends.loop_shapes import (
     TILE,
     Guarded,
@@ -72,7 +73,8 @@ def uses(s: Statement) -> list[tuple[str, tuple[Node, ...], bool]]:
 
 
 class LoopFunction:
-    """Builds one kernel function from nests; `shared` leading loops are the grid when there are several."""
+    """Builds one kernel function from nests; `shared` leading loops are the grid when there are several. `zeros` stand
+    beside them."""
 
     def __init__(
         self,
@@ -83,15 +85,20 @@ class LoopFunction:
         aliases: dict[str, str],
         blocks: int,
         layouts: Layouts | None = None,
+        zeros: Sequence[Nest] = (),
     ):
         self.private, self.aliases, self.blocks = private, aliases, blocks
         self.shared = shared
+        layouts = {name: layout for name, layout in (layouts or {}).items() if name not in private}
         self.addresses = Addresses(d.specs, private, layouts)
         self.specs = self.addresses.stored
-        self.groups = groups
-        touched = {t for g in groups for s in g.statements for t, _, _ in uses(s)}
+        alone = [part for nest in (groups if shared is None else []) for part in laid_out(nest, d.specs, layouts)]
+        self.several = groups if shared is not None else []
+        self.alone = alone + [part for nest in zeros for part in laid_out(nest, d.specs, layouts)]
+        everything = [*self.several, *self.alone]
+        touched = {t for g in everything for s in g.statements for t, _, _ in uses(s)}
         self.touched = {aliases.get(t, t) for t in touched}
-        written = {t for g in groups for s in g.statements for t in s.targets}
+        written = {t for g in everything for s in g.statements for t in s.targets}
         self.written = written | {x for x, r in aliases.items() if r in written}
         counts = {
             n: sum(any(n == t for s in g.statements for t, _, _ in uses(s)) for g in nests(d)) for n, _ in d.locals
@@ -119,8 +126,26 @@ class LoopFunction:
 
     def _grid(self) -> int:
         """The loops; how many blocks they have."""
-        nests = [self.addresses.flat(g, self.shared or 0) for g in self.groups]
-        return self._one_nest(nests[0]) if self.shared is None else self._blocks(nests, nests[0].loops[: self.shared])
+        self.first = 0
+        if self.several:
+            nests = [self.addresses.flat(g, self.shared or 0) for g in self.several]
+            self._blocks(nests, nests[0].loops[: self.shared])
+        for nest in self.alone:
+            self._one_nest(self.addresses.flat(nest, 0))
+        return self.first
+
+    @contextmanager
+    def _range(self, size: int) -> Iterator[SSAValue]:
+        """The next `size` blocks of the grid, by their numbers among these, as far as they are this call's."""
+        b, first = self.b, self.first
+        self.first += size
+        low: Index = b.lo
+        high: Index = b.hi
+        if len(self.alone) + bool(self.several) > 1:
+            low = b.op(arith.MaxSIOp, b.lo, b.index(first)) if first else b.lo
+            high = b.op(arith.MinSIOp, b.hi, b.index(self.first))
+        with b.loop(low, high) as block, self.values.scope({}):
+            yield b.add(block.iv, -first) if first else block.iv
 
     def _stack(self, dtype: DType, count: int) -> SSAValue:
         """Memory on the stack, made once at the head of the function."""
@@ -136,15 +161,14 @@ class LoopFunction:
         spec = self.specs[name]
         return MemRefType(storage_type(spec.dtype), (spec.len,))
 
-    def _blocks(self, group: list[Nest], loops: tuple[Loop, ...]) -> int:
+    def _blocks(self, group: list[Nest], loops: tuple[Loop, ...]) -> None:
         """Several nests in each block of the shared loops."""
-        with self.b.loop(self.b.lo, self.b.hi) as block, self.values.scope({}):
-            self._unpack(block.iv, loops)
+        with self._range(prod(n for _, n in loops)) as block:
+            self._unpack(block, loops)
             for nest in group:
                 self._loops(nest, nest.loops[len(loops) :])
-        return prod(n for _, n in loops)
 
-    def _one_nest(self, nest: Nest) -> int:
+    def _one_nest(self, nest: Nest) -> None:
         """The grid is the leading loops, as many as give enough blocks; a long single loop is cut into pieces."""
         if (across := turned(nest)) is not None:
             return self._tiles(across)
@@ -157,12 +181,11 @@ class LoopFunction:
         left = nest.loops[lead:]
         if left and grid < self.blocks and total // grid > BLOCK_TRIPS:
             return self._cut(nest, lead, inner)
-        with self.b.loop(self.b.lo, self.b.hi) as block, self.values.scope({}):
-            self._unpack(block.iv, nest.loops[:lead])
+        with self._range(grid) as block:
+            self._unpack(block, nest.loops[:lead])
             self._loops(nest, left)
-        return grid
 
-    def _cut(self, nest: Nest, lead: int, inner: int) -> int:
+    def _cut(self, nest: Nest, lead: int, inner: int) -> None:
         """The last loop in pieces, so that a block has work but not all of it."""
         b, n = self.b, nest.loops[lead][1]
         outer = prod(m for _, m in nest.loops[:lead])
@@ -170,24 +193,23 @@ class LoopFunction:
         size = -(-n // pieces)
         size = -(-size // 64) * 64 if size >= 256 else size  # whole vectors and cache lines
         pieces = -(-n // size)
-        with b.loop(b.lo, b.hi) as block, self.values.scope({}):
-            quotient, piece = b.divmod(block.iv, pieces)
+        with self._range(outer * pieces) as block:
+            quotient, piece = b.divmod(block, pieces)
             self._unpack(quotient, nest.loops[:lead])
             low = b.mul(piece, size)
             high = b.add(low, size)
             if n % size:
                 high = b.op(arith.MinSIOp, high, b.index(n))
             self._loop(nest, low, high, nest.loops[lead:])
-        return outer * pieces
 
-    def _tiles(self, nest: Nest) -> int:
+    def _tiles(self, nest: Nest) -> None:
         """The last two loops in tiles, so that a cache line is read whole before it leaves the cache; a block is a row
         of tiles."""
         b, (height, width) = self.b, TILE
         *outer, (row, m), (column, n) = nest.loops
         strips = -(-m // height)
-        with b.loop(b.lo, b.hi) as block, self.values.scope({}):
-            quotient, strip = b.divmod(block.iv, strips)
+        with self._range(prod(n for _, n in outer) * strips) as block:
+            quotient, strip = b.divmod(block, strips)
             self._unpack(quotient, tuple(outer))
             low = b.mul(strip, height)
             high = b.op(arith.MinSIOp, b.index(b.add(low, height)), b.index(m))
@@ -196,7 +218,6 @@ class LoopFunction:
                 with b.loop(left.iv, right) as j, self.values.scope({column: j.iv}), b.loop(low, high) as i:
                     with self.values.scope({row: i.iv}):
                         self._body(nest)
-        return prod(n for _, n in outer) * strips
 
     def _unpack(self, position: SSAValue, loops: tuple[Loop, ...]) -> None:
         """The indices of a block from its number."""
@@ -333,10 +354,10 @@ class LoopFunction:
                 results = self._argument(s)
             else:
                 results = [self._reduce(s, nest)]
-            for tensor, value in zip(s.targets, results):
+            for k, (tensor, value) in enumerate(zip(s.targets, results)):
                 v.registers[tensor] = value
                 if tensor not in self.scalars:
-                    stores[tensor] = s.subs[0]
+                    stores[tensor] = s.subs[min(k, len(s.subs) - 1)]
         return stores
 
     def _finish(self, stores: dict[str, Node]) -> None:

@@ -12,7 +12,8 @@ from math import prod
 
 from lightnet.backends.loop_addresses import Layouts
 from lightnet.backends.loop_function import LoopFunction, LoopKernel, uses
-from lightnet.backends.loop_points import Part, PointFunction, beside, by_dims, unused_lanes
+from lightnet.backends.loop_layouts import by_dims, gaps
+from lightnet.backends.loop_points import Part, PointFunction, beside
 from lightnet.ir.bound import BoundDefinition, Idx
 from lightnet.ir.fusion import Nest, nests
 from lightnet.ir.layout import ChannelsLast
@@ -53,17 +54,20 @@ def lower_definition(
     `order` is the order of the memref arguments (operands and results; unused ones of a launch are left out); workspace
     tensors follow. `aliases` maps an operand to the result that shares its memory; both then stand for one argument,
     under the result's name. `blocks` is the number of blocks to aim for; None: each point of the loops that are
-    independent is a block of its own, as a GPU's threads want it, or a few that follow each other. Operands may lie in
-    `layouts`; only of single points may results, too: zeros are written behind their last channel.
+    independent is a block of its own, as a GPU's threads want it, or a few that follow each other. Operands and results
+    may lie in `layouts`: zeros are written wherever the memory of these results has more than they have.
     """
     order = tuple(order) or tuple(n for n, _ in definition.operands + definition.results)
+    layouts = layouts or {}
     if blocks is None:
-        return _points(name, definition, order, dict(aliases or {}), layouts or {})
+        return _points(name, definition, order, dict(aliases or {}), layouts)
+    definition = by_dims(definition, layouts)
     schedule = _schedule(definition)
     kernels = []
     for k, launch in enumerate(schedule.launches):
+        zeros = _gaps(definition, layouts) if not k else []
         function = LoopFunction(
-            definition, launch, schedule.shared, schedule.private, dict(aliases or {}), blocks, layouts
+            definition, launch, schedule.shared, schedule.private, dict(aliases or {}), blocks, layouts, zeros
         )
         kernels.append(function.lower(f"{name}_{k}" if k else name, [*order, *(n for n, _ in schedule.workspace)]))
     return Lowered(tuple(kernels), schedule.workspace)
@@ -78,15 +82,18 @@ def _points(
     schedule = _schedule(definition, by_point=True)
     near = {n: ChannelsLast() for n, spec in schedule.workspace if layouts and spec.ndim == 4}
     launches = _parts(schedule, aliases)
-    for result, spec in definition.results:
-        lanes = unused_lanes(result, spec, layouts) if result in layouts else None
-        if lanes is not None:
-            launches[0].append([lanes])
+    if launches:
+        launches[0] += [[nest] for nest in _gaps(definition, layouts)]
     kernels = []
     for k, parts in enumerate(launches):
         function = PointFunction(definition, parts, schedule.private, aliases, {**near, **layouts})
         kernels.append(function.lower(f"{name}_{k}" if k else name, [*order, *(n for n, _ in schedule.workspace)]))
     return Lowered(tuple(kernels), schedule.workspace)
+
+
+def _gaps(definition: BoundDefinition, layouts: Layouts) -> list[Nest]:
+    """Zeros around what results are."""
+    return [nest for n, spec in definition.results if n in layouts for nest in gaps(n, spec, layouts[n])]
 
 
 def _parts(schedule: _Schedule, aliases: dict[str, str]) -> list[list[Part]]:

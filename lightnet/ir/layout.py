@@ -6,8 +6,9 @@ A type's shape is always logical; the encoding says how memory is arranged:
 
 No encoding is the plain layout, row-major without gaps. The others are for [N, C, H, W] maps (`Blocked`,
 `ChannelsLast`) and for the weights of convolutions and matrix products (`Packed`, `Phases`). Shape rules, references
-and definitions use logical indices only; `pack` and `unpack` take them to memory and back. What a value's layout leaves
-unused (halo, lanes behind the last channel) its producer writes with zeros on every run. Imports xDSL and `ir.types`.
+and definitions use logical indices only; `pack` and `unpack` take them to memory and back, `subscripts` says where an
+element lies: generated loops ask it. What a value's layout leaves unused (`gaps`: halo, lanes behind the last channel)
+its producer writes with zeros on every run. Imports xDSL, `ir.types` and the expressions of bound definitions.
 """
 
 from __future__ import annotations
@@ -28,11 +29,14 @@ from xdsl.utils.exceptions import VerifyException
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import winograd
+from lightnet.ir.bound import I64, Apply, Const, Node
 from lightnet.ir.types import TensorSpec, spec_of
 
 MAX_BLOCK, MAX_HALO, MAX_PHASES = 1024, 64, 99
 #: Bytes of a plain tensor that are copied at a time (`Layout.pack_parts`).
 PART = 1 << 22
+#: A part of a tensor, or of what its memory has around it: the range of each dimension.
+Box = tuple[tuple[int, int], ...]
 _MAPS = re.compile(r"(?:c(?P<block>[1-9]\d{0,3}))?(?:h(?P<rows>\d{1,2})(?:x(?P<cols>\d{1,2}))?)?")
 _LAST = re.compile(r"nhwc([1-9]\d{0,3})")
 _PHASES = re.compile(r"s([1-9]\d?)x([1-9]\d?)nhwc([1-9]\d{0,3})")
@@ -73,6 +77,16 @@ class Layout:
     def physical_dims(self, dims: Sequence[int]) -> tuple[int, ...]:
         """The row-major shape of the memory of a tensor of shape `dims`."""
         return tuple(dims)
+
+    def subscripts(self, subs: Sequence[Node], dims: Sequence[int]) -> tuple[Node, ...]:
+        """Where an element lies: its subscripts in `physical_dims`, from those in `dims`. Subscripts in `gaps` have a
+        place, too. Only for a layout that is lossless: what is transformed has no elements."""
+        return tuple(subs)
+
+    def gaps(self, dims: Sequence[int]) -> list[Box]:
+        """The boxes of elements that memory has and the tensor has not, by the tensor's subscripts (as if it went on):
+        apart from each other, and perhaps empty."""
+        return []
 
     def size(self, spec: TensorSpec) -> int:
         """Bytes that a tensor takes, halo and unused lanes included."""
@@ -143,6 +157,19 @@ class Blocked(Layout):
         n, c, h, w = dims
         return (n, -(-c // self.block), h + 2 * self.halo[0], w + 2 * self.halo[1], self.block)
 
+    def subscripts(self, subs: Sequence[Node], dims: Sequence[int]) -> tuple[Node, ...]:
+        n, c, y, x = subs
+        block, lane = _divided(c, self.block)
+        return n, block, _plus(y, self.halo[0]), _plus(x, self.halo[1]), lane
+
+    def gaps(self, dims: Sequence[int]) -> list[Box]:
+        n, c, h, w = dims
+        rows, cols = self.halo
+        lanes = -(-c // self.block) * self.block
+        around = [(y, (-cols, w + cols)) for y in ((-rows, 0), (h, h + rows))]
+        around += [((0, h), x) for x in ((-cols, 0), (w, w + cols))]
+        return [((0, n), (c, lanes), (0, h), (0, w)), *(((0, n), (0, lanes), *box) for box in around)]
+
     def pack(self, array: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:
         memory = self._zeros(array) if memory is None else memory
         h, w = array.shape[2:]
@@ -188,6 +215,14 @@ class ChannelsLast(Layout):
     def physical_dims(self, dims: Sequence[int]) -> tuple[int, ...]:
         n, c, h, w = dims
         return (n, h, w, -(-c // self.multiple) * self.multiple)
+
+    def subscripts(self, subs: Sequence[Node], dims: Sequence[int]) -> tuple[Node, ...]:
+        n, c, y, x = subs
+        return n, y, x, c
+
+    def gaps(self, dims: Sequence[int]) -> list[Box]:
+        n, c, h, w = dims
+        return [((0, n), (c, self.physical_dims(dims)[3]), (0, h), (0, w))]
 
     def pack(self, array: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:
         memory = self._zeros(array) if memory is None else memory
@@ -268,6 +303,19 @@ class Packed(Layout):
             return (blocks, kh, -(-i // self.inner), kw, self.inner, self.block)
         return (blocks, i, kh, kw, self.block)
 
+    def subscripts(self, subs: Sequence[Node], dims: Sequence[int]) -> tuple[Node, ...]:
+        assert self.is_lossless, "what is transformed has no elements"
+        first, *rest = (subs[1], subs[0], *subs[2:]) if self.axes in "tn" else subs
+        block, lane = _divided(first, self.block)
+        if self.axes == "v":
+            return block, lane
+        if self.axes == "d":
+            return block, *rest[1:], lane
+        if not self.inner:
+            return block, *rest, lane
+        inner, at = _divided(rest[0], self.inner)
+        return block, rest[1], inner, rest[2], at, lane
+
     def pack(self, array: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:
         memory = self._zeros(array) if memory is None else memory
         deque(self.pack_parts(array, memory), 0)
@@ -343,6 +391,11 @@ class Phases(Layout):
         rows, columns = (-(-k // s) for k, s in zip(dims[2:], self.stride))
         return (*self.stride, o, rows, columns, i)
 
+    def subscripts(self, subs: Sequence[Node], dims: Sequence[int]) -> tuple[Node, ...]:
+        (row, p), (column, q) = (_divided(sub, stride) for sub, stride in zip(subs[2:], self.stride))
+        _, _, _, rows, columns, _ = self.physical_dims(dims)
+        return p, q, subs[1], _from(rows - 1, row), _from(columns - 1, column), subs[0]
+
     def pack(self, array: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:
         memory = self._zeros(array) if memory is None else memory
         for p, q, part in self._taps(memory, array.shape):
@@ -364,6 +417,19 @@ class Phases(Layout):
             for q in range(self.stride[1]):
                 rows, columns = len(range(p, kh, self.stride[0])), len(range(q, kw, self.stride[1]))
                 yield p, q, memory[p, q, :o, ::-1, ::-1, :i][:, :rows, :columns]
+
+
+def _divided(sub: Node, by: int) -> tuple[Node, Node]:
+    """The block that a subscript falls into, and where in it."""
+    return Apply("floordiv", (sub, Const(by, I64)), I64), Apply("mod", (sub, Const(by, I64)), I64)
+
+
+def _plus(sub: Node, offset: int) -> Node:
+    return Apply("add", (sub, Const(offset, I64)), I64)
+
+
+def _from(end: int, sub: Node) -> Node:
+    return Apply("sub", (Const(end, I64), sub), I64)
 
 
 @irdl_attr_definition

@@ -65,8 +65,9 @@ class Tiles(Plain):
         return [Launch(function, grid, tuple(args))]
 
 
-class Loops(Plain):
-    """Any body, from an op's own loop-level builder (sorts) or what ops' definitions say."""
+class Loops(Generator):
+    """Any body, from an op's own loop-level builder (sorts) or what ops' definitions say: these run on tensors in any
+    layout. On maps it is asked for where nothing would be on register tiles if it were not."""
 
     alg = "loops"
     #: It is asked where no other takes a kernel, or by name.
@@ -75,9 +76,16 @@ class Loops(Plain):
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
         return PLAIN
 
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Sequence[Form]:
+        maps = map_form(ops, yielded)
+        return (PLAIN,) if maps is None or tiles_of(ops, yielded) is not None else (maps, PLAIN)
+
     def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
         blocks = 1 if kernel_loops.builder_op(kernel) is not None else MAX_THREADS
-        return Plan.of(self, kernel, form, time_of(kernel.ops, machine), blocks=blocks)
+        time = time_of(kernel.ops, machine)
+        if form is not PLAIN:
+            time *= ALONG if follows_lanes(kernel, machine.lanes) else ACROSS
+        return Plan.of(self, kernel, form, time, blocks=blocks)
 
     def completed(self, kernel: KernelOp, plan: Plan) -> Plan:
         return replace(plan, workspace_bytes=kernel_loops.workspace_bytes(kernel))
