@@ -71,6 +71,15 @@ def layouts_of(kernel: KernelOp) -> Layouts:
     return {name: layout for name, layout in found if not layout.is_plain}
 
 
+def takes_layouts(kernel: KernelOp) -> bool:
+    """Whether `generate` makes functions for a kernel with the layouts that its operands and results have: an op's own
+    builder knows row-major tensors alone."""
+    layouts = [layout_of(v.type) for v in (*kernel.operands, *kernel.results)]
+    if all(layout.is_plain for layout in layouts):
+        return True
+    return all(op.definition is not None for op in kernel.ops) and all(layout.is_lossless for layout in layouts)
+
+
 def workspace_bytes(kernel: KernelOp, blocks: int | None = BLOCKS) -> int:
     """Bytes that the functions of `generate` ask for beside operands and results."""
     if writes_nothing(kernel):

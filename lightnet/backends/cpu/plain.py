@@ -16,19 +16,29 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends import kernel_loops
 from lightnet.backends.cpu import gemm, tiled
-from lightnet.backends.cpu.blocked.base import Generator, Machine, chosen_lanes
+from lightnet.backends.cpu.blocked.base import NO_HALO, Generator, Machine, chosen_lanes
 from lightnet.backends.generator import Plan
+from lightnet.backends.kernel_loops import bind_op
 from lightnet.backends.launches import Argument, Launch
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
+from lightnet.dialects.ln.move import Forward
+from lightnet.ir.access import data_operands
+from lightnet.ir.affine import Linear, Space
+from lightnet.ir.bound import Node, Statement, reads
+from lightnet.ir.fusion import delinearize
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import layout_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
+from lightnet.ir.types import TensorSpec, spec_of
 from lightnet.runtime.threads import MAX_THREADS
 
 #: Share of the peak that kernels on plain maps reach: convolutions, those that sum over few channels, and the rest.
 CONVOLUTION, SHALLOW, OTHER = 0.6, 0.08, 0.03
 #: Share of the rate of memory at which a convolution with one pixel reads its weights, row by row.
 ROWS = 0.6
+#: Times that loops take on maps, where the channels of a block are what they compute side by side, and elsewhere.
+ALONG, ACROSS = 1.25, 8.0
 PLAIN = Form({}, plain_results=True)
 
 
@@ -83,8 +93,8 @@ class Loops(Generator):
     def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
         blocks = 1 if kernel_loops.builder_op(kernel) is not None else MAX_THREADS
         time = time_of(kernel.ops, machine)
-        if form is not PLAIN:
-            time *= ALONG if follows_lanes(kernel, machine.lanes) else ACROSS
+        if form.maps or not form.plain_results:
+            time *= ALONG if follows_lanes(kernel.ops, machine.lanes) else ACROSS
         return Plan.of(self, kernel, form, time, blocks=blocks)
 
     def completed(self, kernel: KernelOp, plan: Plan) -> Plan:
@@ -106,6 +116,54 @@ def time_of(ops: Sequence[LnOp], machine: Machine) -> float:
     pixel = isinstance(anchor, Conv2d) and anchor.result_specs[0].dims[2:] == (1, 1)
     rate = machine.l3_bytes * (ROWS if pixel else 1)
     return max(work / (share * machine.flops), size / rate)
+
+
+def map_form(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Form | None:
+    """The form in which loops take a body on maps: all data from outside that has four dims are maps, and all results,
+    if they have. None where there are none, or where no definition says what is computed."""
+    if any(op.has_builder or op.definition is None for op in ops):
+        return None
+    made = {r for op in ops for r in op.results}
+    if not all(v in made for v in yielded):
+        return None
+    if isinstance(ops[0], Forward) and len(ops) == 1:  # a change of layout, if its types say so
+        source, target = (layout_of(v.type).is_plain for v in (ops[0].src, ops[0].dst))
+        return None if source and target else Form({} if source else {ops[0].src: NO_HALO}, plain_results=target)
+    data = dict.fromkeys(op.operands[k] for op in ops for k in data_operands(op) if op.operands[k] not in made)
+    maps = {v: NO_HALO for v in data if is_map(v)}
+    plain_results = not all(map(is_map, yielded))
+    return None if not maps and plain_results else Form(maps, plain_results=plain_results)
+
+
+def is_map(value: SSAValue) -> bool:
+    """Whether a value has channels to lie in blocks."""
+    spec = spec_of(value.type)
+    return spec.ndim == 4 and spec.len > 1
+
+
+def follows_lanes(ops: Sequence[LnOp], lanes: int) -> bool:
+    """Whether what ops make of the channels of a block are such channels again, each of one, or by whole blocks: then
+    their loops on maps run along these."""
+    return all(_follows_lanes(s, d.specs, lanes) for op in ops for d in (bind_op(op),) for s in d.statements)
+
+
+def _follows_lanes(s: Statement, specs: Mapping[str, TensorSpec], lanes: int) -> bool:
+    space = Space(s.loops + s.reductions)
+
+    def channel(tensor: str, subs: Sequence[Node], flat: bool) -> Linear:
+        dims = specs[tensor].dims
+        return space.linear((delinearize(subs[0], dims) if flat else subs)[1])
+
+    if specs[s.tensor].ndim != 4:
+        return False
+    own = channel(s.tensor, s.subs, s.flat)
+    for read in reads(s.value):
+        if specs[read.tensor].ndim != 4:
+            continue
+        found = channel(read.tensor, read.subs, read.flat)
+        if found.terms and (found.terms != own.terms or (found.const - own.const) % lanes):
+            return False
+    return len(own.terms) <= 1
 
 
 WINDOWS, PRODUCTS, LOOPS = Tiles(tiled), Tiles(gemm), Loops()
