@@ -21,7 +21,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
 from lightnet.backends.loop_addresses import Addresses, Layouts
-from lightnet.backends.loop_layouts import laid_out
+from lightnet.backends.loop_layouts import covers, laid_out
 from lightnet.backends.loop_shapes import (
     TILE,
     Guarded,
@@ -94,7 +94,8 @@ class LoopFunction:
         self.specs = self.addresses.stored
         alone = [part for nest in (groups if shared is None else []) for part in laid_out(nest, d.specs, layouts)]
         self.several = groups if shared is not None else []
-        self.alone = alone + [part for nest in zeros for part in laid_out(nest, d.specs, layouts)]
+        left = [nest for nest in zeros if not covers(alone, nest)]
+        self.alone = alone + [part for nest in left for part in laid_out(nest, d.specs, layouts)]
         everything = [*self.several, *self.alone]
         touched = {t for g in everything for s in g.statements for t, _, _ in uses(s)}
         self.touched = {aliases.get(t, t) for t in touched}

@@ -8,8 +8,8 @@ and in whose addresses nothing is divided:
     for n, c < 2, y, x, c.l < 16: dst[n, 16·c + c.l, y, x] = …
     for n,        y, x, c.l <  8: dst[n, 32 + c.l, y, x] = …
 
-What a layout has beyond a tensor (a halo, lanes behind the last channel) is written with zeros by nests of their own.
-Part of `loops.py`; imports `ir`.
+What a layout has beyond a tensor (a halo, lanes behind the last channel) is written with zeros by nests of their own,
+unless a nest can compute whole blocks, of whose last lanes it keeps nothing. Part of `loops.py`; imports `ir`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from math import prod
 from lightnet.backends.loop_addresses import Layouts
 from lightnet.ir.affine import Space
 from lightnet.ir.bound import (
+    BOOL,
     I64,
     Apply,
     BoundDefinition,
@@ -29,6 +30,7 @@ from lightnet.ir.bound import (
     Loop,
     Node,
     Statement,
+    indices,
     reads,
     substitute,
 )
@@ -48,7 +50,7 @@ def laid_out(nest: Nest, specs: Specs, layouts: Layouts) -> list[Nest]:
         return [nest]
     found = [nest]
     for name, cut in _cuts(nest, specs, layouts).items():
-        found = [piece for part in found for piece in _pieces(part, name, *cut)]
+        found = [piece for part in found for piece in _pieces(part, name, cut, specs, layouts)]
     found = [Nest(n.loops, [_reductions_cut(s, specs, layouts) for s in n.statements]) for n in found]
     return [ordered([n], specs, layouts)[0] for n in found]
 
@@ -59,10 +61,30 @@ def gaps(name: str, spec: TensorSpec, layout: Layout) -> list[Nest]:
     return [_zeros(name, spec.dtype, box) for box in boxes]
 
 
+def covers(nests: Sequence[Nest], zeros: Nest) -> bool:
+    """Whether one of the nests writes all that one of `gaps` does."""
+    (wanted,) = zeros.statements
+    return any(s.tensor == wanted.tensor and not s.flat and _contains(s, wanted) for n in nests for s in n.statements)
+
+
+def _contains(s: Statement, other: Statement) -> bool:
+    """Whether the box that a statement writes contains that of another one."""
+
+    def box(one: Statement) -> list[tuple[float, float]]:
+        space = Space(one.loops)
+        return [space.interval(sub) for sub in one.subs]
+
+    return all(a <= c and d <= b for (a, b), (c, d) in zip(box(s), box(other)))
+
+
 def _zeros(name: str, dtype: DType, box: Sequence[tuple[int, int]]) -> Nest:
     loops = tuple((f"p{k}", high - low) for k, (low, high) in enumerate(box))
     subs = tuple(Apply("add", (Idx(p), Const(low, I64)), I64) for (p, _), (low, _) in zip(loops, box))
-    return Nest(loops, [Statement(name, subs, "=", Const(0.0 if dtype.is_float else 0, dtype), loops)])
+    return Nest(loops, [Statement(name, subs, "=", _zero(dtype), loops)])
+
+
+def _zero(dtype: DType) -> Const:
+    return Const(0.0 if dtype.is_float else 0, dtype)
 
 
 # -- cutting loops where blocks begin
@@ -103,14 +125,17 @@ def _blocks(
                 yield atom.name, (block, -form.const % block)
 
 
-def _pieces(nest: Nest, name: str, block: int, phase: int) -> list[Nest]:
+def _pieces(nest: Nest, name: str, cut: Cut, specs: Specs, layouts: Layouts) -> list[Nest]:
     """A nest whose loop `name` is cut: what is before the first whole block, these, and what is behind them."""
-    n = dict(nest.loops)[name]
-    whole = max(0, n - phase) // block
+    n, (block, phase) = dict(nest.loops)[name], cut
     head = min(phase, n)
-    rest = n - head - whole * block
-    parts = [(0, 1, head), (head, whole, block), (head + whole * block, 1, rest)]
-    return [_piece(nest, name, *part) for part in parts if part[1] * part[2]]
+    whole = (n - head) // block
+    end = head + whole * block
+    parts = [(0, 1, head), (head, whole, block), (end, 1, n - end)]
+    found = [_piece(nest, name, *part) for part in parts if part[1] * part[2]]
+    if end < n and not head and (wide := _widened(nest, name, end, block, specs, layouts)) is not None:
+        found[-1] = wide
+    return found
 
 
 def _piece(nest: Nest, name: str, start: int, count: int, length: int) -> Nest:
@@ -124,6 +149,39 @@ def _piece(nest: Nest, name: str, start: int, count: int, length: int) -> Nest:
         for s in nest.statements
     ]  # fmt: skip
     return Nest(loops, statements)
+
+
+def _widened(nest: Nest, name: str, start: int, block: int, specs: Specs, layouts: Layouts) -> Nest | None:
+    """What is behind the last whole block as a whole block, with zeros in the lanes that are none: a vector is computed
+    at once. None where something is not there to be read in those lanes, or they belong to others."""
+    if any(s.op != "=" or s.tensor not in layouts or s.flat for s in nest.statements):
+        return None
+    wide, n = _piece(nest, name, start, 1, block), dict(nest.loops)[name]
+    inside = Apply("lt", (Idx(f"{name}.l"), Const(n - start, I64)), BOOL)
+    space = Space(wide.loops)
+    for s in wide.statements:
+        lanes = gaps(s.tensor, specs[s.tensor], layouts[s.tensor])[:1]
+        if not lanes or not covers([wide], lanes[0]) or not _is_there(s.value, f"{name}.l", space, specs, layouts):
+            return None
+    statements = [
+        replace(s, value=Apply("select", (inside, s.value, _zero(specs[s.tensor].dtype)), specs[s.tensor].dtype))
+        for s in wide.statements
+    ]
+    return Nest(wide.loops, statements)
+
+
+def _is_there(value: Node, lane: str, space: Space, specs: Specs, layouts: Layouts) -> bool:
+    """Whether memory has what an expression reads, along all lanes."""
+    for read in reads(value):
+        dims = specs[read.tensor].dims
+        subs, sizes = read.subs, (specs[read.tensor].len,) if read.flat else dims
+        if read.tensor in layouts:
+            layout = layouts[read.tensor]
+            subs = layout.subscripts(delinearize(subs[0], dims) if read.flat else subs, dims)
+            sizes = layout.physical_dims(dims)
+        if not all(space.inside(sub, n) for sub, n in zip(subs, sizes) if lane in indices(sub)):
+            return False
+    return True
 
 
 def _position(name: str, start: int, count: int, length: int) -> Node:

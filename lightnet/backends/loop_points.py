@@ -16,7 +16,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.loop_addresses import Layouts
 from lightnet.backends.loop_function import LoopFunction
-from lightnet.backends.loop_layouts import laid_out, ordered
+from lightnet.backends.loop_layouts import covers, laid_out, ordered
 from lightnet.backends.loop_vectors import Vectors, width_of
 from lightnet.ir.affine import Space
 from lightnet.ir.bound import BoundDefinition, Node, Statement, reads
@@ -31,15 +31,12 @@ class PointFunction(LoopFunction):
     then of the second, …"""
 
     def __init__(self, d: BoundDefinition, parts: Sequence[Part], private: dict[str, tuple[int, ...]],
-                 aliases: dict[str, str], layouts: Layouts):  # fmt: skip
+                 aliases: dict[str, str], layouts: Layouts, zeros: Sequence[Nest] = ()):  # fmt: skip
         layouts = {name: layout for name, layout in layouts.items() if name not in private}
-        super().__init__(d, [g for part in parts for g in part], None, private, aliases, 1, layouts)
-        self.parts: list[Part] = []
-        for part in parts:
-            alone = len(part) == 1
-            self.parts += (
-                [[n] for n in laid_out(part[0], d.specs, layouts)] if alone else [ordered(part, d.specs, layouts)]
-            )
+        super().__init__(d, [g for part in parts for g in part], None, private, aliases, 1, layouts, zeros)
+        self.parts = [part for own in parts for part in _laid_out(own, d, layouts)]
+        made = [nest for part in self.parts for nest in part]
+        self.parts += [part for nest in zeros if not covers(made, nest) for part in _laid_out([nest], d, layouts)]
 
     def _values(self, memory: dict[str, SSAValue], sizes: dict[str, int]) -> Vectors:
         return Vectors(self.b, memory, sizes, self.written)
@@ -82,6 +79,11 @@ class PointFunction(LoopFunction):
         if values.width > 1:
             return values.put(tensor, address, value)
         super()._store(tensor, address, value)
+
+
+def _laid_out(part: Part, d: BoundDefinition, layouts: Layouts) -> list[Part]:
+    """A part as parts that follow the layouts. Nests that share their loops stay together."""
+    return [ordered(part, d.specs, layouts)] if len(part) > 1 else [[n] for n in laid_out(part[0], d.specs, layouts)]
 
 
 def beside(groups: Sequence[Nest], aliases: dict[str, str]) -> list[list[Part]]:

@@ -82,11 +82,10 @@ def _points(
     schedule = _schedule(definition, by_point=True)
     near = {n: ChannelsLast() for n, spec in schedule.workspace if layouts and spec.ndim == 4}
     launches = _parts(schedule, aliases)
-    if launches:
-        launches[0] += [[nest] for nest in _gaps(definition, layouts)]
     kernels = []
     for k, parts in enumerate(launches):
-        function = PointFunction(definition, parts, schedule.private, aliases, {**near, **layouts})
+        zeros = _gaps(definition, layouts) if not k else []
+        function = PointFunction(definition, parts, schedule.private, aliases, {**near, **layouts}, zeros)
         kernels.append(function.lower(f"{name}_{k}" if k else name, [*order, *(n for n, _ in schedule.workspace)]))
     return Lowered(tuple(kernels), schedule.workspace)
 
