@@ -14,7 +14,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder
 from lightnet.backends.launches import Argument, Launch
-from lightnet.backends.loop_addresses import Layouts
+from lightnet.backends.loop_layouts import Layouts
 from lightnet.backends.loops import BLOCKS, lower_definition, workspace_of
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.move import Reshape
@@ -86,9 +86,10 @@ def workspace_bytes(kernel: KernelOp, blocks: int | None = BLOCKS) -> int:
         return 0
     if (op := builder_op(kernel)) is not None:
         return align_up(op.workspace_bytes()) + sum(align_up(spec_of(r.type).nbytes) for r in _unread(kernel))
-    if len(kernel.ops) == 1 and not _has_locals(kernel.ops[0]):
+    layouts = layouts_of(kernel)
+    if len(kernel.ops) == 1 and not _has_locals(kernel.ops[0]) and not layouts:
         return 0  # in a body of several ops, one that is dear to recompute becomes a local, too
-    return sum(align_up(spec.nbytes) for _, spec in workspace_of(composed(kernel), blocks, layouts_of(kernel)))
+    return sum(align_up(spec.nbytes) for _, spec in workspace_of(composed(kernel), blocks, layouts))
 
 
 def writes_nothing(kernel: KernelOp) -> bool:

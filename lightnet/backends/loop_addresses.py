@@ -12,27 +12,19 @@ from dataclasses import replace
 from lightnet.backends.loop_shapes import collapsed, collapsed_reductions, unfolded
 from lightnet.ir.affine import Space
 from lightnet.ir.bound import I64, Apply, Const, Node, Read, Statement, rebuild
-from lightnet.ir.fusion import Nest, delinearize, inside, linearize
-from lightnet.ir.layout import Layout
+from lightnet.ir.fusion import Nest, inside, linearize
 from lightnet.ir.types import TensorSpec
-
-#: Tensors that lie otherwise than row-major, by name: in any layout that is lossless.
-Layouts = Mapping[str, Layout]
 
 
 class Addresses:
     """The addresses of the tensors `logical`. Those in `private` have one element along the dimensions named there,
-    which the block fixes; those in `layouts` have another order and gaps: `stored` has the shapes in memory."""
+    which the block fixes: `stored` has the shapes in memory."""
 
-    def __init__(
-        self, logical: Mapping[str, TensorSpec], private: Mapping[str, tuple[int, ...]], layouts: Layouts | None = None
-    ):
-        self.logical, self.private, self.layouts = logical, private, layouts or {}
+    def __init__(self, logical: Mapping[str, TensorSpec], private: Mapping[str, tuple[int, ...]]):
+        self.logical, self.private = logical, private
         self.stored = {name: self._stored(name, spec) for name, spec in logical.items()}
 
     def _stored(self, name: str, spec: TensorSpec) -> TensorSpec:
-        if name in self.layouts:
-            return TensorSpec(self.layouts[name].physical_dims(spec.dims), spec.dtype)
         fixed = self.private.get(name, ())
         return TensorSpec(tuple(1 if k in fixed else n for k, n in enumerate(spec.dims)), spec.dtype)
 
@@ -48,15 +40,11 @@ class Addresses:
 
     def _statement(self, s: Statement) -> Statement:
         space = Space(s.loops + s.reductions)
-        addresses = dict.fromkeys(space.simplify(self._address(t, s.subs, s.flat)) for t in s.targets)
+        address = self._address(s.tensor, s.subs, s.flat)
         value = space.simplify(self._node(s.value))
-        return replace(s, subs=tuple(addresses), flat=True, value=value)
+        return replace(s, subs=(space.simplify(address),), flat=True, value=value)
 
     def _address(self, tensor: str, subs: tuple[Node, ...], flat: bool) -> Node:
-        if tensor in self.layouts:
-            subs = delinearize(subs[0], self.logical[tensor].dims) if flat else subs
-            found = self.layouts[tensor].subscripts(subs, self.logical[tensor].dims)
-            return linearize(found, self.stored[tensor].dims)
         if flat:
             return subs[0]
         fixed = self.private.get(tensor, ())

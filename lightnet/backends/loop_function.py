@@ -20,8 +20,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
-from lightnet.backends.loop_addresses import Addresses, Layouts
-from lightnet.backends.loop_layouts import covers, laid_out
+from lightnet.backends.loop_addresses import Addresses
 from lightnet.backends.loop_shapes import (
     TILE,
     Guarded,
@@ -31,7 +30,8 @@ from lightnet.backends.loop_shapes import (
     row_reduction,
     turned,
 )
-from lightnet.backends.loop_values import Values, combine, convert, scalar_type
+from lightnet.backends.loop_values import combine, convert, scalar_type
+from lightnet.backends.loop_vectors import Vectors, width_of
 from lightnet.ir.affine import Space
 from lightnet.ir.bound import (
     BOOL,
@@ -51,6 +51,8 @@ from lightnet.runtime.dtypes import DType
 
 #: The accumulators of a reduction by rows.
 ROW_BYTES = 8 << 10
+#: Bytes of the vectors in which lanes of a layout are summed.
+VECTOR = 64
 #: A block has at least this many evaluations.
 BLOCK_TRIPS = 1 << 11
 
@@ -73,8 +75,9 @@ def uses(s: Statement) -> list[tuple[str, tuple[Node, ...], bool]]:
 
 
 class LoopFunction:
-    """Builds one kernel function from nests; `shared` leading loops are the grid when there are several. `zeros` stand
-    beside them."""
+    """Builds one kernel function from nests: `shared` leading loops are the grid, or, where that is None, they stand
+    beside each other. `zeros` stand beside them. `by_lanes` are reductions whose innermost loop is as short as a
+    block of a layout."""
 
     def __init__(
         self,
@@ -84,19 +87,16 @@ class LoopFunction:
         private: dict[str, tuple[int, ...]],
         aliases: dict[str, str],
         blocks: int,
-        layouts: Layouts | None = None,
         zeros: Sequence[Nest] = (),
+        by_lanes: bool = False,
     ):
         self.private, self.aliases, self.blocks = private, aliases, blocks
-        self.shared = shared
-        layouts = {name: layout for name, layout in (layouts or {}).items() if name not in private}
-        self.addresses = Addresses(d.specs, private, layouts)
+        self.shared, self.by_lanes = shared, by_lanes
+        self.addresses = Addresses(d.specs, private)
         self.specs = self.addresses.stored
-        alone = [part for nest in (groups if shared is None else []) for part in laid_out(nest, d.specs, layouts)]
         self.several = groups if shared is not None else []
-        left = [nest for nest in zeros if not covers(alone, nest)]
-        self.alone = alone + [part for nest in left for part in laid_out(nest, d.specs, layouts)]
-        everything = [*self.several, *self.alone]
+        self.alone = [*(groups if shared is None else []), *zeros]
+        everything = [*groups, *zeros]
         touched = {t for g in everything for s in g.statements for t, _, _ in uses(s)}
         self.touched = {aliases.get(t, t) for t in touched}
         written = {t for g in everything for s in g.statements for t in s.targets}
@@ -118,12 +118,9 @@ class LoopFunction:
             if result in memory:
                 memory[operand] = memory[result]
         sizes = {n: spec.len for n, spec in self.specs.items()}
-        self.values = self._values(memory, sizes)
+        self.values = Vectors(self.b, memory, sizes, self.written)
         grid = self._grid()
         return LoopKernel(b.finish(), grid, args)
-
-    def _values(self, memory: dict[str, SSAValue], sizes: dict[str, int]) -> Values:
-        return Values(self.b, memory, sizes, self.written)
 
     def _grid(self) -> int:
         """The loops; how many blocks they have."""
@@ -180,7 +177,7 @@ class LoopFunction:
             grid *= nest.loops[lead][1]
             lead += 1
         left = nest.loops[lead:]
-        if left and grid < self.blocks and total // grid > BLOCK_TRIPS:
+        if left and grid < self.blocks and total // grid > BLOCK_TRIPS and not self._width(nest) > 1:
             return self._cut(nest, lead, inner)
         with self._range(grid) as block:
             self._unpack(block, nest.loops[:lead])
@@ -238,10 +235,28 @@ class LoopFunction:
     def _loop(self, nest: Nest, low: Index, high: Index, loops: tuple[Loop, ...]) -> None:
         """The first of `loops` from `low` to `high`, and the others inside."""
         (name, n), *rest = loops
-        if not rest and (reduction := row_reduction(nest)) is not None:
+        if not rest and (width := self._width(nest)) > 1 and (low, high) == (0, n):
+            return self._lanes(nest, name, high, width)
+        if not rest and (reduction := row_reduction(nest, self.by_lanes)) is not None:
             return self._rows(nest, reduction, name, low, high, n)
         with self.b.loop(low, high) as loop, self.values.scope({name: loop.iv}):
             self._loops(nest, tuple(rest))
+
+    # -- Reductions by lanes
+
+    def _width(self, nest: Nest) -> int:
+        """How many elements along the innermost loop reductions have as one vector; 1 where that cannot be."""
+        if not self.by_lanes or all(s.op == "=" for s in nest.statements):
+            return 1
+        return width_of(nest, self.specs, self.scalars, VECTOR, VECTOR // 4)
+
+    def _lanes(self, nest: Nest, name: str, high: Index, width: int) -> None:
+        """Reductions for several elements at a time along the innermost loop, whose accumulators are vectors."""
+        values = self.values
+        values.lane, values.width = name, width
+        with self.b.loop(0, high, width) as loop, values.scope({name: loop.iv}):
+            self._body(nest)
+        values.width = 1
 
     # -- Reductions by rows
 
@@ -344,7 +359,7 @@ class LoopFunction:
 
     def _run(self, nest: Nest, statements: Sequence[Statement]) -> dict[str, Node]:
         """Statements in registers; the addresses where results go."""
-        v: Values = self.values
+        v = self.values
         stores: dict[str, Node] = {}
         for s in statements:
             v.space = Space(nest.loops + s.reductions)
@@ -355,10 +370,10 @@ class LoopFunction:
                 results = self._argument(s)
             else:
                 results = [self._reduce(s, nest)]
-            for k, (tensor, value) in enumerate(zip(s.targets, results)):
+            for tensor, value in zip(s.targets, results):
                 v.registers[tensor] = value
                 if tensor not in self.scalars:
-                    stores[tensor] = s.subs[min(k, len(s.subs) - 1)]
+                    stores[tensor] = s.subs[0]
         return stores
 
     def _finish(self, stores: dict[str, Node]) -> None:
@@ -367,6 +382,8 @@ class LoopFunction:
         self.values.registers = {}
 
     def _store(self, tensor: str, address: Node, value: SSAValue) -> None:
+        if self.values.width > 1:
+            return self.values.put(tensor, address, value)
         if self.specs[tensor].dtype is BOOL:
             value = self.b.op(arith.ExtUIOp, value, type=storage_type(BOOL))
         self.b.store(value, self.values.memory[tensor], [self.values.index(address)])

@@ -14,11 +14,9 @@ from math import prod
 from xdsl.dialects import arith
 from xdsl.ir import SSAValue
 
-from lightnet.backends.loop_addresses import Layouts
 from lightnet.backends.loop_function import LoopFunction
-from lightnet.backends.loop_layouts import covers, laid_out, ordered
-from lightnet.backends.loop_vectors import Vectors, width_of
-from lightnet.ir.affine import Space
+from lightnet.backends.loop_layouts import box_of
+from lightnet.backends.loop_vectors import width_of
 from lightnet.ir.bound import BoundDefinition, Node, Statement, reads
 from lightnet.ir.fusion import Nest
 
@@ -31,15 +29,9 @@ class PointFunction(LoopFunction):
     then of the second, …"""
 
     def __init__(self, d: BoundDefinition, parts: Sequence[Part], private: dict[str, tuple[int, ...]],
-                 aliases: dict[str, str], layouts: Layouts, zeros: Sequence[Nest] = ()):  # fmt: skip
-        layouts = {name: layout for name, layout in layouts.items() if name not in private}
-        super().__init__(d, [g for part in parts for g in part], None, private, aliases, 1, layouts, zeros)
-        self.parts = [part for own in parts for part in _laid_out(own, d, layouts)]
-        made = [nest for part in self.parts for nest in part]
-        self.parts += [part for nest in zeros if not covers(made, nest) for part in _laid_out([nest], d, layouts)]
-
-    def _values(self, memory: dict[str, SSAValue], sizes: dict[str, int]) -> Vectors:
-        return Vectors(self.b, memory, sizes, self.written)
+                 aliases: dict[str, str], zeros: Sequence[Nest] = ()):  # fmt: skip
+        super().__init__(d, [g for part in parts for g in part], None, private, aliases, 1, zeros)
+        self.parts = [*parts, *([nest] for nest in zeros)]
 
     def _grid(self) -> int:
         flat = self.addresses.flat
@@ -63,8 +55,7 @@ class PointFunction(LoopFunction):
 
     def _part(self, position: SSAValue, part: Part, width: int) -> None:
         """The nests of a part at one position, for `width` elements along the last loop."""
-        values: Vectors = self.values  # type: ignore[assignment]
-        loops = part[0].loops
+        values, loops = self.values, part[0].loops
         values.lane, values.width = loops[-1][0] if loops else "", width
         if loops:
             name, n = loops[-1]
@@ -73,17 +64,6 @@ class PointFunction(LoopFunction):
         for nest in part:
             self._body(nest)
         values.width = 1
-
-    def _store(self, tensor: str, address: Node, value: SSAValue) -> None:
-        values: Vectors = self.values  # type: ignore[assignment]
-        if values.width > 1:
-            return values.put(tensor, address, value)
-        super()._store(tensor, address, value)
-
-
-def _laid_out(part: Part, d: BoundDefinition, layouts: Layouts) -> list[Part]:
-    """A part as parts that follow the layouts. Nests that share their loops stay together."""
-    return [ordered(part, d.specs, layouts)] if len(part) > 1 else [[n] for n in laid_out(part[0], d.specs, layouts)]
 
 
 def beside(groups: Sequence[Nest], aliases: dict[str, str]) -> list[list[Part]]:
@@ -108,24 +88,18 @@ def _conflict(a: Statement, b: Statement, aliases: dict[str, str]) -> bool:
         return aliases.get(tensor, tensor)
 
     for s, other in ((a, b), (b, a)):
-        read = {memory(r.tensor) for r in reads(other.value)}
-        if not other.fresh:
-            read |= set(map(memory, other.targets))
-        if read & set(map(memory, s.targets)):
-            return True
-    if not set(map(memory, a.targets)) & set(map(memory, b.targets)):
-        return False
-    return a.flat != b.flat or not any(_apart(p, q) for p, q in zip(_box(a), _box(b)))
+        written = set(map(memory, s.targets))
+        touched = [(t, other.subs, other.flat) for t in other.targets]
+        touched += [(r.tensor, r.subs, r.flat) for r in reads(other.value)]
+        for tensor, subs, flat in touched:
+            at_own = subs == other.subs and memory(tensor) in map(memory, other.targets)
+            same = tensor in s.targets or (at_own and s.tensor == other.tensor)  # by subscripts that mean the same
+            if memory(tensor) in written and not (same and flat == s.flat and _apart(s, subs, other)):
+                return True
+    return False
 
 
-def _box(s: Statement) -> list[tuple[int, int]]:
-    """Where a statement begins to write along each dimension, and where it ends."""
-    found = []
-    for sub in s.subs:
-        offset, index = Space(()).written(sub)
-        found.append((offset, offset + (1 if index is None else dict(s.loops)[index])))
-    return found
-
-
-def _apart(p: tuple[int, int], q: tuple[int, int]) -> bool:
-    return p[1] <= q[0] or q[1] <= p[0]
+def _apart(s: Statement, subs: Sequence[Node], other: Statement) -> bool:
+    """Whether what a statement writes and what another one touches, by `subs`, share no element."""
+    boxes = zip(box_of(s.subs, s.loops), box_of(subs, other.loops + other.reductions), strict=True)
+    return any(p[1] < q[0] or q[1] < p[0] for p, q in boxes)

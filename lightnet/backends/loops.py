@@ -10,13 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from lightnet.backends.loop_addresses import Layouts
 from lightnet.backends.loop_function import LoopFunction, LoopKernel, uses
-from lightnet.backends.loop_layouts import by_dims, gaps
+from lightnet.backends.loop_layouts import Layouts, covers, gaps, laid_out
 from lightnet.backends.loop_points import Part, PointFunction, beside
 from lightnet.ir.bound import BoundDefinition, Idx
 from lightnet.ir.fusion import Nest, nests
-from lightnet.ir.layout import ChannelsLast
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.arrays import align_up
 
@@ -58,46 +56,28 @@ def lower_definition(
     may lie in `layouts`: zeros are written wherever the memory of these results has more than they have.
     """
     order = tuple(order) or tuple(n for n, _ in definition.operands + definition.results)
-    layouts = layouts or {}
-    if blocks is None:
-        return _points(name, definition, order, dict(aliases or {}), layouts)
-    definition = by_dims(definition, layouts)
-    schedule = _schedule(definition)
+    aliases, zeros = dict(aliases or {}), gaps(definition, layouts or {})
+    definition = laid_out(definition, layouts or {})
+    schedule = _schedule(definition, by_point=blocks is None)
+    order = (*order, *(n for n, _ in schedule.workspace))
     kernels = []
-    for k, launch in enumerate(schedule.launches):
-        zeros = _gaps(definition, layouts) if not k else []
-        function = LoopFunction(
-            definition, launch, schedule.shared, schedule.private, dict(aliases or {}), blocks, layouts, zeros
+    for k, parts in enumerate(_parts(schedule, aliases, bool(layouts) or blocks is None)):
+        nests = [nest for part in parts for nest in part]
+        left = [nest for nest in zeros if not k and not covers(nests, nest)]
+        function = (
+            PointFunction(definition, parts, schedule.private, aliases, left)
+            if blocks is None
+            else LoopFunction(
+                definition, nests, schedule.shared, schedule.private, aliases, blocks, left, by_lanes=bool(layouts)
+            )
         )
-        kernels.append(function.lower(f"{name}_{k}" if k else name, [*order, *(n for n, _ in schedule.workspace)]))
+        kernels.append(function.lower(f"{name}_{k}" if k else name, order))
     return Lowered(tuple(kernels), schedule.workspace)
 
 
-def _points(
-    name: str, definition: BoundDefinition, order: Sequence[str], aliases: dict[str, str], layouts: Layouts
-) -> Lowered:
-    """`lower_definition` for single points. What launches hand to each other lies with the channels last, where
-    anything does."""
-    definition = by_dims(definition, layouts)
-    schedule = _schedule(definition, by_point=True)
-    near = {n: ChannelsLast() for n, spec in schedule.workspace if layouts and spec.ndim == 4}
-    launches = _parts(schedule, aliases)
-    kernels = []
-    for k, parts in enumerate(launches):
-        zeros = _gaps(definition, layouts) if not k else []
-        function = PointFunction(definition, parts, schedule.private, aliases, {**near, **layouts}, zeros)
-        kernels.append(function.lower(f"{name}_{k}" if k else name, [*order, *(n for n, _ in schedule.workspace)]))
-    return Lowered(tuple(kernels), schedule.workspace)
-
-
-def _gaps(definition: BoundDefinition, layouts: Layouts) -> list[Nest]:
-    """Zeros around what results are."""
-    return [nest for n, spec in definition.results if n in layouts for nest in gaps(n, spec, layouts[n])]
-
-
-def _parts(schedule: _Schedule, aliases: dict[str, str]) -> list[list[Part]]:
-    """What stands beside each other in each launch."""
-    if schedule.shared is not None:
+def _parts(schedule: _Schedule, aliases: dict[str, str], together: bool = True) -> list[list[Part]]:
+    """What stands beside each other in each launch; each nest in a launch of its own, unless they may be `together`."""
+    if schedule.shared is not None or not together:
         return [[group] for group in schedule.launches]
     return beside([g for group in schedule.launches for g in group], aliases)
 
@@ -111,7 +91,7 @@ def workspace_of(
     definition: BoundDefinition, blocks: int | None = BLOCKS, layouts: Layouts | None = None
 ) -> tuple[tuple[str, TensorSpec], ...]:
     """The workspace tensors that `lower_definition` will ask for."""
-    return _schedule(by_dims(definition, layouts or {}), blocks is None).workspace
+    return _schedule(laid_out(definition, layouts or {}), blocks is None).workspace
 
 
 @dataclass(frozen=True)
