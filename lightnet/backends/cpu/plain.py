@@ -20,14 +20,15 @@ from lightnet.backends.cpu.blocked.base import NO_HALO, Generator, Machine, chos
 from lightnet.backends.generator import Plan
 from lightnet.backends.kernel_loops import bind_op
 from lightnet.backends.launches import Argument, Launch
+from lightnet.backends.loop_layouts import laid_out
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.move import Forward
 from lightnet.ir.access import data_operands
-from lightnet.ir.affine import Linear, Space
-from lightnet.ir.bound import Node, Statement, reads
-from lightnet.ir.fusion import delinearize
+from lightnet.ir.affine import Space
+from lightnet.ir.bound import Idx, Statement, indices, reads
+from lightnet.ir.fusion import linearize
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import layout_of
+from lightnet.ir.layout import Blocked, layout_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import TensorSpec, spec_of
@@ -37,8 +38,9 @@ from lightnet.runtime.threads import MAX_THREADS
 CONVOLUTION, SHALLOW, OTHER = 0.6, 0.08, 0.03
 #: Share of the rate of memory at which a convolution with one pixel reads its weights, row by row.
 ROWS = 0.6
-#: Times that loops take on maps, where the channels of a block are what they compute side by side, and elsewhere.
-ALONG, ACROSS = 1.25, 8.0
+#: Times that loops take on maps as long as on row-major tensors, where they run along the channels of a block, and
+#: elsewhere.
+ALONG, ACROSS = 1.1, 7.0
 PLAIN = Form({}, plain_results=True)
 
 
@@ -94,7 +96,7 @@ class Loops(Generator):
         blocks = 1 if kernel_loops.builder_op(kernel) is not None else MAX_THREADS
         time = time_of(kernel.ops, machine)
         if form.maps or not form.plain_results:
-            time *= ALONG if follows_lanes(kernel.ops, machine.lanes) else ACROSS
+            time *= ALONG if all(follows_lanes(op, machine.lanes) for op in kernel.ops) else ACROSS
         return Plan.of(self, kernel, form, time, blocks=blocks)
 
     def completed(self, kernel: KernelOp, plan: Plan) -> Plan:
@@ -141,29 +143,24 @@ def is_map(value: SSAValue) -> bool:
     return spec.ndim == 4 and spec.len > 1
 
 
-def follows_lanes(ops: Sequence[LnOp], lanes: int) -> bool:
-    """Whether what ops make of the channels of a block are such channels again, each of one, or by whole blocks: then
-    their loops on maps run along these."""
-    return all(_follows_lanes(s, d.specs, lanes) for op in ops for d in (bind_op(op),) for s in d.statements)
+def follows_lanes(op: LnOp, lanes: int) -> bool:
+    """Whether loops of an op on maps run along the channels of a block, which lie beside each other in all that is read
+    and written, or are not told apart there."""
+    names, results = op.arg_names()
+    data = [(names[k], op.operands[k]) for k in data_operands(op)] + list(zip(results, op.results))
+    layouts = {name: Blocked(lanes) for name, value in data if is_map(value)}
+    found = laid_out(bind_op(op), layouts)
+    return all(_follows_lanes(s, found.specs) for s in found.statements)
 
 
-def _follows_lanes(s: Statement, specs: Mapping[str, TensorSpec], lanes: int) -> bool:
-    space = Space(s.loops + s.reductions)
-
-    def channel(tensor: str, subs: Sequence[Node], flat: bool) -> Linear:
-        dims = specs[tensor].dims
-        return space.linear((delinearize(subs[0], dims) if flat else subs)[1])
-
-    if specs[s.tensor].ndim != 4:
-        return False
-    own = channel(s.tensor, s.subs, s.flat)
-    for read in reads(s.value):
-        if specs[read.tensor].ndim != 4:
-            continue
-        found = channel(read.tensor, read.subs, read.flat)
-        if found.terms and (found.terms != own.terms or (found.const - own.const) % lanes):
-            return False
-    return len(own.terms) <= 1
+def _follows_lanes(s: Statement, specs: Mapping[str, TensorSpec]) -> bool:
+    """Whether the last loop of a statement takes steps of one element, or of none."""
+    lane, space = Idx(s.loops[-1][0] if s.loops else ""), Space(s.loops + s.reductions)
+    accesses = [(s.tensor, s.subs, s.flat), *((r.tensor, r.subs, r.flat) for r in reads(s.value))]
+    forms = [space.linear(subs[0] if flat else linearize(subs, specs[t].dims)) for t, subs, flat in accesses]
+    steps = [form.terms.get(lane, 0) for form in forms]
+    apart = any(lane.name in indices(atom) for form in forms for atom in form.terms if atom != lane)
+    return not apart and steps[0] == 1 and all(step in (0, 1) for step in steps)
 
 
 WINDOWS, PRODUCTS, LOOPS = Tiles(tiled), Tiles(gemm), Loops()
