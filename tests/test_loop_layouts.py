@@ -19,7 +19,7 @@ from sampling import draw
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 
 import lightnet
-from lightnet.backends.kernel_loops import generate, workspace_bytes
+from lightnet.backends.cpu.selection import SELECTION
 from lightnet.backends.llvm.jit import compile_module
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.cuda import CudaKernelOp
@@ -116,7 +116,7 @@ def cases_of(name: str, kind: type[KernelOp], maps: Sequence[str], every: int) -
 @pytest.mark.parametrize("name", sorted(OPS))
 def test_a_definition_runs_on_any_layouts(name):
     cases = cases_of(name, CpuKernelOp, MAPS, every=6)
-    launches = [generate(kernel, f"k{i}", {}) for i, (kernel, _, _) in enumerate(cases)]
+    launches = [SELECTION.generate(kernel, f"k{i}", {}) for i, (kernel, _, _) in enumerate(cases)]
     functions = [launch.function for made in launches for launch in made]
     if not functions:
         return
@@ -139,7 +139,7 @@ def run(kernel: KernelOp, native, launches, arrays: Sequence[np.ndarray], seed: 
     for i, result in enumerate(kernel.results):
         memory["result", i] = guarded(byte_size(result.type))
         memory["result", i][...] = 0xFF
-    workspace = guarded(max(64, workspace_bytes(kernel)))
+    workspace = guarded(max(64, SELECTION.workspace_bytes(kernel)))
     workspace[...] = 0xFF
     for launch in launches:
         pointers = [

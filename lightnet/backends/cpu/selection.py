@@ -70,8 +70,10 @@ class CpuSelection(Selection[Machine]):
         return name if plan.generator is LOOPS else {**name, "lanes": IntegerAttr(machine.lanes, i64)}
 
     def machine_for(self, kernel: KernelOp) -> Machine | None:
+        """Loops that are asked for by name are for every machine, in blocks of any length."""
         known = machine_for(kernel)
-        return known if known is not None or is_blocked(kernel) else machine_of("")
+        anyone = choice(kernel, "alg") == LOOPS.alg or not is_blocked(kernel)
+        return machine_of("") if known is None and anyone else known
 
     def default(self, kernel: KernelOp) -> str | None:
         return LOOPS.alg if all(layout_of(v.type).is_plain for v in (*kernel.operands, *kernel.results)) else None
