@@ -30,7 +30,9 @@ from lightnet.ir.bound import (
     Node,
     Read,
     Statement,
+    divided,
     indices,
+    plus,
     reads,
     rebuild,
     substitute,
@@ -58,8 +60,7 @@ class Lanes(Layout):
         return (*dims[: self.dim], blocks, *dims[self.dim + 1 :], self.block)
 
     def subscripts(self, subs: Sequence[Node], dims: Sequence[int]) -> tuple[Node, ...]:
-        sub, by = subs[self.dim], Const(self.block, I64)
-        block, lane = Apply("floordiv", (sub, by), I64), Apply("mod", (sub, by), I64)
+        block, lane = divided(subs[self.dim], self.block)
         return (*subs[: self.dim], block, *subs[self.dim + 1 :], lane)
 
     def gaps(self, dims: Sequence[int]) -> list[Box]:
@@ -107,7 +108,7 @@ def _zeros(name: str, spec: TensorSpec, layout: Layout) -> Iterator[Statement]:
     for box in layout.gaps(spec.dims) if spec.len else []:
         if all(low < high for low, high in box):
             loops = tuple((f"z{k}", high - low) for k, (low, high) in enumerate(box))
-            subs = tuple(Apply("add", (Idx(z), Const(low, I64)), I64) for (z, _), (low, _) in zip(loops, box))
+            subs = tuple(plus(Idx(z), low) for (z, _), (low, _) in zip(loops, box))
             yield Statement(name, subs, "=", _zero(spec.dtype), loops)
 
 
@@ -338,5 +339,5 @@ def _piece(s: Statement, name: str, start: int, count: int, length: int) -> Stat
 
 
 def _position(name: str, start: int, count: int, length: int) -> Node:
-    lane: Node = Apply("add", (Idx(f"{name}.l"), Const(start, I64)), I64)
+    lane = plus(Idx(f"{name}.l"), start)
     return lane if count == 1 else Apply("add", (Apply("mul", (Idx(name), Const(length, I64)), I64), lane), I64)

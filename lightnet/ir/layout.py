@@ -29,7 +29,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import winograd
-from lightnet.ir.bound import I64, Apply, Const, Node
+from lightnet.ir.bound import I64, Apply, Const, Node, divided, plus
 from lightnet.ir.types import TensorSpec, spec_of
 
 MAX_BLOCK, MAX_HALO, MAX_PHASES = 1024, 64, 99
@@ -58,9 +58,8 @@ class Layout:
                 return found
         raise LightNetError(
             f"'{token}' is no layout: 'plain'; a block of channels, a halo or both, as in 'c16h1' or 'c16h2x0'; "
-            "channels last, as in "
-            "'nhwc4'; or packed weights, as in 'o32i16', 'w4o32', 'd16', 'n64' or 's2x2nhwc4' (a block is at most "
-            f"{MAX_BLOCK}, a halo at most {MAX_HALO})"
+            "channels last, as in 'nhwc4'; or packed weights, as in 'o32i16', 'w4o32', 'd16', 'n64' or 's2x2nhwc4' (a "
+            f"block is at most {MAX_BLOCK}, a halo at most {MAX_HALO})"
         )
 
     def __str__(self) -> str:
@@ -100,8 +99,9 @@ class Layout:
     def pack(self, array: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:
         """The memory of a tensor: an array of `physical_dims`, with zeros where there is nothing; in `memory`, which
         holds zeros, if that is given."""
-        if memory is None:
+        if memory is None and self.is_plain:
             return array
+        memory = self._zeros(array) if memory is None else memory
         deque(self.pack_parts(array, memory), 0)
         return memory
 
@@ -159,12 +159,11 @@ class Blocked(Layout):
 
     def subscripts(self, subs: Sequence[Node], dims: Sequence[int]) -> tuple[Node, ...]:
         n, c, y, x = subs
-        block, lane = _divided(c, self.block)
-        return n, block, _plus(y, self.halo[0]), _plus(x, self.halo[1]), lane
+        block, lane = divided(c, self.block)
+        return n, block, plus(y, self.halo[0]), plus(x, self.halo[1]), lane
 
     def gaps(self, dims: Sequence[int]) -> list[Box]:
-        n, c, h, w = dims
-        rows, cols = self.halo
+        (n, c, h, w), (rows, cols) = dims, self.halo
         lanes = -(-c // self.block) * self.block
         around = [(y, (-cols, w + cols)) for y in ((-rows, 0), (h, h + rows))]
         around += [((0, h), x) for x in ((-cols, 0), (w, w + cols))]
@@ -306,20 +305,12 @@ class Packed(Layout):
     def subscripts(self, subs: Sequence[Node], dims: Sequence[int]) -> tuple[Node, ...]:
         assert self.is_lossless, "what is transformed has no elements"
         first, *rest = (subs[1], subs[0], *subs[2:]) if self.axes in "tn" else subs
-        block, lane = _divided(first, self.block)
-        if self.axes == "v":
-            return block, lane
-        if self.axes == "d":
-            return block, *rest[1:], lane
+        block, lane = divided(first, self.block)
         if not self.inner:
+            rest = [] if self.axes == "v" else rest[1:] if self.axes == "d" else rest
             return block, *rest, lane
-        inner, at = _divided(rest[0], self.inner)
+        inner, at = divided(rest[0], self.inner)
         return block, rest[1], inner, rest[2], at, lane
-
-    def pack(self, array: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:
-        memory = self._zeros(array) if memory is None else memory
-        deque(self.pack_parts(array, memory), 0)
-        return memory
 
     def pack_parts(self, array: np.ndarray, memory: np.ndarray) -> Iterator[int]:
         if self.winograd:
@@ -392,9 +383,10 @@ class Phases(Layout):
         return (*self.stride, o, rows, columns, i)
 
     def subscripts(self, subs: Sequence[Node], dims: Sequence[int]) -> tuple[Node, ...]:
-        (row, p), (column, q) = (_divided(sub, stride) for sub, stride in zip(subs[2:], self.stride))
+        (row, p), (column, q) = (divided(sub, stride) for sub, stride in zip(subs[2:], self.stride))
         _, _, _, rows, columns, _ = self.physical_dims(dims)
-        return p, q, subs[1], _from(rows - 1, row), _from(columns - 1, column), subs[0]
+        last, end = (Apply("sub", (Const(n - 1, I64), at), I64) for n, at in ((rows, row), (columns, column)))
+        return p, q, subs[1], last, end, subs[0]
 
     def pack(self, array: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:
         memory = self._zeros(array) if memory is None else memory
@@ -417,19 +409,6 @@ class Phases(Layout):
             for q in range(self.stride[1]):
                 rows, columns = len(range(p, kh, self.stride[0])), len(range(q, kw, self.stride[1]))
                 yield p, q, memory[p, q, :o, ::-1, ::-1, :i][:, :rows, :columns]
-
-
-def _divided(sub: Node, by: int) -> tuple[Node, Node]:
-    """The block that a subscript falls into, and where in it."""
-    return Apply("floordiv", (sub, Const(by, I64)), I64), Apply("mod", (sub, Const(by, I64)), I64)
-
-
-def _plus(sub: Node, offset: int) -> Node:
-    return Apply("add", (sub, Const(offset, I64)), I64)
-
-
-def _from(end: int, sub: Node) -> Node:
-    return Apply("sub", (Const(end, I64), sub), I64)
 
 
 @irdl_attr_definition
