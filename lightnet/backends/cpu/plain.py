@@ -15,6 +15,7 @@ from xdsl.dialects.builtin import IntegerAttr, i64
 from xdsl.ir import SSAValue
 
 from lightnet.backends import kernel_loops
+from lightnet.backends.bodies import is_free
 from lightnet.backends.cpu import gemm, tiled
 from lightnet.backends.cpu.blocked.base import NO_HALO, Generator, Machine, chosen_lanes
 from lightnet.backends.generator import Plan
@@ -90,7 +91,8 @@ class Loops(Generator):
 
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Sequence[Form]:
         maps = map_form(ops, yielded)
-        return (PLAIN,) if maps is None or tiles_of(ops, yielded) is not None else (maps, PLAIN)
+        free = len(ops) == 1 and is_free(ops[0])  # where changes of layout are: moves of the same memory
+        return (PLAIN,) if maps is None or free or tiles_of(ops, yielded) is not None else (maps, PLAIN)
 
     def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
         blocks = 1 if kernel_loops.builder_op(kernel) is not None else MAX_THREADS
