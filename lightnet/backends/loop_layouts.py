@@ -189,9 +189,11 @@ def _blocks(
             continue
         dims = specs[tensor].dims
         for sub in layouts[tensor].subscripts(delinearize(subs[0], dims) if flat else subs, dims):
-            if not isinstance(sub, Apply) or sub.fn != "mod":
-                continue
-            form, block = space.linear(sub.args[0]), int(sub.args[1].value)
+            match sub:
+                case Apply(fn="mod", args=(index, Const(value=value))):
+                    form, block = space.linear(index), int(value)
+                case _:
+                    continue
             ((atom, factor),) = form.terms.items() if len(form.terms) == 1 else ((None, 0),)
             if isinstance(atom, Idx) and factor == 1 and block > 1:
                 yield atom.name, (block, -form.const % block)
