@@ -12,7 +12,8 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.cuda.base import MAP
 from lightnet.backends.cuda.device import device_of
-from lightnet.backends.cuda.selection import SELECTION, has_maps
+from lightnet.backends.cuda.selection import SELECTION
+from lightnet.backends.selection import has_maps
 from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.layout import byte_size, from_memory, layout_of, to_memory
 from lightnet.ir.target import Form

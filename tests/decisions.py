@@ -91,12 +91,12 @@ def kernels(network: str, target: str) -> Iterator[tuple[str, KernelOp]]:
 
 
 def of_cpu(network: str) -> dict[str, list[str]]:
-    """For each kernel and machine, every generator that takes it: its cost in ns, and its choices."""
+    """For each kernel and machine, every generator of its own that takes it: its cost in ns, and its choices."""
     found: dict[str, list[str]] = {}
     for name, kernel in kernels(network, "cpu"):
         for machine in PROCESSORS if network in FAMILIES else MACHINES[:2]:
             for generator, form in blocked.candidates(kernel, machine):
-                if not generator.on_maps:
+                if not generator.on_maps or generator.last:
                     continue
                 plan = generator.plan(kernel, form, machine)
                 found.setdefault(name, []).append(

@@ -14,8 +14,8 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder
 from lightnet.backends.launches import Argument, Launch
-from lightnet.backends.loop_addresses import Layouts, is_addressed
 from lightnet.backends.loop_function import Labels
+from lightnet.backends.loop_layouts import Layouts
 from lightnet.backends.loops import BLOCKS, lower_definition, workspace_of
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.move import Reshape
@@ -69,7 +69,16 @@ def layouts_of(kernel: KernelOp) -> Layouts:
     named = [(f"in{i}", a) for i, a in enumerate(kernel.body.args)]
     named += [(f"out{i}", r) for i, r in enumerate(kernel.results)]
     found = ((name, layout_of(value.type)) for name, value in named)
-    return {name: layout for name, layout in found if is_addressed(layout) and not layout.is_plain}
+    return {name: layout for name, layout in found if not layout.is_plain}
+
+
+def takes_layouts(kernel: KernelOp) -> bool:
+    """Whether `generate` makes functions for a kernel with the layouts that its operands and results have: an op's own
+    builder knows row-major tensors alone."""
+    layouts = [layout_of(v.type) for v in (*kernel.operands, *kernel.results)]
+    if all(layout.is_plain for layout in layouts):
+        return True
+    return all(op.definition is not None for op in kernel.ops) and all(layout.is_lossless for layout in layouts)
 
 
 def workspace_bytes(kernel: KernelOp, blocks: int | None = BLOCKS) -> int:
@@ -78,9 +87,10 @@ def workspace_bytes(kernel: KernelOp, blocks: int | None = BLOCKS) -> int:
         return 0
     if (op := builder_op(kernel)) is not None:
         return align_up(op.workspace_bytes()) + sum(align_up(spec_of(r.type).nbytes) for r in _unread(kernel))
-    if len(kernel.ops) == 1 and not _has_locals(kernel.ops[0]):
+    layouts = layouts_of(kernel)
+    if len(kernel.ops) == 1 and not _has_locals(kernel.ops[0]) and not layouts:
         return 0  # in a body of several ops, one that is dear to recompute becomes a local, too
-    return sum(align_up(spec.nbytes) for _, spec in workspace_of(composed(kernel), blocks, layouts_of(kernel)))
+    return sum(align_up(spec.nbytes) for _, spec in workspace_of(composed(kernel), blocks, layouts))
 
 
 def writes_nothing(kernel: KernelOp) -> bool:

@@ -6,54 +6,25 @@ Imports `ir`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from lightnet.backends.loop_shapes import collapsed, collapsed_reductions, unfolded
 from lightnet.ir.affine import Space
 from lightnet.ir.bound import I64, Apply, Const, Node, Read, Statement, rebuild
-from lightnet.ir.fusion import Nest, delinearize, inside, linearize
-from lightnet.ir.layout import ChannelsLast, Layout, Packed
+from lightnet.ir.fusion import Nest, inside, linearize
 from lightnet.ir.types import TensorSpec
-
-#: Tensors that lie otherwise than row-major, by name: `ChannelsLast`, and, of what is read only, `Packed` factors of
-#: products (`is_addressed`).
-Layouts = Mapping[str, Layout]
-
-
-def is_addressed(layout: Layout) -> bool:
-    """Whether loops can read tensors of a layout, as one that says where an element lies."""
-    return layout.is_plain or isinstance(layout, ChannelsLast) or (isinstance(layout, Packed) and layout.axes == "n")
-
-
-def in_memory(layout: Layout, subs: Sequence[Node]) -> tuple[Node, ...]:
-    """The subscripts of an element in `Layout.physical_dims`."""
-    if not isinstance(layout, Packed):
-        return channels_last(subs)
-    row, column = subs
-    block = Const(layout.block, I64)
-    return Apply("floordiv", (column, block), I64), row, Apply("mod", (column, block), I64)
-
-
-def channels_last(subs: Sequence[Node]) -> tuple[Node, ...]:
-    """The subscripts of ``[n, c, h, w]`` in memory with the channels last."""
-    n, c, h, w = subs
-    return n, h, w, c
 
 
 class Addresses:
     """The addresses of the tensors `logical`. Those in `private` have one element along the dimensions named there,
-    which the block fixes; those in `layouts` have another order and gaps: `stored` has the shapes in memory."""
+    which the block fixes: `stored` has the shapes in memory."""
 
-    def __init__(
-        self, logical: Mapping[str, TensorSpec], private: Mapping[str, tuple[int, ...]], layouts: Layouts | None = None
-    ):
-        self.logical, self.private, self.layouts = logical, private, layouts or {}
+    def __init__(self, logical: Mapping[str, TensorSpec], private: Mapping[str, tuple[int, ...]]):
+        self.logical, self.private = logical, private
         self.stored = {name: self._stored(name, spec) for name, spec in logical.items()}
 
     def _stored(self, name: str, spec: TensorSpec) -> TensorSpec:
-        if name in self.layouts:
-            return TensorSpec(self.layouts[name].physical_dims(spec.dims), spec.dtype)
         fixed = self.private.get(name, ())
         return TensorSpec(tuple(1 if k in fixed else n for k, n in enumerate(spec.dims)), spec.dtype)
 
@@ -74,9 +45,6 @@ class Addresses:
         return replace(s, subs=(space.simplify(address),), flat=True, value=value)
 
     def _address(self, tensor: str, subs: tuple[Node, ...], flat: bool) -> Node:
-        if tensor in self.layouts:
-            subs = delinearize(subs[0], self.logical[tensor].dims) if flat else subs
-            return linearize(in_memory(self.layouts[tensor], subs), self.stored[tensor].dims)
         if flat:
             return subs[0]
         fixed = self.private.get(tensor, ())

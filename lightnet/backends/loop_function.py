@@ -20,7 +20,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
-from lightnet.backends.loop_addresses import Addresses, Layouts
+from lightnet.backends.loop_addresses import Addresses
 from lightnet.backends.loop_shapes import (
     TILE,
     Guarded,
@@ -30,7 +30,8 @@ from lightnet.backends.loop_shapes import (
     row_reduction,
     turned,
 )
-from lightnet.backends.loop_values import Values, combine, convert, scalar_type
+from lightnet.backends.loop_values import combine, convert, scalar_type
+from lightnet.backends.loop_vectors import Vectors, width_of
 from lightnet.ir.affine import Space
 from lightnet.ir.bound import (
     BOOL,
@@ -50,6 +51,8 @@ from lightnet.runtime.dtypes import DType
 
 #: The accumulators of a reduction by rows.
 ROW_BYTES = 8 << 10
+#: Bytes of the vectors in which lanes of a layout are summed.
+VECTOR = 64
 #: A block has at least this many evaluations.
 BLOCK_TRIPS = 1 << 11
 
@@ -83,7 +86,9 @@ def uses(s: Statement) -> list[tuple[str, tuple[Node, ...], bool]]:
 
 
 class LoopFunction:
-    """Builds one kernel function from nests; `shared` leading loops are the grid when there are several."""
+    """Builds one kernel function from nests: `shared` leading loops are the grid, or, where that is None, they stand
+    beside each other. `zeros` stand beside them. `by_lanes` are reductions whose innermost loop is as short as a
+    block of a layout."""
 
     def __init__(
         self,
@@ -93,17 +98,20 @@ class LoopFunction:
         private: dict[str, tuple[int, ...]],
         aliases: dict[str, str],
         blocks: int,
-        layouts: Layouts | None = None,
+        zeros: Sequence[Nest] = (),
+        by_lanes: bool = False,
         labels: Labels = NO_LABELS,
     ):
         self.private, self.aliases, self.blocks = private, aliases, blocks
-        self.shared, self.labels = shared, labels
-        self.addresses = Addresses(d.specs, private, layouts)
+        self.shared, self.by_lanes, self.labels = shared, by_lanes, labels
+        self.addresses = Addresses(d.specs, private)
         self.specs = self.addresses.stored
-        self.groups = groups
-        touched = {t for g in groups for s in g.statements for t, _, _ in uses(s)}
+        self.several = groups if shared is not None else []
+        self.alone = [*(groups if shared is None else []), *zeros]
+        everything = [*groups, *zeros]
+        touched = {t for g in everything for s in g.statements for t, _, _ in uses(s)}
         self.touched = {aliases.get(t, t) for t in touched}
-        written = {t for g in groups for s in g.statements for t in s.targets}
+        written = {t for g in everything for s in g.statements for t in s.targets}
         self.written = written | {x for x, r in aliases.items() if r in written}
         counts = {
             n: sum(any(n == t for s in g.statements for t, _, _ in uses(s)) for g in nests(d)) for n, _ in d.locals
@@ -125,24 +133,34 @@ class LoopFunction:
             if result in memory:
                 memory[operand] = memory[result]
         sizes = {n: spec.len for n, spec in self.specs.items()}
-        self.values = self._values(memory, sizes)
+        self.values = Vectors(self.b, memory, sizes, self.written)
         grid = self._grid()
         return LoopKernel(b.finish(), grid, args)
 
-    def _values(self, memory: dict[str, SSAValue], sizes: dict[str, int]) -> Values:
-        return Values(self.b, memory, sizes, self.written)
-
     def _grid(self) -> int:
         """The loops; how many blocks they have."""
-        nests = [self.addresses.flat(g, self.shared or 0) for g in self.groups]
-        return self._one_nest(nests[0]) if self.shared is None else self._blocks(nests, nests[0].loops[: self.shared])
+        self.first = 0
+        if self.several:
+            nests = [self.addresses.flat(g, self.shared or 0) for g in self.several]
+            self._blocks(nests, nests[0].loops[: self.shared])
+        for nest in self.alone:
+            self._one_nest(self.addresses.flat(nest, 0))
+        return self.first
 
     @contextmanager
-    def _over_blocks(self) -> Iterator[SSAValue]:
-        """A loop over the blocks; the number of one, which may be the index of an axis."""
-        with self.b.loop(self.b.lo, self.b.hi) as block, self.values.scope({}):
-            yield block.iv
-            self.b.called(block.iv, "block")
+    def _range(self, size: int) -> Iterator[SSAValue]:
+        """The next `size` blocks of the grid, by their numbers among these, as far as they are this call's."""
+        b, first = self.b, self.first
+        self.first += size
+        low: Index = b.lo
+        high: Index = b.hi
+        if len(self.alone) + bool(self.several) > 1:
+            low = b.op(arith.MaxSIOp, b.lo, b.index(first)) if first else b.lo
+            high = b.op(arith.MinSIOp, b.hi, b.index(self.first))
+        with b.loop(low, high) as block, self.values.scope({}):
+            number = b.add(block.iv, -first) if first else block.iv
+            yield number  # which may be the index of an axis, and be called so
+            b.called(number, "block")
 
     def _stack(self, dtype: DType, count: int) -> SSAValue:
         """Memory on the stack, made once at the head of the function."""
@@ -159,17 +177,16 @@ class LoopFunction:
         spec = self.specs[name]
         return MemRefType(storage_type(spec.dtype), (spec.len,))
 
-    def _blocks(self, group: list[Nest], loops: tuple[Loop, ...]) -> int:
+    def _blocks(self, group: list[Nest], loops: tuple[Loop, ...]) -> None:
         """Several nests in each block of the shared loops."""
-        with self._over_blocks() as block:
+        with self._range(prod(n for _, n in loops)) as block:
             self.nest = group[0]
             self._unpack(block, loops)
             for nest in group:
                 self.nest = nest
                 self._loops(nest, nest.loops[len(loops) :])
-        return prod(n for _, n in loops)
 
-    def _one_nest(self, nest: Nest) -> int:
+    def _one_nest(self, nest: Nest) -> None:
         """The grid is the leading loops, as many as give enough blocks; a long single loop is cut into pieces."""
         self.nest = nest
         if (across := turned(nest)) is not None:
@@ -181,14 +198,13 @@ class LoopFunction:
             grid *= nest.loops[lead][1]
             lead += 1
         left = nest.loops[lead:]
-        if left and grid < self.blocks and total // grid > BLOCK_TRIPS:
+        if left and grid < self.blocks and total // grid > BLOCK_TRIPS and not self._width(nest) > 1:
             return self._cut(nest, lead, inner)
-        with self._over_blocks() as block:
+        with self._range(grid) as block:
             self._unpack(block, nest.loops[:lead])
             self._loops(nest, left)
-        return grid
 
-    def _cut(self, nest: Nest, lead: int, inner: int) -> int:
+    def _cut(self, nest: Nest, lead: int, inner: int) -> None:
         """The last loop in pieces, so that a block has work but not all of it."""
         b, n = self.b, nest.loops[lead][1]
         outer = prod(m for _, m in nest.loops[:lead])
@@ -196,7 +212,7 @@ class LoopFunction:
         size = -(-n // pieces)
         size = -(-size // 64) * 64 if size >= 256 else size  # whole vectors and cache lines
         pieces = -(-n // size)
-        with self._over_blocks() as block:
+        with self._range(outer * pieces) as block:
             quotient, piece = b.divmod(block, pieces)
             self._unpack(quotient, nest.loops[:lead])
             b.called(piece, "piece")
@@ -205,15 +221,14 @@ class LoopFunction:
             if n % size:
                 high = b.op(arith.MinSIOp, high, b.index(n))
             self._loop(nest, low, high, nest.loops[lead:])
-        return outer * pieces
 
-    def _tiles(self, nest: Nest) -> int:
+    def _tiles(self, nest: Nest) -> None:
         """The last two loops in tiles, so that a cache line is read whole before it leaves the cache; a block is a row
         of tiles."""
         b, (height, width) = self.b, TILE
         *outer, (row, m), (column, n) = nest.loops
         strips = -(-m // height)
-        with self._over_blocks() as block:
+        with self._range(prod(n for _, n in outer) * strips) as block:
             quotient, strip = b.divmod(block, strips)
             self._unpack(quotient, tuple(outer))
             low = b.mul(strip, height)
@@ -224,7 +239,6 @@ class LoopFunction:
                 with b.loop(left.iv, right, name=x) as j, self.values.scope({column: j.iv}):
                     with b.loop(low, high, name=y) as i, self.values.scope({row: i.iv}):
                         self._body(nest)
-        return prod(n for _, n in outer) * strips
 
     def _unpack(self, position: SSAValue, loops: tuple[Loop, ...]) -> None:
         """The indices of a block from its number."""
@@ -245,10 +259,29 @@ class LoopFunction:
     def _loop(self, nest: Nest, low: Index, high: Index, loops: tuple[Loop, ...]) -> None:
         """The first of `loops` from `low` to `high`, and the others inside."""
         (name, n), *rest = loops
-        if not rest and (reduction := row_reduction(nest)) is not None:
+        if not rest and (width := self._width(nest)) > 1 and (low, high) == (0, n):
+            return self._lanes(nest, name, high, width)
+        if not rest and (reduction := row_reduction(nest, self.by_lanes)) is not None:
             return self._rows(nest, reduction, name, low, high, n)
         with self.b.loop(low, high, name=nest.axis((name, n))) as loop, self.values.scope({name: loop.iv}):
             self._loops(nest, tuple(rest))
+
+    # -- Reductions by lanes
+
+    def _width(self, nest: Nest) -> int:
+        """How many elements along the innermost loop reductions have as one vector; 1 where that cannot be."""
+        if not self.by_lanes or all(s.op == "=" for s in nest.statements):
+            return 1
+        return width_of(nest, self.specs, self.scalars, VECTOR, VECTOR // 4)
+
+    def _lanes(self, nest: Nest, name: str, high: Index, width: int) -> None:
+        """Reductions for several elements at a time along the innermost loop, whose accumulators are vectors."""
+        values = self.values
+        values.lane, values.width = name, width
+        axis = nest.axis((name, dict(nest.loops)[name]))
+        with self.b.loop(0, high, width, name=axis) as loop, values.scope({name: loop.iv}):
+            self._body(nest)
+        values.width = 1
 
     # -- Reductions by rows
 
@@ -355,7 +388,7 @@ class LoopFunction:
 
     def _run(self, nest: Nest, statements: Sequence[Statement]) -> dict[str, Node]:
         """Statements in registers; the addresses where results go."""
-        v: Values = self.values
+        v = self.values
         stores: dict[str, Node] = {}
         for s in statements:
             v.space = Space(nest.loops + s.reductions)
@@ -378,6 +411,8 @@ class LoopFunction:
         self.values.registers = {}
 
     def _store(self, tensor: str, address: Node, value: SSAValue) -> None:
+        if self.values.width > 1:
+            return self.values.put(tensor, address, value)
         if self.specs[tensor].dtype is BOOL:
             value = self.b.op(arith.ExtUIOp, value, type=storage_type(BOOL))
         self.b.store(value, self.values.memory[tensor], [self.values.index(address)])

@@ -1,28 +1,24 @@
 """Loops for threads: a function whose blocks are single points of independent loops, or a few consecutive ones.
 
 As `loop_function.py`, but that each block does as little as there is: nests that do not depend on each other stand
-beside each other in one function, tensors may lie with the channels last (then neighbouring blocks are neighbouring
-channels), and a block has several consecutive elements where they can be computed as a vector. Part of `loops.py`.
+beside each other in one function (where tensors lie in layouts, neighbouring blocks are neighbouring elements there),
+and a block has several consecutive elements where they can be computed as a vector. Part of `loops.py`.
 Imports `ir` and xDSL.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 
 from xdsl.dialects import arith
 from xdsl.ir import SSAValue
 
-from lightnet.backends.loop_addresses import Layouts, channels_last
-from lightnet.backends.loop_function import Labels, LoopFunction
-from lightnet.backends.loop_vectors import Vectors, width_of
-from lightnet.ir.affine import Space
-from lightnet.ir.bound import I64, Apply, BoundDefinition, Const, Idx, Node, Statement, reads, substitute
-from lightnet.ir.fusion import Nest, linearize, replace_body
-from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dtypes import DType
+from lightnet.backends.loop_function import NO_LABELS, Labels, LoopFunction
+from lightnet.backends.loop_layouts import box_of
+from lightnet.backends.loop_vectors import width_of
+from lightnet.ir.bound import BoundDefinition, Node, Statement, reads
+from lightnet.ir.fusion import Nest
 
 #: Nests that run one after the other at each point of the loops that they share.
 Part = list[Nest]
@@ -33,13 +29,9 @@ class PointFunction(LoopFunction):
     then of the second, …"""
 
     def __init__(self, d: BoundDefinition, parts: Sequence[Part], private: dict[str, tuple[int, ...]],
-                 aliases: dict[str, str], layouts: Layouts, labels: Labels):  # fmt: skip
-        layouts = {name: layout for name, layout in layouts.items() if name not in private}
-        super().__init__(d, [g for part in parts for g in part], None, private, aliases, 1, layouts, labels)
-        self.parts = [_ordered(part, layouts) for part in parts]
-
-    def _values(self, memory: dict[str, SSAValue], sizes: dict[str, int]) -> Vectors:
-        return Vectors(self.b, memory, sizes, self.written)
+                 aliases: dict[str, str], zeros: Sequence[Nest] = (), labels: Labels = NO_LABELS):  # fmt: skip
+        super().__init__(d, [g for part in parts for g in part], None, private, aliases, 1, zeros, labels=labels)
+        self.parts = [*parts, *([nest] for nest in zeros)]
 
     def _grid(self) -> int:
         flat = self.addresses.flat
@@ -63,8 +55,7 @@ class PointFunction(LoopFunction):
 
     def _part(self, position: SSAValue, part: Part, width: int) -> None:
         """The nests of a part at one position, for `width` elements along the last loop."""
-        values: Vectors = self.values  # type: ignore[assignment]
-        self.nest, loops = part[0], part[0].loops
+        self.nest, values, loops = part[0], self.values, part[0].loops
         values.lane, values.width = loops[-1][0] if loops else "", width
         if loops:
             name, n = loops[-1]
@@ -73,46 +64,6 @@ class PointFunction(LoopFunction):
         for self.nest in part:
             self._body(self.nest)
         values.width = 1
-
-    def _store(self, tensor: str, address: Node, value: SSAValue) -> None:
-        values: Vectors = self.values  # type: ignore[assignment]
-        if values.width > 1:
-            return values.put(tensor, address, value)
-        super()._store(tensor, address, value)
-
-
-def _ordered(part: Part, layouts: Layouts) -> Part:
-    """The loops in the order in which the last tensor that lies with the channels last does: neighbouring blocks write
-    neighbouring elements."""
-    found = [s for g in part for s in g.statements if s.tensor in layouts and not s.flat]
-    if not found:
-        return part
-    places = [Space(()).written(sub)[1] for sub in channels_last(found[-1].subs)]
-    loops = tuple(sorted(part[0].loops, key=lambda loop: places.index(loop[0]) if loop[0] in places else -1))
-    return [replace(g, loops=loops, statements=[_with_loops(s, loops) for s in g.statements]) for g in part]
-
-
-def _with_loops(s: Statement, loops: tuple[tuple[str, int], ...]) -> Statement:
-    return Statement(s.tensor, s.subs, s.op, s.value, loops, s.reductions, s.arg, s.fresh, s.flat)
-
-
-def by_dims(d: BoundDefinition, layouts: Layouts) -> BoundDefinition:
-    """The definition with statements that write all of a tensor of `layouts` by row-major numbers written by its dims.
-
-    ``dst.flat[i] = src.flat[i]``  becomes  ``dst[n, c, h, w] = src.flat[((n·C + c)·H + h)·W + w]``
-    """
-    statements = [_by_dims(s, d.specs[s.tensor]) if s.tensor in layouts and s.flat else s for s in d.statements]
-    return replace_body(d, statements)
-
-
-def _by_dims(s: Statement, spec: TensorSpec) -> Statement:
-    if s.arg is not None or len(s.loops) != 1 or s.loops[0][1] != spec.len or s.subs != (Idx(s.loops[0][0]),):
-        return s
-    name = s.loops[0][0]
-    loops = tuple((f"{name}.{k}", n) for k, n in enumerate(spec.dims) if n > 1)
-    subs: list[Node] = [Idx(f"{name}.{k}") if n > 1 else Const(0, I64) for k, n in enumerate(spec.dims)]
-    value = Space(loops + s.reductions).simplify(substitute(s.value, {name: linearize(subs, spec.dims)}))
-    return Statement(s.tensor, tuple(subs), s.op, value, loops, s.reductions, None, s.fresh)
 
 
 def beside(groups: Sequence[Nest], aliases: dict[str, str]) -> list[list[Part]]:
@@ -137,40 +88,18 @@ def _conflict(a: Statement, b: Statement, aliases: dict[str, str]) -> bool:
         return aliases.get(tensor, tensor)
 
     for s, other in ((a, b), (b, a)):
-        read = {memory(r.tensor) for r in reads(other.value)}
-        if not other.fresh:
-            read |= set(map(memory, other.targets))
-        if read & set(map(memory, s.targets)):
-            return True
-    if not set(map(memory, a.targets)) & set(map(memory, b.targets)):
-        return False
-    return a.flat != b.flat or not any(_apart(p, q) for p, q in zip(_box(a), _box(b)))
+        written = set(map(memory, s.targets))
+        touched = [(t, other.subs, other.flat) for t in other.targets]
+        touched += [(r.tensor, r.subs, r.flat) for r in reads(other.value)]
+        for tensor, subs, flat in touched:
+            at_own = subs == other.subs and memory(tensor) in map(memory, other.targets)
+            same = tensor in s.targets or (at_own and s.tensor == other.tensor)  # by subscripts that mean the same
+            if memory(tensor) in written and not (same and flat == s.flat and _apart(s, subs, other)):
+                return True
+    return False
 
 
-def _box(s: Statement) -> list[tuple[int, int]]:
-    """Where a statement begins to write along each dimension, and where it ends."""
-    found = []
-    for sub in s.subs:
-        offset, index = Space(()).written(sub)
-        found.append((offset, offset + (1 if index is None else dict(s.loops)[index])))
-    return found
-
-
-def _apart(p: tuple[int, int], q: tuple[int, int]) -> bool:
-    return p[1] <= q[0] or q[1] <= p[0]
-
-
-def unused_lanes(name: str, spec: TensorSpec, layouts: Layouts) -> Nest | None:
-    """Zeros behind the last channel of a result, None where there is nothing behind it."""
-    channels, lanes = spec.dims[1], layouts[name].physical_dims(spec.dims)[3]
-    if lanes == channels or not spec.len:
-        return None
-    extents = (spec.dims[0], spec.dims[2], spec.dims[3], lanes - channels)
-    loops = tuple((f"p{k}", n) for k, n in enumerate(extents))
-    n, h, w, lane = (Idx(loop) for loop, _ in loops)
-    behind = Apply("add", (lane, Const(channels, I64)), I64)
-    return Nest(loops, [Statement(name, (n, behind, h, w), "=", _zero(spec.dtype), loops)])
-
-
-def _zero(dtype: DType) -> Const:
-    return Const(0.0 if dtype.is_float else 0, dtype)
+def _apart(s: Statement, subs: Sequence[Node], other: Statement) -> bool:
+    """Whether what a statement writes and what another one touches, by `subs`, share no element."""
+    boxes = zip(box_of(s.subs, s.loops), box_of(subs, other.loops + other.reductions), strict=True)
+    return any(p[1] < q[0] or q[1] < p[0] for p, q in boxes)

@@ -151,9 +151,10 @@ LINE = 64
 TILE = (16, 64)
 
 
-def row_reduction(nest: Nest) -> Statement | None:
+def row_reduction(nest: Nest, by_lanes: bool = False) -> Statement | None:
     """The one reduction of a nest, if it should run by rows: its target is contiguous along the last loop, and the
-    operands are not contiguous along a long reduction loop (which LLVM vectorises as it is).
+    operands are not contiguous along a long reduction loop (which LLVM vectorises as it is); `by_lanes`: along a loop
+    that has the length of a vector.
     """
     found = [s for s in nest.statements if s.op != "="]
     if len(found) != 1 or found[0].arg is not None or not found[0].reductions or not nest.loops:
@@ -162,7 +163,7 @@ def row_reduction(nest: Nest) -> Statement | None:
     space = Space(nest.loops + s.reductions)
     inner, trips = reduction_order(s)[-1]
     forms = [space.linear(r.subs[0]).terms for r in reads(s.value)]
-    vectorised = trips >= 32 and all(f.get(Idx(inner), 0) in (0, 1) for f in forms)
+    vectorised = trips >= (8 if by_lanes else 32) and all(f.get(Idx(inner), 0) in (0, 1) for f in forms)
     along = [f for f in forms if Idx(name) in f]
     if n < 8 or vectorised or not along or space.linear(s.subs[0]).terms.get(Idx(name)) != 1:
         return None

@@ -25,10 +25,12 @@ ACCESS, MOST = 16, 8
 SCALAR = {"pow", *(name for name, f in FLOAT_FUNCTIONS.items() if f.is_long)}
 
 
-def width_of(nest: Nest, specs: Mapping[str, TensorSpec], scalars: Iterable[str]) -> int:
-    """How many elements along its last loop a nest with linear addresses can compute at once; 1 where that is for
-    single elements: where something but an address depends on the index, or where what is written is not contiguous
-    along it."""
+def width_of(
+    nest: Nest, specs: Mapping[str, TensorSpec], scalars: Iterable[str], access: int = ACCESS, most: int = MOST
+) -> int:
+    """How many elements along its last loop a nest with linear addresses can compute at once, in accesses of so many
+    bytes; 1 where that is for single elements: where something but an address depends on the index, or where what is
+    written is not contiguous along it."""
     if not nest.loops:
         return 1
     name, n = nest.loops[-1]
@@ -38,8 +40,8 @@ def width_of(nest: Nest, specs: Mapping[str, TensorSpec], scalars: Iterable[str]
             return 1
         written.update(s.targets)
     touched = {t for s in nest.statements for t in (*s.targets, *(r.tensor for r in reads(s.value)))}
-    size = max((specs[t].dtype.size for t in touched if t not in scalars), default=ACCESS)
-    width = min(MOST, ACCESS // size)
+    size = max((specs[t].dtype.size for t in touched if t not in scalars), default=access)
+    width = min(most, access // size)
     while width > 1 and n % width:
         width //= 2
     return width

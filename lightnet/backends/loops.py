@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from lightnet.backends.loop_addresses import Layouts
 from lightnet.backends.loop_function import NO_LABELS, Labels, LoopFunction, LoopKernel, uses
-from lightnet.backends.loop_points import Part, PointFunction, beside, by_dims, unused_lanes
+from lightnet.backends.loop_layouts import Layouts, covers, gaps, laid_out
+from lightnet.backends.loop_points import Part, PointFunction, beside
 from lightnet.ir.bound import BoundDefinition, Idx
 from lightnet.ir.fusion import Nest, nests
-from lightnet.ir.layout import ChannelsLast
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.arrays import align_up
 
@@ -54,51 +53,33 @@ def lower_definition(
     `order` is the order of the memref arguments (operands and results; unused ones of a launch are left out); workspace
     tensors follow. `aliases` maps an operand to the result that shares its memory; both then stand for one argument,
     under the result's name. `blocks` is the number of blocks to aim for; None: each point of the loops that are
-    independent is a block of its own, as a GPU's threads want it, or a few that follow each other. Operands may lie in
-    `layouts`; only of single points may results, too: zeros are written behind their last channel. `labels` are for who
-    reads the functions.
+    independent is a block of its own, as a GPU's threads want it, or a few that follow each other. Operands and results
+    may lie in `layouts`: zeros are written wherever the memory of these results has more than they have. `labels` are
+    for who reads the functions.
     """
     order = tuple(order) or tuple(n for n, _ in definition.operands + definition.results)
-    if blocks is None:
-        return _points(name, definition, order, dict(aliases or {}), layouts or {}, labels)
-    schedule = _schedule(definition)
+    aliases, zeros = dict(aliases or {}), gaps(definition, layouts or {})
+    definition = laid_out(definition, layouts or {})
+    schedule = _schedule(definition, by_point=blocks is None)
+    order = (*order, *(n for n, _ in schedule.workspace))
     kernels = []
-    for k, launch in enumerate(schedule.launches):
-        function = LoopFunction(
-            definition, launch, schedule.shared, schedule.private, dict(aliases or {}), blocks, layouts, labels
+    for k, parts in enumerate(_parts(schedule, aliases, bool(layouts) or blocks is None)):
+        nests = [nest for part in parts for nest in part]
+        left = [nest for nest in zeros if not k and not covers(nests, nest)]
+        function = (
+            PointFunction(definition, parts, schedule.private, aliases, left, labels)
+            if blocks is None
+            else LoopFunction(
+                definition, nests, schedule.shared, schedule.private, aliases, blocks, left, bool(layouts), labels
+            )
         )
-        kernels.append(function.lower(f"{name}_{k}" if k else name, [*order, *(n for n, _ in schedule.workspace)]))
+        kernels.append(function.lower(f"{name}_{k}" if k else name, order))
     return Lowered(tuple(kernels), schedule.workspace)
 
 
-def _points(
-    name: str,
-    definition: BoundDefinition,
-    order: Sequence[str],
-    aliases: dict[str, str],
-    layouts: Layouts,
-    labels: Labels,
-) -> Lowered:
-    """`lower_definition` for single points. What launches hand to each other lies with the channels last, where
-    anything does."""
-    definition = by_dims(definition, layouts)
-    schedule = _schedule(definition, by_point=True)
-    near = {n: ChannelsLast() for n, spec in schedule.workspace if layouts and spec.ndim == 4}
-    launches = _parts(schedule, aliases)
-    for result, spec in definition.results:
-        lanes = unused_lanes(result, spec, layouts) if result in layouts else None
-        if lanes is not None:
-            launches[0].append([lanes])
-    kernels = []
-    for k, parts in enumerate(launches):
-        function = PointFunction(definition, parts, schedule.private, aliases, {**near, **layouts}, labels)
-        kernels.append(function.lower(f"{name}_{k}" if k else name, [*order, *(n for n, _ in schedule.workspace)]))
-    return Lowered(tuple(kernels), schedule.workspace)
-
-
-def _parts(schedule: _Schedule, aliases: dict[str, str]) -> list[list[Part]]:
-    """What stands beside each other in each launch."""
-    if schedule.shared is not None:
+def _parts(schedule: _Schedule, aliases: dict[str, str], together: bool = True) -> list[list[Part]]:
+    """What stands beside each other in each launch; each nest in a launch of its own, unless they may be `together`."""
+    if schedule.shared is not None or not together:
         return [[group] for group in schedule.launches]
     return beside([g for group in schedule.launches for g in group], aliases)
 
@@ -112,7 +93,7 @@ def workspace_of(
     definition: BoundDefinition, blocks: int | None = BLOCKS, layouts: Layouts | None = None
 ) -> tuple[tuple[str, TensorSpec], ...]:
     """The workspace tensors that `lower_definition` will ask for."""
-    return _schedule(by_dims(definition, layouts or {}), blocks is None).workspace
+    return _schedule(laid_out(definition, layouts or {}), blocks is None).workspace
 
 
 @dataclass(frozen=True)

@@ -258,6 +258,11 @@ def with_workspace(kernel: KernelOp, made: Chosen) -> dict[str, Attribute]:
     return choices
 
 
+def has_maps(form: Form) -> bool:
+    """Whether a form has anything that is a map."""
+    return bool(form.maps) or not form.plain_results
+
+
 def layouts(kernel: KernelOp) -> str:
     """The layouts of a kernel's operands and results, for errors."""
     return ", ".join(dict.fromkeys(str(layout_of(v.type)) for v in (*kernel.operands, *kernel.results)))

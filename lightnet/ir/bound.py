@@ -217,6 +217,15 @@ def substitute(node: Node, by: dict[str, Node]) -> Node:
     return rebuild(node, lambda n: substitute(n, by))
 
 
+def divided(index: Node, by: int) -> tuple[Node, Node]:
+    """The block of so many elements that an index falls into, and where in it."""
+    return Apply("floordiv", (index, Const(by, I64)), I64), Apply("mod", (index, Const(by, I64)), I64)
+
+
+def plus(index: Node, offset: int) -> Node:
+    return Apply("add", (index, Const(offset, I64)), I64)
+
+
 def rename_tensors(node: Node, names: dict[str, str]) -> Node:
     new = rebuild(node, lambda n: rename_tensors(n, names))
     if isinstance(new, Read) and new.tensor in names:

@@ -6,8 +6,9 @@ A type's shape is always logical; the encoding says how memory is arranged:
 
 No encoding is the plain layout, row-major without gaps. The others are for [N, C, H, W] maps (`Blocked`,
 `ChannelsLast`) and for the weights of convolutions and matrix products (`Packed`, `Phases`). Shape rules, references
-and definitions use logical indices only; `pack` and `unpack` take them to memory and back. What a value's layout leaves
-unused (halo, lanes behind the last channel) its producer writes with zeros on every run. Imports xDSL and `ir.types`.
+and definitions use logical indices only; `pack` and `unpack` take them to memory and back, `subscripts` says where an
+element lies: generated loops ask it. What a value's layout leaves unused (`gaps`: halo, lanes behind the last channel)
+its producer writes with zeros on every run. Imports xDSL, `ir.types` and the expressions of bound definitions.
 """
 
 from __future__ import annotations
@@ -28,11 +29,14 @@ from xdsl.utils.exceptions import VerifyException
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import winograd
+from lightnet.ir.bound import I64, Apply, Const, Node, divided, plus
 from lightnet.ir.types import TensorSpec, spec_of
 
 MAX_BLOCK, MAX_HALO, MAX_PHASES = 1024, 64, 99
 #: Bytes of a plain tensor that are copied at a time (`Layout.pack_parts`).
 PART = 1 << 22
+#: A part of a tensor, or of what its memory has around it: the range of each dimension.
+Box = tuple[tuple[int, int], ...]
 _MAPS = re.compile(r"(?:c(?P<block>[1-9]\d{0,3}))?(?:h(?P<rows>\d{1,2})(?:x(?P<cols>\d{1,2}))?)?")
 _LAST = re.compile(r"nhwc([1-9]\d{0,3})")
 _PHASES = re.compile(r"s([1-9]\d?)x([1-9]\d?)nhwc([1-9]\d{0,3})")
@@ -54,9 +58,8 @@ class Layout:
                 return found
         raise LightNetError(
             f"'{token}' is no layout: 'plain'; a block of channels, a halo or both, as in 'c16h1' or 'c16h2x0'; "
-            "channels last, as in "
-            "'nhwc4'; or packed weights, as in 'o32i16', 'w4o32', 'd16', 'n64' or 's2x2nhwc4' (a block is at most "
-            f"{MAX_BLOCK}, a halo at most {MAX_HALO})"
+            "channels last, as in 'nhwc4'; or packed weights, as in 'o32i16', 'w4o32', 'd16', 'n64' or 's2x2nhwc4' (a "
+            f"block is at most {MAX_BLOCK}, a halo at most {MAX_HALO})"
         )
 
     def __str__(self) -> str:
@@ -74,6 +77,16 @@ class Layout:
         """The row-major shape of the memory of a tensor of shape `dims`."""
         return tuple(dims)
 
+    def subscripts(self, subs: Sequence[Node], dims: Sequence[int]) -> tuple[Node, ...]:
+        """Where an element lies: its subscripts in `physical_dims`, from those in `dims`. Subscripts in `gaps` have a
+        place, too. Only for a layout that is lossless: what is transformed has no elements."""
+        return tuple(subs)
+
+    def gaps(self, dims: Sequence[int]) -> list[Box]:
+        """The boxes of elements that memory has and the tensor has not, by the tensor's subscripts (as if it went on):
+        apart from each other, and perhaps empty."""
+        return []
+
     def size(self, spec: TensorSpec) -> int:
         """Bytes that a tensor takes, halo and unused lanes included."""
         return prod(self.physical_dims(spec.dims)) * spec.dtype.size
@@ -86,8 +99,9 @@ class Layout:
     def pack(self, array: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:
         """The memory of a tensor: an array of `physical_dims`, with zeros where there is nothing; in `memory`, which
         holds zeros, if that is given."""
-        if memory is None:
+        if memory is None and self.is_plain:
             return array
+        memory = self._zeros(array) if memory is None else memory
         deque(self.pack_parts(array, memory), 0)
         return memory
 
@@ -143,6 +157,18 @@ class Blocked(Layout):
         n, c, h, w = dims
         return (n, -(-c // self.block), h + 2 * self.halo[0], w + 2 * self.halo[1], self.block)
 
+    def subscripts(self, subs: Sequence[Node], dims: Sequence[int]) -> tuple[Node, ...]:
+        n, c, y, x = subs
+        block, lane = divided(c, self.block)
+        return n, block, plus(y, self.halo[0]), plus(x, self.halo[1]), lane
+
+    def gaps(self, dims: Sequence[int]) -> list[Box]:
+        (n, c, h, w), (rows, cols) = dims, self.halo
+        lanes = -(-c // self.block) * self.block
+        around = [(y, (-cols, w + cols)) for y in ((-rows, 0), (h, h + rows))]
+        around += [((0, h), x) for x in ((-cols, 0), (w, w + cols))]
+        return [((0, n), (c, lanes), (0, h), (0, w)), *(((0, n), (0, lanes), *box) for box in around)]
+
     def pack(self, array: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:
         memory = self._zeros(array) if memory is None else memory
         h, w = array.shape[2:]
@@ -188,6 +214,14 @@ class ChannelsLast(Layout):
     def physical_dims(self, dims: Sequence[int]) -> tuple[int, ...]:
         n, c, h, w = dims
         return (n, h, w, -(-c // self.multiple) * self.multiple)
+
+    def subscripts(self, subs: Sequence[Node], dims: Sequence[int]) -> tuple[Node, ...]:
+        n, c, y, x = subs
+        return n, y, x, c
+
+    def gaps(self, dims: Sequence[int]) -> list[Box]:
+        n, c, h, w = dims
+        return [((0, n), (c, self.physical_dims(dims)[3]), (0, h), (0, w))]
 
     def pack(self, array: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:
         memory = self._zeros(array) if memory is None else memory
@@ -268,10 +302,15 @@ class Packed(Layout):
             return (blocks, kh, -(-i // self.inner), kw, self.inner, self.block)
         return (blocks, i, kh, kw, self.block)
 
-    def pack(self, array: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:
-        memory = self._zeros(array) if memory is None else memory
-        deque(self.pack_parts(array, memory), 0)
-        return memory
+    def subscripts(self, subs: Sequence[Node], dims: Sequence[int]) -> tuple[Node, ...]:
+        assert self.is_lossless, "what is transformed has no elements"
+        first, *rest = (subs[1], subs[0], *subs[2:]) if self.axes in "tn" else subs
+        block, lane = divided(first, self.block)
+        if not self.inner:
+            rest = [] if self.axes == "v" else rest[1:] if self.axes == "d" else rest
+            return block, *rest, lane
+        inner, at = divided(rest[0], self.inner)
+        return block, rest[1], inner, rest[2], at, lane
 
     def pack_parts(self, array: np.ndarray, memory: np.ndarray) -> Iterator[int]:
         if self.winograd:
@@ -342,6 +381,12 @@ class Phases(Layout):
         i, o = (-(-d // self.multiple) * self.multiple for d in dims[:2])
         rows, columns = (-(-k // s) for k, s in zip(dims[2:], self.stride))
         return (*self.stride, o, rows, columns, i)
+
+    def subscripts(self, subs: Sequence[Node], dims: Sequence[int]) -> tuple[Node, ...]:
+        (row, p), (column, q) = (divided(sub, stride) for sub, stride in zip(subs[2:], self.stride))
+        _, _, _, rows, columns, _ = self.physical_dims(dims)
+        last, end = (Apply("sub", (Const(n - 1, I64), at), I64) for n, at in ((rows, row), (columns, column)))
+        return p, q, subs[1], last, end, subs[0]
 
     def pack(self, array: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:
         memory = self._zeros(array) if memory is None else memory

@@ -16,9 +16,10 @@ from lightnet.backends.cpu.blocked.base import (
     machine_of,
 )
 from lightnet.backends.cpu.blocked.forms import lies_right
-from lightnet.backends.cpu.plain import LOOPS, Tiles, time_of
+from lightnet.backends.cpu.plain import LOOPS, PLAIN, Tiles, time_of
 from lightnet.backends.generator import Generator, Plan
-from lightnet.backends.selection import PINNED, Candidate, Selection, layouts
+from lightnet.backends.kernel_loops import takes_layouts
+from lightnet.backends.selection import PINNED, Candidate, Selection, has_maps, layouts
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp
@@ -53,9 +54,11 @@ class CpuSelection(Selection[Machine]):
         return super().usable(kernel, machine)
 
     def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: Machine) -> bool:
-        if generator is LOOPS:  # what was packed for others (`passes/tied.py`), too
+        if generator is LOOPS and choice(kernel, "alg") == LOOPS.alg:
+            return takes_layouts(kernel)
+        if generator is LOOPS and not is_blocked(kernel):  # what was packed for others (`passes/tied.py`), too
             found = (layout_of(v.type) for v in (*kernel.operands, *kernel.results))
-            return all(layout.is_plain or isinstance(layout, Packed) for layout in found)
+            return form is PLAIN and all(layout.is_plain or isinstance(layout, Packed) for layout in found)
         if not isinstance(generator, Tiles) and chosen_lanes(kernel) not in (0, machine.lanes):
             return False
         if not lies_right(form, kernel.body.args, kernel.results, machine.lanes):
@@ -67,8 +70,10 @@ class CpuSelection(Selection[Machine]):
         return name if plan.generator is LOOPS else {**name, "lanes": IntegerAttr(machine.lanes, i64)}
 
     def machine_for(self, kernel: KernelOp) -> Machine | None:
+        """Loops that are asked for by name are for every machine, in blocks of any length."""
         known = machine_for(kernel)
-        return known if known is not None or is_blocked(kernel) else machine_of("")
+        anyone = choice(kernel, "alg") == LOOPS.alg or not is_blocked(kernel)
+        return machine_of("") if known is None and anyone else known
 
     def default(self, kernel: KernelOp) -> str | None:
         return LOOPS.alg if all(layout_of(v.type).is_plain for v in (*kernel.operands, *kernel.results)) else None
@@ -110,6 +115,7 @@ class CpuSelection(Selection[Machine]):
             return None
         able = [g for g in self.usable(kernel, machine) if g.on_maps and pinned in (None, g.alg)]
         found = [(g, form) for g in able for form in g.takes(ops, yielded, machine)]
+        found = [f for f in found if not f[0].last] or [f for f in found if has_maps(f[1])]
         if not found:
             return None
         layout = Blocked(machine.lanes)

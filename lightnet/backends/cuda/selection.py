@@ -10,7 +10,8 @@ from xdsl.ir import Attribute, SSAValue
 from lightnet.backends.cuda.base import MAP
 from lightnet.backends.cuda.device import Device, device_of
 from lightnet.backends.generator import Generator
-from lightnet.backends.selection import PINNED, Candidate, Selection, layouts, with_workspace
+from lightnet.backends.kernel_loops import takes_layouts
+from lightnet.backends.selection import PINNED, Candidate, Selection, has_maps, layouts, with_workspace
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.body import choice
@@ -47,6 +48,8 @@ class CudaSelection(Selection[Device]):
                 return isinstance(layout, ChannelsLast | Packed | Phases) or (value in static and not planned)
             return layout.is_plain
 
+        if generator.alg == choice(kernel, "alg") == ANYTHING:
+            return takes_layouts(kernel)
         wanted = Layout() if form.plain_results else MAP
         return all(layout_of(r.type) == wanted for r in kernel.results) and all(map(ok, kernel.body.args))
 
@@ -100,11 +103,6 @@ class CudaSelection(Selection[Device]):
         best = min(maps, key=lambda p: p.time)
         plain = min((p.time for p in plans if not has_maps(p.form)), default=PINNED)
         return Blocking(best.form, MAP, best.time, plain)
-
-
-def has_maps(form: Form) -> bool:
-    """Whether a form has anything that is a map."""
-    return bool(form.maps) or not form.plain_results
 
 
 def _static(kernel: KernelOp) -> set[SSAValue]:
