@@ -157,10 +157,17 @@ class LoopFunction:
         if len(self.alone) + bool(self.several) > 1:
             low = b.op(arith.MaxSIOp, b.lo, b.index(first)) if first else b.lo
             high = b.op(arith.MinSIOp, b.hi, b.index(self.first))
-        with b.loop(low, high) as block, self.values.scope({}):
-            number = b.add(block.iv, -first) if first else block.iv
-            yield number  # which may be the index of an axis, and be called so
-            b.called(number, "block")
+        with self._over_blocks(low, high) as block:
+            yield b.add(block, -first) if first else block
+
+    @contextmanager
+    def _over_blocks(self, low: Index | None = None, high: Index | None = None) -> Iterator[SSAValue]:
+        """A loop over the blocks, those of the call unless given; the number of one, which may be the index of an
+        axis."""
+        b = self.b
+        with b.loop(b.lo if low is None else low, b.hi if high is None else high) as block, self.values.scope({}):
+            yield block.iv
+            b.called(block.iv, "block")
 
     def _stack(self, dtype: DType, count: int) -> SSAValue:
         """Memory on the stack, made once at the head of the function."""
