@@ -207,6 +207,8 @@ class _Rewriter:
 
     def __init__(self, d: BoundDefinition, layouts: Layouts):
         self.specs, self.layouts = d.specs, layouts
+        #: Locals in whose unused lanes nobody has written: only operands and results have zeros there by themselves.
+        self.partial = {name for name, _ in d.locals}
         #: Where something is summed, what comes before and after it has to have its loops.
         self.may_widen = all(s.op == "=" for s in d.statements)
 
@@ -265,15 +267,16 @@ class _Rewriter:
         if lanes is None or not _contains(wide, lanes) or not self.is_there(wide, f"{name}.l"):
             return None
         inside = Apply("lt", (Idx(f"{name}.l"), Const(n - start, I64)), BOOL)
+        self.partial.discard(s.tensor)
         return replace(wide, value=Apply("select", (inside, wide.value, _zero(spec.dtype)), spec.dtype))
 
     def is_there(self, s: Statement, lane: str) -> bool:
-        """Whether memory has what a statement reads, along all lanes."""
+        """Whether memory has what a statement reads, along all lanes, and it was written."""
         space = Space(s.loops)
         for tensor, subs, flat in _accesses(s):
             dims = self.specs[tensor].dims
             sizes: Sequence[int] = (prod(dims),) if flat else dims
-            if tensor in self.layouts:
+            if tensor in self.layouts and tensor not in self.partial:
                 subs, sizes = self.subscripts(tensor, subs, flat), self.layouts[tensor].physical_dims(dims)
             if not all(space.inside(sub, n) for sub, n in zip(subs, sizes) if lane in indices(sub)):
                 return False
