@@ -1,0 +1,120 @@
+"""Public names mean one thing, docstrings begin with the noun or the verb, and docs/vocabulary.md names what is there."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "lightnet"
+CEILINGS = json.loads((ROOT / "tests/data/names.json").read_text())
+PAGE = ROOT / "docs/vocabulary.md"
+#: Decorators that put a function into a table under the name of a format's op.
+REGISTERED = {"onnx_op", "nnvm_op", "mxnet_op", "ms_op", "host_op", "exporter", "export", "pattern"}
+#: Names that several modules have, and why: the same thing each time, by folder or file.
+SHARED = {
+    "main": ("cli/", "the entry point of a tool"),
+    "add_options": ("cli/", "the options that a part of the command line adds"),
+    "read": ("frontends/", "what a front end reads (`FrontEnd`)"),
+    "read_file": ("frontends/", "what a front end reads (`FrontEnd`)"),
+    "to_module": ("frontends/", "a network of a form as a module"),
+    "handlers": ("frontends/", "the table of a format's handlers"),
+    "exporter": ("frontends/", "the decorator of a format's exporters"),
+    "export": ("frontends/", "writing a model in a format"),
+    "Node": ("frontends/", "a node of a graph format as its handler sees it"),
+    "load": ("model.py plugins/__init__.py", "what users call: `lightnet.load`, `lightnet.plugins.load`"),
+    "accepts": ("backends/", "a hook of `Target`"),
+    "supports": ("backends/", "a hook of `Target`"),
+    "home": ("backends/", "a hook of `Target`"),
+    "emit_llvm": ("backends/", "an emitter of a target"),
+    "emit_obj": ("backends/", "an emitter of a target"),
+    "emit_ptx": ("backends/", "an emitter of a target"),
+    "build": ("backends/ dialects/ln/radix.py", "what makes a generator's functions"),
+    "workspace_bytes": ("backends/ dialects/ln/radix.py", "bytes that a generator's functions need"),
+    "Depthwise": ("backends/", "the generator of a family, of each target"),
+    "Reorder": ("backends/", "the generator of a family, of each target"),
+    "Loops": ("backends/", "the generator of a family, of each target"),
+    **dict.fromkeys(("Binary", "Call", "Index", "Name", "Unary", "walk"),
+                    ("ir/expr.py descriptions/c/tree.py", "a node of a syntax tree, of either language")),
+    **dict.fromkeys(("erf", "exp", "tanh"), ("backends/", "a function of mathematics, of each target")),
+}  # fmt: skip
+RELATIVE = re.compile(r"(What|Whether|How|Which|Where|Why|When|Who|Whose|Whom|That)\b")
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """The modules of the package by path."""
+    return {str(p.relative_to(PACKAGE)): ast.parse(p.read_text()) for p in sorted(PACKAGE.rglob("*.py"))}
+
+
+def public(tree: ast.Module) -> Iterator[str]:
+    """The public classes and functions of a module."""
+    for node in tree.body:
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and not node.name.startswith("_"):
+            if not {ast.unparse(d).split("(")[0] for d in node.decorator_list} & REGISTERED:
+                yield node.name
+
+
+def homes() -> dict[str, list[str]]:
+    """The files that define each public name."""
+    found = defaultdict(list)
+    for path, tree in trees().items():
+        for name in dict.fromkeys(public(tree)):
+            found[name].append(path)
+    return found
+
+
+def is_shared(name: str, paths: list[str]) -> bool:
+    """Return whether an exception holds for all files that define a name."""
+    return name in SHARED and all(any(p.startswith(f) for f in SHARED[name][0].split()) for p in paths)
+
+
+def test_public_names_mean_one_thing() -> None:
+    several = {n: paths for n, paths in homes().items() if len(paths) > 1 and not is_shared(n, paths)}
+    listing = "\n".join(f"{n}: {', '.join(paths)}" for n, paths in sorted(several.items()))
+    assert len(several) <= CEILINGS["several"], f"names that mean several things:\n{listing}"
+    assert len(several) == CEILINGS["several"], f"lower the ceiling in tests/data/names.json to {len(several)}"
+
+
+def test_exceptions_are_needed() -> None:
+    """An exception that stands for one definition alone, or none, goes."""
+    found = homes()
+    assert not [n for n in SHARED if len(found.get(n, ())) < 2]
+
+
+@pytest.mark.parametrize("folder", ["lightnet", "lightnet_lsp", "lightnet_ptx", "tools", "examples"])
+def test_docstrings_begin_with_the_noun_or_the_verb(folder: str) -> None:
+    """A relative clause in front of everything is what a reader has to read twice."""
+    found = []
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+                text = ast.get_docstring(node)
+                if text and RELATIVE.match(text):
+                    found.append(f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}: {text.splitlines()[0]}")
+    ceiling = CEILINGS["relative"].get(folder, 0)
+    assert len(found) == ceiling, f"{len(found)}, not {ceiling} (which may only fall):\n" + "\n".join(found)
+
+
+def test_vocabulary_names_what_is_there() -> None:
+    """Files, and names in files, of the page's tables."""
+    rows = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ") and "---" not in line]
+    said = [w for row in rows if len(row) == 4 for w in re.findall(r"`([\w/.]+)`", row[2])]
+    assert len(said) > 60
+    for word in said:
+        if word.endswith(".py"):
+            assert word in trees(), word
+            continue
+        path, name = word.rsplit(".", 1)
+        tree = trees()[path + ".py"]
+        names = {n.name for n in tree.body if hasattr(n, "name")}
+        targets = (t for n in tree.body if isinstance(n, (ast.Assign, ast.AnnAssign)) for t in ast.walk(n))
+        names |= {t.id for t in targets if isinstance(t, ast.Name) and isinstance(t.ctx, ast.Store)}
+        assert name in names, word
