@@ -3,8 +3,9 @@ saves.
 
 A chain is a depthwise convolution with a pointwise one before it, behind it, or both. Run apart, each writes its whole
 map before the next reads it; in bands, the maps in between are some rows in memory that is used again. The sums are the
-same, so what decides is where these maps lie: in the second-level cache, or behind it. Nothing is measured. Imports the
-geometry of convolutions.
+same, so what decides is where these maps lie: in the second-level cache, or behind it. Nothing is measured while
+compiling. The constants are for the machine model's AMD Zen 5; `python tools/calibrate.py bands` prints what fits the
+processor at hand beside them. Imports the geometry of convolutions.
 """
 
 from __future__ import annotations

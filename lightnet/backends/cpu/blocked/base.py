@@ -24,7 +24,9 @@ NO_HALO: Halo = (0, 0)
 
 @dataclass(frozen=True)
 class Machine:
-    """The processor as the cost model sees it, one core. Sizes in bytes, rates per nanosecond (G/s)."""
+    """The processor as the cost model sees it, one core. Sizes in bytes, rates per nanosecond (G/s); the values are
+    those of an AMD Zen 5 core; `python tools/calibrate.py` prints what the machine at hand gives beside them.
+    """
 
     lanes: int = 16  # of f32 in a vector
     registers: int = 32  # vector registers

@@ -3,7 +3,9 @@
 A tile is rows x columns of pixels by vectors of output channels, all in registers; each step over an input channel
 broadcasts the pixels and reads one weight vector per vector of outputs. What a tile costs follows from the two
 multiply-adds and the two reads that a core starts in a cycle, what the walk costs from the bytes that leave the
-second-level cache. Nothing is measured. Imports the machine model and the ops.
+second-level cache. Nothing is measured while compiling. The constants are for the machine model's AMD Zen 5;
+`python tools/calibrate.py direct` prints what fits the processor at hand beside them. Imports the machine model and
+the ops.
 """
 
 from __future__ import annotations

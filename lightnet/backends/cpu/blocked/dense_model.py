@@ -4,7 +4,7 @@ time.
 A product [M, K] x [K, N] of few rows is as fast as B is read. What reading gives was measured (AMD Zen 5, one core;
 bytes a nanosecond from the second-level cache, and from behind it): 125 and 105 where a trip of the loop reads 2 KiB,
 235 and 108 where it reads 1 KiB, 230 and 120 where it asks for lines ahead as well; that is what the caches have.
-Imports the machine model.
+`python tools/calibrate.py dense` prints what fits here. Imports the machine model.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A *tile* is m outputs along each axis with 3 taps; a *group* is a rectangle of tiles whose transformed input stays in
 the second-level cache while all output channels pass. A dilated axis is as many interleaved axes as its dilation.
-Imports the machine model, the maths and the ops.
+The constants are for the machine model's AMD Zen 5; `python tools/calibrate.py winograd` prints what fits the processor
+at hand beside them. Imports the machine model, the maths and the ops.
 """
 
 from __future__ import annotations
