@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from xdsl.dialects.builtin import IntegerAttr, i64
 from xdsl.ir import SSAValue
 
-from lightnet.backends.cuda.base import Generator, memory_time
-from lightnet.backends.cuda.device import Device
+from lightnet.backends.cuda.base import SimtGenerator, memory_time
+from lightnet.backends.cuda.device import DeviceModel
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.backends.generator import Plan
@@ -27,18 +27,20 @@ from lightnet.ir.types import spec_of, storage_type
 ROWS = 8
 
 
-class Turn(Generator):
+class Turn(SimtGenerator):
     """`transpose` of a row-major matrix of f32 or i32, alone in its kernel. The plain loops would read a column with neighbouring threads."""
 
     alg = "turn"
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: Device | None = None) -> Sequence[Form]:
+    def takes(
+        self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None
+    ) -> Sequence[Form]:
         if len(ops) != 1 or not isinstance(ops[0], Transpose) or tuple(ops[0].axes) != (1, 0):
             return []
         spec = ops[0].operand_specs[0]
         return [Form({}, plain_results=True)] if spec.dtype.name in ("f32", "i32") and spec.len else []
 
-    def plan(self, kernel: KernelOp, form: Form, device: Device) -> Plan:
+    def plan(self, kernel: KernelOp, form: Form, device: DeviceModel) -> Plan:
         """Of its choices `side`: rows and columns of the tile that a block moves."""
         side = kernel.attributes.get("side", IntegerAttr(32, i64))
         if not isinstance(side, IntegerAttr) or side.value.data not in (16, 32):

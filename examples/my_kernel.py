@@ -11,9 +11,9 @@ from xdsl.dialects.builtin import IntegerAttr, i64
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.blocked.base import NO_HALO, Generator, Machine, blocks_of, lanes_of, read_rate
+from lightnet.backends.cpu.blocked.base import NO_HALO, BlockedGenerator, ProcessorModel, blocks_of, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.forms import epilogue_form
-from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Tile
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, MapTile
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.diagnostics import LightNetError
@@ -25,17 +25,17 @@ from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 
 
-class Crop(Generator):
+class Crop(BlockedGenerator):
     """A slice of the rows or the columns of a map [N, C, H, W] of f32, and elementwise ops on what is left."""
 
     alg = "crop"
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         if not ops or not isinstance(ops[0], Slice) or ops[0].axis not in (2, 3):
             return None
         return epilogue_form(ops[0], ops[1:], yielded, {ops[0].src: NO_HALO})
 
-    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
+    def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         """Of its choices `pixels`: how many pixels of a row are in registers at once."""
         pixels = kernel.attributes.get("pixels", IntegerAttr(min(8, machine.registers // 4), i64))
         if not isinstance(pixels, IntegerAttr) or not 1 <= pixels.value.data <= 16:
@@ -62,13 +62,13 @@ class CropKernel(BlockedKernel):
             n, block = self.coordinates(number.iv, grid)
             with b.loop(0, height) as y:
                 with b.loop(0, width - width % pixels, pixels) as x:
-                    self.tile(Tile(n, block, y.iv, x.iv, (1, pixels, 1, self.lanes), self.used))
+                    self.tile(MapTile(n, block, y.iv, x.iv, (1, pixels, 1, self.lanes), self.used))
                 if rest := width % pixels:
-                    self.tile(Tile(n, block, y.iv, width - rest, (1, rest, 1, self.lanes), self.used))
+                    self.tile(MapTile(n, block, y.iv, width - rest, (1, rest, 1, self.lanes), self.used))
             self.zero_halos(n, block, 1, 0, height)
         return self.done(grid[0] * grid[1])
 
-    def tile(self, tile: Tile) -> None:
+    def tile(self, tile: MapTile) -> None:
         """Some pixels of a row: read where they lie in the uncut map, run the epilogue, store."""
         b, source = self.b, self.anchor.src
         top, left = (self.anchor.start, 0) if self.anchor.axis == 2 else (0, self.anchor.start)

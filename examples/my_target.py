@@ -12,7 +12,7 @@ from lightnet.ir.target import Space, Target
 
 
 class ToyKernelOp(KernelOp):
-    """What the toy runs: one or two `ln` ops."""
+    """A kernel of the toy: one or two `ln` ops."""
 
     name = "toy.kernel"
 

@@ -110,8 +110,9 @@ def random_weights(model: lightnet.Model, seed: int) -> dict[str, np.ndarray]:
 
 
 def targets(shapes: list[Shape]) -> np.ndarray:
-    """What the last convolution should say, [ROWS, COLUMNS, ANCHORS, 8]: three class scores, the confidence, and a box's
-    offsets from its anchor; NaN where nothing is asked of it."""
+    """The values that the last convolution should give, [ROWS, COLUMNS, ANCHORS, 8]: three class scores, the
+    confidence, and a box's offsets from its anchor; NaN where nothing is asked of it.
+    """
     out = np.full((ROWS, COLUMNS, ANCHORS, 8), np.nan)
     out[..., 3] = -3
     for s in shapes:
@@ -264,7 +265,7 @@ def write_png(path: Path, picture: np.ndarray, found: list[Detection]) -> None:
 
 
 def show_compiler(executable: lightnet.Executable, upstream: lightnet.Executable) -> None:
-    """What the compiler made of the network."""
+    """Show what the compiler made of the network."""
     plan = executable.plan.plan
     before, after = (executable.ir(stage).count("cpu.kernel(") for stage in ("expand", "combine"))
     functions = executable.ir("lower-cpu").count("func.func @") - 1

@@ -66,19 +66,20 @@ class Compilation:
 
     @property
     def runtime(self) -> Runtime:
-        """What makes the code and runs it; without launches the interpreter does."""
+        """The runtime that makes the code and runs it; without launches the interpreter does."""
         return INTERPRETED if self.loops is None else self.settings.runtime
 
     @property
     def machine(self) -> Machine:
-        """What it runs on: its target's, or this process, where that runs another target's code, or interprets what was
-        to be lowered."""
+        """The machine that it runs on: its target's, or this process, where that runs another target's code, or
+        interprets what was to be lowered.
+        """
         as_target = self.target.lowering is None if self.loops is None else self.is_own
         return self.target.opened_by if as_target else PROCESS
 
     @property
     def is_own(self) -> bool:
-        """Whether the code is for its target's own machine, and not turned into another's."""
+        """True if the code is for its target's own machine, and not turned into another's."""
         return self.settings.runtime is self.target.own_runtime
 
     @cached_property

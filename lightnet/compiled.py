@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Compiled(Runnable):
-    """What `lightnet.compile` gives: an `Executable`, or, of a network whose shapes are open, a
+    """The result of `lightnet.compile`: an `Executable`, or, of a network whose shapes are open, a
     `SpecializingExecutable`; of one with text at its ends a `HostedCompiled` around either. All have what is here;
     where shapes are open, what there is for each set of them is an error that names `specialized`, and lists tell of
     what has been compiled so far."""
@@ -30,7 +30,7 @@ class Compiled(Runnable):
     @property
     @abstractmethod
     def is_native(self) -> bool:
-        """Whether there is code; else the reference interpreter runs the network."""
+        """True if there is code; else the reference interpreter runs the network."""
 
     @property
     @abstractmethod
@@ -40,7 +40,7 @@ class Compiled(Runnable):
     @property
     @abstractmethod
     def weight_warnings(self) -> list[str]:
-        """What is odd about the weights."""
+        """The oddities of the weights."""
 
     @property
     @abstractmethod

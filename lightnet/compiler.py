@@ -42,7 +42,7 @@ PLANS = ("default", "upstream")
 
 
 @collector_paused()
-@budgets.within
+@budgets.budgeted
 def compile(
     model: Model | str | Path | bytes | OpenError | Any,
     target: str = "cpu",

@@ -1,4 +1,5 @@
-"""What a user sees when something is wrong. Imports the standard library only, so that every layer can use it.
+"""The errors and warnings that a user sees when something is wrong. Imports the standard library only, so that every
+layer can use it.
 
 One exception class, `LightNetError`, carries a message, a source location and notes. Command-line tools print it
 as ``file:line:col: error: message``, the source line and a caret, and exit with status 1. Anything else that
@@ -35,7 +36,7 @@ class SourceLoc(NamedTuple):
 
 
 class DescriptionWarning(UserWarning):
-    """What a description warns of: the code of an operator's (`ln_msg_warn`), or that its hardware is not here. `loc`
+    """A warning of a description: the code of an operator's (`ln_msg_warn`), or that its hardware is not here. `loc`
     is where."""
 
     kind = "warning"
@@ -49,19 +50,21 @@ class DescriptionWarning(UserWarning):
 
 
 class InternalWarning(DescriptionWarning):
-    """What a rule of an optimizer description warns of (`warn`): upstream calls it an internal warning."""
+    """A warning of a rule of an optimizer description (`warn`): upstream calls it an internal warning."""
 
     kind = "internal warning"
 
 
 class FallbackWarning(DescriptionWarning):
-    """What the compiler does in a plainer and slower way than it meant to, as no generator takes what it meant: a gap
-    of ours."""
+    """A warning of what the compiler does in a plainer and slower way than it meant to, as no generator takes what it
+    meant: a gap of ours.
+    """
 
 
 class PipelineWarning(DescriptionWarning):
-    """What a pipeline asks for in vain: a pass that finds nothing of its level, a name to switch off that nothing
-    has."""
+    """A warning of what a pipeline asks for in vain: a pass that finds nothing of its level, a name to switch off that
+    nothing has.
+    """
 
 
 @dataclass
@@ -194,7 +197,7 @@ def _caret(text: str, col: int) -> list[str]:
 
 
 def needs_compiler(error: ImportError) -> LightNetError | None:
-    """What to say of a module that is not there where only lightnet-runtime is installed; None where the compiler is,
+    """The error of a module that is not there where only lightnet-runtime is installed; None where the compiler is,
     or for other modules."""
     from importlib.util import find_spec
 

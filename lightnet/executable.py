@@ -1,4 +1,4 @@
-"""What `lightnet.compile` gives: a network that is called like a function, and can be looked into and saved.
+"""The result of `lightnet.compile`: a network that is called like a function, and can be looked into and saved.
 
 It keeps the planned module (level 3) for what needs the IR: the plan's report, the text of each stage, and evaluating
 the static tensors again when a param is fed.
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
-from lightnet.backends.interpreter.static import static_values
+from lightnet.backends.interpreter.static import static_bytes
 from lightnet.compilation import Compilation
 from lightnet.compiled import Compiled
 from lightnet.diagnostics import LightNetError
@@ -34,7 +34,7 @@ from lightnet.ir.types import spec_of
 from lightnet.programs import build_program, interface_of
 from lightnet.runtime import artifact
 from lightnet.runtime.arrays import aligned, by_name, checked_array
-from lightnet.runtime.calls import Call
+from lightnet.runtime.calls import Invocation
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.instance import Callee
 from lightnet.runtime.machine import Opened
@@ -80,7 +80,7 @@ class Executable(Compiled):
 
     # -- calling
 
-    def _run(self, call: Call) -> dict[str, np.ndarray]:
+    def _run(self, call: Invocation) -> dict[str, np.ndarray]:
         self._check_open()
         arrays = self._feeds(call.feeds)
         run = self._called if self.is_native else self._interpreted
@@ -106,16 +106,17 @@ class Executable(Compiled):
 
     @property
     def state(self) -> Any:
-        """What the target's machine gave this executable when it was opened (document 004's `priv`)."""
+        """The state that the target's machine gave this executable when it was opened (document 004's `priv`)."""
         return self._machine.state
 
     def specialized(self, feeds: Mapping[str, Any] | None = None) -> Executable:
         return self
 
     def filled(self, feeds: Mapping[str, Any] | None = None) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """What a call on `feeds` starts from, for who runs its kernels one by one (`lightnet/report/steps.py`): what
-        the inputs and residents that are fed hold, and the bytes of the static tensors. Raises as a call does, and
-        where there is no code."""
+        """The contents that a call on `feeds` starts from, for who runs its kernels one by one
+        (`lightnet/report/steps.py`): what the inputs and residents that are fed hold, and the bytes of the static
+        tensors. Raises as a call does, and where there is no code.
+        """
         if not self.is_native:
             raise self.no_code("run")
         arrays = self._feeds(feeds)
@@ -158,7 +159,7 @@ class Executable(Compiled):
                                 "weights, with "
                                 "weights=... or -f FILE")  # fmt: skip
 
-    def _interpreted(self, arrays: dict[str, np.ndarray], call: Call) -> dict[str, np.ndarray]:
+    def _interpreted(self, arrays: dict[str, np.ndarray], call: Invocation) -> dict[str, np.ndarray]:
         """A call on the reference interpreter."""
         from lightnet.backends.interpreter import graph
 
@@ -167,7 +168,7 @@ class Executable(Compiled):
         shown: dict[str, Any] = {"stream": call.stream} if call.stream else {}
         return graph.run(planned, arrays, self._store, seed=self._seed, copy=self._machine.copy, **shown)
 
-    def _called(self, arrays: dict[str, np.ndarray], call: Call) -> dict[str, np.ndarray]:
+    def _called(self, arrays: dict[str, np.ndarray], call: Invocation) -> dict[str, np.ndarray]:
         """A call of machine code."""
         static, residents = self._params(arrays)
         instance = self.instance
@@ -206,7 +207,7 @@ class Executable(Compiled):
                 self.loaded(name)
 
     def loaded(self, name: str) -> np.ndarray:
-        """What an input or param holds after loading (read-only)."""
+        """The contents of an input or param after loading (read-only)."""
         op = self._sources.get(name)
         if op is None:
             raise self.program.unreadable(name)
@@ -229,7 +230,7 @@ class Executable(Compiled):
 
     @property
     def warnings(self) -> list[str]:
-        """What is odd about the weights and the plan: `weight_warnings`, and outputs that upstream's plan
+        """The oddities of the weights and the plan: `weight_warnings`, and outputs that upstream's plan
         overwrites."""
         lost = [
             f"output {name} is overwritten by {by}, as in upstream's plan, and not returned"
@@ -239,7 +240,7 @@ class Executable(Compiled):
 
     @property
     def weight_warnings(self) -> list[str]:
-        """What is odd about the weights: those that are not there, and those that the network does not use, as no
+        """The oddities of the weights: those that are not there, and those that the network does not use, as no
         tensor has their name, or one that gives contents of its own."""
         store, missing = self._store, self.missing
         found = []
@@ -276,7 +277,7 @@ class Executable(Compiled):
 
     @property
     def runtime(self) -> Runtime:
-        """How its code is made, loaded and called: that of its target."""
+        """The runtime by which its code is made, loaded and called: that of its target."""
         return self._compilation.runtime
 
     @property
@@ -296,8 +297,9 @@ class Executable(Compiled):
 
     @property
     def _interface(self) -> dict[str, Any]:
-        """What the program takes and gives. Asking does not make machine code, which a first call makes while it loads
-        the data."""
+        """The interface of the program: what it takes and gives. Asking does not make machine code, which a first call
+        makes while it loads the data.
+        """
         return self._part("interface", lambda: interface_of(self._compilation))
 
     @property
@@ -381,7 +383,7 @@ class Executable(Compiled):
             at = place.offset.data
             return image[at : at + size] if place.space.data == "static" else None
 
-        for place, raw in static_values(main_of(self.planned), feeds, self._store, self._seed, room):
+        for place, raw in static_bytes(main_of(self.planned), feeds, self._store, self._seed, room):
             if place.space.data != "static":
                 at = place.space.data, place.offset.data
                 tensor = next(t for t in self.program.residents if (t.space, t.offset) == at)
@@ -463,7 +465,7 @@ class Executable(Compiled):
         return {"planned": str(self.planned)}
 
     def variant(self) -> artifact.Variant:
-        """What `save` writes of this executable. Nothing is linked: it may be code for another machine."""
+        """The variant that `save` writes of this executable. Nothing is linked: it may be code for another machine."""
         if not self.is_native:
             raise self.no_code("save")
         self._check_weights()

@@ -1,11 +1,11 @@
 """JSON text with places: what JSON IR, NNVM graphs and descriptions are read with.
 
-`Source`, `kind_of` and the numbers are for each reader of JSON; `JsonText` is the strict one, for networks, which may
-be large: the top level is walked by hand and each part of it is decoded by the standard library's C scanner, so that
-memory holds one raw entry at a time; what has the wrong form is an error at its line and column. Comments (`//` and
-`/* */`) are taken; trailing commas, duplicate keys, NaN, Infinity and numbers beyond 64 bits are not. The lenient one,
-whose values know where they stand, is `descriptions/reader.py`. Imports the standard library, `source` and diagnostics
-only.
+`JsonSource`, `json_kind` and the numbers are for each reader of JSON; `JsonText` is the strict one, for networks, which
+may be large: the top level is walked by hand and each part of it is decoded by the standard library's C scanner, so
+that memory holds one raw entry at a time; what has the wrong form is an error at its line and column. Comments (`//`
+and `/* */`) are taken; trailing commas, duplicate keys, NaN, Infinity and numbers beyond 64 bits are not. The lenient
+one, whose values know where they stand, is `descriptions/reader.py`. Imports the standard library, `source` and
+diagnostics only.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class FormError(Exception):
         self.path = path
 
 
-class Source(NamedTuple):
+class JsonSource(NamedTuple):
     """The text that values stand in."""
 
     file: str
@@ -67,7 +67,7 @@ class Source(NamedTuple):
         return LightNetError(message, self.loc(at), label, source_line=self.lines.line_at(at))
 
 
-def kind_of(value: object) -> str:
+def json_kind(value: object) -> str:
     """The kind of a value, for messages."""
     match value:
         case None:
@@ -91,7 +91,7 @@ class LiteralError(ValueError):
         self.message, self.text = message, text
 
 
-def integer(text: str) -> int:
+def _integer(text: str) -> int:
     """The integer that `text` is. Raises `LiteralError` for one beyond 64 bits."""
     if len(text) > 40 or not -(1 << 63) <= (value := int(text)) < 1 << 64:
         raise LiteralError(f"the number {text[:40]} does not fit 64 bits", text)
@@ -106,9 +106,9 @@ def real(text: str) -> float:
     return value
 
 
-def number(text: str) -> int | float:
+def json_number(text: str) -> int | float:
     """The number that `text` is, an integer where it has digits alone. Raises `LiteralError`."""
-    return integer(text) if text.lstrip("+-").isdigit() else real(text)
+    return _integer(text) if text.lstrip("+-").isdigit() else real(text)
 
 
 class JsonText:
@@ -121,10 +121,10 @@ class JsonText:
     def __init__(self, text: str, path: str):
         self.path = path
         self.lines = Lines(text)
-        self.error = Source(path, self.lines).error
+        self.error = JsonSource(path, self.lines).error
         self.duplicate = ""
         decoder = json.JSONDecoder(
-            object_pairs_hook=self.pairs, parse_int=integer, parse_float=real, parse_constant=_constant
+            object_pairs_hook=self.pairs, parse_int=_integer, parse_float=real, parse_constant=_constant
         )
         self.scan: Callable[[str, int], tuple[Any, int]] = decoder.scan_once  # type: ignore[attr-defined]  # typeshed lacks it
         if sys.getsizeof(text) > MAX_FILE + 128:

@@ -119,7 +119,7 @@ def loads(source: str | bytes, suffix: str, name: str = "<text>", weights: Weigh
 def _model(source: str | bytes, suffix: str, name: str, weights: Weights, shapes: Mapping[str, Sequence[int]] | None,
            values: Mapping[str, Any] | None, override: bool, seed: int | str | None, ctx: XdslContext | None,
            **options: Any) -> Model:  # fmt: skip
-    from lightnet.frontends.loading import Options, reshaped
+    from lightnet.frontends.loading import ReadOptions, reshaped
 
     ctx = ctx or make_context()
     warnings: list[tuple[SourceLoc, str]] = [
@@ -127,7 +127,7 @@ def _model(source: str | bytes, suffix: str, name: str, weights: Weights, shapes
         for given, dims in (shapes or {}).items() if isinstance(dims, list | tuple) and 0 in dims
     ]  # fmt: skip
     opened = open_weights(weights) if weights is not None else None
-    given = Options(on_warning=lambda loc, message: warnings.append((loc, message)), shapes=dict(shapes or {}),
+    given = ReadOptions(on_warning=lambda loc, message: warnings.append((loc, message)), shapes=dict(shapes or {}),
                     values=dict(values or {}), weights=opened, seed=seed, **options)  # fmt: skip
     front_end = FRONTENDS.get(suffix)
     module, own = front_end.read(source, name, ctx, given)

@@ -42,7 +42,7 @@ class Climber(Generic[T]):
         raise NotImplementedError
 
     def operand(self) -> T:
-        """What stands between operators."""
+        """Parse what stands between operators."""
         raise NotImplementedError
 
     def joined(self, left: T, right: Callable[[], T]) -> T:
@@ -83,7 +83,7 @@ class Climber(Generic[T]):
         return left
 
     def nested(self, parse: Callable[[], Any]) -> Any:
-        """What `parse` gives, one level deeper."""
+        """The result of `parse`, one level deeper."""
         self.depth += 1
         if self.depth > self.MAX_DEPTH:
             self.too_deep()
@@ -92,7 +92,7 @@ class Climber(Generic[T]):
         return found
 
 
-class Evaluator(Climber[T]):
+class EvaluatingParser(Climber[T]):
     """Parses and evaluates at once. While `idle` is positive (an arm that is not taken) it only parses."""
 
     idle = 0

@@ -96,7 +96,7 @@ def _outputs(main: func.FuncOp) -> Iterator[Tensor]:
 def _one_space(
     ops: Sequence[Operation], inputs: Sequence[Tensor], counts: Sequence[tuple[str, int, str]]
 ) -> dict[str, Any]:
-    """What is special where all tensors stand in one memory space, as in upstream's plans: residents, and what the
+    """The special facts where all tensors stand in one memory space, as in upstream's plans: residents, and what the
     program overwrites (outputs are lost, as are those whose count is; inputs and residents have to be written
     again)."""
     static = [v for op in ops if isinstance(op, ParamOp | OnceOp) for v in op.results]

@@ -42,7 +42,7 @@ def read_text(path: str, limit: int) -> str:
 
 
 def read_regular(fd: int, path: str, limit: int) -> bytes:
-    """What an open file holds; LightNetError unless it is a regular file of at most `limit` bytes. `path` is for
+    """The contents of an open file; LightNetError unless it is a regular file of at most `limit` bytes. `path` is for
     the message."""
     mode = os.fstat(fd).st_mode
     if stat.S_ISDIR(mode):
@@ -74,7 +74,7 @@ def _cannot_read(path: str, error: OSError | ValueError) -> LightNetError:
 
 
 def end_of(pattern: re.Pattern[str], text: str, at: int = 0) -> int:
-    """Where what a pattern matches at an offset ends; there, where it matches nothing."""
+    """The end of what a pattern matches at an offset; the offset, where it matches nothing."""
     found = pattern.match(text, at)
     return at if found is None else found.end()
 
@@ -85,7 +85,7 @@ def decode(data: bytes, path: str) -> str:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as e:
-        kind = kind_of(data[:24])
+        kind = file_kind(data[:24])
         message = "the text is not valid UTF-8" + (f": {kind}" if kind else "")
         raise LightNetError(message, _byte_loc(data, e.start, path)) from None
     check_text(text, path)
@@ -111,9 +111,10 @@ _KINDS = (
 )
 
 
-def kind_of(head: bytes) -> str | None:
-    """What a file that could not be read is, by its first bytes (8 are enough, 24 tell most): a clause for the error;
-    None where nothing is known."""
+def file_kind(head: bytes) -> str | None:
+    """The kind of a file that could not be read, by its first bytes (8 are enough, 24 tell most): a clause for the
+    error; None where nothing is known.
+    """
     if not head:
         return "it is empty"
     for magic, what in _KINDS:
@@ -129,7 +130,7 @@ def kind_of(head: bytes) -> str | None:
 def refuse_pointer(head: bytes, path: str) -> None:
     """Refuse what Git LFS leaves in place of a file, whatever the file should have been."""
     if head.startswith(_POINTER):
-        raise LightNetError(f"cannot be read: {kind_of(head)}", SourceLoc(path))
+        raise LightNetError(f"cannot be read: {file_kind(head)}", SourceLoc(path))
 
 
 def check_text(text: str, path: str) -> None:

@@ -25,7 +25,7 @@ from lightnet.executable import Executable
 from lightnet.frontends.loading import OpenError
 from lightnet.model import Model
 from lightnet.runtime.arrays import as_array, checked_array
-from lightnet.runtime.calls import Call
+from lightnet.runtime.calls import Invocation
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.program import not_fed, unknown
 from lightnet.runtime.threads import Threads
@@ -59,7 +59,7 @@ class SpecializingExecutable(Compiled):
         self._lock = threading.RLock()
         self._is_closed = False
 
-    def _run(self, call: Call) -> dict[str, np.ndarray]:
+    def _run(self, call: Invocation) -> dict[str, np.ndarray]:
         executable = self.specialized(call.feeds)
         known = {k: v for k, v in call.feeds.items() if k in executable.inputs}
         return executable._run(call._replace(feeds=known))
@@ -101,7 +101,7 @@ class SpecializingExecutable(Compiled):
 
     @property
     def warnings(self) -> list[str]:
-        """What is odd about the weights and the plan, of all that has been compiled so far."""
+        """The oddities of the weights and the plan, of all that has been compiled so far."""
         return list(dict.fromkeys(w for e in self._all() for w in e.warnings))
 
     @property
@@ -120,7 +120,7 @@ class SpecializingExecutable(Compiled):
         return found
 
     def _all(self) -> list[Executable]:
-        """What has been compiled so far, and is kept."""
+        """The executables that have been compiled so far, and is kept."""
         return list(self._cache.values())
 
     @property
@@ -205,7 +205,7 @@ class SpecializingExecutable(Compiled):
 
     @property
     def is_native(self) -> bool:
-        """Whether there is machine code for everything compiled so far."""
+        """True if there is machine code for everything compiled so far."""
         return all(e.is_native for e in self._all())
 
     @property

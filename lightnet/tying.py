@@ -113,7 +113,7 @@ def _sample(matrix: np.ndarray) -> bytes:
 
 
 def _equal(twin: ParamOp, matrix: np.ndarray, store: WeightStore, is_turned: bool) -> bool:
-    """Whether what a param holds is `matrix`, bit for bit, or its transpose."""
+    """Return whether what a param holds is `matrix`, bit for bit, or its transpose."""
     other = _array(twin, store)
     assert other is not None
     other = other.T if is_turned else other.reshape(matrix.shape)
@@ -126,7 +126,7 @@ def _same(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def check_fed(tied: Mapping[str, Tied], fed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What is fed, less the params that are tied. Raises `LightNetError` where params that are tied are not fed
+    """The feeds, less the params that are tied. Raises `LightNetError` where params that are tied are not fed
     alike."""
     groups: dict[str, list[str]] = {}
     for name, found in tied.items():

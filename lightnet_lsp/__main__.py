@@ -11,14 +11,14 @@ import os
 import sys
 from contextlib import ExitStack
 
-from lightnet.cli.common import Parser, run
+from lightnet.cli.common import ToolParser, run_tool
 from lightnet.cli.network import add_load
 from lightnet.diagnostics import LightNetError
 
 
 def main(argv: list[str] | None = None) -> int:
     """The entry point; returns the exit status (1 for every error)."""
-    return run(_main, argv)
+    return run_tool(_main, argv)
 
 
 def _main(argv: list[str]) -> int:
@@ -44,8 +44,8 @@ def _main(argv: list[str]) -> int:
     return server.exit_status
 
 
-def _parser() -> Parser:
-    p = Parser(
+def _parser() -> ToolParser:
+    p = ToolParser(
         "ln-lsp",
         description="The language server, for an editor to start; it speaks over stdin and stdout.",
         allow_abbrev=False,

@@ -1,5 +1,5 @@
-"""What pygls leaves open of the protocol's rules for requests: each gets an answer, also one that is malformed or comes
-too early or late.
+"""The part that pygls leaves open of the protocol's rules for requests: each gets an answer, also one that is malformed
+or comes too early or late.
 
 Imports pygls.
 """

@@ -38,15 +38,15 @@ class Document:
         return []
 
     def hover(self, offset: int) -> Hover | None:
-        """What stands at an offset."""
+        """The hover for what stands at an offset."""
         return None
 
     def complete(self, offset: int) -> list[Completion]:
-        """What may be typed at an offset."""
+        """The completions that may be typed at an offset."""
         return []
 
     def definition(self, offset: int) -> Place | None:
-        """Where the name at an offset is defined."""
+        """The place where the name at an offset is defined."""
         return None
 
     def references(self, offset: int) -> list[Place]:
@@ -65,7 +65,7 @@ class Document:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user told the server: folders for `#include`."""
+    """The settings that the user told the server: folders for `#include`."""
 
     include_dirs: tuple[str, ...] = ()
 
@@ -74,11 +74,13 @@ class ImportedDocument(Document):
     """A network in a form that a plugin reads: diagnostics only."""
 
     def errors(self, is_cancelled: Callable[[], bool]) -> list[LightNetError]:
-        from lightnet.frontends.loading import OpenError, Options
+        from lightnet.frontends.loading import OpenError, ReadOptions
         from lightnet.ir.context import make_context
 
         try:
-            FRONTENDS.get(PurePath(self.path).suffix.lower()).read(self.text.text, self.path, make_context(), Options())
+            FRONTENDS.get(PurePath(self.path).suffix.lower()).read(
+                self.text.text, self.path, make_context(), ReadOptions()
+            )
         except OpenError:
             pass  # shapes that the inputs decide are no mistake of the file
         except LightNetError as e:

@@ -142,7 +142,9 @@ class IlDocument(Document):
         return found + [Completion(m.name, span, "Constant", "macro") for m in self.index.macros.values()]
 
     def complete_value(self, op: type[LnOp], section: int, name: str, span: Span) -> list[Completion]:
-        """What may stand behind ``name=``: tensors that are there already, or the choices of a parameter."""
+        """The completions that may stand behind ``name=``: tensors that are there already, or the choices of a
+        parameter.
+        """
         if section == 0:
             tensors = [w for w in self.index.tensors.values() if w.span.start < span.start]
             return [Completion(w.text, span, "Variable") for w in tensors]
@@ -199,7 +201,7 @@ def _types(module: ModuleOp) -> dict[str, str]:
 
 
 def _argument_text(op: type[LnOp], name: str) -> str:
-    """What an argument of an op is."""
+    """The description of an argument of an op."""
     if (param := op.schema.by_name.get(name)) is not None:
         return op_docs.param_markdown(op, param)
     plain = name.rstrip("0123456789")

@@ -146,7 +146,7 @@ class IlIndex:
         return next((w for w in self.directive_words if w.kind == NAME and offset in w.span), None)
 
     def is_comment(self, offset: int) -> bool:
-        """Whether what is typed at an offset belongs to a comment."""
+        """Return whether what is typed at an offset belongs to a comment."""
         comment = next((m for m in _COMMENT.finditer(self.text, 0, offset) if m.end() == offset), None)
         if comment is None or comment["comment"] is None:
             return False
@@ -156,7 +156,7 @@ class IlIndex:
         return next((s for s in self.statements if offset in s.span), None)
 
     def occurrences(self, tensor: str) -> list[Span]:
-        """Where a tensor is named: as an operand or result, and in the calls of macros."""
+        """The places where a tensor is named: as an operand or result, and in the calls of macros."""
         found = []
         for statement in self.statements:
             words = [*statement.tensors(0), *statement.tensors(1)] if statement.arguments else statement.words

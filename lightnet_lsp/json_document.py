@@ -50,7 +50,7 @@ class JsonDocument(Document):
             from lightnet import descriptions
             from lightnet.descriptions import reader
 
-            descriptions.load(reader.read(text, self.path))
+            descriptions.load_descriptions(reader.read_description(text, self.path))
         elif is_nnvm(text):
             from lightnet.frontends.nnvm import importer
 

@@ -208,7 +208,7 @@ class MlirDocument(Document):
         return [Place(span) for span in (value[0].span, *value[0].uses)]
 
     def clashes(self, definition: Definition, name: str) -> bool:
-        """Whether `name` means something where the value is defined or used, or in a region inside."""
+        """Return whether `name` means something where the value is defined or used, or in a region inside."""
         own = definition.statement.scope
         scopes = [s for s in self.index.scopes if own in s.outward() or s in own.outward()]
         return any(name in s.definitions or any(n == name for n, _ in s.uses) for s in scopes)
@@ -232,11 +232,11 @@ class MlirDocument(Document):
 
 
 def _pattern_errors(text: str, path: str) -> list[LightNetError]:
-    """What is wrong with patterns in PDL that verify."""
+    """The errors of patterns in PDL that verify."""
     from lightnet.descriptions import pdl
 
     try:
-        pdl.load(text, path)
+        pdl.load_pdl(text, path)
     except LightNetError as e:
         return [e]
     return []

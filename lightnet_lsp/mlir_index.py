@@ -82,7 +82,7 @@ class Scope:
 
     @property
     def is_isolated(self) -> bool:
-        """Whether nothing outside is seen from here."""
+        """True if nothing outside is seen from here."""
         return self.statement is not None and self.statement.op == "func.func"
 
     def outward(self) -> Iterator[Scope]:
@@ -92,7 +92,7 @@ class Scope:
             scope = None if scope.is_isolated else scope.parent
 
     def find(self, name: str, offset: int) -> Definition | None:
-        """What `name` means at `offset`: the last definition before it in the nearest scope, or the first one
+        """The meaning of `name` at `offset`: the last definition before it in the nearest scope, or the first one
         behind."""
         for scope in self.outward():
             if found := scope.definitions.get(name):
@@ -166,7 +166,7 @@ class Index:
 
 
 def _is_over(definition: Definition, offset: int) -> bool:
-    """Whether a value is there at `offset`: an argument once it is written, a result once its op is."""
+    """Return whether a value is there at `offset`: an argument once it is written, a result once its op is."""
     return (definition.span if definition.is_argument else definition.statement).end < offset
 
 
@@ -223,7 +223,7 @@ class _Reader:
             self.scope.uses.append((text, span))
 
     def binds(self, end: int) -> bool:
-        """Whether the name that ends at `end` is an argument of the region to come."""
+        """Return whether the name that ends at `end` is an argument of the region to come."""
         if _BOUND.match(self.text, end, self.end):
             return self.statement is not None
         before = self.parentheses[-1] if self.parentheses else ""
@@ -246,7 +246,7 @@ class _Reader:
         return max(self.text.rfind("^", self.start, offset), self.start)
 
     def begins_line(self, offset: int) -> bool:
-        """Whether nothing but blanks stands before `offset` in its line, or what may end a statement."""
+        """Return whether nothing but blanks stands before `offset` in its line, or what may end a statement."""
         return "\n" in self.text[self.last_end : offset] or self.last in ("", "{", "}", ">", ")", ":")
 
     def define(

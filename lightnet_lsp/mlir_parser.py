@@ -40,7 +40,7 @@ _RESULT = re.compile(r"%([\w$.-]+)(?:\s*:\s*(\d{1,3})(?!\d))?")
 
 @dataclass
 class Parsed:
-    """What parsing gives: errors in the order in which they were found, and ops by the offset of their name in the
+    """The result of parsing: errors in the order in which they were found, and ops by the offset of their name in the
     text."""
 
     errors: list[LightNetError] = field(default_factory=list)
@@ -99,7 +99,7 @@ class _Recovering(LocatedParser):
         return self.errors + [e for op in self.ops.values() if (e := self.independent_error(op)) is not None]
 
     def independent_error(self, op: Operation) -> LightNetError | None:
-        """What is wrong with an op of a text that does not parse, where that has nothing to do with what is lost."""
+        """The error of an op of a text that does not parse, where that has nothing to do with what is lost."""
         self.check()
         if not isinstance(op, LnOp) or any(isinstance(o.type, NoneType) for o in op.operands):
             return None
@@ -139,7 +139,7 @@ class _Recovering(LocatedParser):
                 self._skip(start)
 
     def _refuse_stray(self) -> None:
-        """What begins neither an op nor anything else is an error here, so that the region around it goes on."""
+        """Refuse here what begins neither an op nor anything else, so that the region around it goes on."""
         kind = self._current_token.kind
         after_ops = (MLIRTokenKind.R_BRACE, MLIRTokenKind.CARET_IDENT) if self._depth else _OTHER_STARTS
         if kind not in (*_OP_STARTS, *after_ops, MLIRTokenKind.EOF):
@@ -192,7 +192,7 @@ class _Recovering(LocatedParser):
                 error_at = max(error_at, e.span.start)
 
     def _next_statement(self, start: int, at_least: int) -> int:
-        """Where the statement after the one at `start` begins: behind its braces, or, where those do not match, at a
+        """The start of the statement after the one at `start`: behind its braces, or, where those do not match, at a
         line that is indented no further; or the brace that closes the block around it."""
         indent, depth, line = self._indent(start), 0, self._line_of(start)
         for m in TOKEN.finditer(self._text, start + 1):

@@ -72,7 +72,7 @@ def op_markdown(op: type[Operation], *, il: bool = False) -> str:
 
 
 def operand_text(o: Operand) -> str:
-    """What an operand may be."""
+    """The text on what an operand may be."""
     parts = ["data" if o.role == "data" else "known when the network is loaded"]
     parts += [f"rank {o.rank}"] if o.rank is not None else []
     parts += [f"rank ≥ {o.min_rank}"] if o.min_rank else []

@@ -1,4 +1,4 @@
-"""What the analyses of a document speak in: places in its text, findings, hovers, completions and symbols.
+"""The terms that the analyses of a document speak in: places in its text, findings, hovers, completions and symbols.
 
 Everything counts in code points of the text; `server.py` turns that into the units of a client. Imports diagnostics and
 `source`.
@@ -27,7 +27,7 @@ class Span(NamedTuple):
     end: int
 
     def __contains__(self, offset: object) -> bool:
-        """Whether a cursor at `offset` is inside, or at one of the ends."""
+        """Return whether a cursor at `offset` is inside, or at one of the ends."""
         return isinstance(offset, int) and self.start <= offset <= self.end
 
 
@@ -113,7 +113,7 @@ class Text:
         return Span(offset, found.end() if found else offset)
 
     def span_at(self, loc: SourceLoc) -> Span:
-        """What stands at a place of an error, whose lines and columns count from 1; a whole line where the column is
+        """The span at a place of an error, whose lines and columns count from 1; a whole line where the column is
         unknown."""
         if not loc.line:
             return Span(0, 0)

@@ -105,7 +105,9 @@ def _issue(site: Site, match: re.Match[str]) -> Step:
 
 
 def _fetch(batch: Batch, addresses: Array, size: int, read: Array | None) -> Array:
-    """What the active lanes copy, as words [lanes, size / 4]: bytes beyond `read` are zeros, and not looked at."""
+    """Fetch what the active lanes copy, as words [lanes, size / 4]: bytes beyond `read` are zeros, and not looked
+    at.
+    """
     from lightnet_ptx import findings
 
     word = np.dtype(np.uint32)

@@ -1,4 +1,4 @@
-"""What is ordered before what in shared memory, where mbarriers order accesses and copies of tensors and `wgmma` make
+"""The order of accesses in shared memory, where mbarriers order accesses and copies of tensors and `wgmma` make
 them. Imports NumPy.
 
 Vector clocks (Mattern, "Virtual time and global states of distributed systems", 1988): each warp and each warpgroup
@@ -36,7 +36,7 @@ READING = i32((1 << 31) - 1)
 
 
 def owners(per_block: int) -> int:
-    """How many warps and warpgroups count releases in a block of so many lanes; warps come first."""
+    """The number of warps and warpgroups that count releases in a block of so many lanes; warps come first."""
     return per_block // WARP + per_block // GROUP
 
 
@@ -65,7 +65,7 @@ class Clocks:
 
     # -- who is behind what
     def release(self, lane: int) -> Array:
-        """What those who come behind this moment of a thread are behind, as a row of `seen`."""
+        """The clocks that those who come behind this moment of a thread are behind, as a row of `seen`."""
         given = self.seen[lane].copy()
         block, mine = self._owners_of(lane)
         given[mine] = self.time[block, mine]
@@ -109,7 +109,7 @@ class Clocks:
         self.batch.restamp()
 
     def ordered(self, old: Array, stamps: Array, granules: Array) -> Array:
-        """Whether the earlier accesses `old` of granules of the batch lie before those with `stamps`. For
+        """Return whether the earlier accesses `old` of granules of the batch lie before those with `stamps`. For
         `races.Races`."""
         block = granules // self.granules
         lane = block * self.batch.per_block + (stamps & THREAD)

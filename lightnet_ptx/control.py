@@ -69,7 +69,7 @@ def _trap(site: Site) -> Step:
 
 
 def _nothing(site: Site) -> Step:
-    """What only takes time; and fences within a block: what it orders there needs a barrier."""
+    """A step that only takes time; and fences within a block: what it orders there needs a barrier."""
     return lambda batch: None
 
 

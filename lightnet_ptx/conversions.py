@@ -24,7 +24,7 @@ _ROUND: dict[str, Function] = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor,
 
 
 def _widened(kind: str) -> Function:
-    """What a float is computed in, exactly: float32, or float64."""
+    """The type that a float is computed in, exactly: float32, or float64."""
     if kind == "bf16":
         return bf16_to_f32
     return (lambda x: np.asarray(x).astype(f32)) if kind == "f16" else np.asarray

@@ -82,7 +82,7 @@ class Decoder:
         self.mentions: Counter[str] = Counter()
 
     def is_unread(self, result: ptx.Operand) -> bool:
-        """Whether no instruction names the register of a result but the one that sets it."""
+        """Return whether no instruction names the register of a result but the one that sets it."""
         return isinstance(result, ptx.Reg) and (result.name == "_" or self.mentions[result.name] == 1)
 
     def error(self, message: str, pos: int, label: str) -> LightNetError:

@@ -1,4 +1,4 @@
-"""Which registers may be read before they are written, and what watches them when the kernel runs. Imports NumPy.
+"""The registers that may be read before they are written, and what watches them when the kernel runs. Imports NumPy.
 
 A must-be-assigned analysis over the control-flow graph (forward, intersection at joins). LLVM passes values on that it
 never made (`undef`), so moves and stores may copy what is undefined; anything else that reads it is an error.

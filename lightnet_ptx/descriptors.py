@@ -32,7 +32,7 @@ class Descriptor(NamedTuple):
 
 
 def descriptor(value: int) -> Descriptor | str:
-    """What the 64 bits of a matrix descriptor say; a sentence where they cannot be used."""
+    """The descriptor that the 64 bits of a matrix descriptor say; a sentence where they cannot be used."""
     start, leading, stride = ((value >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
     width = _WIDTHS[value >> 62]
     if value & _UNUSED:

@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime.cuda.driver import Launch, check_maps, encode, runs_on, waits
+from lightnet.runtime.cuda.driver import DeviceLaunch, check_maps, encode, graph_waits, runs_on
 from lightnet.runtime.cuda.tensor_map import TensorMap
 from lightnet_ptx import races, tensor_map
 from lightnet_ptx.clocks import owners
@@ -54,7 +54,7 @@ class Graph:
     """Launches that run one after the other, in an order that a device might take: of those that wait for nothing more,
     the last one goes first. So a launch that does not wait for what it needs finds that it is not there."""
 
-    def __init__(self, emulator: Emulator, launches: Sequence[Launch], after: Sequence[Sequence[int]]) -> None:
+    def __init__(self, emulator: Emulator, launches: Sequence[DeviceLaunch], after: Sequence[Sequence[int]]) -> None:
         self._emulator = emulator
         self._launches = tuple(launches[i] for i in _late_first(after))
 
@@ -181,7 +181,7 @@ class Emulator:
         return tensor_map.encode(address, map)
 
     # -- launches
-    def launch(self, launch: Launch) -> None:
+    def launch(self, launch: DeviceLaunch) -> None:
         """Run a kernel to its end. LightNetError for what it does wrong."""
         kernel: Kernel = launch.function
         self._verify(kernel, launch)
@@ -205,8 +205,8 @@ class Emulator:
             self.executed += batch.steps * batch.count * geometry.threads
         self._epoch = last + 1
 
-    def _verify(self, kernel: Kernel, launch: Launch) -> None:
-        """What a driver refuses."""
+    def _verify(self, kernel: Kernel, launch: DeviceLaunch) -> None:
+        """Refuse what a driver refuses."""
         x, y, z = launch.block
         if (
             min(*launch.block, *launch.grid) < 1
@@ -236,7 +236,7 @@ class Emulator:
     def _refused(self, kernel: Kernel, reason: str) -> LightNetError:
         return LightNetError(f"launch of {kernel.name} refused: {reason}", label="cuda.launch")
 
-    def _params(self, kernel: Kernel, launch: Launch) -> Store:
+    def _params(self, kernel: Kernel, launch: DeviceLaunch) -> Store:
         """The parameter space of a launch."""
         offsets, size = kernel.param_offsets()
         if len(launch.args) != len(offsets):
@@ -249,9 +249,9 @@ class Emulator:
             store.data[offset : offset + len(raw)] = np.frombuffer(raw, np.uint8)
         return store
 
-    def graph(self, launches: Sequence[Launch], after: Sequence[Sequence[int]] | None = None) -> Graph:
+    def graph(self, launches: Sequence[DeviceLaunch], after: Sequence[Sequence[int]] | None = None) -> Graph:
         """Launches to run together."""
-        return Graph(self, launches, waits(launches, after))
+        return Graph(self, launches, graph_waits(launches, after))
 
     def synchronize(self) -> None:
         """Nothing: a launch ends before `launch` returns."""

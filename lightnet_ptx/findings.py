@@ -1,5 +1,6 @@
-"""What the interpreter says when a kernel does something wrong: LightNetErrors that stand at the line of the PTX and
-name the kernel, block, thread, address and, of a race, the other party. Imports NumPy and `lightnet.diagnostics`.
+"""The errors that the interpreter raises when a kernel does something wrong: LightNetErrors that stand at the line of
+the PTX and name the kernel, block, thread, address and, of a race, the other party. Imports NumPy and
+`lightnet.diagnostics`.
 """
 
 from __future__ import annotations

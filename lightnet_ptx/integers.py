@@ -154,7 +154,7 @@ def _reverse(bits: int) -> Callable[[Array], Array]:
 
 
 def _population(a: Array) -> Array:
-    """How many bits are set: sums of ever wider fields."""
+    """The number of bits that are set: sums of ever wider fields."""
     a = np.asarray(a)
     word, bits = a.dtype.type, 8 * a.dtype.itemsize
     size, ones = 1, (1 << bits) - 1

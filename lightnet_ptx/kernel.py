@@ -52,7 +52,7 @@ class Kernel:
     sums: frozenset[int] = frozenset()
 
     def param_offsets(self) -> tuple[list[int], int]:
-        """Where each parameter stands in the parameter space, and its size."""
+        """The offset of each parameter in the parameter space, and the size of that."""
         offsets, at = [], 0
         for p in self.params:
             at = -(-at // p.align) * p.align

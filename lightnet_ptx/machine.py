@@ -105,7 +105,9 @@ class Batch(Threads):
             )
 
     def places(self, space: str, addresses: Array, nbytes: int) -> list[Place]:
-        """Where accesses of the active lanes go, as (store, offsets, positions or None for all), inside and aligned."""
+        """The places where accesses of the active lanes go, as (store, offsets, positions or None for all), inside and
+        aligned.
+        """
         self.require_aligned(addresses, nbytes)
         if space == "generic":
             return self._generic(addresses, nbytes)
@@ -169,7 +171,7 @@ class Batch(Threads):
         super().stuck()
 
     def races_of(self, store: Store) -> Races | None:
-        """What notes the accesses to a store, if anything does."""
+        """The record that notes the accesses to a store, if anything does."""
         if not self.check or store.space in ("local", "kparam", "const"):
             return None
         if store is self.shared:
@@ -203,8 +205,8 @@ class Batch(Threads):
     def load(
         self, space: str, addresses: Array, dtype: np.dtype, count: int, strong: bool = False, constant: bool = False
     ) -> Array:
-        """What the active lanes read: [lanes], or [lanes, count] where `count` > 1. `constant`: what no thread may
-        write in this launch.
+        """The values that the active lanes read: [lanes], or [lanes, count] where `count` > 1. `constant`: what no
+        thread may write in this launch.
         """
         nbytes = dtype.itemsize * count
         result = None

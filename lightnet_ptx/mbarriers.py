@@ -31,7 +31,7 @@ def _lanes(batch: Batch) -> Array:
 
 
 def offsets_of(batch: Batch, addresses: Array) -> Array:
-    """Where mbarriers at shared addresses of the active lanes stand in the batch's shared memory."""
+    """The offsets where mbarriers at shared addresses of the active lanes stand in the batch's shared memory."""
     ((_, offsets, _),) = batch.places("shared", addresses, SIZE)
     return offsets
 

@@ -63,7 +63,7 @@ class Store:
 
 
 def of_state(state: int, nbytes: int) -> Any:
-    """What `Store.states` gives where all of the bytes are in one state."""
+    """The result of `Store.states` where all of the bytes are in one state."""
     size = min(nbytes, 8)
     return np.dtype(f"u{size}").type(int.from_bytes(bytes([state]) * size, "little"))
 
@@ -143,7 +143,7 @@ class GlobalMemory:
         return found
 
     def near(self, address: int) -> str:
-        """What stands near an address that is in no allocation, in words."""
+        """The description of what stands near an address that is in no allocation, in words."""
         store = self.at(address)
         for base, nbytes in self._freed.items():
             if base <= address < base + max(nbytes, 1):

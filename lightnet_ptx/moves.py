@@ -24,7 +24,7 @@ u32, u64 = np.uint32, np.uint64
 
 
 def computing(row: Row) -> Callable[[Site], Step]:
-    """What makes an instruction of a table's row."""
+    """The compiler of an instruction by a table's row."""
 
     def make(site: Site) -> Step:
         site.count(len(row.sources) + 1)

@@ -1,4 +1,4 @@
-"""What orders accesses of different blocks in a launch: a fence and an atomic write by one, an atomic read and a fence
+"""The order of accesses of different blocks in a launch: a fence and an atomic write by one, an atomic read and a fence
 by the other. Imports NumPy.
 
 So the last block that counts itself done may read what the others wrote before (split-K). A *release* is a strong write
@@ -32,11 +32,11 @@ class Moment(NamedTuple):
     thread: int
 
     def before(self, epoch: Array, thread: Array) -> Array:
-        """Whether accesses in these epochs by these threads lie before it."""
+        """Return whether accesses in these epochs by these threads lie before it."""
         return (epoch < self.epoch) | ((epoch == self.epoch) & (thread == self.thread))
 
     def after(self, epoch: Array, thread: Array) -> Array:
-        """Whether accesses lie behind it."""
+        """Return whether accesses lie behind it."""
         return (epoch > self.epoch) | ((epoch == self.epoch) & (thread == self.thread))
 
 
@@ -94,8 +94,9 @@ class Ordering:
                 self._released.setdefault(address, {})[block] = moment
 
     def ordered(self, old: Array, stamps: Array, granules: Array) -> Array:
-        """Whether accesses with the stamps `old` by other blocks lie before those with `stamps`; of which granules does
-        not matter."""
+        """Return whether accesses with the stamps `old` by other blocks lie before those with `stamps`; of which
+        granules does not matter.
+        """
         result = np.zeros(len(old), bool)
         if not self._acquired:
             return result

@@ -62,7 +62,7 @@ class Mbarrier:
 
     @property
     def parity(self) -> int:
-        """That of the phase that has not ended."""
+        """The parity of the phase that has not ended."""
         return (self.phase - self.first) & 1
 
     @property
@@ -92,7 +92,7 @@ class Mbarriers:
         return f"the mbarrier at {findings.place(self.batch, self.batch.shared, m.offset)}"
 
     def state(self, m: Mbarrier) -> str:
-        """What the phase of an mbarrier lacks, in words."""
+        """The description of what the phase of an mbarrier lacks, in words."""
         text = f"its phase {m.phase - m.first} waits for {m.pending} of {m.count} arrivals and {m.missing} bytes"
         return text + (f"; copies bring {m.under_way}" if m.copies else ", which no copy brings" * (m.missing > 0))
 
@@ -253,7 +253,7 @@ class Mbarriers:
         return True
 
     def _knows(self, m: Mbarrier, lanes: Array) -> bool:
-        """Whether threads are behind the last phase that has ended."""
+        """Return whether threads are behind the last phase that has ended."""
         clocks = self.batch.clocks
         return clocks is None or m.phase == m.first or bool((clocks.seen[lanes, m.column] >= m.phase).all())
 

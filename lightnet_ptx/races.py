@@ -1,4 +1,4 @@
-"""Who accessed each piece of memory last, and whether two accesses are ordered by a barrier. Imports NumPy.
+"""The last accesses to each piece of memory, and whether two accesses are ordered by a barrier. Imports NumPy.
 
 Memory is divided into granules, as small as the smallest access of a kernel. Each has the stamp of its last write and
 of its last read. A stamp is `flags | epoch | who`, where the epoch counts the barriers that a thread has passed; it
@@ -70,7 +70,7 @@ class Races:
         return (granules[:, None] + np.arange(count)).ravel(), np.repeat(stamps, count)
 
     def _ordered(self, old: Array, stamps: Array) -> Array:
-        """Whether a barrier lies between earlier accesses (all that the flags stand for) and these."""
+        """Return whether a barrier lies between earlier accesses (all that the flags stand for) and these."""
         before = (old & EPOCH) < (stamps & EPOCH)
         apart = ((old ^ stamps) & self._far) | (old & FAR)
         if self.shared:
@@ -78,8 +78,8 @@ class Races:
         return before & (apart == 0)
 
     def _concurrent(self, old: Array, stamps: Array, granules: Array, many: bool) -> Array:
-        """Whether accesses of this launch by other threads are not ordered before these. `many`: flags say that others
-        made them.
+        """Return whether accesses of this launch by other threads are not ordered before these. `many`: flags say that
+        others made them.
         """
         hit = old >= self.since  # flags only add to a stamp, and are looked at again below
         if not hit.any():

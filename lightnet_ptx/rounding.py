@@ -168,5 +168,5 @@ def tf32_nearest_even(x: Array) -> Array:
 
 
 def tf32_truncated(bits: Array) -> Array:
-    """What the tensor cores read of a 32-bit operand of type tf32, as float32."""
+    """The value that the tensor cores read of a 32-bit operand of type tf32, as float32."""
     return (np.asarray(bits, u32) & u32(0xFFFFE000)).view(f32)

@@ -51,7 +51,7 @@ class Site:
         return self.decoder.source.error(f"{self.opcode}: {message}", self.instruction.pos, f"ptx.{label}")
 
     def count(self, *allowed: int) -> int:
-        """How many operands there are; LightNetError for another number."""
+        """The number of operands; LightNetError for another number."""
         if len(self.operands) not in allowed:
             raise self.error(f"has {len(self.operands)} operands, not {' or '.join(map(str, allowed))}")
         return len(self.operands)
@@ -62,7 +62,7 @@ class Site:
         return self.decoder.register(operand.name, self.frame) if isinstance(operand, ptx.Reg) else None
 
     def reader(self, operand: ptx.Operand, kind: str, wider: bool = False) -> Reader:
-        """How to get an operand's value, in NumPy's type for `kind`. A register has that size; `wider`: or a larger
+        """The reader of an operand's value, in NumPy's type for `kind`. A register has that size; `wider`: or a larger
         one, of which the low bits count.
         """
         if isinstance(operand, ptx.Not):
@@ -125,7 +125,7 @@ class Site:
         return found[0]
 
     def address(self, operand: ptx.Operand, space: str) -> tuple[Reader, str]:
-        """How to get an address (uint64), and the state space that it is in: of a parameter of a call, that is local
+        """The reader of an address (uint64), and the state space that it is in: of a parameter of a call, that is local
         memory.
         """
         if not isinstance(operand, ptx.Address):

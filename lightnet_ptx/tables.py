@@ -1,4 +1,5 @@
-"""How an instruction that only computes is described: an exact opcode, a function of arrays, and types. Imports NumPy.
+"""The description of an instruction that only computes: an exact opcode, a function of arrays, and types. Imports
+NumPy.
 
 A function takes the operands (arrays over threads, or scalars that all threads share) as NumPy arrays of their types,
 and gives the result in its type. bf16 is read as uint16; packed types (f16x2) through `packed`.

@@ -10,7 +10,7 @@ import struct
 import zlib
 
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime.cuda.tensor_map import BYTES, MOST_RANK, SIZES, Im2col, TensorMap, check
+from lightnet.runtime.cuda.tensor_map import BYTES, MOST_RANK, SIZES, Im2col, TensorMap, check_tensor_map
 
 #: The numbers of the types in an encoded map.
 _DTYPES = tuple(SIZES)
@@ -23,7 +23,7 @@ assert _FORM.size == BYTES
 
 def encode(address: int, map: TensorMap) -> bytes:
     """`map` of a tensor that begins at `address`, as 128 bytes. LightNetError for a map that a driver refuses."""
-    check(address, map)
+    check_tensor_map(address, map)
     dims, box = (tuple(sizes) + (0,) * (MOST_RANK - len(sizes)) for sizes in (map.dims, map.box))
     windows = map.im2col
     fields = (
@@ -45,7 +45,7 @@ def decode(raw: bytes) -> tuple[int, TensorMap]:
         raise _error("these bytes are no tensor map")
     windows = Im2col(pixels, channels, (y0, x0), (y1, x1), (sy, sx)) if mode else None
     map = TensorMap(_DTYPES[dtype], tuple(dims[:rank]), () if mode else tuple(box[:rank]), windows)
-    check(address, map)
+    check_tensor_map(address, map)
     return address, map
 
 

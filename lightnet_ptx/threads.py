@@ -27,7 +27,7 @@ WARP = 32
 
 
 class Geometry:
-    """How a kernel is launched: `grid` and `block` in x, y, z, `shared` bytes of dynamic shared memory. `epoch` is the
+    """The geometry of a launch: `grid` and `block` in x, y, z, `shared` bytes of dynamic shared memory. `epoch` is the
     epoch in which it begins.
     """
 
@@ -226,8 +226,8 @@ class Threads:
         return position if lanes is None else int(lanes[position])
 
     def register(self, name: str) -> Array:
-        """What a register holds, over all lanes; None where nothing was written. For debuggers: the innermost of that
-        name.
+        """The contents of a register, over all lanes; None where nothing was written. For debuggers: the innermost of
+        that name.
         """
         slots = [slot for slot, has in self.kernel.names.items() if has == name]
         value = self.regs[slots[-1]] if slots else None
@@ -271,7 +271,7 @@ class Threads:
         return np.repeat(mask.reshape(-1, width).any(axis=1), width)
 
     def _members(self, members: Array, here: np.ndarray) -> np.ndarray:
-        """Which lanes the executing ones of each warp name."""
+        """The lanes that the executing ones of each warp name."""
         bits = np.broadcast_to(members, self.lanes).astype(np.uint32)
         named = np.where(here, bits, 0).reshape(-1, WARP)
         union = np.bitwise_or.reduce(named, axis=1)

@@ -34,9 +34,10 @@ _SET = of_state(SET, 2)
 
 
 def swizzled(addresses: Array, width: int = 128) -> Array:
-    """Where bytes at shared addresses stand with the swizzle of `width` bytes: pieces of 16 bytes change places within
-    a row, by the number of the row of 128 bytes ("PTX ISA", swizzling modes: of 128 bytes, bits 4 to 6 are combined
-    with bits 7 to 9)."""
+    """The addresses where bytes at shared addresses stand with the swizzle of `width` bytes: pieces of 16 bytes change
+    places within a row, by the number of the row of 128 bytes ("PTX ISA", swizzling modes: of 128 bytes, bits 4 to 6
+    are combined with bits 7 to 9).
+    """
     return addresses ^ (((addresses >> 7) & (width // 16 - 1)) << 4)
 
 

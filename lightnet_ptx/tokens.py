@@ -59,7 +59,7 @@ class Tokens:
 
     @property
     def pos(self) -> int:
-        """Where it begins in the text."""
+        """The position where it begins in the text."""
         return self.starts[self.at]
 
     def fail(self, expected: str) -> LightNetError:

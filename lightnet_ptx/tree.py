@@ -1,4 +1,4 @@
-"""What a module of PTX consists of: operands, instructions, scopes, functions, and the text that they stand in. Imports
+"""The parts of a module of PTX: operands, instructions, scopes, functions, and the text that they stand in. Imports
 the standard library and `lightnet.diagnostics`.
 """
 
@@ -102,7 +102,7 @@ class Variable:
 
 @dataclass(slots=True)
 class Scope:
-    """What stands between braces: items in order, and the names that it declares."""
+    """A scope: what stands between braces: items in order, and the names that it declares."""
 
     items: list[Instruction | Scope] = field(default_factory=list)
     registers: dict[str, str] = field(default_factory=dict)

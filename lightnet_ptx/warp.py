@@ -75,7 +75,7 @@ def _shuffle(site: Site, match: re.Match[str]) -> Step:
 
 
 def _source(mode: str, b: Array, c: Array) -> tuple[Array, Array]:
-    """Which lane each reads from, and whether that is inside its segment (else it is the lane itself)."""
+    """The lane that each reads from, and whether that is inside its segment (else it is the lane itself)."""
     lane = np.arange(WARP)
     b, clamp, segment = b & 31, c & 31, (c >> 8) & 31
     low = lane & segment

@@ -11,7 +11,7 @@ from guarded import guarded
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Attribute, SSAValue
 
-from lightnet.backends.cpu.blocked.base import Generator, Machine
+from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel
 from lightnet.backends.generator import Plan
 from lightnet.backends.llvm.jit import compile_module
 from lightnet.ir.context import make_context
@@ -43,19 +43,21 @@ def set_layout(value: SSAValue, layout: Layout) -> None:
     value._type = with_layout(value.type, layout)
 
 
-def form_of(generator: Generator, kernel: KernelOp, machine: Machine = Machine()) -> Form | None:
+def form_of(generator: BlockedGenerator, kernel: KernelOp, machine: ProcessorModel = ProcessorModel()) -> Form | None:
     """What a generator needs for the body of a kernel."""
     return generator.form(kernel.ops, list(kernel.terminator.operands), machine)
 
 
-def planned(generator: Generator, kernel: KernelOp, machine: Machine = Machine()) -> Plan:
+def planned(generator: BlockedGenerator, kernel: KernelOp, machine: ProcessorModel = ProcessorModel()) -> Plan:
     """The plan of a generator for a kernel as it is."""
     form = form_of(generator, kernel, machine)
     assert form is not None, "the generator does not take the body"
     return generator.plan(kernel, form, machine)
 
 
-def lay_out(kernel: KernelOp, generator: Generator, machine: Machine, extra: Halo = (0, 0), out: Halo = (0, 0)) -> Plan:
+def lay_out(
+    kernel: KernelOp, generator: BlockedGenerator, machine: ProcessorModel, extra: Halo = (0, 0), out: Halo = (0, 0)
+) -> Plan:
     """Give the kernel the layouts that the generator asks for, `extra` halo more than it needs, and results of halo `out`; its
     choices; and packed weights. The plan of what it is then."""
     form = form_of(generator, kernel, machine)
@@ -80,14 +82,14 @@ def lay_out(kernel: KernelOp, generator: Generator, machine: Machine, extra: Hal
 
 
 def check_blocked(
-    generator: Generator,
+    generator: BlockedGenerator,
     operands: Mapping[str, str],
     body: str,
     *,
     choices: Mapping[str, Attribute] | None = None,
     extra: Halo = (0, 0),
     out: Halo = (0, 0),
-    machine: Machine = Machine(),
+    machine: ProcessorModel = ProcessorModel(),
     tolerance: float = 2e-6,
     arrays: Sequence[np.ndarray] | None = None,
     seed: int = 0,

@@ -15,7 +15,7 @@ from lightnet.dialects.cuda_launch import cuda_kernels, dynamic_shared
 from lightnet.ir.context import make_context
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.verify import verify_module
-from lightnet.runtime.cuda.driver import Launch, arguments
+from lightnet.runtime.cuda.driver import DeviceLaunch, arguments
 from lightnet.runtime.cuda.tensor_map import TensorMap
 
 
@@ -52,7 +52,7 @@ class Device:
             driver.upload(addresses[-1], array)
         function = self._module.function(self.ptx.entries[name])
         args = arguments(driver, addresses, self._maps[name])
-        driver.launch(Launch(function, (*grid, 1, 1)[:3], (*block, 1, 1)[:3], self._shared[name], args))
+        driver.launch(DeviceLaunch(function, (*grid, 1, 1)[:3], (*block, 1, 1)[:3], self._shared[name], args))
         driver.synchronize()
         result = np.empty_like(output)
         driver.download(addresses[-1], result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from lightnet.backends.cuda.device import Device, device_of
+from lightnet.backends.cuda.device import DeviceModel, device_of
 from lightnet.backends.cuda.selection import SELECTION
 from lightnet.backends.generator import Generator, Plan
 from lightnet.ir.body import OfEqualKernels
@@ -24,7 +24,7 @@ def forms_of(generator: Generator, kernel: KernelOp) -> list[Form]:
     return list(generator.takes(kernel.ops, list(kernel.terminator.operands)))
 
 
-def planned(generator: Generator, kernel: KernelOp, device: Device | None = None) -> Plan:
+def planned(generator: Generator, kernel: KernelOp, device: DeviceModel | None = None) -> Plan:
     """The plan of a generator for a kernel in the layouts of its results."""
     on_maps = any(not layout_of(r.type).is_plain for r in kernel.results)
     forms = forms_of(generator, kernel)
@@ -36,7 +36,7 @@ def timed(monkeypatch, generator: Generator, time: Callable[[KernelOp], float]) 
     """Let a generator say that kernels take other times, whatever was found out about them before."""
     plan = type(generator).plan
 
-    def planned_so(kernel: KernelOp, form: Form, device: Device) -> Plan:
+    def planned_so(kernel: KernelOp, form: Form, device: DeviceModel) -> Plan:
         return replace(plan(generator, kernel, form, device), time=time(kernel))
 
     monkeypatch.setattr(generator, "plan", planned_so)

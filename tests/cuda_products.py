@@ -16,7 +16,7 @@ from lightnet.backends.cuda.gemm.problem import match
 from lightnet.backends.cuda.selection import SELECTION
 from lightnet.dialects.cuda import CudaKernelOp
 from lightnet.dialects.ln.dialect import optypes
-from lightnet.ir.body import Body, build
+from lightnet.ir.body import Body, build_body
 from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.layout import layout_of
 from lightnet.ir.op import LnOp
@@ -85,7 +85,7 @@ class Case:
                 ops.append(op.clone(values))
                 block.add_op(ops[-1])
                 values.update(zip(op.results, ops[-1].results))
-            region = build(Body(tuple(ops), (ops[-1].results[0],)), CudaKernelOp)
+            region = build_body(Body(tuple(ops), (ops[-1].results[0],)), CudaKernelOp)
             region.attributes["alg"] = choice_attr(alg)
             region.attributes.update({k: choice_attr(v) for k, v in choices.items()})
             made.append(laid_out(region, [f for g, f in candidates(region) if g.alg == alg][number]))
@@ -137,7 +137,7 @@ def arguments(case: Case, kernel: KernelOp) -> list[np.ndarray]:
 
 
 def made(dtype: str, build: Callable[..., object], *args: object) -> Case:
-    """A case of what `build` does with it."""
+    """A case of what `build_body` does with it."""
     case = Case(dtype, seed=len(args))
     build(case, *args)
     return case

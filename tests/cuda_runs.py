@@ -19,7 +19,7 @@ from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.types import TensorSpec, spec_of
 from lightnet.ir.verify import verify_module
 from lightnet.passes.lower_cuda import _Lowering
-from lightnet.runtime.cuda.driver import Driver, Launch, arguments
+from lightnet.runtime.cuda.driver import DeviceLaunch, Driver, arguments
 
 
 class Regions:
@@ -53,7 +53,7 @@ class Regions:
             ]
             args = arguments(self.gpu, addresses, maps_of(launch.function))
             kernel = self.module.function(self.program.entries[launch.function.sym_name.data])
-            self.gpu.launch(Launch(kernel, launch.grid, launch.block, dynamic_shared(launch.function), args))
+            self.gpu.launch(DeviceLaunch(kernel, launch.grid, launch.block, dynamic_shared(launch.function), args))
 
 
 def _uploaded(gpu: Driver, array: np.ndarray) -> int:

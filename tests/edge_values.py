@@ -28,7 +28,7 @@ from lightnet.ir.intervals import has_positions
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import TensorSpec, tensor_type
 from lightnet.model import Model
-from lightnet.runtime.dtypes import BY_NAME, BY_NP, is_float, widened
+from lightnet.runtime.dtypes import BY_NAME, BY_NP, is_float, widened_array
 
 HOST = ("create", "input", "param", "print", "fprint")
 OPS = {name: cls for name, cls in sorted(optypes().items()) if name not in HOST and cls.schema.operands}
@@ -154,7 +154,7 @@ TOLERANCES = {"f64": (1e-9, 1e-12), "f32": (2e-4, 1e-5), "f16": (4e-3, 1e-3), "b
 
 def letter(array: np.ndarray) -> np.ndarray:
     """What kind of number each element is: NaN 0, infinity 1, −infinity −1, 0 is 2, −0 is −2, another 3."""
-    a = widened(array).astype(np.float64)
+    a = widened_array(array).astype(np.float64)
     kind = np.full(a.shape, 3)
     kind[np.isnan(a)] = 0
     kind[np.isposinf(a)], kind[np.isneginf(a)] = 1, -1
@@ -182,7 +182,7 @@ def difference(got: np.ndarray, want: np.ndarray, signs: bool = True) -> str | N
             else f"{wrong.size} of {want.size}: {got.reshape(-1)[wrong[0]]} for {want.reshape(-1)[wrong[0]]} at {wrong[0]}"
         )
     rtol, atol = TOLERANCES[BY_NP[want.dtype].name]
-    a, b = widened(got).astype(np.float64), widened(want).astype(np.float64)
+    a, b = widened_array(got).astype(np.float64), widened_array(want).astype(np.float64)
     finite = np.isfinite(a) & np.isfinite(b)
     near = np.zeros(a.shape, bool)
     with np.errstate(all="ignore"):

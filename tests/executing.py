@@ -9,7 +9,7 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
-from lightnet.backends.interpreter.graph import run, sources
+from lightnet.backends.interpreter.graph import feedable_ops, run
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import spec_of
@@ -20,7 +20,7 @@ def feeds_of(module: ModuleOp, seed: int = 0) -> dict[str, np.ndarray]:
     """Test data for every input and param, drawn by tensor name and by what the first op does with it; so weights are
     scaled, variances positive, and indices in range. Every source must have a name."""
     feeds = {}
-    for op in sources(module):
+    for op in feedable_ops(module):
         (name,) = op.tensor_names
         assert name is not None, "a source without a name cannot be fed"
         spec = spec_of(op.results[0].type)
@@ -40,7 +40,7 @@ def kinds(value: SSAValue) -> Iterator[str]:
 
 def run_graph(module: ModuleOp, feeds: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], str]:
     """The outputs by name, and what was printed. Data for sources that the module does not have (any more) is ignored."""
-    known = {op.tensor_names[0] for op in sources(module)}
+    known = {op.tensor_names[0] for op in feedable_ops(module)}
     printed = io.StringIO()
     outputs = run(module, {k: v for k, v in feeds.items() if k in known}, stream=printed)
     return outputs, printed.getvalue()

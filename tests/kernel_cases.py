@@ -14,8 +14,8 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, SSAValue
 
-from lightnet.backends.llvm.emitter import Vectors
-from lightnet.backends.llvm.jit import Machine, NativeModule, compile_module
+from lightnet.backends.llvm.emitter import TargetVectors
+from lightnet.backends.llvm.jit import CodeMachine, NativeModule, compile_module
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.elementwise import Elew, Lrelu, Relu, Sigmoid
@@ -229,7 +229,7 @@ class Memory:
         return [v.view(s.dtype.np).reshape(s.dims).copy() for v, s in zip(self.results, self.case.specs)]
 
 
-def compiled(function, machine: Machine | None = None, vectors: Vectors | None = None) -> NativeModule:
+def compiled(function, machine: CodeMachine | None = None, vectors: TargetVectors | None = None) -> NativeModule:
     return compile_module(ModuleOp([function]), machine=machine, vectors=vectors, verify=True)
 
 

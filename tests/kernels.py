@@ -12,7 +12,7 @@ from xdsl.ir import Block
 from lightnet.backends.llvm.jit import compile_module
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import TensorSpec, tensor_type
-from lightnet.runtime.dtypes import is_float, widened
+from lightnet.runtime.dtypes import is_float, widened_array
 
 
 def sample_ops(cls: type[LnOp]) -> list[tuple[LnOp, list[np.ndarray]]]:
@@ -88,7 +88,7 @@ def agree(got: np.ndarray, want: np.ndarray, tolerance: float = 1e-4) -> None:
         return
     if want.dtype.itemsize == 2:
         tolerance = max(tolerance, 2.0**-10 if want.dtype.kind == "f" else 2.0**-7)
-        got, want = widened(got), widened(want)
+        got, want = widened_array(got), widened_array(want)
     assert np.isfinite(want).all(), "the reference is not finite"
     scale = max(float(np.abs(want).max(initial=0)), 1e-30)
     error = float(np.abs(got.astype(np.float64) - want).max(initial=0)) / scale

@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.parser import Parser
 
 from lightnet.backends.interpreter.loops import LoopProgram
-from lightnet.backends.llvm.emitter import Vectors, emit_module
+from lightnet.backends.llvm.emitter import TargetVectors, emit_module
 from lightnet.backends.llvm.jit import NativeModule, compile_module
 from lightnet.ir.context import make_context
 from lightnet.ir.verify import verify_module
@@ -58,7 +58,7 @@ def run(module: ModuleOp, arrays: list[np.ndarray], grid: int = 1, name: str = "
     round_trip(module)
     expected = interpreted(module, name, grid, arrays)
     for width in (16, 4):
-        compiled = compile_module(module, vectors=Vectors(width), verify=True)
+        compiled = compile_module(module, vectors=TargetVectors(width), verify=True)
         for got, want in zip(native(compiled, name, grid, arrays), expected):
             if got.dtype.kind == "f":
                 np.testing.assert_allclose(got, want, rtol=rtol, atol=atol)

@@ -11,15 +11,15 @@ from dataclasses import replace
 import pytest
 import sampling
 
-from lightnet.backends.llvm.jit import Machine
+from lightnet.backends.llvm.jit import CodeMachine
 
 #: Of the cases that need not be optimized, those that are nevertheless.
 SHARE = 0.1
 
 
-def machine(key: str, always: bool = False) -> Machine:
+def machine(key: str, always: bool = False) -> CodeMachine:
     """This processor; code for it is optimized `always` or where the date draws the case called `key`."""
-    host = Machine.host()
+    host = CodeMachine.host()
     return host if always or sampling.is_drawn(f"optimized {key}", SHARE) else replace(host, optimized=False)
 
 
@@ -42,6 +42,6 @@ def of(item: pytest.Item) -> Iterator[None]:
     """While a test runs that is to do without: this processor is one whose code is not optimized."""
     with pytest.MonkeyPatch.context() as patch:
         if item.stash.get(_PLAIN, False):
-            plain = replace(Machine.host(), optimized=False)
-            patch.setattr(Machine, "host", classmethod(lambda cls: plain))
+            plain = replace(CodeMachine.host(), optimized=False)
+            patch.setattr(CodeMachine, "host", classmethod(lambda cls: plain))
         yield

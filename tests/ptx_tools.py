@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lightnet.runtime.cuda.driver import Launch
+from lightnet.runtime.cuda.driver import DeviceLaunch
 from lightnet_ptx.emulator import Emulator
 
 HEADER = """target triple = "nvptx64-nvidia-cuda"
@@ -47,7 +47,7 @@ def run(
     for array in arrays:
         addresses.append(emulator.alloc(array.nbytes))
         emulator.upload(addresses[-1], array)
-    emulator.launch(Launch(function, grid, block, shared, (*addresses, *scalars)))
+    emulator.launch(DeviceLaunch(function, grid, block, shared, (*addresses, *scalars)))
     results = [np.empty_like(a) for a in arrays]
     for address, result in zip(addresses, results):
         emulator.download(address, result)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from lightnet.backends.cuda.assembler import TIMEOUT, find
+from lightnet.backends.cuda.assembler import TIMEOUT, find_tool
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Refused(Exception):
 
 def require() -> str:
     """The path of ptxas; the test is skipped without one."""
-    path = find("ptxas")
+    path = find_tool("ptxas")
     if path is None:
         pytest.skip("no ptxas: pip install 'lightnet-compiler[cuda-test]', or put it on PATH")
     if not os.access(path, os.X_OK):
@@ -96,7 +96,7 @@ def usages(text: str) -> dict[str, Usage]:
 
 def machine_code(cubin: bytes) -> dict[str, Counter[str]]:
     """How often each instruction (``HMMA.16816.F32``) stands in each kernel. The test is skipped without a disassembler."""
-    program = find("nvdisasm") or find("cuobjdump")
+    program = find_tool("nvdisasm") or find_tool("cuobjdump")
     if program is None:
         pytest.skip("no nvdisasm or cuobjdump: pip install 'lightnet-compiler[cuda-test]', or put one on PATH")
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:

@@ -57,7 +57,7 @@ def awkward(seed: int) -> ModuleOp:
 
 def ran(model: Model, feeds: Mapping[str, np.ndarray] | None = None) -> Outputs:
     """The outputs; `feeds` are contents by name, which a form need not bring along."""
-    names = {op.tensor_names[0] for op in graph.sources(model.module)}
+    names = {op.tensor_names[0] for op in graph.feedable_ops(model.module)}
     given = {name: array for name, array in (feeds or {}).items() if name in names}
     return graph.run(model.module, given, model.weights, seed=model.seed, stream=io.StringIO())
 

@@ -12,7 +12,7 @@ import numpy as np
 
 import lightnet
 from lightnet.trust.data import draw
-from lightnet.trust.evaluation import Evaluator
+from lightnet.trust.evaluation import RememberingEvaluator
 
 NETS = Path(__file__).parent / "data" / "nets" / "il"
 
@@ -72,7 +72,7 @@ def scaled(name: str, seed: int = 0, full: bool = False) -> lightnet.Model:
     """A network with contents for all that it has; in `full`, with its own numbers."""
     text = (NETS / f"{name}.net").read_text()
     text = text if full else NETWORKS[name](text)
-    drawn = draw(lightnet.loads(text, ".net", name).module, "ordinary", seed, Evaluator()).contents
+    drawn = draw(lightnet.loads(text, ".net", name).module, "ordinary", seed, RememberingEvaluator()).contents
     for tensor, array in drawn.items():
         if tensor.endswith(
             ("_var", "_variance")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lightnet.serving.app import Service, make_app
-from lightnet.serving.repository import Options, Source
+from lightnet.serving.repository import ModelSource, ServingOptions
 
 Types = Mapping[str, tuple[tuple[int, ...], Any]]
 
@@ -53,14 +53,16 @@ def served(model: Any, talk: Callable[[Any, Service], Awaitable[Any]], **options
     import httpx
 
     models = model if isinstance(model, dict) else {"m": model}
-    sources = [Source(n, m if callable(m) and not hasattr(m, "inputs") else (lambda m=m: m)) for n, m in models.items()]
+    sources = [
+        ModelSource(n, m if callable(m) and not hasattr(m, "inputs") else (lambda m=m: m)) for n, m in models.items()
+    ]
 
     async def main() -> Any:
         async with asyncio.timeout(60):
             return await within()
 
     async def within() -> Any:
-        service = Service(sources, Options(**options)).open()
+        service = Service(sources, ServingOptions(**options)).open()
         app = make_app(service)
         async with app.router.lifespan_context(app):
             transport = httpx.ASGITransport(app=app)

@@ -14,7 +14,7 @@ import pytest
 from sampled_weights import sampled_weights
 
 import lightnet
-from lightnet.backends.interpreter.static import static_values
+from lightnet.backends.interpreter.static import static_bytes
 from lightnet.cli import ln_opt
 from lightnet.cli.lightnet import main as lightnet_main
 from lightnet.diagnostics import LightNetError
@@ -178,7 +178,7 @@ def run_c(executable: lightnet.Executable, folder: Path) -> dict[str, np.ndarray
     assert done.returncode == 0, done.stderr[:2000]
     memory = {name: np.zeros(max(size, 1), np.uint8) for name, size in memory_of(executable.planned).items()}
     main = main_of(executable.planned)
-    for place, raw in static_values(main, {}, executable._store, executable._seed):
+    for place, raw in static_bytes(main, {}, executable._store, executable._seed):
         memory[place.space.data][place.offset.data : place.offset.data + raw.nbytes] = raw
     for tensor in executable.program.inputs:
         tensor.view(memory)[...] = executable.loaded(tensor.name)

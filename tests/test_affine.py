@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from lightnet.ir.affine import Space, dtype_range
+from lightnet.ir.affine import IndexSpace, dtype_range
 from lightnet.ir.bound import BOOL, I64, Apply, Const, Idx, Node, show
 from lightnet.runtime.dtypes import BY_NAME
 
@@ -54,7 +54,7 @@ def random_node(rng: random.Random, depth: int) -> Node:
 @pytest.mark.parametrize("seed", range(4))
 def test_simplified_expressions_have_the_same_values(seed: int) -> None:
     """And stay within the bounds that are stated; what is decided about them is so at every point."""
-    rng, space = random.Random(seed), Space(LOOPS)
+    rng, space = random.Random(seed), IndexSpace(LOOPS)
     for _ in range(40):
         node, limit = random_node(rng, 3), rng.randint(-5, 12)
         values = [value(node, at) for at in POINTS]
@@ -90,7 +90,7 @@ FORMS = [
 
 @pytest.mark.parametrize(("node", "form"), FORMS, ids=lambda x: x if isinstance(x, str) else show(x))
 def test_a_form(node: Node, form: str) -> None:
-    assert show(Space(LOOPS).simplify(node)) == form
+    assert show(IndexSpace(LOOPS).simplify(node)) == form
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_form(node: Node, form: str) -> None:
     ids=lambda x: str(x) if isinstance(x, bool | None) else show(x),
 )  # fmt: skip
 def test_what_the_ranges_decide(cond: Node, known: bool | None) -> None:
-    assert Space(LOOPS).decide(cond) is known
+    assert IndexSpace(LOOPS).decide(cond) is known
 
 
 def test_ranges_of_types() -> None:

@@ -296,21 +296,21 @@ def test_the_command_line(saved: Path, capfd: pytest.CaptureFixture[str]) -> Non
     from lightnet.cli import lightnet as tool
 
     folder = saved.parent
-    assert common.run(tool.main, ["compile", str(CNN), "-o", str(folder / "any.lnx"), "--threads", "any"]) == 0
+    assert common.run_tool(tool.main, ["compile", str(CNN), "-o", str(folder / "any.lnx"), "--threads", "any"]) == 0
     assert (folder / "any.lnx").read_bytes() == saved.read_bytes()
     assert ", any number of threads, " in capfd.readouterr().out
     words = ["-o", str(folder / "net.h"), "--emit=header", "--name", "net"]
-    assert common.run(tool.main, ["compile", str(CNN), *words]) == 0
+    assert common.run_tool(tool.main, ["compile", str(CNN), *words]) == 0
     assert "run_threads" not in (folder / "net.h").read_text()
-    assert common.run(tool.main, ["compile", str(CNN), *words, "--threads", "any"]) == 0
+    assert common.run_tool(tool.main, ["compile", str(CNN), *words, "--threads", "any"]) == 0
     assert "int net_run_threads(int threads," in (folder / "net.h").read_text()
     capfd.readouterr()
-    assert common.run(tool.main, ["inspect", str(saved)]) == 0
+    assert common.run_tool(tool.main, ["inspect", str(saved)]) == 0
     shown = capfd.readouterr().out
     assert "threads       any number of threads" in shown
-    assert common.run(tool.main, ["inspect", str(saved), "--json"]) == 0
+    assert common.run_tool(tool.main, ["inspect", str(saved), "--json"]) == 0
     found = json.loads(capfd.readouterr().out)
     assert found["threads"] is None and found["scratch"] > 0
     assert f"each thread but the first {size(found['scratch'])}\n" in shown
     with pytest.raises(SystemExit):
-        common.run(tool.main, ["compile", str(CNN), "--threads", "some"])
+        common.run_tool(tool.main, ["compile", str(CNN), "--threads", "some"])

@@ -11,7 +11,7 @@ import pytest
 
 import lightnet
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.ln.dialect import find
+from lightnet.dialects.ln.dialect import find_op
 from lightnet.frontends import exporter, importer, json_ir
 from lightnet.frontends.il import reader as il
 from lightnet.ir import registry
@@ -184,10 +184,10 @@ def test_upstreams_ops_that_copy_nothing(arch: str) -> None:
 def test_ops_of_arches_are_what_the_registry_says() -> None:
     """Found by optype, of the arch that it names, and in no list of the op table's."""
     for optype in registry.ARCH_OPS:
-        cls = find(optype)
+        cls = find_op(optype)
         assert cls is not None and cls.optype == optype
         assert cls.arch == (optype.rpartition("_")[2] if "_" in optype else "none")
-    assert find("conv9x9_dpu") is None
+    assert find_op("conv9x9_dpu") is None
 
 
 # -- plans by upstream's rules

@@ -11,13 +11,13 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.dialects.test import TestOp as Source
 
 from lightnet.backends.cpu.combiners import accepts
-from lightnet.backends.cpu.plain import tiles_of
+from lightnet.backends.cpu.plain import tile_generator_of
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.ln import activation, arith, unary
 from lightnet.dialects.ln.arith import Add, Cast, Less, Maximum, Where
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.dialects.ln.elementwise import Relu
-from lightnet.ir.body import Body, build
+from lightnet.ir.body import Body, build_body
 from lightnet.ir.context import make_context
 from lightnet.ir.op import ConstraintError, LnOp
 from lightnet.ir.parser import parse_mlir
@@ -216,8 +216,8 @@ def test_a_mask_in_memory_chooses_on_tiles() -> None:
     x, w, b, mask, other = values(*(TensorSpec(a.shape, BY_NP[a.dtype]) for a in arrays))
     first = Conv2d.make([x, w, b], {"size": (1, 1)})
     where = Where.make([mask, first.dst, other])
-    kernel = build(body(first, where), CpuKernelOp)
-    assert tiles_of(kernel.ops, kernel.terminator.operands) is not None
+    kernel = build_body(body(first, where), CpuKernelOp)
+    assert tile_generator_of(kernel.ops, kernel.terminator.operands) is not None
     kernel.attributes |= {"alg": StringAttr("direct")}
     (got,) = run_kernel(kernel, arrays)
     want = np.einsum("ncyx,oc->noyx", arrays[0], arrays[1][:, :, 0, 0]) + arrays[2][:, None, None]

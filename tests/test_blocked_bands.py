@@ -17,7 +17,7 @@ import lightnet
 from lightnet.backends.cpu.blocked import bands_model as model
 from lightnet.backends.cpu.blocked.bands import BANDS
 from lightnet.backends.cpu.blocked.bands_body import chain_of
-from lightnet.backends.cpu.blocked.base import Machine
+from lightnet.backends.cpu.blocked.base import ProcessorModel
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
@@ -179,7 +179,7 @@ def test_choices_are_kept_or_refused():
         kernel = kernel_of(*body)
         kernel.attributes.update({k: ParamAttr(v) for k, v in refused.items()})
         with pytest.raises(LightNetError, match=r"takes|need one band|true or false"):
-            lay_out(kernel, BANDS, Machine())
+            lay_out(kernel, BANDS, ProcessorModel())
 
 
 def shared(read: str):
@@ -206,7 +206,7 @@ def test_other_bodies_are_left_to_others(body):
 
 def planned(src, wide, outputs, stride=1, threads=1):
     """The model's gain of a chain with its plan, in nanoseconds."""
-    machine = Machine(threads=threads)
+    machine = ProcessorModel(threads=threads)
     numbers = chain_of(kernel_of(*chain(src, wide, outputs, stride=(stride, stride))).ops)
     return model.gain(numbers, machine, model.best_schedule(numbers, machine))
 

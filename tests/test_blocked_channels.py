@@ -8,10 +8,10 @@ from blocked_kernels import check_blocked, form_of, kernel_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lightnet.backends.cpu.blocked.base import Machine
+from lightnet.backends.cpu.blocked.base import ProcessorModel
 from lightnet.backends.cpu.blocked.channels import CHANNELS, channel_sources, runs_of
 
-MACHINES = [Machine(), Machine(lanes=8, registers=16), Machine(lanes=4)]
+MACHINES = [ProcessorModel(), ProcessorModel(lanes=8, registers=16), ProcessorModel(lanes=4)]
 
 
 def tensor(*dims: int) -> str:

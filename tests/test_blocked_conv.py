@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lightnet.backends.cpu.blocked import conv_model as model
 from lightnet.backends.cpu.blocked.base import MACHINES as KNOWN
-from lightnet.backends.cpu.blocked.base import Machine
+from lightnet.backends.cpu.blocked.base import ProcessorModel
 from lightnet.backends.cpu.blocked.conv import DIRECT
 from lightnet.backends.cpu.blocked.conv_choices import geometry_of
 from lightnet.backends.cpu.blocked.deconv import DECONV
@@ -149,7 +149,7 @@ def test_choices_that_do_not_fit_are_refused(choices, message):
     kernel = kernel_of(*convolution((1, 16, 13, 17), 64, (3, 3), pad=SAME))
     kernel.attributes.update({k: ParamAttr(v) for k, v in choices.items()})
     with pytest.raises(LightNetError, match=message) as error:
-        lay_out(kernel, DIRECT, Machine())
+        lay_out(kernel, DIRECT, ProcessorModel())
     assert error.value.loc is not None and error.value.loc.file == "kernel.mlir"
 
 
@@ -232,7 +232,7 @@ def test_rows_of_padding_need_no_halo():
 def test_weights_are_packed_by_the_tile():
     kernel = kernel_of(*convolution((1, 16, 13, 17), 64, (3, 3), pad=SAME))
     kernel.attributes["tile"] = ParamAttr((1, 6, 4, 8))
-    assert lay_out(kernel, DIRECT, Machine()).weights == {1: Packed("o", 64, 16), 2: Packed("v", 16)}
+    assert lay_out(kernel, DIRECT, ProcessorModel()).weights == {1: Packed("o", 64, 16), 2: Packed("v", 16)}
 
 
 @settings(max_examples=200, deadline=None)
@@ -244,7 +244,7 @@ def test_rows_that_pass_over_taps(height, size, stride, dilation, top, bottom):
     out = (height + top + bottom - (size - 1) * dilation - 1) // stride + 1
     assume(out > 0)
     g = model.Geometry(Axis(height, size, stride, dilation, top, positions=out), Axis(8, 1, positions=8), 1, 1, 16, 32)
-    first, last = model.edge_rows(g, model.Shape(1, 8, 2, 8))
+    first, last = model.edge_rows(g, model.ConvTile(1, 8, 2, 8))
     taps = [[y * stride + r * dilation - top for r in range(size)] for y in range(out)]
     passes = [any(not 0 <= row < height for row in rows) for rows in taps]
     assert all(passes[:first]) and not any(passes[first : out - last]) and all(passes[out - last :])

@@ -12,9 +12,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lightnet
-from lightnet.backends.cpu.blocked.base import Machine
+from lightnet.backends.cpu.blocked.base import ProcessorModel
 from lightnet.backends.cpu.blocked.dense import DENSE
-from lightnet.backends.cpu.blocked.dense_model import CHAINS, FEW, TRIP, best_tile, product_time, scheduled
+from lightnet.backends.cpu.blocked.dense_model import (
+    CHAINS,
+    FEW,
+    TRIP,
+    best_dense_tile,
+    dense_schedule_of,
+    product_time,
+)
 from lightnet.backends.cpu.registers import BODY
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.tile import LoadOp, PrefetchOp
@@ -22,7 +29,7 @@ from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.types import ParamAttr
 
-MACHINES = [Machine(), Machine(lanes=8, registers=16), Machine(lanes=4)]
+MACHINES = [ProcessorModel(), ProcessorModel(lanes=8, registers=16), ProcessorModel(lanes=4)]
 
 
 def tensor(*dims: int) -> str:
@@ -85,7 +92,7 @@ def test_few_rows_fetch_what_they_read_ahead(m, k, n, machine):
 @given(st.integers(1, 64), st.integers(1, 64), st.integers(1, 3000), st.sampled_from(MACHINES))
 def test_trips_have_sums_that_do_not_wait(m, vectors, k, machine):
     """A trip has a step of K at least, none beyond K, and in narrow tiles of few rows sums of their own for parts of its steps."""
-    plan = scheduled(m, k, vectors * machine.lanes, (min(m, 6), vectors), machine.lanes, 1)
+    plan = dense_schedule_of(m, k, vectors * machine.lanes, (min(m, 6), vectors), machine.lanes, 1)
     steps, parts = plan.trip(plan.rows)
     assert 1 <= parts <= steps <= plan.depth
     assert parts * plan.rows * vectors >= min(CHAINS, steps) or not plan.few
@@ -99,12 +106,16 @@ def test_trips_have_sums_that_do_not_wait(m, vectors, k, machine):
 def test_a_model_of_time_for_few_rows():
     """Up to four rows cost little more than reading B, which depends on the cache that has it; many cost what their sums cost."""
     for k, n in ((2048, 1000), (784, 512)):
-        one, *others = (product_time(m, k, n, best_tile(m, n, Machine()), Machine()) for m in range(1, FEW + 1))
+        one, *others = (
+            product_time(m, k, n, best_dense_tile(m, n, ProcessorModel()), ProcessorModel()) for m in range(1, FEW + 1)
+        )
         assert all(one <= other < 1.15 * one for other in others)
-    near, far = (product_time(1, k, 512, (1, 4), Machine()) for k in (400, 800))
+    near, far = (product_time(1, k, 512, (1, 4), ProcessorModel()) for k in (400, 800))
     assert far > 3 * near
-    sums = 2 * 512**3 / Machine().flops
-    assert sums < product_time(512, 512, 512, best_tile(512, 512, Machine()), Machine()) < 1.1 * sums
+    sums = 2 * 512**3 / ProcessorModel().flops
+    assert (
+        sums < product_time(512, 512, 512, best_dense_tile(512, 512, ProcessorModel()), ProcessorModel()) < 1.1 * sums
+    )
 
 
 def test_results_take_the_memory_of_a_residual():

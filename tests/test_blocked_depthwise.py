@@ -9,7 +9,7 @@ from blocked_windows import EPILOGUES, MACHINES, convolution
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from lightnet.backends.cpu.blocked.base import Machine
+from lightnet.backends.cpu.blocked.base import ProcessorModel
 from lightnet.backends.cpu.blocked.depthwise import DEPTHWISE
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.types import ParamAttr
@@ -88,7 +88,7 @@ def test_choices_are_kept_or_refused():
         kernel = kernel_of(*depthwise((1, 16, 13, 17)))
         kernel.attributes["tile"] = ParamAttr(tile)
         with pytest.raises(LightNetError, match=r"a depthwise kernel takes|expected an array"):
-            lay_out(kernel, DEPTHWISE, Machine())
+            lay_out(kernel, DEPTHWISE, ProcessorModel())
 
 
 @pytest.mark.parametrize(

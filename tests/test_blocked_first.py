@@ -9,7 +9,7 @@ from blocked_windows import EPILOGUES, MACHINES, convolution
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from lightnet.backends.cpu.blocked.base import Machine
+from lightnet.backends.cpu.blocked.base import ProcessorModel
 from lightnet.backends.cpu.blocked.first import FIRST
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.types import ParamAttr
@@ -91,7 +91,7 @@ def test_choices_are_kept_or_refused():
         kernel = kernel_of(*convolution((1, 3, 14, 14), 64, (3, 3), pad=(1, 1, 1, 1)))
         kernel.attributes.update({"tile": ParamAttr(tile), "band": ParamAttr((band,))})
         with pytest.raises(LightNetError, match="the kernel of a first convolution takes"):
-            lay_out(kernel, FIRST, Machine())
+            lay_out(kernel, FIRST, ProcessorModel())
 
 
 def test_other_bodies_are_left_to_others():

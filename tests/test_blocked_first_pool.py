@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import lightnet
-from lightnet.backends.cpu.blocked.base import Machine
+from lightnet.backends.cpu.blocked.base import ProcessorModel
 from lightnet.backends.cpu.blocked.first_pool import FIRST_POOL
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import choice
@@ -87,7 +87,7 @@ def test_choices_are_refused():
         kernel = kernel_of(*pooled((1, 3, 32, 32), 32, (3, 2, 1), (2, 2, 0)))
         kernel.attributes.update({k: ParamAttr(v) for k, v in choices.items()})
         with pytest.raises(LightNetError, match=r"a first convolution with a pool takes|expected an array"):
-            lay_out(kernel, FIRST_POOL, Machine())
+            lay_out(kernel, FIRST_POOL, ProcessorModel())
 
 
 def test_other_bodies_are_left_to_others():

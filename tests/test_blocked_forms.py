@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from blocked_kernels import form_of, kernel_of
 
-from lightnet.backends.cpu.blocked.base import Generator
+from lightnet.backends.cpu.blocked.base import BlockedGenerator
 from lightnet.ir.registry import GENERATORS
 from lightnet.ir.target import Form
 
@@ -17,7 +17,7 @@ def taken(alg: str, n: int, anchor: str, rest: str, operands: str = "xwb") -> Fo
     dims = f"tensor<{n}x{n}x3x3xf32>"
     types = {"x": dims, "w": dims, "b": f"tensor<{n}xf32>"}
     kernel = kernel_of({k: types[k] for k in operands}, f"%s = {anchor} : {dims} {rest}".replace(": T", f": {dims}"))
-    generator: Generator = GENERATORS.get(alg)
+    generator: BlockedGenerator = GENERATORS.get(alg)
     return form_of(generator, kernel)
 
 

@@ -8,11 +8,11 @@ from blocked_kernels import check_blocked, form_of, kernel_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lightnet.backends.cpu.blocked.base import Machine
+from lightnet.backends.cpu.blocked.base import ProcessorModel
 from lightnet.backends.cpu.blocked.maps import MAPS
 
-AVX2 = Machine(lanes=8, registers=16)
-NEON = Machine(lanes=4)
+AVX2 = ProcessorModel(lanes=8, registers=16)
+NEON = ProcessorModel(lanes=4)
 
 
 def tensor(*dims: int) -> str:
@@ -45,7 +45,7 @@ def test_residuals(dims, halos):
 )
 @pytest.mark.parametrize("dims", [(1, 3, 4, 5), (2, 33, 3, 7), (1, 16, 2, 2)], ids=str)
 def test_functions_that_do_not_keep_zero_leave_unused_lanes_zero(op, dims):
-    for machine in (Machine(), AVX2, NEON):
+    for machine in (ProcessorModel(), AVX2, NEON):
         check_blocked(MAPS, *unary(op, *dims), out=(1, 1), machine=machine, tolerance=4e-6)
 
 
@@ -61,7 +61,7 @@ def test_batch_norm_and_scales_by_channel(dims):
     shapes = [dims, (c,), (c,), (c,), (c,), (n, c, 1, 1), (1,)]
     arrays = [random.uniform(0.5, 1.5, s).astype(np.float32) for s in shapes]
     operands = {"x": t, "s": v, "o": v, "m": v, "v": v, "g": g, "k": "tensor<1xf32>"}
-    for machine in (Machine(), AVX2):
+    for machine in (ProcessorModel(), AVX2):
         check_blocked(MAPS, operands, body, arrays=arrays, out=(0, 1), machine=machine)
 
 
@@ -78,7 +78,7 @@ def test_results_take_the_memory_of_operands():
 @given(
     st.tuples(st.integers(1, 2), st.integers(1, 40), st.integers(1, 20), st.integers(1, 40)),
     st.tuples(st.integers(0, 3), st.integers(0, 3)), st.tuples(st.integers(0, 3), st.integers(0, 3)),
-    st.sampled_from([Machine(), AVX2, NEON]), st.sampled_from(["ln.relu", "ln.sigmoid", "ln.abs"]),
+    st.sampled_from([ProcessorModel(), AVX2, NEON]), st.sampled_from(["ln.relu", "ln.sigmoid", "ln.abs"]),
 )  # fmt: skip
 def test_any_shape(dims, extra, out, machine, op):
     t = tensor(*dims)

@@ -7,10 +7,10 @@ from blocked_kernels import check_blocked, form_of, kernel_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lightnet.backends.cpu.blocked.base import Machine
-from lightnet.backends.cpu.blocked.nhwc import NHWC, chain_of
+from lightnet.backends.cpu.blocked.base import ProcessorModel
+from lightnet.backends.cpu.blocked.nhwc import NHWC, layout_chain_of
 
-MACHINES = [Machine(), Machine(lanes=8, registers=16), Machine(lanes=4)]
+MACHINES = [ProcessorModel(), ProcessorModel(lanes=8, registers=16), ProcessorModel(lanes=4)]
 
 
 def tensor(*dims: int) -> str:
@@ -70,7 +70,7 @@ def test_channels_in_another_order():
         "ln.yield %t"
     )
     kernel = check_blocked(NHWC, {"x": tensor(1, 30, 2, 5)}, body, tolerance=0)
-    chain = chain_of(kernel.ops, list(kernel.terminator.operands))
+    chain = layout_chain_of(kernel.ops, list(kernel.terminator.operands))
     assert chain is not None and chain.channels[:4] == (0, 10, 20, 1)
 
 

@@ -11,14 +11,14 @@ from level4_runner import run
 from xdsl.dialects.builtin import MemRefType, ModuleOp, f32
 
 from lightnet.backends.builder import Builder
-from lightnet.backends.cpu.blocked.base import Machine
+from lightnet.backends.cpu.blocked.base import ProcessorModel
 from lightnet.backends.cpu.blocked.maps import MAPS
 from lightnet.backends.cpu.blocked.reorder import REORDER
-from lightnet.backends.llvm.emitter import Vectors
+from lightnet.backends.llvm.emitter import TargetVectors
 from lightnet.backends.llvm.jit import compile_module
 from lightnet.dialects import tile_arith
 
-MACHINES = [Machine(), Machine(lanes=8, registers=16), Machine(lanes=4)]
+MACHINES = [ProcessorModel(), ProcessorModel(lanes=8, registers=16), ProcessorModel(lanes=4)]
 SHAPES = [
     (1, 1, 1, 1), (2, 3, 1, 1), (1, 33, 1, 1), (1, 3, 5, 7), (2, 17, 7, 7), (1, 24, 13, 13), (1, 33, 4, 16), (3, 16, 1, 9),
     (1, 5, 30, 35), (1, 20, 2, 200),
@@ -71,5 +71,5 @@ def test_squares_are_transposed_by_shuffles(n):
     data = np.arange(n * n, dtype=np.float32).reshape(n, n)
     _, got = run(module, [data, np.zeros((n, n), np.float32)])
     assert (got == data.T).all()
-    text = compile_module(module, vectors=Vectors(16)).llvm_ir
+    text = compile_module(module, vectors=TargetVectors(16)).llvm_ir
     assert text.count("shufflevector") == n * (n.bit_length() - 1) and "insertelement" not in text

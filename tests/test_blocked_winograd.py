@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 
-from lightnet.backends.cpu.blocked.base import Machine
+from lightnet.backends.cpu.blocked.base import ProcessorModel
 from lightnet.backends.cpu.blocked.conv import DIRECT
 from lightnet.backends.cpu.blocked.winograd import WINOGRAD2, WINOGRAD4
-from lightnet.backends.cpu.blocked.winograd_model import OUTPUTS, PANELS, TILES, scheduled
+from lightnet.backends.cpu.blocked.winograd_model import OUTPUTS, PANELS, TILES, winograd_schedule_of
 from lightnet.backends.interpreter.loop_types import memory_dtype
 from lightnet.backends.interpreter.loops import LoopProgram
-from lightnet.backends.llvm.emitter import Vectors, emit_module
+from lightnet.backends.llvm.emitter import TargetVectors, emit_module
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import winograd
 from lightnet.ir.layout import Layout, Packed
@@ -26,7 +26,11 @@ from lightnet.ir.types import ParamAttr
 
 GENERATORS = {2: WINOGRAD2, 4: WINOGRAD4}
 PLAIN = "%y = ln.relu %s : {t} ln.yield %y"
-MACHINES = {16: Machine(), 8: Machine(lanes=8, registers=16, flops=118.0), 4: Machine(lanes=4, flops=59.0)}
+MACHINES = {
+    16: ProcessorModel(),
+    8: ProcessorModel(lanes=8, registers=16, flops=118.0),
+    4: ProcessorModel(lanes=4, flops=59.0),
+}
 
 
 def tensor(*dims: int) -> str:
@@ -164,7 +168,7 @@ def test_other_widths(m, lanes):
     kernel = kernel_of(operands, text)
     plan = lay_out(kernel, GENERATORS[m], MACHINES[lanes])
     functions = [launch.function for launch in plan.build(kernel, "kernel", {})]
-    assert f"<{lanes} x float>" in str(emit_module(ModuleOp(functions), Vectors(lanes)))
+    assert f"<{lanes} x float>" in str(emit_module(ModuleOp(functions), TargetVectors(lanes)))
 
 
 @pytest.mark.parametrize("m", [2, 4])
@@ -205,7 +209,7 @@ def test_every_access_is_inside(m, src, body, choices):
     operands, text = body_of(src, 18, **body)
     kernel = kernel_of(operands, text)
     kernel.attributes.update({k: StringAttr(v) if isinstance(v, str) else ParamAttr(v) for k, v in choices.items()})
-    for launch in lay_out(kernel, GENERATORS[m], Machine(), out=(1, 1)).build(kernel, "kernel", {}):
+    for launch in lay_out(kernel, GENERATORS[m], ProcessorModel(), out=(1, 1)).build(kernel, "kernel", {}):
         types = [arg.type for arg in launch.function.body.block.args[2:]]
         arrays = [np.zeros(t.get_shape(), memory_dtype(t)) for t in types]
         program = LoopProgram(ModuleOp([launch.function]))
@@ -215,8 +219,8 @@ def test_every_access_is_inside(m, src, body, choices):
 def test_prefetches_are_hints_to_read_and_to_write():
     operands, text = body_of((1, 16, 8, 8), 32)
     kernel = kernel_of(operands, text)
-    functions = [launch.function for launch in lay_out(kernel, WINOGRAD4, Machine()).build(kernel, "kernel", {})]
-    ((emitted, _),) = emit_module(ModuleOp(functions), Vectors(16)).kernels.values()
+    functions = [launch.function for launch in lay_out(kernel, WINOGRAD4, ProcessorModel()).build(kernel, "kernel", {})]
+    ((emitted, _),) = emit_module(ModuleOp(functions), TargetVectors(16)).kernels.values()
     found = re.findall(r"call void @llvm.prefetch.p0\(ptr %\w+, i32 (.),", emitted)
     assert set(found) == {"0", "1"}
 
@@ -299,7 +303,7 @@ def test_bodies_of_other_kinds_are_not_taken():
 # -- the model ---------------------------------------------------------------------------------------------------------
 
 
-def speedup(m, channels, outputs, pixels, machine=Machine()) -> float:
+def speedup(m, channels, outputs, pixels, machine=ProcessorModel()) -> float:
     """The direct convolution's time over that of F(m, 3), by the models."""
     operands, text = body_of((1, channels, pixels, pixels), outputs)
     kernel = kernel_of(operands, text)
@@ -316,7 +320,7 @@ def test_the_model_knows_where_winograd_wins():
 
 def test_the_model_knows_where_winograd_loses():
     assert speedup(4, 3, 64, 112) < 1 and speedup(4, 1, 8, 5) < 1
-    at_run_time, in_memory = (speedup(4, 64, 64, 56, Machine(growth=growth)) for growth in (2.0, 4.0))
+    at_run_time, in_memory = (speedup(4, 64, 64, 56, ProcessorModel(growth=growth)) for growth in (2.0, 4.0))
     assert 1 < at_run_time < in_memory, "where weights may not grow, they are transformed each time"
 
 
@@ -327,7 +331,7 @@ def test_grids_split_well(channels, pixels, threads):
     operands, text = body_of((1, channels, pixels, pixels), channels)
     kernel = kernel_of(operands, text)
     for m in (2, 4):
-        plan = scheduled(kernel, m, Machine(threads=threads))
+        plan = winograd_schedule_of(kernel, m, ProcessorModel(threads=threads))
         blocks = plan.all_groups if plan.order == TILES else plan.all_groups * -(-plan.panels // plan.share)
         assert -(-blocks // threads) * threads <= 1.35 * blocks
 

@@ -12,8 +12,8 @@ from xdsl.dialects import arith
 
 import lightnet
 from lightnet.backends.builder import Builder
-from lightnet.descriptions import load, sampling
-from lightnet.descriptions.reader import read
+from lightnet.descriptions import load_descriptions, sampling
+from lightnet.descriptions.reader import read_description
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import budget
 from lightnet.model import loads
@@ -140,15 +140,17 @@ one {{ author: "x", arch: "none", optype: "one", params: [], custom: '{code}',
 )
 def test_c_of_a_description_ends_however_often_it_is_tried(code, monkeypatch):
     monkeypatch.setattr(sampling, "STEPS", 30_000)
-    (cls,) = (c for f in load(read(ENDLESS.format(code=code), "x.op")).families.values() for c in f)
+    (cls,) = (
+        c for f in load_descriptions(read_description(ENDLESS.format(code=code), "x.op")).families.values() for c in f
+    )
     assert cls.samples() == []
-    assert work(lambda: sampling.cases(cls)) < 600_000
+    assert work(lambda: sampling.described_cases(cls)) < 600_000
 
 
 def test_a_text_ends_at_its_zero_and_begins_where_the_pointer_is():
-    from lightnet.descriptions.c.values import Buffer, Pointer, text_of
+    from lightnet.descriptions.c.values import CBuffer, Pointer, text_of
 
-    buffer = Buffer("char", [*"ab\0cd", "\0"])
+    buffer = CBuffer("char", [*"ab\0cd", "\0"])
     assert [text_of(Pointer(buffer, k)) for k in (0, 1, 2, 3)] == ["ab", "b", "", "cd"]
 
 

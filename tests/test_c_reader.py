@@ -20,8 +20,8 @@ from lightnet.runtime.dtypes import BY_NAME
 
 
 def run(text: str, **names):
-    m = c.Machine({**library.NAMES, **names}, library.FUNCTIONS)
-    return c.plain(m.run(c.parse(text), text))
+    m = c.CMachine({**library.NAMES, **names}, library.FUNCTIONS)
+    return c.plain(m.run(c.parse_code(text), text))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_what_code_may_not_do(text, place, message):
 def test_what_to_write_instead_of_a_word(word, text):
     """Of C that is no part of the language, where a statement stands and where an expression does."""
     with pytest.raises(c.CodeError) as caught:
-        c.parse(text.replace("WORD", word))
+        c.parse_code(text.replace("WORD", word))
     line = text[: text.index("WORD")].count("\n") + 1
     assert f"'{word}' is not taken here: {parser.REFUSED[word]}" == caught.value.message
     assert caught.value.loc.line == line
@@ -142,7 +142,7 @@ def test_what_to_write_instead_of_a_word(word, text):
 @pytest.mark.parametrize("text", ["(" * 500 + "1" + ")" * 500, "-" * 5000 + "1", "1" + "+1" * 5000, "a" + "[0]" * 5000, "1" * 5000, "{" * 5000, "if (1) " * 5000,
                                   "x" * (1 << 17), ";" * 20000, "1 ? " * 3000 + "1"])  # fmt: skip
 def test_deep_and_long_texts_are_refused(text):
-    for read in (c.parse, c.parse_expression):
+    for read in (c.parse_code, c.parse_expression):
         with pytest.raises(c.CodeError):
             read(text)
 
@@ -156,10 +156,10 @@ def test_warnings_and_errors_of_code():
 
 def test_one_expression():
     t = c.tensor("t", (3, 700), "TL_FLOAT")
-    assert c.evaluate("(int[]){tl_tensor_dot_product_cuda_ws_len(t)}", {"t": t}) == (2,)
-    version = {**library.FUNCTIONS, "version": c.Function(lambda m, v: -1 if v == "4.0.0" else 1, 1, 1)}
-    assert c.evaluate('version("4.0.0") < 0 && axis == 1', {"axis": 1}, version) == 1
-    assert c.evaluate("tl_dtype_name(t->dtype)", {"t": t}) == "TL_FLOAT"
+    assert c.evaluate_c("(int[]){tl_tensor_dot_product_cuda_ws_len(t)}", {"t": t}) == (2,)
+    version = {**library.FUNCTIONS, "version": c.CFunction(lambda m, v: -1 if v == "4.0.0" else 1, 1, 1)}
+    assert c.evaluate_c('version("4.0.0") < 0 && axis == 1', {"axis": 1}, version) == 1
+    assert c.evaluate_c("tl_dtype_name(t->dtype)", {"t": t}) == "TL_FLOAT"
 
 
 def test_head():
@@ -235,12 +235,12 @@ def test_against_gcc(tmp_path: Path, count):
 
 
 def test_steps_are_counted_for_all_texts_of_a_machine():
-    m = c.Machine({}, {}, c.Budget(steps=100))
+    m = c.CMachine({}, {}, c.RunBudget(steps=100))
     text = "int s = 0;"
-    m.run(c.parse(text), text)
+    m.run(c.parse_code(text), text)
     loop = "for (int i = 0; i < 1000; i++) s += i;"
     with pytest.raises(c.CodeError, match="steps"):
-        m.run(c.parse(loop), loop)
+        m.run(c.parse_code(loop), loop)
 
 
 # -- padding, types, and what they are compared with ------------------------------------------------------------------
@@ -299,7 +299,7 @@ def test_tensors_and_types(text, value):
 ])  # fmt: skip
 def test_expressions_that_go_on(text, place, message):
     if message is None:
-        assert c.plain(c.evaluate(text, {})) == 1
+        assert c.plain(c.evaluate_c(text, {})) == 1
         return
     with pytest.raises(c.CodeError) as caught:
         c.parse_expression(text)
@@ -312,7 +312,7 @@ def test_expressions_that_go_on(text, place, message):
 ])  # fmt: skip
 def test_what_the_parser_refuses(text, place, message):
     with pytest.raises(c.CodeError) as caught:
-        c.parse(text)
+        c.parse_code(text)
     assert message in caught.value.message and str(caught.value.loc) == f"<snippet>:{place}"
 
 
@@ -345,14 +345,14 @@ def test_upstreams_checks(text, message):
     }
     names = {**library.NAMES, "x": 3}
     for name, (dims, dtype, mtype, static) in specs.items():
-        names[name] = code.tensor(name, TensorSpec(dims, dtype))
+        names[name] = code._tensor(name, TensorSpec(dims, dtype))
         names[f"{name}_entry"] = code.entry(name, names[name], mtype, static)
     names["n"] = code.param_entry(Param("number", "int", name="size"), 3, 3)
-    machine = c.Machine(names, code.FUNCTIONS)
+    machine = c.CMachine(names, code.FUNCTIONS)
     machine.declare("x", "int", 0, 3)
     if message is None:
-        machine.run(c.parse(text), text)
+        machine.run(c.parse_code(text), text)
         return
     with pytest.raises(c.CodeError) as caught:
-        machine.run(c.parse(text), text)
+        machine.run(c.parse_code(text), text)
     assert message in caught.value.message

@@ -17,7 +17,7 @@ from lightnet.backends.llvm import cache, jit
 from lightnet.cli.lightnet import main
 from lightnet.runtime import folder as runtime_folder
 
-MACHINE = jit.Machine.host()
+MACHINE = jit.CodeMachine.host()
 
 
 def text(n: int) -> str:
@@ -83,7 +83,11 @@ def test_what_decides_the_code_is_in_the_key(
     folder: Path, compiled: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     again(monkeypatch, 1)
-    other = jit.Machine("x86-64-v2", "") if "x86" in jit.llvm.get_default_triple() else jit.Machine("generic", "+neon")
+    other = (
+        jit.CodeMachine("x86-64-v2", "")
+        if "x86" in jit.llvm.get_default_triple()
+        else jit.CodeMachine("generic", "+neon")
+    )
     jit.compile_texts(kernels(1), other)
     monkeypatch.setattr(jit, "_objects", jit._Objects())
     jit.compile_texts({"k1": (text(1), True)}, MACHINE)
@@ -153,18 +157,18 @@ def test_a_disk_that_is_full(folder: Path, compiled: list[str], monkeypatch: pyt
 
 
 def test_the_least_recently_used_go_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache.write({cache.key(str(i)): bytes(400_000) for i in range(5)})
+    cache.write_cache({cache.key(str(i)): bytes(400_000) for i in range(5)})
     names = [cache.key(str(i)) for i in range(5)]
     for age, name in zip((50_000, 40_000, 30_000, 20_000, 10_000), names):
         path = folder / f"{name}.lno"
         os.utime(path, (time.time() - age,) * 2)
-    assert set(cache.read(names[:1])) == set(names[:1])  # used now
+    assert set(cache.read_cache(names[:1])) == set(names[:1])  # used now
     stale = folder / ".abc.lno.0123.tmp"
     stale.write_bytes(b"half")
     os.utime(stale, (time.time() - 50_000,) * 2)
     monkeypatch.setenv(cache.SIZE_VARIABLE, "2")
-    cache.write({cache.key("5"): bytes(400_000)})
-    left = set(cache.read([*names, cache.key("5")]))
+    cache.write_cache({cache.key("5"): bytes(400_000)})
+    left = set(cache.read_cache([*names, cache.key("5")]))
     assert left == {names[0], names[3], names[4], cache.key("5")}
     assert not stale.exists() and cache.info().nbytes <= 2 << 20
 
@@ -175,7 +179,7 @@ def test_the_folder_is_looked_at_now_and_then(folder: Path, monkeypatch: pytest.
     looks, evict = [], cache._evict
     monkeypatch.setattr(cache, "_evict", lambda *words: looks.append(words) or evict(*words))
     for i in range(600):
-        cache.write({cache.key(str(i)): bytes(4000)})
+        cache.write_cache({cache.key(str(i)): bytes(4000)})
         assert i % 20 or cache.info().nbytes <= 1 << 20
     assert cache.info().entries > 150  # the bound is reached, and 600 entries are twice as much
     assert 3 <= len(looks) <= 150
@@ -186,9 +190,9 @@ def test_several_writers_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     code = (
         "import sys; from lightnet.backends.llvm import jit\n"
         "from tests.test_cache import kernels\n"
-        "for n in range(20): sys.stdout.buffer.write(jit.compile_texts(kernels(n), jit.Machine.host())[0])"
+        "for n in range(20): sys.stdout.buffer.write(jit.compile_texts(kernels(n), jit.CodeMachine.host())[0])"
     )
-    cache.clear()
+    cache.clear_cache()
     children = [
         subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=Path(__file__).parents[1])
         for _ in range(3)
@@ -197,7 +201,7 @@ def test_several_writers_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
     def disturb() -> None:  # a fourth removes what the others write
         while not stop.is_set():
-            cache.clear()
+            cache.clear_cache()
             time.sleep(0.002)
 
     thread = threading.Thread(target=disturb)

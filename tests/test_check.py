@@ -41,10 +41,17 @@ from lightnet.passes.lower_cpu import LowerCpuPass
 from lightnet.passes.plan import PlanPass
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.weights import open_weights
-from lightnet.trust.check import Baseline, NotExecutableError, Options, Verdict, compare_modules, run_checked
+from lightnet.trust.check import (
+    Baseline,
+    CheckOptions,
+    NotExecutableError,
+    PipelineVerdict,
+    compare_modules,
+    run_checked,
+)
 from lightnet.trust.compare import mismatch, says_nothing, tolerance
 from lightnet.trust.data import KINDS, draw
-from lightnet.trust.evaluation import Evaluator
+from lightnet.trust.evaluation import RememberingEvaluator
 from lightnet.trust.level4 import _written_wrong
 
 ROOT = Path(__file__).parent.parent
@@ -89,11 +96,11 @@ class Does(LnPass):
         self.what(op)
 
 
-def checked(text: str, *passes: ModulePass | str, **options) -> Verdict:
+def checked(text: str, *passes: ModulePass | str, **options) -> PipelineVerdict:
     ctx, module = parsed(text)
     each = options.pop("each_rewrite", False)
     every = [p for q in passes for p in (parse_pipeline(q) if isinstance(q, str) else [q])]
-    return run_checked(ctx, module, every, Options(**options), each_rewrite=each)
+    return run_checked(ctx, module, every, CheckOptions(**options), each_rewrite=each)
 
 
 def ops(module: ModuleOp, name: str) -> list[Operation]:
@@ -429,7 +436,7 @@ func.func @main() -> tensor<1x4x8x8xf32> {
 @pytest.mark.parametrize("kind", KINDS)
 def test_data_fits_its_operands(kind: str) -> None:
     _, module = parsed(LAYERS)
-    data = draw(module, kind, 0, Evaluator()).contents
+    data = draw(module, kind, 0, RememberingEvaluator()).contents
     assert (data["v"] > 0).all()
     assert np.isfinite(data["w"]).all() and 1e-4 < np.abs(data["w"]).max() < 10
     assert np.isfinite(data["x"]).all() == (kind != "nonfinite")
@@ -442,7 +449,7 @@ def test_data_fits_its_operands(kind: str) -> None:
 
 def test_data_belongs_to_names_and_seed() -> None:
     _, module = parsed(LAYERS)
-    one, same, other = (draw(module, "ordinary", seed, Evaluator()).contents for seed in (0, 0, 1))
+    one, same, other = (draw(module, "ordinary", seed, RememberingEvaluator()).contents for seed in (0, 0, 1))
     assert all((one[k] == same[k]).all() for k in one)
     assert (one["w"] != other["w"]).any() and (one["x"] != other["x"]).any()
 
@@ -453,7 +460,7 @@ def test_data_of_a_name_is_the_same_wherever_it_stands() -> None:
     def drawn(*names: str) -> dict[str, np.ndarray]:
         sources = "\n".join(f'%{n} = ln.input : tensor<9xf32> as ("{n}")' for n in names)
         text = f"func.func @main() -> tensor<9xf32> {{\n{sources}\n %y = ln.sub %a, %b : tensor<9xf32>\n func.return %y : tensor<9xf32>\n}}"
-        return draw(parsed(text)[1], "ordinary", 0, Evaluator()).contents
+        return draw(parsed(text)[1], "ordinary", 0, RememberingEvaluator()).contents
 
     one, other = drawn("a", "b"), drawn("b", "c", "a")
     assert (one["a"] != one["b"]).any()
@@ -466,21 +473,21 @@ def test_data_of_two_names_differs_wherever_they_are_read() -> None:
         f'%{n} = ln.input : tensor<9xf32> as ("{n}")\n%r{n} = ln.relu %{n} : tensor<9xf32> as ("r{n}")\n' for n in "abc"
     )
     text = f"func.func @main() -> (tensor<9xf32>, tensor<9xf32>, tensor<9xf32>) {{\n{lines} func.return %ra, %rb, %rc : tensor<9xf32>, tensor<9xf32>, tensor<9xf32>\n}}"
-    contents = draw(parsed(text)[1], "ordinary", 0, Evaluator()).contents
+    contents = draw(parsed(text)[1], "ordinary", 0, RememberingEvaluator()).contents
     assert len({array.tobytes() for array in contents.values()}) == 3
 
 
 def test_data_of_sources_without_names_differs() -> None:
     text = "func.func @main() -> tensor<9xf32> {\n %a = ln.input : tensor<9xf32>\n %b = ln.input : tensor<9xf32>\n %y = ln.sub %a, %b : tensor<9xf32>\n func.return %y : tensor<9xf32>\n}"
     _, module = parsed(text)
-    first, second = draw(module, "ordinary", 0, Evaluator()).contents.values()
+    first, second = draw(module, "ordinary", 0, RememberingEvaluator()).contents.values()
     assert (first != second).any()
 
 
 def test_stored_weights_are_taken() -> None:
     _, module = parsed(LAYERS)
     store = open_weights({"m": np.full(4, 7, np.float32)})
-    assert (draw(module, "ordinary", 0, Evaluator(), store).contents["m"] == 7).all()
+    assert (draw(module, "ordinary", 0, RememberingEvaluator(), store).contents["m"] == 7).all()
 
 
 @pytest.mark.parametrize("name", ["epsilon", "padding"])
@@ -544,7 +551,7 @@ def test_what_says_nothing() -> None:
 def test_evaluator_remembers_and_forgets() -> None:
     _, module = parsed(CHAIN)
     relu = ops(module, "ln.relu")[0]
-    evaluator = Evaluator(budget=1 << 10)
+    evaluator = RememberingEvaluator(budget=1 << 10)
     first = evaluator.intern(np.ones((2, 3), np.float32))
     again = evaluator.intern(np.ones((2, 3), np.float32))
     assert first is again and not first.flags.writeable
@@ -562,7 +569,7 @@ def test_a_program_larger_than_the_memory_is_remembered_in_part() -> None:
     _, module = parsed(CHAIN)
     relu = ops(module, "ln.relu")[0]
     arrays = [np.full((2, 3), i, np.float32) for i in range(20)]
-    evaluator = Evaluator(budget=10 * 24)
+    evaluator = RememberingEvaluator(budget=10 * 24)
     for _ in range(5):
         evaluator.next_round()
         for array in arrays:
@@ -572,7 +579,7 @@ def test_a_program_larger_than_the_memory_is_remembered_in_part() -> None:
 
 def test_parameters_count_as_they_are_written() -> None:
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    evaluator = Evaluator()
+    evaluator = RememberingEvaluator()
     x = evaluator.intern(x)
     results = []
     for slope in ("0.1", "0.5"):
@@ -718,7 +725,7 @@ def test_small_modules_are_executed_on_more(data: tuple[str, ...] | None) -> Non
 
 def test_larger_modules_are_executed_on_the_usual_data() -> None:
     def sets(size: int) -> list[tuple[str, int]]:
-        return Options(seed=7).data_sets(parsed(CHAIN.replace("2x3x", f"{size}x"))[1])
+        return CheckOptions(seed=7).data_sets(parsed(CHAIN.replace("2x3x", f"{size}x"))[1])
 
     assert sets(1 << 14) == [("ordinary", 7), ("awkward", 7)]
     assert sets(8)[:2] == sets(1 << 14) and {kind for kind, _ in sets(8)} == set(KINDS)

@@ -11,7 +11,7 @@ import pytest
 
 from lightnet.cli import feeding, ln_opt
 from lightnet.cli.lightnet import main
-from lightnet.cli.run import difference, summary
+from lightnet.cli.run import difference_row, summary
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.dtypes import BY_NAME
 
@@ -189,12 +189,14 @@ def test_differences():
     """NaN agrees with NaN only, an infinity with itself only; integers have to be equal."""
     nan, inf = np.nan, np.inf
     want = np.float32([nan, inf, -inf, 1000, 1])
-    assert difference("x", want.copy(), want, 1e-4, None)[-1] == "agrees"
-    assert difference("x", np.float32([nan, inf, -inf, 1000.05, 1.05]), want, 1e-4, None)[-1] == "agrees"
-    assert difference("x", np.float32([nan, inf, -inf, 1000.05, 1.05]), want, 1e-4, 0)[-1].startswith("DIFFERS in 1 of")
-    assert difference("x", np.float32([0, nan, inf, 1000, 1]), want, 1, 1)[-1].startswith("DIFFERS in 3 of")
-    assert difference("x", np.int64([1, 2]), np.int64([1, 3]), 1, 1)[-1] == "DIFFERS in 1 of 2 elements"
-    assert difference("x", np.zeros(0, np.float32), np.zeros(0, np.float32), 0, 0)[-1] == "agrees"
+    assert difference_row("x", want.copy(), want, 1e-4, None)[-1] == "agrees"
+    assert difference_row("x", np.float32([nan, inf, -inf, 1000.05, 1.05]), want, 1e-4, None)[-1] == "agrees"
+    assert difference_row("x", np.float32([nan, inf, -inf, 1000.05, 1.05]), want, 1e-4, 0)[-1].startswith(
+        "DIFFERS in 1 of"
+    )
+    assert difference_row("x", np.float32([0, nan, inf, 1000, 1]), want, 1, 1)[-1].startswith("DIFFERS in 3 of")
+    assert difference_row("x", np.int64([1, 2]), np.int64([1, 3]), 1, 1)[-1] == "DIFFERS in 1 of 2 elements"
+    assert difference_row("x", np.zeros(0, np.float32), np.zeros(0, np.float32), 0, 0)[-1] == "agrees"
 
 
 def test_summaries():
@@ -260,12 +262,15 @@ def test_mistakes(cli, args, message):
 
 
 def test_numbers():
-    assert feeding.numbers("x", "3").shape == () and feeding.numbers("x", "3,").shape == (1,)
-    assert feeding.numbers("x", "1, -2").dtype == np.int64 and feeding.numbers("x", "1,2.").dtype == np.float64
-    assert feeding.numbers("x", "18446744073709551615").dtype == np.uint64
-    assert feeding.numbers("x", "true,false").tolist() == [True, False]
-    assert feeding.numbers("x", "9223372036854775807") == 9223372036854775807  # not through a double
-    assert np.isnan(feeding.numbers("x", "nan,inf")[0])
+    assert feeding.parsed_numbers("x", "3").shape == () and feeding.parsed_numbers("x", "3,").shape == (1,)
+    assert (
+        feeding.parsed_numbers("x", "1, -2").dtype == np.int64
+        and feeding.parsed_numbers("x", "1,2.").dtype == np.float64
+    )
+    assert feeding.parsed_numbers("x", "18446744073709551615").dtype == np.uint64
+    assert feeding.parsed_numbers("x", "true,false").tolist() == [True, False]
+    assert feeding.parsed_numbers("x", "9223372036854775807") == 9223372036854775807  # not through a double
+    assert np.isnan(feeding.parsed_numbers("x", "nan,inf")[0])
 
 
 def test_open_shapes():

@@ -48,7 +48,7 @@ import test_compiler_memory as t
 from lightnet.backends.llvm import apart, jit
 apart.OWN = {own}
 jit.MOST_BYTES = 1 << 20
-machine = jit.Machine.host()
+machine = jit.CodeMachine.host()
 def compile_some(start, count):
     for at in range(start, start + count, 50):
         jit.compile_texts({{f"k{{i}}": (t.text(i), True) for i in range(at, at + 50)}}, machine, threads=1)
@@ -82,7 +82,7 @@ def test_memory_is_bounded_over_thousands_of_kernels() -> None:
 
 
 def test_children_make_the_same_objects(children) -> None:
-    machine = jit.Machine.host()
+    machine = jit.CodeMachine.host()
     compiler = jit.Compiler(machine)
     assert compiler.run(text(1), True) == compiler.emit(compiler.module(text(1), True))
     assert apart._idle, "it was a child that made it"
@@ -90,11 +90,11 @@ def test_children_make_the_same_objects(children) -> None:
 
 def test_errors_of_children_are_raised(children) -> None:
     with pytest.raises(LightNetError, match="LLVM refuses the emitted code"):
-        jit.Compiler(jit.Machine.host()).run("define nonsense", True)
+        jit.Compiler(jit.CodeMachine.host()).run("define nonsense", True)
 
 
 def test_a_child_that_dies_is_done_without(children) -> None:
-    compiler = jit.Compiler(jit.Machine.host())
+    compiler = jit.Compiler(jit.CodeMachine.host())
     wanted = compiler.run(text(2), True)
     os.kill(apart._idle[0].process.pid, signal.SIGKILL)
     assert compiler.run(text(2), True) == wanted and not apart._idle
@@ -103,7 +103,7 @@ def test_a_child_that_dies_is_done_without(children) -> None:
 
 def test_children_are_replaced_and_forks_start_their_own(children, monkeypatch) -> None:
     monkeypatch.setattr(apart, "PER_CHILD", 2)
-    compiler = jit.Compiler(jit.Machine.host())
+    compiler = jit.Compiler(jit.CodeMachine.host())
     compiler.run(text(3), True)
     first = apart._idle[0].process
     if (fork := os.fork()) == 0:
@@ -115,7 +115,7 @@ def test_children_are_replaced_and_forks_start_their_own(children, monkeypatch) 
 
 def test_objects_that_are_remembered_are_bounded(monkeypatch) -> None:
     monkeypatch.setattr(jit, "MOST_BYTES", 100)
-    objects, machine = jit._Objects(), jit.Machine.host()
+    objects, machine = jit._Objects(), jit.CodeMachine.host()
     objects.add(machine, {"a": bytes(60), "b": bytes(40)})
     assert objects.get(machine, "a") is not None and len(objects) == 2
     objects.add(machine, {"c": bytes(40)})
@@ -190,10 +190,10 @@ def library_pages(of: str) -> dict[str, int]:
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="the system does not say what a process holds")
 def test_llvm_gives_its_pages_back() -> None:
     """Of code and constants hardly anything stays, what was relocated does, and LLVM goes on as before."""
-    from lightnet.backends.llvm.jit import Compiler, Machine
+    from lightnet.backends.llvm.jit import CodeMachine, Compiler
     from lightnet.runtime.native import _constant_parts, release_library
 
-    compiler = Compiler(Machine.host())
+    compiler = Compiler(CodeMachine.host())
     before, own = compiler.run(text(1), True), library_pages("Anonymous")
     assert library_pages("Rss")["r-xp"] > 8 << 10 and sum(own.values()) > 1 << 10
     release_library()

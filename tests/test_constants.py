@@ -13,7 +13,7 @@ import pytest
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import constants
 from lightnet.ir.affine import dtype_range
-from lightnet.ir.constants import Env, constant, show_value
+from lightnet.ir.constants import Env, compile_constant, show_value
 from lightnet.ir.expr import parse_expr
 from lightnet.runtime.dtypes import BY_NAME
 
@@ -134,7 +134,7 @@ def test_remainders_of_floats() -> None:
     ("7 / 0", 0), ("7 % 0", 0), ("inverse([2, 0, 1]) == [1, 2, 0]", True),
 ])  # fmt: skip
 def test_values(text: str, value: Any) -> None:
-    found = constant(parse_expr(text))(Env({}, {}))
+    found = compile_constant(parse_expr(text))(Env({}, {}))
     assert found == value and (not isinstance(value, bool) or bool(found) is value)
 
 
@@ -147,7 +147,7 @@ def test_values(text: str, value: Any) -> None:
 ])  # fmt: skip
 def test_refusals(text: str, message: str) -> None:
     with pytest.raises(LightNetError) as caught:
-        constant(parse_expr(text))(Env({}, {}))
+        compile_constant(parse_expr(text))(Env({}, {}))
     assert message in caught.value.message
 
 

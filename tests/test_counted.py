@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 import lightnet
 from lightnet.diagnostics import LightNetError
 from lightnet.executable import Executable
-from lightnet.frontends.sizes import Size, Symbol, UndecidedSize, of_symbol
+from lightnet.frontends.sizes import Size, SizeSymbol, UndecidedSize, of_symbol
 from lightnet.ir.context import make_context
 from lightnet.ir.counts import counts_of
 from lightnet.ir.module import main_of
@@ -387,7 +387,7 @@ def test_counts_that_do_not_fit_are_refused(counts: str, message: str) -> None:
 
 
 def test_sizes_are_polynomials_with_bounds() -> None:
-    n, m = (of_symbol(Symbol(name, high, lambda: None)) for name, high in (("n", 5), ("m", 3)))
+    n, m = (of_symbol(SizeSymbol(name, high, lambda: None)) for name, high in (("n", 5), ("m", 3)))
     assert (n + n).over(2) == n and (n * m).over(n) == m and (2 * n * m).over(2 * m) == n
     assert n - n == 0 and (n + 1) - n == 1 and n * 0 == 0
     assert (2 * n + m - 1).high == 12 and (n - m).low == -3
@@ -434,7 +434,7 @@ def test_sizes_are_polynomials_with_bounds() -> None:
 def test_sizes_agree_with_numbers() -> None:
     """Sums, products and quotients of polynomials, at every value of their symbols."""
     rng = np.random.default_rng(0)
-    symbols = [Symbol(f"s{k}", 3, lambda: None) for k in range(2)]
+    symbols = [SizeSymbol(f"s{k}", 3, lambda: None) for k in range(2)]
 
     def value(x, at):
         return x if not isinstance(x, Size) else sum(c * int(np.prod([at[s] for s in t])) for t, c in x.terms.items())

@@ -19,7 +19,7 @@ from xdsl.ir import SSAValue
 
 import lightnet
 from lightnet.backends.cuda.gemm.problem import match
-from lightnet.backends.cuda.gemm.windows import interleave_of, window_of
+from lightnet.backends.cuda.gemm.windows import interleave_of, product_window_of
 from lightnet.backends.cuda.loops import LOOPS
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.module import main_of
@@ -102,7 +102,7 @@ def test_positions_and_phases_are_those_pixels(build):
     """Every pixel of the result is one phase of one position, and no position has none; windows reach no further than they have to."""
     case = made("f32", build)
     op = case.ops[0]
-    window, interleave = window_of(op), interleave_of(op)
+    window, interleave = product_window_of(op), interleave_of(op)
     stride, skip = ((1, 1), (0, 0)) if interleave is None else (interleave.stride, interleave.skip)
     for axis, count in enumerate(op.result_specs[0].dims[2:]):
         starts = np.arange(window.positions[axis]) * stride[axis] - skip[axis]

@@ -22,7 +22,7 @@ import pytest
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.cuda import api, driver, staging
 from lightnet.runtime.cuda.api import SIGNATURES, Api, KernelNode
-from lightnet.runtime.cuda.driver import CudaUnavailable, Launch, encode
+from lightnet.runtime.cuda.driver import CudaUnavailable, DeviceLaunch, encode
 from lightnet.runtime.cuda.libcuda import LibCuda
 from lightnet.runtime.cuda.modules import parameter_sizes
 from lightnet.runtime.cuda.tensor_map import Im2col, TensorMap
@@ -138,13 +138,13 @@ def gpu(fake: Fake) -> Iterator[LibCuda]:
     opened.close()
 
 
-def axpy(gpu: LibCuda, n: int = 5, a: float = 2.0) -> tuple[Launch, int]:
+def axpy(gpu: LibCuda, n: int = 5, a: float = 2.0) -> tuple[DeviceLaunch, int]:
     """A launch of y += a * x with x = 0, 1, ... and y = 1, and the address of y."""
     y, x = gpu.alloc(4 * n), gpu.alloc(4 * n)
     gpu.upload(y, np.ones(n, np.float32))
     gpu.upload(x, np.arange(n, dtype=np.float32))
     function = gpu.load(PTX).function("axpy")
-    return Launch(function, (-(-n // 256), 1, 1), (256, 1, 1), 0, (y, x, ("f32", a), ("u32", n))), y
+    return DeviceLaunch(function, (-(-n // 256), 1, 1), (256, 1, 1), 0, (y, x, ("f32", a), ("u32", n))), y
 
 
 def got(gpu: LibCuda, address: int, n: int = 5) -> np.ndarray:
@@ -384,12 +384,12 @@ def test_every_type_of_parameter(gpu: LibCuda, fake: Fake) -> None:
     function = gpu.load(PTX).function("every")
     args = (2**63 + 5, ("u32", 2**32 - 2), ("s32", -3), ("u64", 7), ("s64", -(2**40)), ("f32", 0.1), ("f64", 0.1))
     fake.clear()
-    gpu.launch(Launch(function, (1, 2, 3), (4, 5, 6), 77, args))
+    gpu.launch(DeviceLaunch(function, (1, 2, 3), (4, 5, 6), 77, args))
     bits = struct.pack("<QIiQqfd", 2**63 + 5, 2**32 - 2, -3, 7, -(2**40), 0.1, 0.1).hex()
     sizes = [8, 4, 4, 8, 8, 4, 8]
     words = [bits[2 * sum(sizes[:i]) :][: 2 * size] for i, size in enumerate(sizes)]
     assert fake.log == [f"launch every grid 1 2 3 block 4 5 6 shared 77 {' '.join(words)}"]
-    gpu.launch(Launch(gpu.load(PTX).function("empty"), (1, 1, 1), (1, 1, 1), 0, ()))
+    gpu.launch(DeviceLaunch(gpu.load(PTX).function("empty"), (1, 1, 1), (1, 1, 1), 0, ()))
 
 
 @pytest.mark.parametrize(
@@ -407,7 +407,7 @@ def test_every_type_of_parameter(gpu: LibCuda, fake: Fake) -> None:
 def test_wrong_arguments(gpu: LibCuda, args: tuple, said: str) -> None:
     function = gpu.load(PTX).function("axpy")
     with pytest.raises(LightNetError, match=said):
-        gpu.launch(Launch(function, (1, 1, 1), (1, 1, 1), 0, args))
+        gpu.launch(DeviceLaunch(function, (1, 1, 1), (1, 1, 1), 0, args))
     gpu.synchronize()
 
 
@@ -417,11 +417,11 @@ def test_launch_that_the_device_refuses(gpu: LibCuda) -> None:
         LightNetError,
         match=r"kernel 'empty' \(grid 1x1x1, block 2048x1x1\) cannot be launched: CUDA_ERROR_INVALID_VALUE",
     ):
-        gpu.launch(Launch(function, (1, 1, 1), (2048, 1, 1), 0, ()))
+        gpu.launch(DeviceLaunch(function, (1, 1, 1), (2048, 1, 1), 0, ()))
     for grid in ((0, 1, 1), (2**32 + 1, 1, 1)):
         with pytest.raises(LightNetError, match="a size is not positive, or too large"):
-            gpu.launch(Launch(function, grid, (1, 1, 1), 0, ()))
-    gpu.launch(Launch(function, (1, 1, 1), (1, 1, 1), 0, ()))
+            gpu.launch(DeviceLaunch(function, grid, (1, 1, 1), 0, ()))
+    gpu.launch(DeviceLaunch(function, (1, 1, 1), (1, 1, 1), 0, ()))
     gpu.synchronize()
 
 
@@ -429,13 +429,13 @@ def test_much_shared_memory_is_asked_for(gpu: LibCuda) -> None:
     module = gpu.load(PTX)
     args = (1, ("u32", 2), ("s32", 3), 4, ("s64", 5), ("f32", 6.0), ("f64", 7.0))
     for nbytes in (47 << 10, (47 << 10) + 1, 226 << 10, 50 << 10):  # the stand-in refuses what was not asked for
-        gpu.launch(Launch(module.function("every"), (1, 1, 1), (1, 1, 1), nbytes, args))
+        gpu.launch(DeviceLaunch(module.function("every"), (1, 1, 1), (1, 1, 1), nbytes, args))
     with pytest.raises(
         LightNetError,
         match=r"needs too much, beside the 1024 that it declares: a block has at most 232448 bytes on Fake 0",
     ):
-        gpu.launch(Launch(module.function("every"), (1, 1, 1), (1, 1, 1), (226 << 10) + 1, args))
-    gpu.launch(Launch(module.function("empty"), (1, 1, 1), (1, 1, 1), 227 << 10, ()))
+        gpu.launch(DeviceLaunch(module.function("every"), (1, 1, 1), (1, 1, 1), (226 << 10) + 1, args))
+    gpu.launch(DeviceLaunch(module.function("empty"), (1, 1, 1), (1, 1, 1), 227 << 10, ()))
 
 
 def test_refused_ptx_shows_the_line_and_the_log(gpu: LibCuda, fake: Fake) -> None:
@@ -500,7 +500,7 @@ def test_tensor_maps_are_encoded_from_the_innermost_dimension(gpu: LibCuda, fake
 @pytest.mark.parametrize("in_graph", [False, True])
 def test_tensor_maps_are_aligned_parameters(gpu: LibCuda, fake: Fake, in_graph: bool) -> None:
     a, b = bytes(range(128)), bytes(range(128, 256))
-    launch = Launch(gpu.load(PTX).function("maps"), (1, 1, 1), (128, 1, 1), 0, (("u32", 7), a, 5, b))
+    launch = DeviceLaunch(gpu.load(PTX).function("maps"), (1, 1, 1), (128, 1, 1), 0, (("u32", 7), a, 5, b))
     fake.clear()
     if in_graph:
         gpu.graph([launch])
@@ -512,7 +512,7 @@ def test_tensor_maps_are_aligned_parameters(gpu: LibCuda, fake: Fake, in_graph: 
         with pytest.raises(
             LightNetError, match=r"parameters of \[4, 128, 8, 128\] bytes, and was given \[4, (64|8), 8, 128\]"
         ):
-            gpu.launch(Launch(launch.function, (1, 1, 1), (128, 1, 1), 0, args))
+            gpu.launch(DeviceLaunch(launch.function, (1, 1, 1), (128, 1, 1), 0, args))
 
 
 def test_tensor_maps_that_are_refused(gpu: LibCuda, fake: Fake) -> None:
@@ -601,8 +601,8 @@ def test_launches_of_a_graph_wait_for_what_they_are_told_to(gpu: LibCuda, fake: 
     x, y, z = (gpu.alloc(20) for _ in range(3))
     function = gpu.load(PTX).function("axpy")
 
-    def add(to: int, source: int) -> Launch:
-        return Launch(function, (1, 1, 1), (256, 1, 1), 0, (to, source, ("f32", 1.0), ("u32", n)))
+    def add(to: int, source: int) -> DeviceLaunch:
+        return DeviceLaunch(function, (1, 1, 1), (256, 1, 1), 0, (to, source, ("f32", 1.0), ("u32", n)))
 
     launches = [add(y, x), add(z, y), add(z, x)]
     for after, want in [(None, 4), ([(), (0,), (1,)], 4), ([(), (0,), ()], 4), ([(), (), ()], 3)]:
@@ -633,7 +633,7 @@ def test_graph_checks_before_it_begins(gpu: LibCuda, fake: Fake) -> None:
     launch, _ = axpy(gpu)
     fake.clear()
     with pytest.raises(LightNetError, match="was given"):
-        gpu.graph([launch, Launch(launch.function, (1, 1, 1), (1, 1, 1), 0, ())])
+        gpu.graph([launch, DeviceLaunch(launch.function, (1, 1, 1), (1, 1, 1), 0, ())])
     assert fake.log == []
 
 
@@ -706,7 +706,7 @@ def test_waiting_for_each_launch(fake: Fake, monkeypatch: pytest.MonkeyPatch, in
     monkeypatch.setenv("LIGHTNET_CUDA_SYNC", "1")
     gpu = fake.open()
     launch, _ = axpy(gpu)
-    other = Launch(launch.function, (7, 1, 1), (32, 1, 1), 0, launch.args)
+    other = DeviceLaunch(launch.function, (7, 1, 1), (32, 1, 1), 0, launch.args)
     fake.breaks(700, after=1)
     with pytest.raises(LightNetError, match=r"it was kernel 'axpy' \(grid 7x1x1, block 32x1x1\) that failed"):
         if in_graph:

@@ -11,8 +11,8 @@ from cuda_device import Device
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import IndexType, IntegerAttr, MemRefType, ModuleOp, VectorType, bf16, f16, f32, f64
 
-from lightnet.backends.cuda.gemm.core import Tile
-from lightnet.backends.cuda.gemm.mma_core import MmaCore, shapes
+from lightnet.backends.cuda.gemm.core import ProductTile
+from lightnet.backends.cuda.gemm.mma_core import MmaCore, product_tiles
 from lightnet.backends.cuda.simt import Simt
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_matrix import LdmatrixOp, MmaOp
@@ -22,12 +22,12 @@ from lightnet_ptx.machine import Batch
 TYPES = {f16: np.float16, bf16: ml_dtypes.bfloat16, f32: np.float32}
 #: One mma for each side and no more, an odd number of fragments of B, of 1, 2 and 4 columns a load, warps along rows, columns and both.
 TILES = [
-    Tile(16, 8, 16, 2, (1, 1)),
-    Tile(32, 24, 32, 2, (1, 1)),
-    Tile(32, 16, 16, 3, (2, 1)),
-    Tile(48, 96, 16, 2, (1, 3)),
-    Tile(64, 64, 32, 2, (2, 2)),
-    Tile(128, 64, 16, 2, (4, 2)),
+    ProductTile(16, 8, 16, 2, (1, 1)),
+    ProductTile(32, 24, 32, 2, (1, 1)),
+    ProductTile(32, 16, 16, 3, (2, 1)),
+    ProductTile(48, 96, 16, 2, (1, 3)),
+    ProductTile(64, 64, 32, 2, (2, 2)),
+    ProductTile(128, 64, 16, 2, (4, 2)),
 ]
 
 
@@ -36,7 +36,7 @@ def tf32(x: np.ndarray) -> np.ndarray:
     return ((x.view(np.uint32) + 0x1000) & 0xFFFFE000).view(np.float32)
 
 
-def product(tile: Tile, element, by_k: bool, steps: int) -> ModuleOp:
+def product(tile: ProductTile, element, by_k: bool, steps: int) -> ModuleOp:
     """A block's tile of C = A Bᵀ of `steps` stages, each copied to shared memory before it is multiplied."""
     core, depth = MmaCore(tile, element, by_k), steps * tile.depth
     right = (depth, tile.cols) if by_k else (tile.cols, depth)
@@ -73,7 +73,7 @@ def product(tile: Tile, element, by_k: bool, steps: int) -> ModuleOp:
     return ModuleOp([b.finish()])
 
 
-def factors(tile: Tile, element, steps: int) -> tuple[np.ndarray, np.ndarray]:
+def factors(tile: ProductTile, element, steps: int) -> tuple[np.ndarray, np.ndarray]:
     """A [rows, depth] and B [cols, depth], with all bits that the type has."""
     rng = np.random.default_rng(tile.rows + tile.cols)
     depth = steps * tile.depth
@@ -81,7 +81,7 @@ def factors(tile: Tile, element, steps: int) -> tuple[np.ndarray, np.ndarray]:
     return a, b
 
 
-def multiply(module: ModuleOp, tile: Tile, a: np.ndarray, b: np.ndarray, by_k: bool) -> np.ndarray:
+def multiply(module: ModuleOp, tile: ProductTile, a: np.ndarray, b: np.ndarray, by_k: bool) -> np.ndarray:
     out = np.full((len(a), len(b)), np.nan, np.float32)
     threads = 32 * tile.across[0] * tile.across[1]
     return Device(str(module)).run("product", [1], [threads], [a, np.ascontiguousarray(b.T) if by_k else b], out)
@@ -95,7 +95,7 @@ def error(got: np.ndarray, a: np.ndarray, b: np.ndarray) -> float:
     return float((np.abs(got - a @ b.T) / (np.abs(a) @ np.abs(b.T))).max())
 
 
-def checked(tile: Tile, element, by_k: bool, steps: int = 3) -> None:
+def checked(tile: ProductTile, element, by_k: bool, steps: int = 3) -> None:
     module = product(tile, element, by_k, steps)
     verify_module(module)
     a, b = factors(tile, element, steps)
@@ -133,33 +133,33 @@ def test_product(tile, element, by_k, reads):
 
 @pytest.mark.parametrize("element", [f16, f32], ids=str)
 def test_large_tile(element):
-    rows, cols, depth, across = next(s for s in shapes(element) if (s.rows, s.cols) == (128, 128))
-    checked(Tile(rows, cols, depth, 2, across), element, element is f32, 2)
+    rows, cols, depth, across = next(s for s in product_tiles(element) if (s.rows, s.cols) == (128, 128))
+    checked(ProductTile(rows, cols, depth, 2, across), element, element is f32, 2)
 
 
 def test_menu():
     """Every tile of the menu is one that a core takes, and its sums leave registers for the factors."""
     for element in TYPES:
-        found = shapes(element)
+        found = product_tiles(element)
         assert len(set(found)) == len(found)
         assert {(128, 128), (128, 64), (64, 64), (64, 32), (32, 32)} <= {(s.rows, s.cols) for s in found}
         assert {s.across[0] * s.across[1] for s in found if s.rows == s.cols == 128} >= {4, 8}
         for rows, cols, depth, across in found:
-            core = MmaCore(Tile(rows, cols, depth, 2, across), element)
+            core = MmaCore(ProductTile(rows, cols, depth, 2, across), element)
             assert rows * cols // core.threads <= 128
-    assert shapes(f64) == []
+    assert product_tiles(f64) == []
 
 
 @pytest.mark.parametrize(
     "tile, element",
     [
-        (Tile(24, 8, 16, 2, (1, 1)), f16),
-        (Tile(32, 12, 16, 2, (1, 1)), f16),
-        (Tile(32, 16, 16, 2, (1, 4)), f16),
-        (Tile(32, 16, 8, 2, (1, 1)), f16),
-        (Tile(32, 16, 12, 2, (1, 1)), f32),
-        (Tile(32, 16, 16, 2, (0, 1)), f32),
-        (Tile(32, 16, 16, 2, (1, 1)), f64),
+        (ProductTile(24, 8, 16, 2, (1, 1)), f16),
+        (ProductTile(32, 12, 16, 2, (1, 1)), f16),
+        (ProductTile(32, 16, 16, 2, (1, 4)), f16),
+        (ProductTile(32, 16, 8, 2, (1, 1)), f16),
+        (ProductTile(32, 16, 12, 2, (1, 1)), f32),
+        (ProductTile(32, 16, 16, 2, (0, 1)), f32),
+        (ProductTile(32, 16, 16, 2, (1, 1)), f64),
     ],
     ids=str,
 )
@@ -171,13 +171,13 @@ def test_tiles_without_whole_fragments_are_refused(tile, element):
 def test_tiles_that_registers_do_not_hold_are_refused():
     """Code is written out for each product of fragments: a thread with thousands of sums would take LLVM minutes."""
     with pytest.raises(LightNetError, match="sums at most"):
-        MmaCore(Tile(512, 512, 16, 2, (1, 1)), f16)
-    MmaCore(Tile(128, 256, 16, 2, (2, 4)), f16)
+        MmaCore(ProductTile(512, 512, 16, 2, (1, 1)), f16)
+    MmaCore(ProductTile(128, 256, 16, 2, (2, 4)), f16)
 
 
 # ---- what is taken for each other ----------------------------------------------------------------------------------------
 
-MUTATED = Tile(32, 32, 16, 2, (1, 2))
+MUTATED = ProductTile(32, 32, 16, 2, (1, 2))
 
 
 def wrong(module: ModuleOp, by_k: bool) -> bool:

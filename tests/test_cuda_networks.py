@@ -259,7 +259,7 @@ def test_what_there_is_not_for_cuda_is_refused():
 
 
 def test_command_line(tmp_path, capfd, monkeypatch):
-    from lightnet.cli.common import run
+    from lightnet.cli.common import run_tool
 
     monkeypatch.chdir(tmp_path)
     net = str(EXAMPLES / "cnn.net")
@@ -278,7 +278,7 @@ def test_command_line(tmp_path, capfd, monkeypatch):
         (["compile", net, "--emit=ptx"], 1, "'ptx' is of target cuda"),
         (["compile", net, "--target=cuda", "--cpu=x86-64"], 1, "'cpu' is of target cpu"),
     ]:
-        assert run(cli.main, words) == status, words
+        assert run_tool(cli.main, words) == status, words
         out, err = capfd.readouterr()
         assert wanted in (err if status else out), (words, out, err)
     assert Path("net.ptx").read_text().count(".entry") >= 3 and "cuda.launch" in Path("net.mlir").read_text()

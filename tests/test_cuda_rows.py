@@ -23,7 +23,7 @@ from lightnet.backends.cuda.simt import Simt
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda import CudaKernelOp
 from lightnet.dialects.ln.dialect import optypes
-from lightnet.ir.body import Body, build
+from lightnet.ir.body import Body, build_body
 from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.target import Request
 from lightnet.ir.types import TensorSpec, spec_of, tensor_type
@@ -346,7 +346,7 @@ def test_an_epilogue_is_part_of_the_kernel():
         block.add_op(op)
     fused = CudaKernelOp.wrap([pool, added, relu])
     fused.terminator.operands = [fused.terminator.operands[-1]]
-    fused = build(Body.of(fused), CudaKernelOp)
+    fused = build_body(Body.of(fused), CudaKernelOp)
     arrays = data_of(fused)
     want = np.maximum(arrays[0].astype(np.float64).mean((2, 3), keepdims=True) + arrays[1], 0).astype(np.float32)
     for aliases in ({}, {0: 1}):

@@ -19,7 +19,7 @@ import lightnet
 from lightnet.backends.cuda import native
 from lightnet.backends.cuda.module import CudaModule
 from lightnet.backends.cuda.tensor_maps import maps_of
-from lightnet.backends.cuda.threads import Threads
+from lightnet.backends.cuda.threads import CudaThreads
 from lightnet.cli.network import run_options
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.accesses import LineAccesses
@@ -27,7 +27,7 @@ from lightnet.dialects.cuda_launch import cuda_kernels, cuda_launches, dynamic_s
 from lightnet.runtime.cuda import driver as drivers
 from lightnet.runtime.cuda.driver import CudaUnavailable, Device, capability_of, open_driver, runs_on
 from lightnet.runtime.cuda.program import CudaCode, CudaInstance, HostLine, KernelLine
-from lightnet.runtime.cuda.tensor_map import Im2col, TensorMap, check
+from lightnet.runtime.cuda.tensor_map import Im2col, TensorMap, check_tensor_map
 from lightnet.runtime.program import HostCall, Program, Tensor
 from lightnet_ptx.emulator import Emulator
 
@@ -41,7 +41,7 @@ WINDOWS = TensorMap("bf16", (2, 9, 7, 64), im2col=Im2col(128, 64, (-1, -2), (-1,
 def test_strides_and_bytes():
     assert TILED.strides == (2 * 20 * 72, 2 * 72, 2) and TILED.nbytes == 2 * 3 * 20 * 72
     for map in (TILED, WINDOWS, TensorMap("f16", (64,), box=(64,)), TensorMap("f16", (1 << 32, 64), box=(256, 64))):
-        check(16, map)
+        check_tensor_map(16, map)
 
 
 def changed(map: TensorMap, **values: Any) -> TensorMap:
@@ -84,7 +84,7 @@ def changed(map: TensorMap, **values: Any) -> TensorMap:
 )  # fmt: skip
 def test_maps_that_drivers_refuse(map: TensorMap, address: int, said: str):
     with pytest.raises(LightNetError, match=said):
-        check(address, map)
+        check_tensor_map(address, map)
     with pytest.raises(LightNetError, match=said):
         Emulator("sm_90a").tensor_map(address, map)
 
@@ -164,7 +164,7 @@ def test_launches_of_a_check_have_maps():
     spaces = {"static": np.zeros(0, np.uint8), "arena": np.zeros(53248, np.uint8)}
     for array, at in ((a, 0), (b, 20480)):
         spaces["arena"][at : at + array.nbytes] = array.reshape(-1).view(np.uint8)
-    threads = Threads(module, "sm_90a")
+    threads = CudaThreads(module, "sm_90a")
     threads.run(threads.launches, spaces)
     got = spaces["arena"][40960 : 40960 + 4 * 70 * 40].view(np.float32).reshape(70, 40)
     np.testing.assert_array_equal(got, a.astype(np.float64) @ b.astype(np.float64).T)

@@ -11,7 +11,7 @@ import pytest
 import lightnet
 from lightnet.dialects.accesses import LineAccesses
 from lightnet.dialects.cuda_launch import CudaLaunchOp
-from lightnet.dialects.dependences import waits
+from lightnet.dialects.dependences import launch_waits
 from lightnet.ir.module import main_of
 from lightnet.runtime.cuda.program import KernelLine
 
@@ -37,19 +37,19 @@ def writes(begin: int, end: int, space: str = "arena") -> Touch:
 def test_branches_wait_for_their_trunk_alone() -> None:
     trunk, left, right = [writes(0, 8)], [reads(0, 8), writes(8, 16)], [reads(0, 8), writes(16, 24)]
     join = [reads(8, 24), writes(0, 8)]
-    assert waits([trunk, left, right, join]) == [(), (0,), (0,), (1, 2)]
+    assert launch_waits([trunk, left, right, join]) == [(), (0,), (0,), (1, 2)]
 
 
 def test_what_is_known_to_have_ended_is_not_waited_for() -> None:
-    assert waits([[writes(0, 4)], [reads(0, 4), writes(4, 8)], [reads(0, 8), writes(8, 12)]]) == [(), (0,), (1,)]
+    assert launch_waits([[writes(0, 4)], [reads(0, 4), writes(4, 8)], [reads(0, 8), writes(8, 12)]]) == [(), (0,), (1,)]
 
 
 def test_memory_is_used_again_when_all_have_read_it() -> None:
-    assert waits([[reads(0, 4)], [reads(2, 6)], [writes(3, 9)], [reads(0, 3)]]) == [(), (), (0, 1), ()]
+    assert launch_waits([[reads(0, 4)], [reads(2, 6)], [writes(3, 9)], [reads(0, 3)]]) == [(), (), (0, 1), ()]
 
 
 def test_spaces_and_bytes_tell_launches_apart() -> None:
-    assert waits([[writes(0, 8)], [writes(0, 8, "static")], [writes(8, 9)], [writes(4, 4)]]) == [(), (), (), ()]
+    assert launch_waits([[writes(0, 8)], [writes(0, 8, "static")], [writes(8, 9)], [writes(4, 4)]]) == [(), (), (), ()]
 
 
 def conflict(one: list, other: list) -> bool:
@@ -81,7 +81,7 @@ def test_random_accesses(seed: int) -> None:
         return Touch("ab"[int(rng.integers(2))], begin, begin + int(rng.integers(8)), kind != 1, kind > 0)
 
     launches = [[touch() for _ in range(int(rng.integers(1, 4)))] for _ in range(40)]
-    check(launches, waits(launches))
+    check(launches, launch_waits(launches))
 
 
 @pytest.mark.parametrize("net", ["squeezenet1.1.net", "resnet18.net"])
@@ -91,7 +91,7 @@ def test_networks(net: str) -> None:
     accesses = LineAccesses(loops)
     ops = [op for op in main_of(loops).body.block.ops if isinstance(op, CudaLaunchOp)]
     launches = [accesses.of(op) for op in ops]
-    found = waits(launches)
+    found = launch_waits(launches)
     check(launches, found)
     assert all(sum(a.writes for a in touched) < len(touched) for touched in launches), "params are read alone"
     if net.startswith("squeezenet"):  # the two expansions of a module follow its squeeze

@@ -10,7 +10,7 @@ from sampling import draw
 
 import lightnet
 from lightnet.backends.cuda.device import DEVICES
-from lightnet.backends.cuda.gemm.core import Tile
+from lightnet.backends.cuda.gemm.core import ProductTile
 from lightnet.backends.cuda.gemm.wgmma import TILES, WGMMA
 from lightnet.backends.cuda.gemm.wgmma_core import WgmmaCore
 from lightnet.backends.cuda.selection import choose
@@ -122,7 +122,7 @@ def test_what_the_copy_engine_cannot_bring_is_refused(build):
 def test_f32_is_refused():
     assert _forms(made("f32", Case.conv, (1, 8, 5, 4), 8, (3, 3))) == 0
     with pytest.raises(LightNetError, match="warpgroups multiply f16 and bf16"):
-        WgmmaCore(Tile(64, 64, 64, 2, (1, 1)), storage_type(BY_NAME["f32"]))
+        WgmmaCore(ProductTile(64, 64, 64, 2, (1, 1)), storage_type(BY_NAME["f32"]))
 
 
 @pytest.mark.parametrize(

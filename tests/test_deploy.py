@@ -17,7 +17,7 @@ from ports import with_ports
 
 import lightnet
 from lightnet import deploy
-from lightnet.backends.llvm.cheader import identifier, identifiers
+from lightnet.backends.llvm.cheader import c_identifier, identifiers
 from lightnet.cli.lightnet import main
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime import elf, processor
@@ -221,12 +221,12 @@ def test_the_header_holds_no_text_of_the_network_as_code() -> None:
 
 
 def test_identifiers() -> None:
-    assert [identifier(t) for t in ("conv/1:0", "1x", "for", "", "é", "__a", "_", "ok_1")] == [
+    assert [c_identifier(t) for t in ("conv/1:0", "1x", "for", "", "é", "__a", "_", "ok_1")] == [
         "conv_1_0", "t_1x", "t_for", "t_", "t__", "a", "t__", "ok_1",
     ]  # fmt: skip
     assert identifiers(["a", "A", "a_2", "b/c", "b c"], taken=("arena",)) == ["a", "A_2", "a_2_2", "b_c", "b_c_2"]
     assert identifiers(["arena"], taken=("arena",)) == ["arena_2"]
-    assert len(identifier("x" * 1000)) <= 60
+    assert len(c_identifier("x" * 1000)) <= 60
 
 
 # -- other machines, other forms
@@ -235,9 +235,9 @@ def test_identifiers() -> None:
 @pytest.mark.parametrize("words", [("--cpu=generic-aarch64",), ("--cpu=neon", "--triple=aarch64-linux-android")])
 def test_aarch64(words: tuple[str, ...]) -> None:
     run("compile", CNN, "-o", "net", "--emit=obj,asm,llvm,header", *words)
-    assert elf.machine_of(Path("net.o").read_bytes()) == elf.AARCH64
+    assert elf.elf_machine_of(Path("net.o").read_bytes()) == elf.AARCH64
     assert len(re.findall(r"\bfmla\tv\d+\.4s", Path("net.s").read_text())) > 50  # multiply-adds on vectors of four
-    names = {s.name: s for s in elf.read(Path("net.o").read_bytes()).symbols}
+    names = {s.name: s for s in elf.read_object(Path("net.o").read_bytes()).symbols}
     assert {"net_run", "net_arena_bytes", "net_weights"} == {
         n for n, s in names.items() if not s.is_local and s.section
     }

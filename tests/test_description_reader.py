@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from lightnet.descriptions import kind_of, load_file
-from lightnet.descriptions.reader import read
+from lightnet.descriptions import description_kind, load_description_file
+from lightnet.descriptions.reader import read_description
 from lightnet.diagnostics import LightNetError
 
 OP = """// what both have
@@ -25,7 +25,7 @@ cpu : base {
 
 
 def test_inheritance():
-    document = read(OP, "f.op")
+    document = read_description(OP, "f.op")
     assert document.kind == "op" and list(document.objects) == ["base", "cpu"]
     assert document.objects["base"].plain()["run"] == 'one\ttwo "three"'
     assert document.objects["cpu"].plain() == {
@@ -36,7 +36,7 @@ def test_inheritance():
 
 
 def test_places_of_what_is_inherited_and_of_strings():
-    document = read(OP, "f.op")
+    document = read_description(OP, "f.op")
     cpu = document.objects["cpu"].value
     assert str(cpu["author"].loc) == "f.op:3:45"  # in the base
     assert str(cpu["optype"].loc) == "f.op:9:14" and str(cpu["optype"].key_loc) == "f.op:9:5"
@@ -48,7 +48,7 @@ def test_places_of_what_is_inherited_and_of_strings():
 
 def test_json():
     text = "{\"ops\": [{\"a\": [1, 2.5, -3, true, null], 'b': {}, // comment\n c: '''two\nlines'''},], /* end */}"
-    document = read(text, "f.json")
+    document = read_description(text, "f.json")
     assert document.kind == "json"
     assert document.objects[""].plain() == {"ops": [{"a": [1, 2.5, -3, True, None], "b": {}, "c": "two\nlines"}]}
     item = document.objects[""].value["ops"].value[0].value["c"]
@@ -70,12 +70,12 @@ def test_json_reads_as_json():
     for indent in (None, 2):
         for _ in range(100):
             top = {"top": value(0)}
-            assert read(json.dumps(top, indent=indent), "f").objects[""].plain() == top
+            assert read_description(json.dumps(top, indent=indent), "f").objects[""].plain() == top
 
 
 def test_kinds():
     def kind(text):
-        return kind_of(read(text, "f.json"))
+        return description_kind(read_description(text, "f.json"))
 
     assert kind('{"ops": [{"optype": "a", "author": "me", "arch": "none"}]}') == "operators"
     assert kind('{"author": "me", "arch": "cpu", "ops": [{"optype": "a", "rules": []}]}') == "optimizer"
@@ -110,7 +110,7 @@ def test_kinds():
 )
 def test_malformed(text, place, message):
     with pytest.raises(LightNetError) as e:
-        read(text, "f.op")
+        read_description(text, "f.op")
     assert str(e.value.loc) == f"f.op:{place}" and message in str(e.value)
 
 
@@ -118,12 +118,12 @@ def test_inheritance_is_linear():
     """Derived objects share what they inherit."""
     many = ", ".join(f"k{i}: [{i}]" for i in range(2000))
     text = "a { x: {" + many + "} }\n" + "\n".join(f"b{i} : a {{ y: {i} }}" for i in range(3000))
-    assert len(read(text, "f.op").objects) == 3001
+    assert len(read_description(text, "f.op").objects) == 3001
     doubling = "a0 { x: [1] }\n" + "\n".join(
         f"a{i} : a{i - 1} {{ x: [[1], [2]], y{i}: {{z: 1}} }}" for i in range(1, 2000)
     )
     with pytest.raises(LightNetError, match="more than 200000 values"):
-        read(doubling, "f.op")
+        read_description(doubling, "f.op")
 
 
 @pytest.mark.parametrize("name", ["empty.op", "empty.json"])
@@ -131,4 +131,4 @@ def test_an_empty_file_describes_nothing(tmp_path, name):
     path = tmp_path / name
     path.write_text("// nothing\n")
     with pytest.raises(LightNetError, match="the file is empty"):
-        load_file(str(path))
+        load_description_file(str(path))

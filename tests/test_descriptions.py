@@ -15,10 +15,10 @@ from test_ops import run_kernel
 
 import lightnet
 from lightnet.backends.expressions import bind_op
-from lightnet.backends.interpreter.notation import evaluate
+from lightnet.backends.interpreter.notation import evaluate_definition
 from lightnet.cli.lightnet import main
-from lightnet.descriptions import export, load, load_file, operators, pages
-from lightnet.descriptions.reader import read
+from lightnet.descriptions import export, load_description_file, load_descriptions, operators, pages
+from lightnet.descriptions.reader import read_description
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.ln.dialect import optypes
@@ -32,7 +32,7 @@ from lightnet.plugins import loaded
 
 ROOT = Path(__file__).parent.parent
 FILE = ROOT / "examples" / "described" / "ops.op"
-MINE = {c.optype: c for ops in load_file(str(FILE)).families.values() for c in ops}
+MINE = {c.optype: c for ops in load_description_file(str(FILE)).families.values() for c in ops}
 BUILT_IN = optypes()
 
 
@@ -60,7 +60,7 @@ def number(name: str, realtype: str = "int", **members) -> dict:
 
 
 def op_class(**members):
-    (cls,) = operators.load(read(json.dumps({"ops": [entry(**members)]}), "t.json"))
+    (cls,) = operators.load_operators(read_description(json.dumps({"ops": [entry(**members)]}), "t.json"))
     return cls
 
 
@@ -189,7 +189,9 @@ def test_definition_in_numpy(name):
     for k, sample in enumerate(MINE[name].samples()):
         op, arrays = op_of(MINE[name], sample, k)
         names, (out,) = op.arg_names()
-        np.testing.assert_array_equal(evaluate(bind_op(op), dict(zip(names, arrays)))[out], op.reference(*arrays)[0])
+        np.testing.assert_array_equal(
+            evaluate_definition(bind_op(op), dict(zip(names, arrays)))[out], op.reference(*arrays)[0]
+        )
 
 
 @pytest.mark.parametrize(
@@ -379,7 +381,7 @@ def test_view_of_an_owner():
 def test_written_over_its_owner():
     """`owner` with a `run` writes in place: later readers of the input see the result, as upstream's do."""
     text = json.dumps({"ops": [entry(tensors_out=[result(owner="src")], run="dst[i...] = src[i...] + 1")]})
-    cls = operators.load(read(text, "t.json"))[0]
+    cls = operators.load_operators(read_description(text, "t.json"))[0]
     assert cls.schema.results[0].overwrites and not made(cls, src=(3,))[0].is_move
     with pytest.raises(ConstraintError, match="written over `src`"):
         made(op_class(tensors_out=[result(owner="src", dims=["src->len"])], run="dst[i] = 1"), src=(2, 3))
@@ -402,7 +404,7 @@ def test_kernel_of_the_page():
     """The kernel that docs/describe-an-op.md shows is a cumulative sum."""
     page = (ROOT / "docs" / "describe-an-op.md").read_text("utf-8")
     (text,) = [b.partition("```")[0] for b in page.split("```js\n") if "my_scan" in b]
-    (cls,) = operators.load(read(f"{{ops: [{text}]}}", "page"))
+    (cls,) = operators.load_operators(read_description(f"{{ops: [{text}]}}", "page"))
     op, arrays = made(cls, src=(7,))
     for got in (op.evaluate(arrays), run_kernel(CpuKernelOp.wrap([op]), arrays)):
         np.testing.assert_allclose(got[0], np.cumsum(arrays[0]), rtol=1e-6)
@@ -501,7 +503,7 @@ def test_definition_that_does_not_fit_names_both_places():
 
 def test_autogen_false_is_kept_and_skipped(tmp_path, capsys):
     text = json.dumps({"ops": [entry(autogen=False, optype="no"), entry()]})
-    assert [c.optype for c in operators.load(read(text, "t.json"))] == ["t"]
+    assert [c.optype for c in operators.load_operators(read_description(text, "t.json"))] == ["t"]
     (tmp_path / "t.json").write_text(text)
     assert main(["describe", str(tmp_path / "t.json")]) == 0
     assert [d["optype"] for d in json.loads(capsys.readouterr().out)["ops"]] == ["no", "t"]
@@ -533,7 +535,7 @@ def test_malformed(members, match):
 
 def test_optype_twice():
     with pytest.raises(LightNetError, match=r"described twice; the first stands at t.json:1:\d+"):
-        operators.load(read(json.dumps({"ops": [entry(), entry()]}), "t.json"))
+        operators.load_operators(read_description(json.dumps({"ops": [entry(), entry()]}), "t.json"))
 
 
 def test_op_of_a_built_in_one():
@@ -555,8 +557,8 @@ def test_op_of_a_built_in_one():
 def test_built_in_ops_come_back(optype, form):
     """Schema, constraints, definition and shape rule of every op; and each of its test cases gives the same results."""
     cls = BUILT_IN[optype]
-    text = export.text([export.describe(cls)], form)
-    (back,) = operators.load(read(text, f"x.{form}"))
+    text = export.description_text([export.describe(cls)], form)
+    (back,) = operators.load_operators(read_description(text, f"x.{form}"))
     assert back.schema == cls.schema and dict(back.checks) == dict(cls.checks)
     if isinstance(cls.definition, str):
         assert str(parse(back.definition)) == str(parse(cls.definition))
@@ -595,25 +597,25 @@ def test_described_ops_come_back(form):
         entry(_note={"by": "me"}, doc='Two\nlines with `ticks` and "quotes".'),
         *map(export.describe, MINE.values()),
     ]
-    text = export.text(wanted, form)
-    assert list(map(export.describe, operators.load(read(text, "x")))) == wanted
+    text = export.description_text(wanted, form)
+    assert list(map(export.describe, operators.load_operators(read_description(text, "x")))) == wanted
 
 
 def test_automatic_test_cases():
     """Ops without samples get test cases from their constraints."""
     for name, cls in MINE.items():
         d = {k: v for k, v in export.describe(cls).items() if k != "samples"}
-        (bare,) = operators.load(read(export.text([d]), "x.json"))
+        (bare,) = operators.load_operators(read_description(export.description_text([d]), "x.json"))
         assert bare.samples(), name
         for sample in bare.samples():
             op, arrays = op_of(bare, sample)
             assert np.isfinite(op.evaluate(arrays)[0]).all()
-        assert pages.example(bare)
+        assert pages.page_example(bare)
 
 
 def test_describe_command(capsys, tmp_path):
     assert main(["describe", "--all", "-o", str(tmp_path / "all.json")]) == 0
-    assert len(load_file(str(tmp_path / "all.json")).families.popitem()[1]) == len(BUILT_IN)
+    assert len(load_description_file(str(tmp_path / "all.json")).families.popitem()[1]) == len(BUILT_IN)
     assert main(["describe", str(FILE), "-o", str(tmp_path / "x.op")]) == 0
     assert (tmp_path / "x.op").read_text("utf-8").splitlines()[0].endswith("{") and main(["describe", str(FILE)]) == 0
     assert len(json.loads(capsys.readouterr().out)["ops"]) == 4
@@ -640,7 +642,7 @@ def test_loading_ops_costs_so_many_calls_each():
         before = sys.getprofile()
         sys.setprofile(counted)
         try:
-            (found,) = load(read(text, "x.op")).families.values()
+            (found,) = load_descriptions(read_description(text, "x.op")).families.values()
         finally:
             sys.setprofile(before)
         assert len(found) == 4 * copies
@@ -660,8 +662,8 @@ def test_kinds_of_files_are_told_apart():
 def test_a_private_member_without_a_value_is_kept():
     """Document 002's form: what code would fill in. It is exported, and no name of an expression."""
     private = [{"type": "float *", "name": "buffer"}, {"type": "int", "name": "k", "value": 2}]
-    (cls,) = operators.load(
-        read(json.dumps({"ops": [entry(extra_privs=private, run="dst[i...] = src[i...] * k")]}), "t.json")
+    (cls,) = operators.load_operators(
+        read_description(json.dumps({"ops": [entry(extra_privs=private, run="dst[i...] = src[i...] * k")]}), "t.json")
     )
     assert export.describe(cls)["extra_privs"] == private
     assert "unknown name 'buffer'" in refused("buffer", extra_privs=private, check="buffer > 0").render()
@@ -673,7 +675,7 @@ def test_a_mistake_that_an_op_shows_is_noted_at_its_place(before: str) -> None:
     the description, where its string goes on over several lines, too."""
     members = entry(run="X", tensors_out=[result(dims="[src->dims[0], 2]")])
     text = json.dumps({"ops": [members]}, indent=1).replace('"X"', f'"{before}dst[i, j] = src[i, j] + src[j, i]"')
-    (cls,) = operators.load(read(text, "t.json"))
+    (cls,) = operators.load_operators(read_description(text, "t.json"))
     with pytest.raises(ConstraintError) as caught:
         op_of(cls, case("f32", src=(3, 2)))
     ((loc, what),) = caught.value.notes

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from test_descriptions import KERNEL, entry, number, result
 
-from lightnet.descriptions import export, load, operators, signature
-from lightnet.descriptions.reader import read
+from lightnet.descriptions import export, load_descriptions, operators, signature
+from lightnet.descriptions.reader import read_description
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.ir.examples import operation
@@ -32,7 +32,7 @@ SOON = 5.0
 
 def good() -> list[dict]:
     """Descriptions to mutate."""
-    found = [item.plain() for item in operators.entries(read(EXAMPLES, "x.op"))][1:]
+    found = [item.plain() for item in operators.described_entries(read_description(EXAMPLES, "x.op"))][1:]
     found += [
         export.describe(optypes()[name]) for name in ("conv2d", "slice", "sort1d", "arange", "concat", "lrelu", "print")
     ]
@@ -211,7 +211,7 @@ def outcome(text: str) -> LightNetError | None:
     lines = text.split("\n")
     start = time.process_time()
     try:
-        found = load(read(text, FILE))
+        found = load_descriptions(read_description(text, FILE))
         for ops in found.families.values():
             for cls in ops:
                 hold_up(cls)

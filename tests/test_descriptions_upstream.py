@@ -10,14 +10,14 @@ from kernels import op_of
 from test_descriptions import made, number, op_class, refused, result, source
 from test_ops import run_kernel
 
-from lightnet.descriptions import load_file
+from lightnet.descriptions import load_description_file
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.ir.constraints import ConstraintError
 from lightnet.ir.op import case
 
 FILE = Path(__file__).parent / "data" / "upstream_style.op"
-OPS = {c.optype: c for ops in load_file(str(FILE)).families.values() for c in ops}
+OPS = {c.optype: c for ops in load_description_file(str(FILE)).families.values() for c in ops}
 BUILT_IN = optypes()
 CONV = {"src": (2, 4, 7, 6), "weight": (6, 2, 3, 3), "bias": (6,), "group": 2, "size": (3, 3), "stride": (1, 2), "padding": (1, 0, 1, 1),
         "dilation": (2, 1), "autopad": "NOTSET"}  # fmt: skip

@@ -18,7 +18,7 @@ from lightnet.cli import lightnet as lightnet_cli
 from lightnet.cli import ln_opt
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.context import make_context
-from lightnet.ir.dfg import DataFlowGraph, Node, Tensor
+from lightnet.ir.dfg import DataFlowGraph, DataNode, DataTensor
 from lightnet.ir.instrumentation import peak_mib
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.passes import parse_pipeline, run_pipeline
@@ -53,7 +53,7 @@ def parsed(text: str) -> ModuleOp:
     return parse_mlir(make_context(), text, "small.mlir")
 
 
-def labels(nodes: list[Node]) -> list[str]:
+def labels(nodes: list[DataNode]) -> list[str]:
     return [node.label for node in nodes]
 
 
@@ -144,14 +144,14 @@ def test_a_cycle() -> None:
 
 def test_two_cycles_are_apart_and_long_ones_are_found() -> None:
     graph = DataFlowGraph()
-    nodes = [graph.add(Node("op", f"n{k}", "op", name=f"n{k}")) for k in range(5000)]
+    nodes = [graph.add(DataNode("op", f"n{k}", "op", name=f"n{k}")) for k in range(5000)]
     for k in range(4999):
-        graph.link(nodes[k], nodes[k + 1], Tensor(f"t{k}", "f32"))
+        graph.link(nodes[k], nodes[k + 1], DataTensor(f"t{k}", "f32"))
     assert graph.cycles() == [] and len(graph.layers()) == 5000
-    graph.link(nodes[4999], nodes[2500], Tensor("back", "f32"))
-    graph.link(nodes[10], nodes[7], Tensor("near", "f32"))
-    alone = graph.add(Node("op", "alone", "op"))
-    graph.link(alone, alone, Tensor("own", "f32"))
+    graph.link(nodes[4999], nodes[2500], DataTensor("back", "f32"))
+    graph.link(nodes[10], nodes[7], DataTensor("near", "f32"))
+    alone = graph.add(DataNode("op", "alone", "op"))
+    graph.link(alone, alone, DataTensor("own", "f32"))
     assert graph.outliers() == [alone]
     assert [labels(c) for c in graph.cycles() if c != [alone]] == [
         [f"n{k}" for k in range(2500, 5000)],

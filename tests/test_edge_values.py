@@ -17,7 +17,7 @@ from lightnet.dialects.ln.norm import Layernorm
 from lightnet.dialects.ln.numeric import larger, largest, smaller, total
 from lightnet.dialects.ln.source import Input
 from lightnet.model import Model
-from lightnet.runtime.dtypes import BY_NAME, convert, is_float, widened
+from lightnet.runtime.dtypes import BY_NAME, convert, is_float, widened_array
 from lightnet.runtime.dtypes import DTYPES as TYPES
 
 OURS = decided()
@@ -114,7 +114,7 @@ def check_casts(target: str) -> None:
     for name, a in want.items():
         b = got[name]
         if is_float(a.dtype):
-            one, other = widened(a).astype(np.float64), widened(b).astype(np.float64)
+            one, other = widened_array(a).astype(np.float64), widened_array(b).astype(np.float64)
             same = np.array_equal(letter(a), letter(b)) and np.array_equal(one, other, equal_nan=True)
         else:
             same = np.array_equal(a, b)
@@ -131,7 +131,11 @@ def test_casts_out_of_range():
     _, _, want = cast_network()
     assert want["f32_i8_saturate"].tolist()[:3] == [0, 127, -128] and want["f32_i8_wrap"].tolist()[:3] == [0, 127, -128]
     assert want["i32_i8_wrap"][-4:].tolist() != want["i32_i8_saturate"][-4:].tolist()
-    assert np.isinf(widened(want["f32_f16_wrap"])).sum() > np.isinf(widened(want["f32_f16_saturate"])).sum() == 2
+    assert (
+        np.isinf(widened_array(want["f32_f16_wrap"])).sum()
+        > np.isinf(widened_array(want["f32_f16_saturate"])).sum()
+        == 2
+    )
 
 
 # -- overflow ----------------------------------------------------------------------------------------------------------

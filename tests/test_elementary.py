@@ -14,9 +14,9 @@ from cuda_device import Device
 
 from lightnet.backends.elementary import emission
 from lightnet.backends.elementary.table import FUNCTIONS
-from lightnet.backends.llvm.emitter import Vectors, emit_module
-from lightnet.backends.llvm.function import Function
-from lightnet.backends.llvm.jit import Compiler, Machine, compile_module
+from lightnet.backends.llvm.emitter import TargetVectors, emit_module
+from lightnet.backends.llvm.function import FunctionEmitter
+from lightnet.backends.llvm.jit import CodeMachine, Compiler, compile_module
 from lightnet.backends.llvm.machines import CPUS, machine
 from lightnet.backends.llvm.values import leaf_type
 from lightnet.ir.context import make_context
@@ -59,9 +59,9 @@ done:
 }}"""
 
 
-def machines() -> list[Machine]:
+def machines() -> list[CodeMachine]:
     """This processor, and one of its architecture without fused multiply-adds and rounding."""
-    return [Machine.host(), *([Machine("x86-64", "")] if architecture() == "x86_64" else [])]
+    return [CodeMachine.host(), *([CodeMachine("x86-64", "")] if architecture() == "x86_64" else [])]
 
 
 @pytest.fixture(scope="module", params=machines(), ids=lambda machine: machine.cpu)
@@ -204,7 +204,7 @@ def test_rounding_without_instructions(dtype):
             np.array([2.0**k + d for k in range(digits - 2, digits + 3) for d in (0, 0.5, -0.5)], dtype),
         ]
     )
-    vectors = Vectors(4, rounding=False)
+    vectors = TargetVectors(4, rounding=False)
     for name in ROUNDINGS:
         t = "f32" if dtype is np.float32 else "f64"
         text = loop(f"math.{name}", t, len(x))
@@ -263,7 +263,7 @@ func.func @{name}_{t}(%x: memref<{n}x{t}>{f", %z: memref<{n}x{t}>" if binary els
 
 def in_lanes(name: str, lanes: int) -> str:
     """A function of float on so many neighbours, in place."""
-    e, type, row = Function(lanes, True, {}), leaf_type("float", lanes), FUNCTIONS[name]
+    e, type, row = FunctionEmitter(lanes, True, {}), leaf_type("float", lanes), FUNCTIONS[name]
     loads = [f"%x{k} = load {type}, ptr %p{k}, align 4" for k in range(row.arity)]
     result = emission.in_place(row.definition("float"), e, [f"%x{k}" for k in range(row.arity)], type, lanes)
     head = f"define void @{name}_{lanes}({', '.join(f'ptr %p{k}' for k in range(row.arity))}, ptr %r) {{"
@@ -276,7 +276,7 @@ def test_lanes_give_the_bits_of_one_element():
     x = special(np.float32)[:32]
     x, y = np.concatenate([x, np.linspace(-3, 9, 32, dtype=np.float32)]), np.linspace(-4, 3, 64, dtype=np.float32)
     for name, row in FUNCTIONS.items():
-        code = NativeCode([Compiler(Machine.host()).run(in_lanes(name, k), False, verify=True) for k in (1, 16)])
+        code = NativeCode([Compiler(CodeMachine.host()).run(in_lanes(name, k), False, verify=True) for k in (1, 16)])
         results = {lanes: np.empty_like(x) for lanes in (1, 16)}
         for lanes, out in results.items():
             pointers = [ctypes.c_void_p] * (row.arity + 1)
@@ -347,7 +347,7 @@ def test_no_kernel_needs_a_library(cpu):
     module = parse_mlir(make_context(), every_op(("f32", "f64", "f16", "bf16")))
     compiled = compile_module(module, machine=machine(cpu, f"{CPUS[cpu][0]}-unknown-linux-gnu"))
     (image,) = compiled.objects
-    assert [s.name for s in elf.read(image).symbols if s.section == 0 and s.name] == []
+    assert [s.name for s in elf.read_object(image).symbols if s.section == 0 and s.name] == []
 
 
 QUOTIENTS = """

@@ -104,7 +104,7 @@ def test_assembly_of_cuda_is_ptx(
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1] and ".target sm_90\n" in texts[0] and ".visible .entry relu_0(" in texts[0]
     made = tmp_path / "relu.cubin"
-    monkeypatch.setattr(assembler, "find", lambda program: None)
+    monkeypatch.setattr(assembler, "find_tool", lambda program: None)
     assert ln_opt.main([*given, "--emit=obj", "-o", str(made)]) == 1 and not made.exists()
     assert "objects of cuda are made by ptxas, which is not here" in capsys.readouterr().err
 

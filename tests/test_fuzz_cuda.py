@@ -17,9 +17,9 @@ from xdsl.dialects.builtin import FunctionType, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import SSAValue
 
-from lightnet.backends.cuda.device import Device, device_of
+from lightnet.backends.cuda.device import DeviceModel, device_of
 from lightnet.backends.cuda.gemm.generator import SIMT_TILES
-from lightnet.backends.cuda.gemm.mma_core import shapes
+from lightnet.backends.cuda.gemm.mma_core import product_tiles
 from lightnet.backends.cuda.gemm.wgmma import TILES
 from lightnet.backends.cuda.selection import SELECTION
 from lightnet.compilation import Compilation
@@ -297,7 +297,7 @@ def choices(rng: np.random.Generator, alg: str, kernel: KernelOp) -> dict[str, o
 
     if alg in ("simt", "mma"):
         element = storage_type(kernel.ops[0].operand_specs[0].dtype)
-        tiles = SIMT_TILES if alg == "simt" else [(s.rows, s.cols, s.depth) for s in shapes(element)]
+        tiles = SIMT_TILES if alg == "simt" else [(s.rows, s.cols, s.depth) for s in product_tiles(element)]
         made = {"tile": tiles[int(rng.integers(len(tiles)))], "stages": pick(2, 3, 4), "splits": pick(1, 1, 2, 3, 5)}
     elif alg == "wgmma":
         made = {
@@ -321,7 +321,7 @@ def choices(rng: np.random.Generator, alg: str, kernel: KernelOp) -> dict[str, o
     return {k: v for k, v in made.items() if rng.random() < 0.6}
 
 
-def pin(module: ModuleOp, rng: np.random.Generator, how: str, device: Device) -> None:
+def pin(module: ModuleOp, rng: np.random.Generator, how: str, device: DeviceModel) -> None:
     """Draw a generator for some kernels, and choices for some of these."""
     for kernel in main_of(module).body.block.ops:
         if not isinstance(kernel, KernelOp):

@@ -31,7 +31,7 @@ def expected(model: bytes, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray
 
 def runs_here(program: Program) -> bool:
     try:
-        processor.check(program.cpu, program.features, program.triple)
+        processor.check_processor(program.cpu, program.features, program.triple)
     except LightNetError:
         return False
     return True

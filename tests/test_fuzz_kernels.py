@@ -14,8 +14,8 @@ from xdsl.dialects.builtin import ModuleOp
 from lightnet.backends.cpu import tiled, window
 from lightnet.backends.interpreter.loop_types import memory_dtype
 from lightnet.backends.interpreter.loops import LoopProgram
-from lightnet.backends.llvm.emitter import Vectors
-from lightnet.backends.llvm.jit import Machine
+from lightnet.backends.llvm.emitter import TargetVectors
+from lightnet.backends.llvm.jit import CodeMachine
 
 FACTOR = int(os.environ.get("LIGHTNET_FUZZ", "0"))
 BATCHES = range(FACTOR * 20) if FACTOR else range(6)
@@ -44,7 +44,7 @@ def small_bands(request, monkeypatch):
         monkeypatch.setattr(window, "BAND_BYTES", 4 << 10)
 
 
-def check(seed: int, width: int, machine: Machine | None = None, vectors: Vectors | None = None) -> bool:
+def check(seed: int, width: int, machine: CodeMachine | None = None, vectors: TargetVectors | None = None) -> bool:
     case = random_case(seed)
     if not tiled.accepts(case.kernel.ops):
         return False
@@ -81,7 +81,7 @@ def interpret(seed: int) -> bool:
     return True
 
 
-MACHINES = [Machine("x86-64-v3", ""), Machine("x86-64", "")]
+MACHINES = [CodeMachine("x86-64-v3", ""), CodeMachine("x86-64", "")]
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="machines of one family")

@@ -99,7 +99,7 @@ def test_random_networks_on_cuda(seed):
 
 
 def _sources(module) -> set[str]:
-    return {op.tensor_names[0] for op in graph.sources(module)}
+    return {op.tensor_names[0] for op in graph.feedable_ops(module)}
 
 
 def check_upstream(model: Model, seed: int, want: Run, want_other: Run, other: dict[str, np.ndarray]) -> None:

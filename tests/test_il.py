@@ -18,7 +18,7 @@ from lightnet.diagnostics import MAX_ERRORS, LightNetError, SourceLoc
 from lightnet.frontends import json_ir
 from lightnet.frontends.il import evals
 from lightnet.frontends.il import reader as il
-from lightnet.frontends.il.eval_expr import evaluate
+from lightnet.frontends.il.eval_expr import evaluate_perl
 
 NETS = Path(__file__).parent / "data" / "nets"
 PERL = shutil.which("perl")
@@ -307,9 +307,9 @@ EXPRESSIONS += [e.strip() for e in """6 & 3; 6|3; 6^3; ~0; ~5 & 0xff; -1 & 255; 
 def test_arithmetic(text, value):
     if value is None:
         with pytest.raises(LightNetError, match="not a number"):
-            evaluate(text)
+            evaluate_perl(text)
     else:
-        assert evaluate(text) == value
+        assert evaluate_perl(text) == value
 
 
 def perl(expressions: list[str]) -> list[str]:
@@ -322,7 +322,7 @@ def perl(expressions: list[str]) -> list[str]:
 
 def ours(expression: str) -> str:
     try:
-        return evaluate(expression)
+        return evaluate_perl(expression)
     except LightNetError:
         return "ERR"
 

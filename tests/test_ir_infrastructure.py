@@ -16,7 +16,7 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.elementwise import Relu
 from lightnet.ir import verify
 from lightnet.ir.context import make_context
-from lightnet.ir.locations import SourceMap, file_loc, fuse, fused, loc_of, set_loc
+from lightnet.ir.locations import SourceMap, file_loc, fuse_locations, fused, loc_of, set_loc
 from lightnet.ir.op import name_of, tensor_names
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.rewriting import rewrite_greedily
@@ -83,7 +83,7 @@ def test_fused_locations_are_distinct_and_flat() -> None:
     both = fused([a, b, a, c])
     assert isinstance(both, FusedLoc)
     assert [str(p) for p in both.locations] == ['loc("f":1:2)', 'loc("f":3:4)']
-    assert fuse([both, a.location]) == both
+    assert fuse_locations([both, a.location]) == both
     assert fused([a, c]) == file_loc(SourceLoc("f", 1, 2))
     assert fused([c]) == UNKNOWN_LOC
     set_loc(c, both)

@@ -19,7 +19,7 @@ from lightnet.cli.lightnet import main
 from lightnet.diagnostics import LightNetError
 from lightnet.report.alone import alone
 from lightnet.report.differences import compare_layers, difference, layers_text
-from lightnet.report.tensors import Tensors, file_name, first_non_finite, tensors, write
+from lightnet.report.tensors import Tensors, file_name, first_non_finite, tensors, write_tensors
 from lightnet.runtime.dtypes import BFLOAT16
 
 SOURCE = """\
@@ -127,9 +127,9 @@ def test_names_that_no_file_can_have(tmp_path):
     name = "a\0b"
     found = Tensors({name: np.ones(2, np.float32)}, model().module)
     with pytest.raises(LightNetError, match=r"no entry of an \.npz can be called") as raised:
-        write(found, str(tmp_path / "t.npz"))
+        write_tensors(found, str(tmp_path / "t.npz"))
     assert "\0" not in str(raised.value) and not any(tmp_path.iterdir())
-    write(found, str(tmp_path / "t"))
+    write_tensors(found, str(tmp_path / "t"))
     assert json.loads((tmp_path / "t" / "index.json").read_text())["tensors"][0]["name"] == name
 
 
@@ -173,7 +173,7 @@ def test_bfloat16_is_written_as_float32(tmp_path):
     text = SOURCE.splitlines()[0].replace("TL_FLOAT", "TL_BFLOAT16") + "\nrelu(src=x | dst=y |);\n"
     found = tensors(lightnet.compile(lightnet.loads(text, ".net")))
     assert found.arrays["y"].dtype == BFLOAT16
-    write(found, str(tmp_path / "d"))
+    write_tensors(found, str(tmp_path / "d"))
     np.testing.assert_array_equal(np.load(tmp_path / "d" / "y.npy"), found.arrays["y"].astype(np.float32))
 
 

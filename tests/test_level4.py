@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import Float16Type, IntegerType, MemRefType, ModuleOp
 from xdsl.ir import Operation
 
 from lightnet.backends.builder import Builder, vector_type
-from lightnet.backends.interpreter.loop_types import dtype_of, memory_dtype
+from lightnet.backends.interpreter.loop_types import memory_dtype, numpy_type
 from lightnet.backends.interpreter.loops import LoopProgram
 from lightnet.backends.llvm.jit import compile_module
 from lightnet.diagnostics import LightNetError
@@ -144,7 +144,7 @@ FLOAT_PAIRS = [
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_float_ops(type, rtol: float, mode: str):
     """Every float op against float64 NumPy; NaN and infinities where NumPy has them."""
-    dtype = dtype_of(type)
+    dtype = numpy_type(type)
     special = [0.0, -0.0, 0.5, -0.5, 1.5, 2.5, np.nan, np.inf, -np.inf, 1.0, -2.0, 3.0]
     x = np.concatenate([special, RNG.uniform(0.1, 6, N - len(special))]).astype(dtype)
     y = np.concatenate([RNG.permutation(special), RNG.uniform(-3, 3, N - len(special))]).astype(dtype)

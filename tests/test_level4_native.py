@@ -95,7 +95,7 @@ def test_equal_kernels_are_compiled_once():
 
 def test_code_that_is_not_optimized_is_kept_apart():
     """In this process and on disk: neither is ever given for the other. That it computes the same, test_ops.py and test_semantics.py show."""
-    module, host = fibonacci(3), jit.Machine.host()
+    module, host = fibonacci(3), jit.CodeMachine.host()
     plain = replace(host, optimized=False)
     kernel = next(iter(jit.compile_module(module).emitted.kernels))
     made = [jit.compile_module(module, machine=m).objects[0] for m in (host, plain, host, plain)]
@@ -168,7 +168,7 @@ def test_open_symbols_are_reported():
 
 def test_generated_code_is_tiled():
     """A 6 x 4-vector GEMM tile: the hot loop has 8 x 24 fused multiply-adds, and nothing is spilled to the stack."""
-    if jit.Machine.host().vectors.width != 16:
+    if jit.CodeMachine.host().vectors.width != 16:
         pytest.skip("needs 32 vector registers of 512 bits")
     b = Builder.kernel("gemm", [MemRefType(f32, s) for s in ([12, 64], [64, 64], [12, 64])], opt="none")
     x, y, o = b.args

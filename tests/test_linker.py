@@ -11,11 +11,11 @@ from dataclasses import replace
 import llvmlite.binding as llvm
 import pytest
 
-from lightnet.backends.llvm.jit import Compiler, Machine
+from lightnet.backends.llvm.jit import CodeMachine, Compiler
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime import elf
 from lightnet.runtime.image import PAGE, LoadedImage
-from lightnet.runtime.linker import can_link, entries, link
+from lightnet.runtime.linker import can_link, exported_symbols, link
 
 pytestmark = pytest.mark.skipif(
     not llvm.get_default_triple().startswith("x86_64") or os.name != "posix", reason="the linker knows x86-64 ELF"
@@ -76,13 +76,13 @@ define i32 @twice(i32 %x) {
 
 
 def objects(*texts: str) -> list[bytes]:
-    compiler = Compiler(Machine.host())
+    compiler = Compiler(CodeMachine.host())
     return [compiler.run(text, False, True) for text in texts]
 
 
 def loaded(*texts: str) -> LoadedImage:
     made = objects(*texts)
-    return LoadedImage(link(made, entries(made)))
+    return LoadedImage(link(made, exported_symbols(made)))
 
 
 def call(image: LoadedImage, name: str, *args: int, result: type = ctypes.c_int32) -> int:
@@ -109,7 +109,7 @@ def test_every_kind_of_reference(order: tuple[str, str]) -> None:
 
 def test_each_loading_has_variables_of_its_own() -> None:
     made = objects(FIRST, SECOND)
-    image = link(made, entries(made))
+    image = link(made, exported_symbols(made))
     first, second = LoadedImage(image), LoadedImage(image)
     assert call(first, "ln_next") == 6 and call(second, "ln_next") == 6 and call(first, "ln_next") == 7
 
@@ -146,13 +146,13 @@ def test_a_function_that_the_process_lacks() -> None:
 def test_other_objects_are_left_to_llvm() -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    arm = Compiler(Machine("generic", "", "aarch64-unknown-linux-gnu")).run(SECOND, False)
-    assert elf.machine_of(arm) == elf.AARCH64
+    arm = Compiler(CodeMachine("generic", "", "aarch64-unknown-linux-gnu")).run(SECOND, False)
+    assert elf.elf_machine_of(arm) == elf.AARCH64
     assert not can_link([arm]) and not can_link([*objects(SECOND), arm]) and can_link(objects(SECOND))
     for bad in (b"", b"\x7fELF", b"MZ" * 100):
         assert not can_link([bad])
         with pytest.raises(LightNetError):
-            elf.read(bad)
+            elf.read_object(bad)
 
 
 def test_damaged_objects_are_refused_or_linked_to_something() -> None:

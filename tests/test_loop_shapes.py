@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from kernels import run_native
 
-from lightnet.backends.interpreter.notation import evaluate
+from lightnet.backends.interpreter.notation import evaluate_definition
 from lightnet.backends.loop_shapes import collapsed_reductions, unfolded
 from lightnet.backends.loops import lower_definition
-from lightnet.ir.bound import Apply, Read, walk
+from lightnet.ir.bound import Apply, Read, walk_nodes
 from lightnet.ir.fusion import linearize, nests
 from lightnet.ir.notation import bind
 from lightnet.ir.types import TensorSpec
@@ -19,7 +19,7 @@ from lightnet.runtime.dtypes import BY_NAME
 
 
 def divisions(nest) -> int:
-    nodes = (n for s in nest.statements for root in (*s.subs, s.value) for n in walk(root))
+    nodes = (n for s in nest.statements for root in (*s.subs, s.value) for n in walk_nodes(root))
     return sum(isinstance(n, Apply) and n.fn in ("floordiv", "mod") for n in nodes)
 
 
@@ -38,7 +38,7 @@ def test_a_channel_shuffle_has_no_divisions():
     assert [n for _, n in after.loops] == [2, 4, 3, 5]
     x = np.arange(120, dtype=np.float32)
     want = x.reshape(2, 3, 4, 5).swapaxes(1, 2).reshape(120)
-    np.testing.assert_array_equal(evaluate(definition, {"src": x})["dst"], want)
+    np.testing.assert_array_equal(evaluate_definition(definition, {"src": x})["dst"], want)
     assert "divsi" not in str(lower_definition("k", definition).kernels[0].func.body)
 
 

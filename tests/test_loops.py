@@ -16,7 +16,7 @@ from machine_code import machine
 from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.backends.interpreter.loops import LoopProgram
-from lightnet.backends.interpreter.notation import evaluate
+from lightnet.backends.interpreter.notation import evaluate_definition
 from lightnet.backends.kernel_loops import bind_op
 from lightnet.backends.llvm.jit import compile_module
 from lightnet.backends.loops import lower_definition
@@ -62,7 +62,7 @@ def signless(array):
 
 
 def check(cases, native=True, tolerance=1e-5, blocks=5):
-    """Lower every (definition, arrays[, aliases]), run it in the interpreter and natively, compare with `evaluate`."""
+    """Lower every (definition, arrays[, aliases]), run it in the interpreter and natively, compare with `evaluate_definition`."""
     lowered = [
         lower_definition(f"k{i}", c[0], aliases=(c[2] if len(c) > 2 else {}), blocks=blocks)
         for i, c in enumerate(cases)
@@ -74,7 +74,7 @@ def check(cases, native=True, tolerance=1e-5, blocks=5):
     for case, low in zip(cases, lowered):
         definition, arrays = case[:2]
         aliases = case[2] if len(case) > 2 else {}
-        want = evaluate(definition, arrays)
+        want = evaluate_definition(definition, arrays)
         interpreted, native_memory = (
             buffers(definition, low, arrays, aliases),
             buffers(definition, low, arrays, aliases),
@@ -231,7 +231,9 @@ def test_epilogues_share_the_nest_of_the_reduction():
     assert [n for n, _ in fused.operands] == ["x", "w", "c", "skip"]
     assert len(nests(fused)) == 1
     arrays = {n: draw(s, k) for k, (n, s) in enumerate(fused.operands)}
-    np.testing.assert_allclose(evaluate(fused, arrays)["o"], evaluate(merge(parts, ["o"]), arrays)["o"])
+    np.testing.assert_allclose(
+        evaluate_definition(fused, arrays)["o"], evaluate_definition(merge(parts, ["o"]), arrays)["o"]
+    )
     check([(fused, arrays)])
 
 
@@ -242,7 +244,7 @@ def test_a_padded_read_of_an_inlined_map_gives_the_filler_outside():
     )
     fused = inline(window, plus, "r")
     assert len(fused.statements) == 1
-    got = evaluate(fused, {"a": np.arange(4, dtype=np.float32)})["d"]
+    got = evaluate_definition(fused, {"a": np.arange(4, dtype=np.float32)})["d"]
     assert got.tolist() == [11, 18, 21, 15]
     check([(fused, {"a": np.arange(4, dtype=np.float32)})])
 
@@ -251,7 +253,7 @@ def test_a_slice_keeps_its_own_bounds_when_inlined():
     cut = bind("r[i] = a[i]", {"a": TensorSpec((6,), F32), "r": TensorSpec((3,), F32)}, {}, ["r"])
     window = bind("d[i] = r[i + 1 | -1]", {"r": TensorSpec((3,), F32), "d": TensorSpec((3,), F32)}, {}, ["d"])
     fused = inline(window, cut, "r")
-    assert evaluate(fused, {"a": np.arange(6, dtype=np.float32)})["d"].tolist() == [1, 2, -1]
+    assert evaluate_definition(fused, {"a": np.arange(6, dtype=np.float32)})["d"].tolist() == [1, 2, -1]
 
 
 def test_inlining_a_concat_reads_each_part_under_its_guard():
@@ -259,7 +261,7 @@ def test_inlining_a_concat_reads_each_part_under_its_guard():
     scale = bind("d[i...] = dst[i...] * 2", {n: TensorSpec((2, 5, 4), F32) for n in ("dst", "d")}, {}, ["d"])
     fused = inline(scale, case, "dst")
     assert len(fused.statements) == 1
-    np.testing.assert_array_equal(evaluate(fused, arrays)["d"], evaluate(case, arrays)["dst"] * 2)
+    np.testing.assert_array_equal(evaluate_definition(fused, arrays)["d"], evaluate_definition(case, arrays)["dst"] * 2)
     check([(fused, arrays)])
 
 
@@ -270,14 +272,16 @@ def test_expensive_values_that_many_read_are_stored():
     assert len(fused.statements) > 5
     assert max(len(str(s)) for s in fused.statements) < 2000
     arrays = {"v0": draw(TensorSpec((8,), F32))}
-    np.testing.assert_allclose(evaluate(fused, arrays)[last], evaluate(merge(parts, [last]), arrays)[last], rtol=1e-5)
+    np.testing.assert_allclose(
+        evaluate_definition(fused, arrays)[last], evaluate_definition(merge(parts, [last]), arrays)[last], rtol=1e-5
+    )
     check([(fused, arrays)])
 
 
 def test_yielding_an_operand_or_a_value_twice():
     parts, last = chain([("r[i] = a[i] + 1", {}, (5,))], (5,))
     fused = compose(parts, [last, last, "v0"])
-    out = list(evaluate(fused, {"v0": np.zeros(5, np.float32)}).values())
+    out = list(evaluate_definition(fused, {"v0": np.zeros(5, np.float32)}).values())
     assert [a.tolist() for a in out] == [[1] * 5, [1] * 5, [0] * 5]
     named = compose(parts, [last, last, "v0"], results=["x", "y", "z"])
     assert [n for n, _ in named.results] == [last, "y", "z"]
@@ -366,7 +370,7 @@ def test_fused_chains_equal_unfused_ones(case, twice):
     value = arrays["v0"]
     for part in parts:
         ((name, _),) = part.definition.operands
-        value = next(iter(evaluate(part.definition, {name: value}).values()))
-    for result in (evaluate(fused, arrays), evaluate(plain, arrays)):
+        value = next(iter(evaluate_definition(part.definition, {name: value}).values()))
+    for result in (evaluate_definition(fused, arrays), evaluate_definition(plain, arrays)):
         np.testing.assert_allclose(result[last], value, rtol=1e-5, atol=1e-5)
     check([(fused, arrays), (plain, arrays)], native=False)

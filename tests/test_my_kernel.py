@@ -10,7 +10,7 @@ import pytest
 from blocked_kernels import check_blocked
 
 import lightnet
-from lightnet.backends.cpu.blocked.base import Machine
+from lightnet.backends.cpu.blocked.base import ProcessorModel
 from lightnet.backends.cpu.selection import SELECTION
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.passes import parse_pipeline, run_pipeline
@@ -23,7 +23,7 @@ _MODULE = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(_MODULE)
 CROP = _MODULE.CROP
 
-MACHINES = [Machine(), Machine(lanes=8, registers=16), Machine(lanes=4)]
+MACHINES = [ProcessorModel(), ProcessorModel(lanes=8, registers=16), ProcessorModel(lanes=4)]
 
 
 def tensor(*dims: int) -> str:

@@ -38,12 +38,20 @@ SHARED = {
     "emit_ptx": ("backends/", "an emitter of a target"),
     "build": ("backends/ dialects/ln/radix.py", "what makes a generator's functions"),
     "workspace_bytes": ("backends/ dialects/ln/radix.py", "bytes that a generator's functions need"),
+    "readable": ("backends/cpu/", "what a plain generator on tiles may read"),
+    "grid": ("backends/cpu/", "the blocks of a plain generator on tiles"),
+    "concat": ("frontends/", "the move, of dims that the data decides too"),
+    "expand": ("frontends/", "the move, of dims that the data decides too"),
+    "Slice": ("backends/interpreter/ dialects/ln/", "the op, and what Python code of level 4 calls its like"),
+    "resize": ("backends/interpreter/ trust/", "what Python code of level 4 calls an integer of another size"),
+    "power": ("backends/interpreter/ dialects/ln/", "a function of mathematics, of numbers and of arrays"),
     "Depthwise": ("backends/", "the generator of a family, of each target"),
     "Reorder": ("backends/", "the generator of a family, of each target"),
     "Loops": ("backends/", "the generator of a family, of each target"),
     **dict.fromkeys(("Binary", "Call", "Index", "Name", "Unary", "walk"),
                     ("ir/expr.py descriptions/c/tree.py", "a node of a syntax tree, of either language")),
-    **dict.fromkeys(("erf", "exp", "tanh"), ("backends/", "a function of mathematics, of each target")),
+    **dict.fromkeys(("ceil", "floor", "round", "trunc"),
+                    ("backends/elementary/ descriptions/c/library.py", "a function of mathematics, in IR and of C")),
 }  # fmt: skip
 RELATIVE = re.compile(r"(What|Whether|How|Which|Where|Why|When|Who|Whose|Whom|That)\b")
 

@@ -18,7 +18,7 @@ import lightnet
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.loading import OpenError
 from lightnet.frontends.nnvm import importer, reader
-from lightnet.frontends.nnvm.attributes import AttributeText, parse
+from lightnet.frontends.nnvm.attributes import AttributeText, parse_attribute
 from lightnet.model import Model
 from lightnet.runtime.weights import open_weights, save_wts
 
@@ -404,7 +404,7 @@ def test_damaged_graphs_are_refused_or_read(file: str, shape: tuple[int, ...]) -
     ("1_000", "1_000"), ("9" * 40, 1e40),
 ])  # fmt: skip
 def test_attribute_texts(text: str, value: object) -> None:
-    found = parse(text)
+    found = parse_attribute(text)
     assert found == value and type(found) is type(value)
 
 
@@ -417,4 +417,4 @@ def test_attribute_texts(text: str, value: object) -> None:
 ])  # fmt: skip
 def test_texts_that_the_grammar_does_not_have(text: str, message: str) -> None:
     with pytest.raises(AttributeText, match=re.escape(message)):
-        parse(text)
+        parse_attribute(text)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from lightnet.backends.interpreter.notation import evaluate
+from lightnet.backends.interpreter.notation import evaluate_definition
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.bound import BoundDefinition, rename
+from lightnet.ir.bound import BoundDefinition, renamed_statement
 from lightnet.ir.constants import Env, failure
 from lightnet.ir.constants import evaluate as constant
 from lightnet.ir.expr import format_expr, parse_expr
@@ -35,7 +35,7 @@ def bound(text, arrays, params=None, **results) -> BoundDefinition:
 
 
 def run(text, arrays, params=None, **results):
-    out = evaluate(bound(text, arrays, params, **results), arrays)
+    out = evaluate_definition(bound(text, arrays, params, **results), arrays)
     return next(iter(out.values())) if len(out) == 1 else out
 
 
@@ -703,9 +703,9 @@ def test_renamed_statements_compute_the_same(text, results):
     tensors = {name: f"other.{name}" for part in (one.operands, one.results, one.locals) for name, _ in part}
     indices = {name: f"{name}.x" for s in one.statements for name, _ in (*s.loops, *s.reductions)}
     renamed = [tuple((tensors[n], x) for n, x in part) for part in (one.operands, one.results, one.locals)]
-    two = BoundDefinition(*renamed, tuple(rename(s, tensors, indices) for s in one.statements))
+    two = BoundDefinition(*renamed, tuple(renamed_statement(s, tensors, indices) for s in one.statements))
     assert not {x for s in two.statements for x in (s.tensor, s.arg)} & set(tensors)
-    got, want = evaluate(two, {"other.src": src}), evaluate(one, {"src": src})
+    got, want = evaluate_definition(two, {"other.src": src}), evaluate_definition(one, {"src": src})
     for name, array in want.items():
         np.testing.assert_array_equal(got[tensors[name]], array)
 
@@ -729,5 +729,5 @@ def test_any_text_is_parsed_or_refused(text):
 
 def test_a_whole_number_may_be_a_subscript_however_it_is_written():
     a = np.arange(6, dtype=np.float32).reshape(2, 3)
-    got = evaluate(bound("dst[i, j] = a[1.0, j]", {"a": a}, dst=(2, 3)), {"a": a})["dst"]
+    got = evaluate_definition(bound("dst[i, j] = a[1.0, j]", {"a": a}, dst=(2, 3)), {"a": a})["dst"]
     np.testing.assert_array_equal(got, [a[1], a[1]])

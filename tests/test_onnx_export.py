@@ -22,7 +22,7 @@ from lightnet.frontends.onnx.export.graph import NOT_EXPORTED, exporters
 from lightnet.frontends.onnx.export.model import export, input_contents, to_onnx
 from lightnet.ir.op import ConstraintError, LnOp
 from lightnet.ir.types import TensorSpec, tensor_type
-from lightnet.runtime.dtypes import BFLOAT16, BY_NAME, BY_NP, DTYPES, widened
+from lightnet.runtime.dtypes import BFLOAT16, BY_NAME, BY_NP, DTYPES, widened_array
 
 onnx = pytest.importorskip("onnx")
 evaluator = pytest.importorskip("onnx.reference")
@@ -86,7 +86,8 @@ def run_onnx(model, feeds, dtypes) -> tuple[str, list[np.ndarray]]:
     """Run a model; returns which evaluator did, too. `dtypes` are those of the outputs."""
     model = with_float_ends(model)
     feeds = {
-        i.name: widened(feeds[i.name]) if feeds[i.name].dtype == BFLOAT16 else feeds[i.name] for i in model.graph.input
+        i.name: widened_array(feeds[i.name]) if feeds[i.name].dtype == BFLOAT16 else feeds[i.name]
+        for i in model.graph.input
     }
     try:
         who, found = "onnxruntime", session(model).run(None, feeds)
@@ -251,7 +252,7 @@ def equal_in_one_model(cases) -> None:
         _, got = exported(*cases)
         want = [a for case in cases for a in wanted(*case)]
     for array, reference, (op, _) in zip(got, want, cases, strict=True):
-        np.testing.assert_array_equal(widened(array), widened(reference), err_msg=str(op))
+        np.testing.assert_array_equal(widened_array(array), widened_array(reference), err_msg=str(op))
 
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]

@@ -475,7 +475,7 @@ def test_messages_are_those_of_onnx() -> None:
     """Names, numbers, kinds and repetition of the fields that we read are those of ONNX's own descriptors."""
     kinds = {FieldDescriptor.TYPE_FLOAT: "float", FieldDescriptor.TYPE_DOUBLE: "double", FieldDescriptor.TYPE_STRING: "bytes",
              FieldDescriptor.TYPE_BYTES: "bytes", FieldDescriptor.TYPE_MESSAGE: "bytes"}  # fmt: skip
-    messages = [m for m in vars(wire).values() if isinstance(m, wire.Message)]
+    messages = [m for m in vars(wire).values() if isinstance(m, wire.WireMessage)]
     assert len(messages) == 15
     for message in messages:
         descriptor = onnx

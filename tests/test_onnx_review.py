@@ -20,7 +20,7 @@ import lightnet
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.graph import MAX_FOLDED_BYTES, MAX_MADE, MAX_TRACED, _union
 from lightnet.ir.op import LnOp
-from lightnet.source import kind_of
+from lightnet.source import file_kind
 
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
@@ -298,8 +298,8 @@ def test_files_of_another_kind(tmp_path, name):
 def test_kind_of_archives(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("model.onnx", RELU)
-    assert "zip archive" in (kind_of((tmp_path / "a.zip").read_bytes()[:24]) or "")
-    assert kind_of(b"\xff\xfe\xfd") is None
+    assert "zip archive" in (file_kind((tmp_path / "a.zip").read_bytes()[:24]) or "")
+    assert file_kind(b"\xff\xfe\xfd") is None
 
 
 def test_weights_that_are_a_pointer(tmp_path):

@@ -16,8 +16,8 @@ from xdsl.ir import Block
 
 from lightnet.backends.cpu.selection import SELECTION
 from lightnet.backends.expressions import bind_op
-from lightnet.backends.interpreter.notation import evaluate
-from lightnet.backends.llvm.jit import Machine, compile_module
+from lightnet.backends.interpreter.notation import evaluate_definition
+from lightnet.backends.llvm.jit import CodeMachine, compile_module
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.cuda import CudaKernelOp
 from lightnet.dialects.ln.dialect import optypes
@@ -53,7 +53,7 @@ def test_definition_agrees_with_the_reference(name, index):
         assert op.has_builder
         return
     names, results = op.arg_names()
-    got = evaluate(bind_op(op), dict(zip(names, arrays)))
+    got = evaluate_definition(bind_op(op), dict(zip(names, arrays)))
     for result, want in zip(results, references(op, arrays), strict=True):
         agree(got[result], want, 1e-5)
 
@@ -68,7 +68,7 @@ def test_loops_agree_with_the_reference(name, index):
         agree(array, want, 1e-5)
 
 
-def run_kernel(kernel, arrays, target: Machine | None = None) -> list[np.ndarray]:
+def run_kernel(kernel, arrays, target: CodeMachine | None = None) -> list[np.ndarray]:
     """All launches of a kernel region, natively: on `target`, or with the optimizer where the date draws the kernel."""
     target = target or machine(str(kernel))
     launches = SELECTION.generate(kernel, "k", {})
@@ -83,7 +83,7 @@ def run_kernel(kernel, arrays, target: Machine | None = None) -> list[np.ndarray
     return [memory["result", i].view(s.dtype.np).reshape(s.dims) for i, s in enumerate(specs)]
 
 
-def run_launch(launch, memory, workspace, target: Machine) -> None:
+def run_launch(launch, memory, workspace, target: CodeMachine) -> None:
     native = compile_module(ModuleOp([launch.function]), machine=target, verify=True)
     pointers = [
         workspace.ctypes.data + a.number if a.kind == "workspace" else memory[a.kind, a.number].ctypes.data
@@ -152,6 +152,6 @@ def test_corners_that_samples_do_not_reach(name, params, arrays, want):
     op = OPS[name].make(list(block.args), params, name=name)
     block.add_op(op)
     names, (result,) = op.arg_names()
-    for got in (op.evaluate(arrays)[0], evaluate(bind_op(op), dict(zip(names, arrays)))[result],
+    for got in (op.evaluate(arrays)[0], evaluate_definition(bind_op(op), dict(zip(names, arrays)))[result],
                 run_kernel(CpuKernelOp.wrap([op]), arrays)[0]):  # fmt: skip
         np.testing.assert_array_equal(got, np.asarray(want, got.dtype))

@@ -19,7 +19,7 @@ import lightnet
 from lightnet.backends.interpreter import graph
 from lightnet.cli import describe
 from lightnet.descriptions import optimizer
-from lightnet.descriptions.reader import read
+from lightnet.descriptions.reader import read_description
 from lightnet.diagnostics import InternalWarning, LightNetError
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.frontends import json_ir
@@ -51,7 +51,7 @@ def unregistered() -> Iterator[None]:
 
 
 def loaded(text: str, file: str = "d.json") -> list[type]:
-    classes = optimizer.load(read(text, file))
+    classes = optimizer.load_optimizer(read_description(text, file))
     for cls in classes:
         registry.pattern(cls.pass_name, cls.target)(cls)
     return classes
@@ -244,7 +244,7 @@ def test_an_op_may_become_a_described_one_of_the_arch() -> None:
         tensors_in: [{arg_name: "src", mtype: "LN_MEM_CPU"}],
         tensors_out: [{arg_name: "dst", mtype: "LN_MEM_CPU", dims: "src->dims", dtype: "src->dtype"}],
         run: "dst[i...] = src[i...] + src[i...]" }"""
-    registry.FAMILIES.add("twice", tuple(operators.load(read(twice, "twice.op"))))
+    registry.FAMILIES.add("twice", tuple(operators.load_operators(read_description(twice, "twice.op"))))
     described(rules("relu", '{cond: [], replace: ["twice_cpu"]}'))
     body = '%x = ln.input {data = [1, 2, 3]} : tensor<3xf32>\n%y = ln.relu %x : tensor<3xf32> as "relu0"("y")'
     module = run(parse(body, "tensor<3xf32>", "%y"), "expand")
@@ -492,7 +492,7 @@ def test_the_cpus_own_rule_splits_large_windows() -> None:
 def load_example(name: str) -> None:
     from lightnet import descriptions
 
-    found = descriptions.load_file(str(DESCRIBED / name))
+    found = descriptions.load_description_file(str(DESCRIBED / name))
     for family, ops in found.families.items():
         registry.FAMILIES.add(family, ops)
     for cls in found.patterns:
@@ -690,10 +690,10 @@ def test_a_mistake_is_an_error_at_its_place(old: str, new: str, message: str) ->
     assert old in GOOD
     text = GOOD.replace(old, new, 1)
     if message == "^$":
-        assert optimizer.load(read(text, "d.json"))
+        assert optimizer.load_optimizer(read_description(text, "d.json"))
         return
     with pytest.raises(LightNetError, match=message) as caught:
-        optimizer.load(read(text, "d.json"))
+        optimizer.load_optimizer(read_description(text, "d.json"))
     loc, line = caught.value.loc, caught.value.source_line
     assert loc is not None and loc.file == "d.json" and loc.col > 0
     assert line == text.splitlines()[loc.line - 1]
@@ -769,7 +769,9 @@ def test_named_objects_inherit() -> None:
 
 
 def test_the_good_description_loads() -> None:
-    found = [(cls.name, cls.pass_name, cls.target) for cls in optimizer.load(read(GOOD, "d.json"))]
+    found = [
+        (cls.name, cls.pass_name, cls.target) for cls in optimizer.load_optimizer(read_description(GOOD, "d.json"))
+    ]
     assert found == [("d.conv2d", "expand", "cpu"), ("d.f", "combine", "cpu"), ("d.g", "subgraph", "cpu")]
 
 
@@ -784,7 +786,7 @@ def test_no_text_does_more_than_raise() -> None:
             i, j = draw.randrange(len(mutated)), draw.randrange(len(mutated))
             mutated[i : i + draw.randint(0, 2)] = draw.choice(([], [mutated[i]] * 2, [mutated[j]], ["$@"], ["-1"]))
         try:
-            optimizer.load(read("".join(mutated), "d.json"))
+            optimizer.load_optimizer(read_description("".join(mutated), "d.json"))
         except LightNetError as e:
             assert e.loc is not None and e.loc.line > 0, e
             wrong += 1

@@ -15,7 +15,7 @@ import pytest
 import lightnet
 from lightnet.cli import lightnet as cli
 from lightnet.cli import ln_opt
-from lightnet.cli.common import run
+from lightnet.cli.common import run_tool
 from lightnet.deploy import kinds_of
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.registry import RUNTIMES, TARGETS
@@ -56,13 +56,15 @@ def test_a_third_target_from_the_command_line(folder: Path, capfd: pytest.Captur
         (["run", "--load", str(folder), saved, "-i", "random", "--profile", "--rounds=1"], ["sum of 4 kernels"]),
         (["inspect", "--load", str(folder), saved], ["effort=1", "sram"]),
     ]:  # fmt: skip
-        assert run(cli.main, words) == 0, (words, capfd.readouterr().err)
+        assert run_tool(cli.main, words) == 0, (words, capfd.readouterr().err)
         out = capfd.readouterr().out
         assert all(text in out for text in wanted), (words, out)
     assert "void conv2d_0(" in Path(f"{prefix}.c").read_text() and "tile.copy" in Path(f"{prefix}.mlir").read_text()
-    assert run(ln_opt.main, ["--load", str(folder), "--pass=@npu", "--check", str(NET), "-o", f"{prefix}.out"]) == 0
+    assert (
+        run_tool(ln_opt.main, ["--load", str(folder), "--pass=@npu", "--check", str(NET), "-o", f"{prefix}.out"]) == 0
+    )
     assert "2 of 2 kernel functions are executed" in capfd.readouterr().err
-    assert run(cli.main, ["run", saved, "-i", "random"]) == 1
+    assert run_tool(cli.main, ["run", saved, "-i", "random"]) == 1
     assert "the code is for target 'npu', which nothing here knows" in capfd.readouterr().err
 
 
@@ -80,7 +82,10 @@ def test_a_wrong_lowering_of_a_third_target_is_found(folder: Path, capfd: pytest
     )
     init = folder / "__init__.py"
     init.write_text(init.read_text().replace('"lower-cpu"', '"lower-npu"') + "from .wrong import Wrong\n")
-    assert run(ln_opt.main, ["--load", str(folder), "--pass=@npu", "--check", str(NET), "-o", str(folder / "out")]) == 1
+    assert (
+        run_tool(ln_opt.main, ["--load", str(folder), "--pass=@npu", "--check", str(NET), "-o", str(folder / "out")])
+        == 1
+    )
     error = capfd.readouterr().err
     assert "pass 'lower-npu' changed the result: @conv2d_relu_0" in error
 

@@ -29,7 +29,7 @@ def _text(rng: random.Random, depth: int = 0) -> str:
 def _condition(text: str) -> bool:
     kinds = {True: lexer.NUMBER, False: lexer.PUNCT}
     found = [t.text for t in c_lexer.tokens(text)[:-1]]
-    return condition.evaluate([(kinds[t.isdigit()], t, 0) for t in found])  # type: ignore[misc]
+    return condition.condition_holds([(kinds[t.isdigit()], t, 0) for t in found])  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -37,8 +37,8 @@ def test_precedences_are_pythons(seed: int) -> None:
     text = _text(random.Random(seed))
     value = int(eval(text))  # of numbers and operators made here
     assert int(constants.evaluate(text, constants.Env({}, {}))) == value
-    assert c.evaluate(text, {}) == value
-    assert int(eval_expr.evaluate(text) or 0) == value
+    assert c.evaluate_c(text, {}) == value
+    assert int(eval_expr.evaluate_perl(text) or 0) == value
     assert _condition(text) == bool(value)
 
 
@@ -48,10 +48,12 @@ def test_precedences_are_pythons(seed: int) -> None:
 def test_what_does_not_stand_in_a_row(text: str) -> None:
     """Perl's comparisons: a second one of the same precedence is malformed, however deep the first one stands."""
     with pytest.raises(LightNetError, match="unexpected"):
-        eval_expr.evaluate(text)
+        eval_expr.evaluate_perl(text)
 
 
-@pytest.mark.parametrize("parse", [lambda t: constants.evaluate(t, constants.Env({}, {})), lambda t: c.evaluate(t, {})])
+@pytest.mark.parametrize(
+    "parse", [lambda t: constants.evaluate(t, constants.Env({}, {})), lambda t: c.evaluate_c(t, {})]
+)
 @pytest.mark.parametrize("text, message", [("1" + " + 1" * 61, "operators in a row"), ("(" * 61 + "1" + ")" * 61, "nested more than 60 deep"),
                                            ("!" * 61 + "1", "nested more than 60 deep")])  # fmt: skip
 def test_bounds(parse, text: str, message: str) -> None:
@@ -82,7 +84,12 @@ def test_no_text_takes_a_deep_stack(depth: int, row: int, is_left: bool) -> None
         return hash(parsed), str(parsed), constants.evaluate(ours, constants.Env({}, {}))
 
     whole = text(_CHAIN)
-    evaluated = (tree, lambda: c.evaluate(whole, {}), lambda: eval_expr.evaluate(whole), lambda: _condition(whole))
+    evaluated = (
+        tree,
+        lambda: c.evaluate_c(whole, {}),
+        lambda: eval_expr.evaluate_perl(whole),
+        lambda: _condition(whole),
+    )
     outcomes = [_outcome(f) for f in evaluated]
     if depth * max(row, 1) <= 100 and depth <= 15:
         assert all(outcomes), outcomes

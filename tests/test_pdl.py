@@ -31,7 +31,7 @@ def module(body: str, result: str = "tensor<2x3xf32>", *, value: str = "%y"):
 
 
 def patterns(text: str) -> list[type]:
-    return pdl.load(text, "rules.mlir")
+    return pdl.load_pdl(text, "rules.mlir")
 
 
 def rewritten(net, text: str, *, same: bool = True) -> list[str]:
@@ -582,7 +582,7 @@ BODIES = [
 @pytest.mark.parametrize(("text", "line", "message"), [*MALFORMED, *((wrong(b), n, m) for b, n, m in BODIES)])
 def test_malformed(text: str, line: int, message: str) -> None:
     with pytest.raises(LightNetError) as e:
-        pdl.load(text, "rules.mlir")
+        pdl.load_pdl(text, "rules.mlir")
     assert message in e.value.message or message in e.value.render()
     assert e.value.loc is not None and e.value.loc.file == "rules.mlir"
     if message:

@@ -117,7 +117,8 @@ def test_every_pass_of_ours_says_its_level() -> None:
     for target in TARGETS:
         for stage in pipelines.pipeline_of(target).stages:
             levels = [
-                next(x for x in LEVELS if x.name == PASSES.get(p).level) for p in map(pipelines.name_of, stage.passes)
+                next(x for x in LEVELS if x.name == PASSES.get(p).level)
+                for p in map(pipelines.pass_name_of, stage.passes)
             ]
             assert all(level.number <= stage.level.number for level in levels)
 

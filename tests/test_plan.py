@@ -24,7 +24,7 @@ from lightnet.ir.parser import parse_mlir
 from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import spec_of
-from lightnet.ir.views import _definition_relations, moves_left, overwritable, pieces_of, views_of
+from lightnet.ir.views import _definition_relations, moves_left, operand_pieces, overwritable, views_of
 from lightnet.passes.check_plan import ByteMap, check_plan
 from lightnet.passes.plan import plan_module
 from lightnet.passes.plan_upstream import plan_upstream
@@ -350,7 +350,7 @@ def test_moves_of_a_kernel_are_composed() -> None:
         )
     )
     kernel = planned_ops(main_of(module).body.block)[1]
-    assert pieces_of(kernel) == [[(0, 64, 32)]]
+    assert operand_pieces(kernel) == [[(0, 64, 32)]]
     assert views_of(kernel) == [(0, 0, 64)]
     plan_module(module)
     assert not moves_left(kernel)

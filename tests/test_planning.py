@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 from minimalloc import Instance, main, read, write
 
 from lightnet.diagnostics import LightNetError
-from lightnet.passes.planning import Buffer, Plan, check, lower_bound, pack
+from lightnet.passes.planning import Buffer, MemoryPlan, check_offsets, lower_bound, pack
 from lightnet.passes.planning.buffers import Conflicts
-from lightnet.passes.planning.greedy import UNPLACED, conflict_weights, contention, orders, place
+from lightnet.passes.planning.greedy import UNPLACED, conflict_weights, contention, orders, place_buffers
 from lightnet.passes.planning.report import human, report
 from lightnet.passes.planning.upstream import Pool
 
@@ -110,7 +110,7 @@ def problems(draw, most: int = 7, sizes: int = 6, rich: bool = True) -> list[Buf
 @given(problems())
 def test_a_plan_is_valid_and_never_below_the_bound(buffers):
     plan = pack(buffers)
-    check(buffers, plan.offsets, plan.peak)
+    check_offsets(buffers, plan.offsets, plan.peak)
     assert is_valid(buffers, plan.offsets)
     assert plan.peak == peak_of(buffers, plan.offsets) >= plan.bound == lower_bound(buffers)
 
@@ -155,7 +155,7 @@ def test_fixed_offsets_are_kept_and_the_rest_is_packed_around_them(buffers, data
 def test_minimalloc_instances_come_close_to_the_bound(name):
     buffers = instance(name)
     plan = pack(buffers)
-    check(buffers, plan.offsets, plan.peak)
+    check_offsets(buffers, plan.offsets, plan.peak)
     assert plan.ratio <= 1.15
     assert plan.bound <= 1048576  # every one of them can be packed into that
 
@@ -169,7 +169,7 @@ def test_search_improves_on_greedy_with_alignment_and_gaps():
         gaps = ((b.lower + third, b.upper - third),) if third and source.random() < 0.3 else ()
         buffers.append(replace(b, size=b.size + source.randrange(200), alignment=256, gaps=gaps))
     greedy, searched = pack(buffers, effort="fast"), pack(buffers)
-    check(buffers, searched.offsets, searched.peak)
+    check_offsets(buffers, searched.offsets, searched.peak)
     assert searched.peak < greedy.peak
     assert searched.ratio < 1.2
 
@@ -213,7 +213,7 @@ def test_a_long_chain_is_packed_in_near_linear_time():
         pack(small)
     with calls() as many:
         plan = pack(large)
-    check(large, plan.offsets, plan.peak)
+    check_offsets(large, plan.offsets, plan.peak)
     assert plan.ratio < 1.01
     assert many.count < 24 * few.count  # a quadratic one: 64
 
@@ -225,7 +225,7 @@ def test_many_permanent_buffers_are_stacked_at_once():
     start = time.process_time()
     plan = pack(buffers)
     assert time.process_time() - start < 5
-    check(buffers, plan.offsets)
+    check_offsets(buffers, plan.offsets)
     assert plan.peak == plan.bound
 
 
@@ -256,9 +256,9 @@ def test_a_dense_problem_stores_no_pairs_and_places_as_a_sparse_one(monkeypatch)
         assert sorted(sparse.of(i)) == sorted(dense.of(i)) == meets
     for best_fit in (True, False):
         one, two = [UNPLACED] * len(buffers), [UNPLACED] * len(buffers)
-        place(buffers, sparse, range(len(buffers)), best_fit, one)
+        place_buffers(buffers, sparse, range(len(buffers)), best_fit, one)
         monkeypatch.setattr("lightnet.passes.planning.greedy.VECTOR_FROM", 0)
-        place(buffers, dense, range(len(buffers)), best_fit, two)
+        place_buffers(buffers, dense, range(len(buffers)), best_fit, two)
         monkeypatch.undo()
         assert one == two
 
@@ -294,7 +294,7 @@ def test_orders_are_those_of_their_names(buffers):
 
 
 def test_small_cases():
-    assert pack([]) == Plan({}, 0, 0, "stack")
+    assert pack([]) == MemoryPlan({}, 0, 0, "stack")
     assert pack([Buffer("a", 0, 1, 0)]).offsets == {"a": 0}
     # Disjoint lifetimes share everything; touching half-open intervals are disjoint.
     assert pack([Buffer("a", 0, 2, 8), Buffer("b", 2, 4, 8)]).peak == 8
@@ -353,17 +353,17 @@ def test_the_checker_agrees_with_the_definition(buffers, data):
     capacity = data.draw(st.integers(1, 20))
     fits = all(offsets[b.id] + b.size <= capacity for b in buffers)
     if fits and is_valid(buffers, offsets):
-        check(buffers, offsets, capacity)
+        check_offsets(buffers, offsets, capacity)
         return
     with pytest.raises(LightNetError):
-        check(buffers, offsets, capacity)
+        check_offsets(buffers, offsets, capacity)
 
 
 def test_the_checker_catches_every_kind_of_mutation():
     buffers = [replace(b, alignment=1024) for b in instance("A.1048576")]
     plan = pack(buffers, effort="fast")
     good = plan.offsets
-    check(buffers, good, plan.peak)
+    check_offsets(buffers, good, plan.peak)
     first = buffers[0]
     cases = [
         ({k: v for k, v in good.items() if k != first.id}, None, "plan.missing-id"),
@@ -375,21 +375,21 @@ def test_the_checker_catches_every_kind_of_mutation():
     ]
     for offsets, capacity, label in cases:
         with pytest.raises(LightNetError) as caught:
-            check(buffers, offsets, capacity)
+            check_offsets(buffers, offsets, capacity)
         assert caught.value.label == label
     # Move each buffer onto another one that is live with it.
     source = random.Random(0)
     for b in buffers:
         other = source.choice([c for c in buffers if c is not b and c.lower < b.upper and b.lower < c.upper])
         with pytest.raises(LightNetError) as caught:
-            check(buffers, good | {b.id: good[other.id]})
+            check_offsets(buffers, good | {b.id: good[other.id]})
         assert caught.value.label == "plan.overlap"
 
 
 def test_an_overlap_names_both_buffers_their_lifetimes_and_bytes():
     buffers = [Buffer("conv1", 0, 5, 100), Buffer("relu1", 3, 9, 64)]
     with pytest.raises(LightNetError) as caught:
-        check(buffers, {"conv1": 0, "relu1": 96})
+        check_offsets(buffers, {"conv1": 0, "relu1": 96})
     assert caught.value.message == (
         "buffers 'conv1' (live [0, 5), 100 bytes) and 'relu1' (live [3, 9), 64 bytes) share bytes at time 3: "
         "[0, 100) and [96, 160)"

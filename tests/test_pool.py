@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from lightnet.backends.llvm import pool
-from lightnet.backends.llvm.jit import Compiler, Machine, compile_module
+from lightnet.backends.llvm.jit import CodeMachine, Compiler, compile_module
 from lightnet.ir.context import make_context
 from lightnet.ir.parser import parse_mlir
 from lightnet.runtime.arrays import aligned
@@ -72,7 +72,7 @@ done:
 
 def built(futex: bool, is_patient: bool = True) -> NativeCode:
     """A pool of its own, which stays loaded, as its workers do."""
-    machine = Machine.host()
+    machine = CodeMachine.host()
     with pytest.MonkeyPatch.context() as patch:
         if not futex:
             patch.setattr(pool, "_FUTEX", {})  # as on systems whose calls it does not know
@@ -315,7 +315,7 @@ define void @set(ptr %mode) {
   ret void
 }
 """
-    helper = NativeCode([Compiler(Machine.host()).run(text, False, True)])
+    helper = NativeCode([Compiler(CodeMachine.host()).run(text, False, True)])
     change = ctypes.CFUNCTYPE(None, P)(helper.address("set"))
     for mode in (0x1F80 | 0x8040, 0x1F80):  # flush to zero and denormals are zero; the default
         seen, wanted = np.zeros(4, np.uint32), np.array([mode], np.uint32)

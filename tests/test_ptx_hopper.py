@@ -11,7 +11,7 @@ from ptx_hopper_kernels import copy, product, ring, stream
 from ptx_kernels import MMA
 
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime.cuda.driver import Launch
+from lightnet.runtime.cuda.driver import DeviceLaunch
 from lightnet.runtime.cuda.tensor_map import Im2col, TensorMap
 from lightnet_ptx import tensor_map
 from lightnet_ptx.emulator import Emulator
@@ -56,7 +56,7 @@ def copied(text: str, x: np.ndarray, map: TensorMap, nbytes: int, *scalars: int)
     source, target = device.alloc(x.nbytes), device.alloc(nbytes)
     device.upload(source, x)
     arguments = (device.tensor_map(source, map), target, *u32(*scalars))
-    device.launch(Launch(device.load(text).function("copy"), (1, 1, 1), (128, 1, 1), 0, arguments))
+    device.launch(DeviceLaunch(device.load(text).function("copy"), (1, 1, 1), (128, 1, 1), 0, arguments))
     raw = np.empty(nbytes, np.uint8)
     device.download(target, raw)
     lines = raw.reshape(-1, 8, 16)  # pieces of 16 bytes by rows of 128: those of row r are exchanged with r % 8
@@ -264,7 +264,7 @@ def test_a_copy_of_what_was_never_written():
     device.upload(source, X[:20])
     function = device.load(copy(2, 2048)).function("copy")
     arguments = (device.tensor_map(source, BOX), target)
-    run = lambda row: device.launch(Launch(function, (1, 1, 1), (128, 1, 1), 0, (*arguments, *u32(0, row))))  # noqa: E731
+    run = lambda row: device.launch(DeviceLaunch(function, (1, 1, 1), (128, 1, 1), 0, (*arguments, *u32(0, row))))  # noqa: E731
     run(4)
     finding(lambda: run(5), "uninitialised")
 
@@ -319,7 +319,7 @@ def multiplied(cols, kind, a_how, b_how, change=lambda text: text, scales="1, 1"
     source, target = device.alloc(len(data)), device.alloc(256 * cols)
     device.upload(source, np.frombuffer(data, np.uint8))
     text = change(product(cols, kind, descriptors[0], descriptors[1], len(data), scales))
-    device.launch(Launch(device.load(text).function("product"), (1, 1, 1), (128, 1, 1), 0, (source, target)))
+    device.launch(DeviceLaunch(device.load(text).function("product"), (1, 1, 1), (128, 1, 1), 0, (source, target)))
     raw = np.empty(
         (4, 8, 4, cols // 8, 2, 2), np.float32
     )  # warp, group, inner; pieces of columns, halves of rows, pairs
@@ -391,7 +391,9 @@ def test_a_block_that_is_no_warpgroup():
     device = Emulator("sm_90a")
     text = change(product(8, "f16", (0x40000040, 0, 0), (0x40000040, 0, 0), 2048))
     function = device.load(text).function("product")
-    finding(lambda: device.launch(Launch(function, (1, 1, 1), (96, 1, 1), 0, (device.alloc(2048), 0))), "missing-lane")
+    finding(
+        lambda: device.launch(DeviceLaunch(function, (1, 1, 1), (96, 1, 1), 0, (device.alloc(2048), 0))), "missing-lane"
+    )
 
 
 # -- the ring
@@ -415,7 +417,9 @@ def gemm(text: str, m=128, n=64, k=448, cols=64, stages=3, kind="f16", by_k=Fals
         device.tensor_map(at[1], TensorMap(kind, b.shape, (64, 64) if by_k else (cols, 64))),
     )
     shared = stages * 128 * (128 + cols)
-    device.launch(Launch(function, (n // cols, m // 128, 1), (256, 1, 1), shared, (*maps, at[2], *u32(n, k // 64))))
+    device.launch(
+        DeviceLaunch(function, (n // cols, m // 128, 1), (256, 1, 1), shared, (*maps, at[2], *u32(n, k // 64)))
+    )
     c = np.empty((m, n), np.float32)
     device.download(at[2], c)
     want = exact_a @ (exact_b if by_k else exact_b.T)
@@ -519,7 +523,9 @@ def streamed(text: str, steps: int = 7) -> bool:
     source, target = device.alloc(x.nbytes), device.alloc(x.nbytes)
     device.upload(source, x)
     map = device.tensor_map(source, TensorMap("f16", x.shape, (8, 64)))
-    device.launch(Launch(device.load(text).function("stream"), (1, 1, 1), (96, 1, 1), 0, (map, target, *u32(steps))))
+    device.launch(
+        DeviceLaunch(device.load(text).function("stream"), (1, 1, 1), (96, 1, 1), 0, (map, target, *u32(steps)))
+    )
     got = np.empty((steps * 8, 8, 8), np.uint16)
     device.download(target, got)
     row = np.arange(steps * 8)[:, None]
@@ -610,7 +616,7 @@ def test_one_lane_is_elected():
     )
     device = Emulator("sm_90a")
     target = device.alloc(256)
-    device.launch(Launch(device.load(text).function("k"), (1, 1, 1), (64, 1, 1), 0, (target,)))
+    device.launch(DeviceLaunch(device.load(text).function("k"), (1, 1, 1), (64, 1, 1), 0, (target,)))
     got = np.empty(64, np.uint32)
     device.download(target, got)
     assert got.sum() == 2

@@ -18,7 +18,7 @@ from lightnet.backends.cuda.nvptx import emit_ptx
 from lightnet.backends.cuda.tensor_maps import maps_of
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_launch import dynamic_shared
-from lightnet.runtime.cuda.driver import Launch
+from lightnet.runtime.cuda.driver import DeviceLaunch
 from lightnet.runtime.cuda.tensor_map import TensorMap
 from lightnet_ptx.emulator import Emulator
 
@@ -53,7 +53,7 @@ def run(kernel: Kernel, tile: Tile, inputs: list[np.ndarray], shape, **options) 
     for address, x in zip(at, (*inputs, out)):
         device.upload(address, x)
     arguments = tuple(device.tensor_map(a, m) if m is not None else a for a, m in zip(at, kernel.maps))
-    device.launch(Launch(module.function(name), kernel.grid, (tile.threads, 1, 1), kernel.dynamic, arguments))
+    device.launch(DeviceLaunch(module.function(name), kernel.grid, (tile.threads, 1, 1), kernel.dynamic, arguments))
     device.download(at[-1], out)
     return out
 

@@ -11,7 +11,7 @@ from ptx_kernels import MMA, PROLOGUE, SIMT
 from ptx_tools import elementwise, run, to_ptx
 
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime.cuda.driver import Launch
+from lightnet.runtime.cuda.driver import DeviceLaunch
 from lightnet_ptx.emulator import Emulator
 
 REGS = ".reg .pred %p<20>; .reg .b16 %h<20>; .reg .b32 %r<60>; .reg .f32 %f<20>; .reg .b64 %rd<40>;"
@@ -251,7 +251,9 @@ def test_parameters_of_every_size():
     emulator = Emulator()
     function = emulator.load(to_ptx(ir)).function("k")
     address = emulator.alloc(8)
-    launch = Launch(function, (1, 1, 1), (1, 1, 1), 0, (address, ("u32", 1), ("u32", 1), ("f32", 1.0), ("f64", 2.0), 3))
+    launch = DeviceLaunch(
+        function, (1, 1, 1), (1, 1, 1), 0, (address, ("u32", 1), ("u32", 1), ("f32", 1.0), ("f64", 2.0), 3)
+    )
     with pytest.raises(LightNetError, match="argument 1 has 4 bytes, the parameter 1"):
         emulator.launch(launch)
     assert function.param_offsets()[0] == [0, 8, 10, 12, 16, 24]
@@ -316,7 +318,7 @@ def test_launches_are_ordered():
     ).function("k")
     address, out = emulator.alloc(4), np.zeros(1, np.uint32)
     emulator.fill(address, 0, 4)
-    emulator.graph([Launch(function, (1, 1, 1), (32, 1, 1), 0, (address,))] * 5).launch()
+    emulator.graph([DeviceLaunch(function, (1, 1, 1), (32, 1, 1), 0, (address,))] * 5).launch()
     emulator.download(address, out)
     assert out[0] == 5
 
@@ -435,7 +437,7 @@ def test_new_and_freed_memory_holds_nothing():
     emulator = Emulator()
     function = emulator.load(kernel("ld.global.u32 %r2, [%rd2];")).function("k")
     address = emulator.alloc(128)
-    launch = Launch(function, (1, 1, 1), (32, 1, 1), 0, (address,))
+    launch = DeviceLaunch(function, (1, 1, 1), (32, 1, 1), 0, (address,))
     with pytest.raises(LightNetError, match="never written"):
         emulator.launch(launch)
     emulator.upload(address, np.zeros(16, np.uint32))
@@ -675,7 +677,7 @@ def test_launches_that_a_driver_refuses():
         ((1, 1, 1), (16, 16, 1), 0, (*good[:5], ("f64", 1.0)), "has 8 bytes"),
     ):
         with pytest.raises(LightNetError, match=message):
-            emulator.launch(Launch(module.function("simt"), grid, block, shared, args))
+            emulator.launch(DeviceLaunch(module.function("simt"), grid, block, shared, args))
 
 
 @pytest.mark.parametrize("seed", range(3))

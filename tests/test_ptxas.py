@@ -177,23 +177,23 @@ def test_instructions_of_both_disassemblers() -> None:
 
 def test_assembler_is_found_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The variable goes before all; without one there is a reason to skip."""
-    ptxas.find.cache_clear()
+    ptxas.find_tool.cache_clear()
     monkeypatch.setenv("LIGHTNET_PTXAS", "/opt/own/ptxas")
-    assert ptxas.find("ptxas") == "/opt/own/ptxas"
-    ptxas.find.cache_clear()
+    assert ptxas.find_tool("ptxas") == "/opt/own/ptxas"
+    ptxas.find_tool.cache_clear()
     monkeypatch.delenv("LIGHTNET_PTXAS")
     monkeypatch.setattr(assembler, "_packages", lambda: iter([tmp_path]))
     program = tmp_path / "cu13" / "bin" / "ptxas"
     program.parent.mkdir(parents=True)
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    assert ptxas.find("ptxas") == str(program)
-    ptxas.find.cache_clear()
+    assert ptxas.find_tool("ptxas") == str(program)
+    ptxas.find_tool.cache_clear()
     monkeypatch.setattr(assembler, "_packages", lambda: iter([]))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(pytest.skip.Exception, match="no ptxas"):
         ptxas.require()
-    ptxas.find.cache_clear()
+    ptxas.find_tool.cache_clear()
 
 
 def test_loops_stay_rolled() -> None:

@@ -16,7 +16,7 @@ from executing import feeds_of
 import lightnet
 from lightnet.backends.interpreter import graph
 from lightnet.backends.interpreter.loops import run_main
-from lightnet.backends.interpreter.notation import evaluate
+from lightnet.backends.interpreter.notation import evaluate_definition
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends import exporter, json_ir, mlir
 from lightnet.frontends.importer import to_module
@@ -56,7 +56,7 @@ def test_definitions(text, operands, dims, numpy):
     data = {n: loops.draw(TensorSpec(d, BY_NAME["f32"]), k) for k, (n, d) in enumerate(operands.items())}
     definition = t.bound(text, data, {"axes": ()}, dst=TensorSpec(dims, BY_NAME["f32"]))
     want = np.asarray(numpy(*data.values()), np.float32)
-    got = evaluate(definition, data)["dst"]
+    got = evaluate_definition(definition, data)["dst"]
     assert got.shape == want.shape == dims
     np.testing.assert_allclose(got, want, rtol=1e-6)
     loops.check([(definition, data)])
@@ -70,7 +70,7 @@ def test_extremes_of_nothing_are_those_of_the_type(dtype, low, high):
     for op, want in (("max=", low), ("min=", high)):
         data = {"a": np.zeros(0, spec.dtype.np)}
         definition = t.bound(f"dst[] {op} a[i]", data, {}, dst=TensorSpec((), spec.dtype))
-        assert evaluate(definition, data)["dst"] == want
+        assert evaluate_definition(definition, data)["dst"] == want
         loops.check([(definition, data)])
 
 

@@ -25,7 +25,7 @@ from lightnet.ir.memory import memory_of
 from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.passes.check_plan import check_plan
 from lightnet.trust.edits import graph_ops
-from lightnet.trust.judges import CommandJudge, PipelineJudge, Verdict, head
+from lightnet.trust.judges import CandidateVerdict, CommandJudge, PipelineJudge, head
 from lightnet.trust.reduce import Reduction, reduce_module
 
 ROOT = Path(__file__).parent.parent
@@ -49,13 +49,13 @@ class Sees:
         self.pattern = re.compile(pattern, re.DOTALL)
         self.seen: list[str] = []
 
-    def verdict(self, text: str) -> Verdict:
+    def verdict(self, text: str) -> CandidateVerdict:
         module = mlir.read(text, "candidate.mlir", make_context())
         assert module_text(module) == text
         if memory_of(module) and graph_ops(module):
             check_plan(module)
         self.seen.append(text)
-        return Verdict("seen" if self.pattern.search(text) else None, "not there")
+        return CandidateVerdict("seen" if self.pattern.search(text) else None, "not there")
 
 
 def reduced(source: str, pattern: str, passes: str = "", **options) -> Reduction:
@@ -184,12 +184,12 @@ func.func @main() -> tensor<4xf32> {
 }
 """
 
-    def verdict(text: str) -> Verdict:
+    def verdict(text: str) -> CandidateVerdict:
         ops = list(mlir.read(text, "candidate.mlir").walk())
         behind = {op for op in ops if op.name == "ln.relu"}
         for op in ops:
             behind |= {op} if any(v.owner in behind for v in op.operands) else set()
-        return Verdict("depends" if any(op.name == "ln.neg" for op in behind) else None)
+        return CandidateVerdict("depends" if any(op.name == "ln.neg" for op in behind) else None)
 
     text = reduce_module(mlir.read(source, "net.mlir"), _judge(verdict)).text
     assert re.findall(r"ln\.\w+", text) == ["ln.input", "ln.relu", "ln.neg"]
@@ -228,15 +228,15 @@ def test_arbitrary_judges(level: str) -> None:
         run_pipeline(net.ctx, net.module, parse_pipeline(LEVELS[level]) if LEVELS[level] else [])
         looks = Sees("")
 
-        def verdict(text: str, looks: Sees = looks, divisor: int = divisor) -> Verdict:
+        def verdict(text: str, looks: Sees = looks, divisor: int = divisor) -> CandidateVerdict:
             looks.verdict(text)
-            return Verdict("kept" if len(looks.seen) == 1 or len(text) % divisor else None)
+            return CandidateVerdict("kept" if len(looks.seen) == 1 or len(text) % divisor else None)
 
         found = reduce_module(net.module, _judge(verdict), max_tests=60)
         assert not found.broken and found.ops_after < found.ops_before
 
 
-def _judge(verdict: Callable[[str], Verdict]) -> object:
+def _judge(verdict: Callable[[str], CandidateVerdict]) -> object:
     return type("Judge", (), {"verdict": staticmethod(verdict)})()
 
 
@@ -251,7 +251,7 @@ def test_max_tests() -> None:
 def test_interrupt_keeps_the_best() -> None:
     looks = Sees("ln.conv2d")
 
-    def verdict(text: str) -> Verdict:
+    def verdict(text: str) -> CandidateVerdict:
         if len(looks.seen) == 4:
             raise KeyboardInterrupt
         return looks.verdict(text)
@@ -275,14 +275,14 @@ def test_command_gets_the_path() -> None:
     assert CommandJudge(["grep", "-q", "ln.relu"]).verdict("ln.relu\n").found
     assert CommandJudge(["sh", "-c", "grep -q ln.relu {}"]).verdict("ln.relu\n").found
     refused = CommandJudge(["grep", "-q", "$HOME; ln.relu"]).verdict("ln.relu\n")
-    assert refused == Verdict(None, "'grep' exits with status 1")
+    assert refused == CandidateVerdict(None, "'grep' exits with status 1")
 
 
 def test_hanging_command_is_ended_with_its_children(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     script = f"sleep 60 & echo $! > {shlex.quote(str(pid))}; wait"
     found = CommandJudge(["sh", "-c", script], timeout=2).verdict("")
-    assert found == Verdict(None, "'sh' does not end within 2 s")
+    assert found == CandidateVerdict(None, "'sh' does not end within 2 s")
     assert not _alive(int(pid.read_text()))
 
 
@@ -429,4 +429,4 @@ def test_ctrl_c_ends_the_test_and_writes_the_best(tmp_path: Path) -> None:
         os.kill(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=30)
     assert process.returncode == 130 and "stopped by an interrupt" in err, err
-    assert mlir.load(str(out)) and not _alive(int(pid.read_text()))
+    assert mlir.load_mlir(str(out)) and not _alive(int(pid.read_text()))

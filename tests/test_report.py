@@ -39,7 +39,7 @@ from lightnet.report.recorder import Recorder
 from lightnet.report.roofline import Peaks
 from lightnet.report.stats import Measure, Stats
 from lightnet.report.steps import steps_of
-from lightnet.report.trace import TraceRewrites, aligned, elided
+from lightnet.report.trace import TraceRewrites, aligned_lines, elided
 from lightnet.report.tree_dir import Folder, IRTree
 
 NETS = Path(__file__).parent / "data" / "nets" / "il"
@@ -372,12 +372,17 @@ def test_bodies_are_elided_and_parameters_are_not() -> None:
     assert elided("%c = ln.conv2d %x {size = [3, 3]} : t") == "%c = ln.conv2d %x {size = [3, 3]} : t"
     many = "%w = ln.once { " + " ".join(f"%{k} = ln.param : t" for k in range(9)) + " ln.yield %0 }"
     assert elided(many).endswith("ln.param, … 3 more }")
-    assert aligned(["%a = x.y", "%long, %b = x.z"], 100) == ["%a        = x.y", "%long, %b = x.z"]
+    assert aligned_lines(["%a = x.y", "%long, %b = x.z"], 100) == ["%a        = x.y", "%long, %b = x.z"]
     at, longer = "%" + "a" * 29, "%" + "a" * 30  # a longer head moves no other line
-    assert aligned([f"{at} = x.y", "%b = x.z"], 100) == [f"{at} = x.y", f"{'%b':30} = x.z"]
-    assert aligned([f"{longer} = x.y", "%b = x.z"], 100) == [f"{longer} = x.y", "%b = x.z"]
-    assert aligned(["%b = x", "func.return %b"], 14) == ["%b = x", "func.return %b"] and aligned(["abc"], 2) == ["a…"]
-    assert aligned(["%a = " + "x" * 200], 80)[0].endswith("…") and len(aligned(["%a = " + "x" * 200], 80)[0]) == 80
+    assert aligned_lines([f"{at} = x.y", "%b = x.z"], 100) == [f"{at} = x.y", f"{'%b':30} = x.z"]
+    assert aligned_lines([f"{longer} = x.y", "%b = x.z"], 100) == [f"{longer} = x.y", "%b = x.z"]
+    assert aligned_lines(["%b = x", "func.return %b"], 14) == ["%b = x", "func.return %b"] and aligned_lines(
+        ["abc"], 2
+    ) == ["a…"]
+    assert (
+        aligned_lines(["%a = " + "x" * 200], 80)[0].endswith("…")
+        and len(aligned_lines(["%a = " + "x" * 200], 80)[0]) == 80
+    )
 
 
 def test_a_trace_obeys_no_name() -> None:

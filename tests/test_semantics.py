@@ -19,14 +19,14 @@ from lightnet.backends.cpu.selection import SELECTION
 from lightnet.backends.expressions import bind_op
 from lightnet.backends.interpreter.loop_types import memory_dtype
 from lightnet.backends.interpreter.loops import LoopProgram
-from lightnet.backends.interpreter.notation import evaluate
-from lightnet.backends.launches import memory_of
-from lightnet.backends.llvm.jit import Machine, compile_module
+from lightnet.backends.interpreter.notation import evaluate_definition
+from lightnet.backends.launches import launch_memory_of
+from lightnet.backends.llvm.jit import CodeMachine, compile_module
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.ir.types import TensorSpec, tensor_type
 from lightnet.runtime.arrays import align_up
-from lightnet.runtime.dtypes import BY_NAME, BY_NP, DTYPES, DType, is_float, widened
+from lightnet.runtime.dtypes import BY_NAME, BY_NP, DTYPES, DType, is_float, widened_array
 
 OPS = optypes()
 FLOATS = [d for d in DTYPES if d.is_float]
@@ -172,7 +172,7 @@ def test_corners(name):
             check(case, direct, machine(_label(case), always=not number))
 
 
-def check(case, direct: bool, target: Machine) -> None:
+def check(case, direct: bool, target: CodeMachine) -> None:
     name, _, params, arrays = case
     label = _label(case)
     block = Block(arg_types=[tensor_type(TensorSpec(a.shape, BY_NP[a.dtype])) for a in arrays])
@@ -189,7 +189,7 @@ def check(case, direct: bool, target: Machine) -> None:
         assert (array.shape, array.dtype) == (spec.dims, spec.dtype.np), label
     if op.definition is not None and not direct:
         names, results = op.arg_names()
-        got = evaluate(bind_op(op), dict(zip(names, arrays)))
+        got = evaluate_definition(bind_op(op), dict(zip(names, arrays)))
         for result, w in zip(results, want):
             agree(got[result], w, f"{label}: definition", op.is_move)
     run = KernelCase(kernel, arrays, {}, want, label)
@@ -207,7 +207,7 @@ def agree(got: np.ndarray, want: np.ndarray, label: str, exact: bool) -> None:
         np.testing.assert_array_equal(got.view(f"u{got.itemsize}"), want.view(f"u{want.itemsize}"), label)
     else:
         rtol, smallest = TOLERANCES[BY_NP[want.dtype].name]
-        got, want = widened(got), widened(want)
+        got, want = widened_array(got), widened_array(want)
         np.testing.assert_allclose(got, want, rtol=rtol, atol=smallest, err_msg=label)
 
 
@@ -215,14 +215,14 @@ def loops(case: KernelCase, run) -> list[np.ndarray]:
     memory = Memory(case, SELECTION.workspace_bytes(case.kernel))
     spaces = {"operand": memory.operands, "result": memory.results}
     launches = SELECTION.generate(case.kernel, "k", {})
-    beside = {"workspace": memory.workspace, "scratch": memory.workspace[align_up(memory_of(launches).shared) :]}
+    beside = {"workspace": memory.workspace, "scratch": memory.workspace[align_up(launch_memory_of(launches).shared) :]}
     for launch in launches:
         views = [beside[a.kind][a.number :] if a.kind in beside else spaces[a.kind][a.number] for a in launch.args]
         run(launch, views)
     return memory.check()
 
 
-def native(target: Machine, launch, views) -> None:
+def native(target: CodeMachine, launch, views) -> None:
     compiled = compile_module(ModuleOp([launch.function.clone()]), machine=target, verify=True)
     pointers = [v.ctypes.data for v in views]
     call = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * len(pointers))

@@ -105,7 +105,7 @@ def test_a_file_that_is_being_written_is_refused(path) -> None:
             os.environ["LIGHTNET_CACHE"], kept = where, os.environ["LIGHTNET_CACHE"]
         try:
             with pytest.raises(LightNetError, match="damaged or cut short, or being written: section 'static0'"):
-                copies.clear()
+                copies.clear_copies()
                 lightnet.load_executable(path)
         finally:
             if where:
@@ -118,7 +118,7 @@ def test_processes_share_the_weights(path, tmp_path, monkeypatch) -> None:
     (kept,) = (tmp_path / "cache" / "weights").iterdir()
     mapped = [line for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith(str(kept))]
     assert len(mapped) == 3 and not any(str(path) in line for line in Path("/proc/self/maps").read_text().splitlines())
-    assert copies.clear() == 1
+    assert copies.clear_copies() == 1
     for run in runs:
         right(run(FEEDS))
     del runs, run
@@ -415,7 +415,7 @@ def test_no_byte_of_a_signed_file_can_be_changed(cache, compiled, keys, tmp_path
             changed = bytearray(data)
             changed[at] ^= 1
             path.write_bytes(changed)
-            copies.clear()
+            copies.clear_copies()
             with pytest.raises(LightNetError):
                 lightnet.load_executable(path, trust=keys / "a.pub")
     tampered = fuzz_executables.Parts(data)

@@ -29,7 +29,7 @@ import lightnet  # noqa: E402
 from lightnet.diagnostics import LightNetError  # noqa: E402
 from lightnet.serving.batching import mixes_rows  # noqa: E402
 from lightnet.serving.protocol import HEADER  # noqa: E402
-from lightnet.serving.repository import Options, Repository, Source  # noqa: E402
+from lightnet.serving.repository import ModelSource, Repository, ServingOptions  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 INFER = "/v2/models/m/infer"
@@ -359,10 +359,10 @@ def test_a_bug_is_no_traceback_for_the_client(capsys: pytest.CaptureFixture[str]
 
 def test_versions() -> None:
     async def main() -> None:
-        sources = [Source("m", lambda s=s: affine(1, scale=s), v) for v, s in (("2", 2.0), ("10", 10.0))]
+        sources = [ModelSource("m", lambda s=s: affine(1, scale=s), v) for v, s in (("2", 2.0), ("10", 10.0))]
         from serving import Service, make_app
 
-        service = Service(sources, Options()).open()
+        service = Service(sources, ServingOptions()).open()
         async with httpx.AsyncClient(
             transport=httpx.ASGITransport(app=make_app(service)), base_url="http://test"
         ) as client:
@@ -374,8 +374,8 @@ def test_versions() -> None:
 
     asyncio.run(main())
     with pytest.raises(LightNetError, match="given twice as version 1"):
-        source = Source("m", affine)
-        Repository([source, source], Options(), None)  # type: ignore[arg-type]
+        source = ModelSource("m", affine)
+        Repository([source, source], ServingOptions(), None)  # type: ignore[arg-type]
 
 
 def test_loading_again_beside_requests() -> None:

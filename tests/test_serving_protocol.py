@@ -14,7 +14,7 @@ from serving import Model, tensor
 
 from lightnet.runtime.dtypes import DTYPES, STORED, convert
 from lightnet.serving.errors import RequestError
-from lightnet.serving.protocol import HEADER, Request, Wanted, read_request, write_reply
+from lightnet.serving.protocol import HEADER, InferenceRequest, Wanted, read_request, write_reply
 from lightnet.serving.signature import Signature, common_rows, datatype_of
 
 RNG = np.random.default_rng(5)
@@ -61,7 +61,7 @@ def test_tensors_of_all_types_come_back(dtype: Any) -> None:
     assert request.feeds["x"].tobytes() == array.tobytes() and request.feeds["x"].flags.aligned
     out = sig.outputs["x_out"]
     for is_binary in (False, True):
-        text, headers = write_reply("m", "3", Request({}, [Wanted(out, is_binary)], id="é"), {"x_out": made})
+        text, headers = write_reply("m", "3", InferenceRequest({}, [Wanted(out, is_binary)], id="é"), {"x_out": made})
         length = int(headers.get(HEADER, len(text)))
         top = json.loads(text[:length])
         assert (top["model_name"], top["model_version"], top["id"]) == ("m", "3", "é")
@@ -76,7 +76,7 @@ def test_tensors_of_all_types_come_back(dtype: Any) -> None:
 def test_no_number_is_lost() -> None:
     """NaN and infinities in valid JSON, both ways; integers beyond a double's; floats to the last bit."""
     special = np.array([[np.nan, np.inf, -np.inf], [-0.0, 1e-45, 3.4e38]], np.float32)
-    text, _ = write_reply("m", "1", Request({}, [Wanted(X.outputs["x_out"], False)]), {"x_out": special})
+    text, _ = write_reply("m", "1", InferenceRequest({}, [Wanted(X.outputs["x_out"], False)]), {"x_out": special})
     data = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))["outputs"][0]["data"]
     assert data[:3] == ["NaN", "Infinity", "-Infinity"]
     got = read_request(body({"name": "x", "shape": [2, 3], "datatype": "FP32", "data": data}), None, X).feeds["x"]
@@ -84,7 +84,7 @@ def test_no_number_is_lost() -> None:
     high = np.array([2**63 - 1, -(2**63)])
     sig = signature(n=((2,), np.int64))
     assert (read_request(body(tensor("n", high, "INT64")), None, sig).feeds["n"] == high).all()
-    text, _ = write_reply("m", "1", Request({}, [Wanted(sig.outputs["n_out"], False)]), {"n_out": high})
+    text, _ = write_reply("m", "1", InferenceRequest({}, [Wanted(sig.outputs["n_out"], False)]), {"n_out": high})
     assert json.loads(text)["outputs"][0]["data"] == high.tolist()
 
 

@@ -14,7 +14,7 @@ pytest.importorskip("httpx")
 from serving import Model, served, tensor
 
 from lightnet.serving.errors import RequestError
-from lightnet.serving.protocol import HEADER, Request, Wanted, read_request, write_reply
+from lightnet.serving.protocol import HEADER, InferenceRequest, Wanted, read_request, write_reply
 from lightnet.serving.signature import TEXT_ELEMENT, Signature
 
 WORDS = ["", "a", "çow 🐄", 'quote " \\ \n\0', "x" * 300]
@@ -53,7 +53,7 @@ def test_texts_come_back(binary: bool) -> None:
     else:
         request = read_request(json.dumps({"inputs": [tensor("t", array, "BYTES")]}).encode(), None, sig)
     assert request.feeds["t"].dtype == object and request.feeds["t"].tolist() == WORDS
-    reply, headers = write_reply("m", "1", Request({}, [Wanted(sig.outputs["u"], binary)]), {"u": array})
+    reply, headers = write_reply("m", "1", InferenceRequest({}, [Wanted(sig.outputs["u"], binary)]), {"u": array})
     length = int(headers.get(HEADER, len(reply)))
     (item,) = json.loads(reply[:length])["outputs"]
     assert (item["datatype"], item["shape"]) == ("BYTES", [len(WORDS)])

@@ -9,8 +9,8 @@ import test_notation as t
 from test_loops import aligned, check
 from xdsl.dialects.builtin import ModuleOp
 
-from lightnet.backends.llvm.emitter import Vectors
-from lightnet.backends.llvm.jit import Machine, compile_module
+from lightnet.backends.llvm.emitter import TargetVectors
+from lightnet.backends.llvm.jit import CodeMachine, compile_module
 from lightnet.backends.loops import lower_definition
 from lightnet.ir.bound import Read
 from lightnet.runtime.dtypes import BY_NAME, BY_NP
@@ -24,8 +24,8 @@ HALF = pytest.mark.parametrize("half", [True, False], ids=["instructions", "inte
 def native(definition, source: np.ndarray, half: bool) -> np.ndarray:
     """A map of one operand, run as machine code."""
     (kernel,) = lower_definition("k", definition).kernels
-    host = Machine.host().vectors
-    vectors = Vectors(host.width, half and host.half)
+    host = CodeMachine.host().vectors
+    vectors = TargetVectors(host.width, half and host.half)
     code = compile_module(ModuleOp([kernel.func]), vectors=vectors, verify=True)
     memory = {
         "src": aligned(source),
@@ -160,8 +160,10 @@ def test_bits(dtype):
 def test_vector_code_without_library_calls(dtype, half):
     x = np.zeros(4096, dtype)
     (kernel,) = lower_definition("k", t.bound("dst[i] = src[i] + other[i]", {"src": x, "other": x}, dst=x)).kernels
-    host = Machine.host()
-    code = compile_module(ModuleOp([kernel.func]), vectors=Vectors(host.vectors.width, half and host.vectors.half))
+    host = CodeMachine.host()
+    code = compile_module(
+        ModuleOp([kernel.func]), vectors=TargetVectors(host.vectors.width, half and host.vectors.half)
+    )
     assert "call" not in code.assembly
     if "x86" in str(host.target_machine().triple):
         assert "vaddps" in code.assembly or "addps" in code.assembly

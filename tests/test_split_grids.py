@@ -16,7 +16,7 @@ from xdsl.ir import Block
 import lightnet
 from lightnet.backends import loop_function
 from lightnet.backends.cpu.selection import SELECTION
-from lightnet.backends.launches import Launch, Memory, memory_of
+from lightnet.backends.launches import Launch, LaunchMemory, launch_memory_of
 from lightnet.backends.llvm.jit import NativeModule, compile_module
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.launch import LaunchOp, launches
@@ -39,7 +39,7 @@ class Run:
     def __init__(
         self, native: NativeModule, launches: list[Launch], kernel, arrays: list[np.ndarray], aliases: dict[int, int]
     ):
-        self.native, self.launches, self.memory = native, launches, memory_of(launches)
+        self.native, self.launches, self.memory = native, launches, launch_memory_of(launches)
         self.specs = [spec_of(v.type) for v in kernel.results]
         self.places = {("operand", i): _filled(a) for i, a in enumerate(arrays)}
         for i, spec in enumerate(self.specs):
@@ -189,8 +189,8 @@ def test_products_of_matrices():
 
 
 def test_memory_of_a_kernel():
-    assert Memory(0, 0).size == 0
-    assert Memory(10, 128).size == 64 + 128
+    assert LaunchMemory(0, 0).size == 0
+    assert LaunchMemory(10, 128).size == 64 + 128
 
 
 @pytest.mark.parametrize(

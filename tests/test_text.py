@@ -28,7 +28,7 @@ from lightnet.diagnostics import LightNetError  # noqa: E402
 from lightnet.runtime.host import program, regex  # noqa: E402
 from lightnet.runtime.host.program import HostProgram  # noqa: E402
 from lightnet.runtime.host.regex import Regex  # noqa: E402
-from lightnet.runtime.host.steps import Step, host_ops  # noqa: E402
+from lightnet.runtime.host.steps import HostStep, host_ops  # noqa: E402
 
 pytestmark = pytest.mark.meaning
 
@@ -414,7 +414,7 @@ def test_operands_that_an_op_has_not() -> None:
         wrong += [["colour"] * (least - 1)] if least else [[]]
         wrong += [] if is_open else [["colour"] * (len(given) + 1)]
         for inputs in wrong:
-            step = Step(name, "odd", tuple(inputs), ("new",))
+            step = HostStep(name, "odd", tuple(inputs), ("new",))
             with pytest.raises(LightNetError, match=r"(needs|takes) \d inputs"):
                 op.check(step)
             with pytest.raises(LightNetError, match=r"the host part.*'odd'.*inputs"):
@@ -556,7 +556,7 @@ def test_odd_steps(op: str) -> None:
     for _ in range(400):
         operands = [None if p.default is None and rng.random() < 0.3 else rng.choice(given) for p in takes]
         try:
-            found = Step(op, "odd", ("n",) * len(operands), ("o",) * rng.choice((1, 1, 2)), Odd(rng)).run(operands)
+            found = HostStep(op, "odd", ("n",) * len(operands), ("o",) * rng.choice((1, 1, 2)), Odd(rng)).run(operands)
         except LightNetError as error:
             assert "'odd'" in error.message
         else:

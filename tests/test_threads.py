@@ -281,16 +281,16 @@ def test_the_command_line(tmp_path, capfd):
     from lightnet.cli import lightnet as tool
 
     saved = str(tmp_path / "net.lnx")
-    assert common.run(tool.main, ["compile", str(LENET), "-o", saved, "--threads", "2"]) == 0
+    assert common.run_tool(tool.main, ["compile", str(LENET), "-o", saved, "--threads", "2"]) == 0
     outputs = []
     for source, threads in ((str(LENET), "1"), (str(LENET), "3"), (saved, "1"), (saved, "2")):
         out = str(tmp_path / f"{len(outputs)}.npz")
-        assert common.run(tool.main, ["run", source, "-i", "random", "-o", out, "--threads", threads]) == 0
+        assert common.run_tool(tool.main, ["run", source, "-i", "random", "-o", out, "--threads", threads]) == 0
         with np.load(out) as arrays:
             outputs.append(image(dict(arrays)))
     assert all(o == outputs[0] for o in outputs)
-    assert common.run(tool.main, ["run", saved, "-i", "random", "--threads", "3"]) == 1
-    assert common.run(tool.main, ["run", str(LENET), "-i", "random", "--threads", "0"]) == 1
+    assert common.run_tool(tool.main, ["run", saved, "-i", "random", "--threads", "3"]) == 1
+    assert common.run_tool(tool.main, ["run", str(LENET), "-i", "random", "--threads", "0"]) == 1
     errors = capfd.readouterr().err
     assert "compiled for 2 threads" in errors and "from 1 to 256, and is 0" in errors
 

@@ -8,7 +8,7 @@ from kernels import agree, op_of, run_native
 from xdsl.ir import Block
 
 from lightnet.backends.cpu import narrow, tiled
-from lightnet.backends.cpu.window import window_of
+from lightnet.backends.cpu.window import staged_window_of
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.elementwise import Elew, Lrelu
@@ -113,7 +113,7 @@ def test_narrow_maps(size, stride, dims, group, width, bands, monkeypatch):
     act = Lrelu.make([total.dst], {"negslope": 0.1})
     kernel = fused([conv, total, act], [*conv.operands, extra.args[0]])
     if width == 16 and not bands:
-        assert narrow.layout_of(window_of(conv), width) is not None
+        assert narrow.narrow_layout_of(staged_window_of(conv), width) is not None
     more = np.random.default_rng(0).normal(size=spec.dims).astype(np.float32)
     function, grid = tiled.build(kernel, "k", width, {0: 3})  # in place of the other summand
     (got,) = run_native(function, grid, [*arrays, more], [spec], aliases={0: 3},

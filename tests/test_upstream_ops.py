@@ -22,8 +22,8 @@ from xdsl.ir import Block
 import lightnet
 from lightnet import model, plugins
 from lightnet.cli.lightnet import main
-from lightnet.descriptions import load, load_file
-from lightnet.descriptions.reader import read
+from lightnet.descriptions import load_description_file, load_descriptions
+from lightnet.descriptions.reader import read_description
 from lightnet.diagnostics import DescriptionWarning, LightNetError
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.ln.dialect import built_in_optypes, optypes
@@ -42,7 +42,12 @@ BUILT_IN = built_in_optypes()
 
 @cache
 def classes() -> dict[str, type]:
-    found = [cls for path in upstream_mutants.FILES for ops in load_file(str(path)).families.values() for cls in ops]
+    found = [
+        cls
+        for path in upstream_mutants.FILES
+        for ops in load_description_file(str(path)).families.values()
+        for cls in ops
+    ]
     return {cls.optype: cls for cls in found}
 
 
@@ -54,7 +59,7 @@ def test_all_load():
     assert len(upstream_mutants.FILES) == 37
     found = classes()
     assert Counter(cls.arch for cls in found.values()) == {"none": 34, "cpu": 33, "cuda": 32, "cudnn": 1, "dpu": 4}
-    (tensorrt,) = read(
+    (tensorrt,) = read_description(
         (DATA / "op" / "tensorrt.op").read_text(), "t.op"
     ).objects.values()  # the 105th: no op of its own
     assert tensorrt.plain()["autogen"] is False
@@ -420,7 +425,7 @@ def test_small_things_of_upstream(tmp_path):
         )
     )
     text = "# a comment\n" + d.replace('"author":', '"author": "nobody", # the later one counts\n"author":')
-    ((cls,),) = load(read(text, "t.json")).families.values()
+    ((cls,),) = load_descriptions(read_description(text, "t.json")).families.values()
     assert cls.described.author != "nobody"
     op, (x,) = op_of(cls, case("f32", src=(3, 4)))
     np.testing.assert_array_equal(op.evaluate([x])[0], x * 2)

@@ -21,8 +21,8 @@ from typing import Any
 
 from xdsl.ir import Block
 
-from lightnet.descriptions import load
-from lightnet.descriptions.reader import read
+from lightnet.descriptions import load_descriptions
+from lightnet.descriptions.reader import read_description
 from lightnet.diagnostics import DescriptionWarning, LightNetError
 from lightnet.dialects.ln.dialect import built_in_optypes
 from lightnet.ir.types import TensorSpec, tensor_type
@@ -114,8 +114,8 @@ def outcome(name: str, text: str) -> str:
 
 def _outcome(name: str, text: str) -> str:
     try:
-        document = read(text, name)
-        families = load(document, replace=True).families
+        document = read_description(text, name)
+        families = load_descriptions(document, replace=True).families
     except LightNetError as e:
         assert e.loc is not None and e.loc.file == name and e.loc.line, f"no place: {e.message}"
         return "refused"

@@ -1,4 +1,5 @@
-"""How fast networks run beside other runtimes: ``python tools/bench.py [--models NAME|FILE…] [--layers [NAME…]] [--write]``.
+"""The speed of networks beside other runtimes: ``python tools/bench.py [--models NAME|FILE…] [--layers [NAME…]]
+[--write]``.
 
 Every engine (LightNet, and those of ONNX Runtime and OpenVINO that are installed) loads the network in a process of its own. They
 run in turn, a slice of time each, in rounds whose order changes; a loop of multiply-adds runs in the same rotation and says what
@@ -31,7 +32,7 @@ from compare_onnxruntime import TOLERANCE
 from machine import machine
 
 from lightnet.cli.common import write_atomic
-from lightnet.cli.feeding import shapes_of, values_of
+from lightnet.cli.feeding import fed_values, shapes_of
 from lightnet.cli.network import add_shapes
 from lightnet.diagnostics import LightNetError, SourceLoc
 
@@ -113,7 +114,7 @@ def described(engines: list[str], files: list[dict[str, Any]], measuring: bool) 
 
 def chosen(args: argparse.Namespace) -> Iterator[tuple[str, str, Callable[[], networks.Prepared]]]:
     """Group, name and preparation of everything that the arguments ask for. Raises `LightNetError` for an unknown name."""
-    shapes, values = shapes_of(args.shapes), values_of(args.values)
+    shapes, values = shapes_of(args.shapes), fed_values(args.values)
     default = (*networks.NETWORKS, *TRANSFORMERS) if args.all else networks.NETWORKS
     for name in args.models or (() if (args.layers is not None or args.earlier) and not args.all else default):
         if name in networks.NETWORKS:
@@ -179,7 +180,7 @@ def profile(prepared: networks.Prepared, threads: int) -> str:
 
 
 def failures(rows: list[Row]) -> list[str]:
-    """What is wrong with ours, a line each."""
+    """The failures of ours, a line each."""
     found = [f"{r.name}: {e}: {why}" for r in rows for e, why in r.problems.items() if e.startswith(OURS)]
     return found + [f"{r.name}: off by {r.errors[OURS]:.1e} of the largest value" for r in rows
                     if OURS in r.errors and not r.errors[OURS] <= TOLERANCE]  # fmt: skip

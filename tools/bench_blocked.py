@@ -1,4 +1,5 @@
-"""How fast the kernels on blocked maps are: time of one thread, share of the FMA peak in the same rotation, time to make them.
+"""The speed of the kernels on blocked maps: time of one thread, share of the FMA peak in the same rotation, time to
+make them.
 
 Run: ``python tools/bench_blocked.py [family ...] [--only TEXT] [--rounds N] [--peers] [--avx2]``. Every case runs once a round, in turn, on the
 processor time of the thread, so that what else the machine does counts for little; the table has the minimum and the median.
@@ -26,9 +27,9 @@ from xdsl.dialects.builtin import ModuleOp
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from blocked_kernels import kernel_of, lay_out
 
-from lightnet.backends.cpu.blocked.base import Generator, Machine
+from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel
 from lightnet.backends.llvm.emitter import emit_module
-from lightnet.backends.llvm.jit import Machine as Processor
+from lightnet.backends.llvm.jit import CodeMachine as Processor
 from lightnet.backends.llvm.jit import compile_module
 from lightnet.ir.layout import byte_size, to_memory
 from lightnet.ir.registry import resolve
@@ -321,9 +322,9 @@ class Ready:
         return Ready(call, *(getattr(self, k) + getattr(other, k) for k in ("python", "llvm", "ops", "traffic")))
 
 
-def prepare(case: Case, model: Machine, processor: Processor, source: np.ndarray | None = None) -> Ready:
+def prepare(case: Case, model: ProcessorModel, processor: Processor, source: np.ndarray | None = None) -> Ready:
     """Build, compile and place the operands of a case, the first of which stands in `source` already if that is given."""
-    generator: Generator = resolve(f"lightnet.backends.cpu.blocked.{case.generator}")
+    generator: BlockedGenerator = resolve(f"lightnet.backends.cpu.blocked.{case.generator}")
     own = f'"c{model.lanes}"'
     operands = {name: type.replace('"c16"', own) for name, type in case.operands.items()}
     kernel = kernel_of(operands, case.body.replace('"c16"', own))
@@ -397,7 +398,7 @@ def peak_call(processor: Processor) -> tuple[Callable[[], None], int]:
 
 
 def chained(case: Case) -> int:
-    """How many copies of a case's layer its peer runs: eight where they fit together."""
+    """The number of copies of a case's layer that its peer runs: eight where they fit together."""
     assert case.peer is not None
     return 8 if case.peer[2][0] == case.peer[2][1] else 1
 
@@ -456,7 +457,7 @@ def main() -> None:
             parser.error(f"there is no family '{name}'; there are: {', '.join(FAMILIES)}")
     processor = Processor("x86-64-v3", "") if options.avx2 else Processor.host()
     width = processor.vectors.width
-    model = Machine() if width == 16 else Machine(lanes=width, registers=16 if width == 8 else 32)
+    model = ProcessorModel() if width == 16 else ProcessorModel(lanes=width, registers=16 if width == 8 else 32)
     cases = [c for f in options.families or FAMILIES for c in FAMILIES[f]() if options.only in c.name]
     ready = [prepare(case, model, processor) for case in cases]
     top, top_work = peak_call(processor)

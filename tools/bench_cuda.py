@@ -1,4 +1,5 @@
-"""How fast networks run on an NVIDIA device beside PyTorch: ``python tools/bench_cuda.py [--models NAME…] [--layers] [--write]``.
+"""The speed of networks on an NVIDIA device beside PyTorch: ``python tools/bench_cuda.py [--models NAME…] [--layers]
+[--write]``.
 
 Both run in one process, on the same contents: ours as one CUDA graph, PyTorch with the channels last, with cuDNN's choice of algorithms
 by measuring and in a CUDA graph, and once more through torch.compile. Precisions are told apart: f32 (exact products), tf32, f16. Results are
@@ -60,8 +61,9 @@ COLUMNS = (
 
 @dataclass
 class Row:
-    """What was measured of one work: seconds of a call in each round, the largest errors (relative to the largest value of an output),
-    and why an engine is not there."""
+    """The measurements of one work: seconds of a call in each round, the largest errors (relative to the largest value
+    of an output), and why an engine is not there.
+    """
 
     name: str
     group: str
@@ -89,7 +91,7 @@ class Row:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether we did not run, or a result of ours is off."""
+        """True if we did not run, or a result of ours is off."""
         off = [not e <= cuda_work.TOLERANCE[self.precision] for n, e in self.errors.items() if n in (OURS, WARPS)]
         return OURS not in self.errors or not {OURS, WARPS}.isdisjoint(self.problems) or any(off)
 
@@ -270,7 +272,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def earlier(paths: Sequence[str]) -> tuple[dict[str, str], list[Row]]:
-    """What --json wrote into files: whom it is about, and all rows. Raises LightNetError for files of several devices."""
+    """The rows that --json wrote into files: whom it is about, and all rows. Raises LightNetError for files of several
+    devices.
+    """
     found = [json.loads(Path(path).read_text("utf-8")) for path in paths]
     if len({f["device"] for f in found}) != 1:
         raise LightNetError("the files are of several devices")

@@ -17,7 +17,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block
 
 from lightnet.backends.cpu import gemm
-from lightnet.backends.llvm.jit import Machine, compile_module
+from lightnet.backends.llvm.jit import CodeMachine, compile_module
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.ln.matmul import Matmul
 from lightnet.ir.types import TensorSpec, tensor_type
@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("shapes", nargs="*", default=SHAPES)
     args = parser.parse_args()
-    machine = Machine.host()
+    machine = CodeMachine.host()
     top = peak(machine.vectors.width)
     runs: list[Run] = [("peak", prepare(top)[0], top.fmas)]
     for shape in args.shapes:

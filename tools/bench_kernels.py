@@ -1,4 +1,4 @@
-"""How close register-tiled level-4 kernels come to the machine's FMA peak, measured in the same process.
+"""The share that register-tiled level-4 kernels reach of the machine's FMA peak, measured in the same process.
 
 Run: ``python tools/bench_kernels.py [--rounds N]``. All variants are timed in one rotation; the table shows the median
 as a share of the peak (a loop of independent fused multiply-adds), the milliseconds to emit and to compile, and the
@@ -22,7 +22,7 @@ from xdsl.dialects.func import FuncOp
 
 from lightnet.backends.builder import Builder, vector_type
 from lightnet.backends.llvm.emitter import emit_module
-from lightnet.backends.llvm.jit import Machine, compile_module
+from lightnet.backends.llvm.jit import CodeMachine, compile_module
 from lightnet.report import roofline
 
 
@@ -189,7 +189,7 @@ def prepare(case: Case) -> tuple[Callable[[], None], float, float, float]:
     module = ModuleOp([case.kernel])
     module.verify()
     start = time.perf_counter()
-    emit_module(module, Machine.host().vectors)
+    emit_module(module, CodeMachine.host().vectors)
     emitted = time.perf_counter()
     native = compile_module(module)
     compiled = time.perf_counter()
@@ -213,7 +213,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
     rounds = parser.parse_args().rounds
-    width = Machine.host().vectors.width
+    width = CodeMachine.host().vectors.width
     cases = [peak(width)]
     if width == 16:
         cases += [
@@ -233,7 +233,7 @@ def main() -> None:
             call[0]()
             series.append(time.perf_counter() - start)
     rates = [case.fmas / np.median(series) for case, series in zip(cases, times)]
-    machine = Machine.host()
+    machine = CodeMachine.host()
     print(f"{machine.cpu}, {platform.python_version()}, llvmlite {llvmlite.__version__}, median of {rounds}")
     print(f"{'kernel':40} {'% peak':>7} {'GFMA/s':>7} {'emit ms':>8} {'code ms':>8} {'max error':>10}")
     for case, rate, (_, emit, code, error) in zip(cases, rates, ready):

@@ -38,7 +38,7 @@ TASKS = {
 
 
 def run(task: str, *args: str) -> dict[str, int]:
-    """What a fresh process says of itself. Raises RuntimeError with its last words where it fails."""
+    """The figures that a fresh process gives of itself. Raises RuntimeError with its last words where it fails."""
     root = str(Path(__file__).parents[1])
     env = {**os.environ, "LIGHTNET_CACHE": "off", "PYTHONPATH": os.pathsep.join([root, *filter(None, sys.path)])}
     done = subprocess.run([sys.executable, "-c", HEAD + TASKS[task], *args], env=env, capture_output=True, text=True)

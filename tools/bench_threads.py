@@ -1,4 +1,4 @@
-"""What threads cost: ``python tools/bench_threads.py [--threads 2,3,4] [--seconds S]``.
+"""The cost of threads: ``python tools/bench_threads.py [--threads 2,3,4] [--seconds S]``.
 
 Nanoseconds of a fork and join (a run of an empty body on the pool), of a barrier, and of a run after the workers fell asleep; loops are
 machine code, so that Python does not count. Each figure is the smallest and the median of many rounds that alternate: with other load on
@@ -16,7 +16,7 @@ import time
 import llvmlite.binding as llvm
 from machine import machine
 
-from lightnet.backends.llvm.jit import Compiler, Machine
+from lightnet.backends.llvm.jit import CodeMachine, Compiler
 from lightnet.backends.llvm.pool import pool_text
 from lightnet.runtime.native import NativeCode
 from lightnet.runtime.pool import POOL
@@ -64,7 +64,7 @@ class Bench:
     """The pool and the bodies above, linked into this process."""
 
     def __init__(self) -> None:
-        compiler, pointer = Compiler(Machine.host()), ctypes.c_void_p
+        compiler, pointer = Compiler(CodeMachine.host()), ctypes.c_void_p
         texts = (pool_text(llvm.get_default_triple()), TEXT)
         self.code = NativeCode([compiler.run(text, False) for text in texts])
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.code))  # its workers never leave it

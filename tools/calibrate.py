@@ -26,9 +26,9 @@ import bench_blocked
 from blocked_kernels import kernel_of, lay_out, planned
 from machine import machine
 
-from lightnet.backends.cpu.blocked.base import Machine, machine_of
+from lightnet.backends.cpu.blocked.base import ProcessorModel, processor_model_of
 from lightnet.backends.generator import Generator
-from lightnet.backends.llvm.jit import Machine as Processor
+from lightnet.backends.llvm.jit import CodeMachine as Processor
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.registry import resolve
 from lightnet.ir.types import ParamAttr
@@ -57,12 +57,12 @@ class Sample:
     generator: Generator
     measured: float
 
-    def predicted(self, model: Machine) -> float:
+    def predicted(self, model: ProcessorModel) -> float:
         """Nanoseconds by the models as they are now, for the choices that were made."""
         return planned(self.generator, self.kernel, model).time
 
 
-def samples(family: str, model: Machine, processor: Processor, rounds: int) -> list[Sample]:
+def samples(family: str, model: ProcessorModel, processor: Processor, rounds: int) -> list[Sample]:
     """The cases of a family, timed in turns; the least of so many rounds counts."""
     cases = [c for c in bench_blocked.FAMILIES[family]() if not c.behind]
     calls = [bench_blocked.prepare(case, model, processor).call for case in cases]
@@ -103,12 +103,12 @@ def replaced(module: ModuleType, name: str, value: float) -> Iterator[None]:
         forget()
 
 
-def distance(found: Sequence[Sample], model: Machine) -> float:
+def distance(found: Sequence[Sample], model: ProcessorModel) -> float:
     """The mean factor between predicted and measured time, 1 or more."""
     return exp(sum(abs(log(s.predicted(model) / s.measured)) for s in found) / len(found))
 
 
-def fitted(found: Sequence[Sample], model: Machine, module: ModuleType, name: str) -> tuple[float, float]:
+def fitted(found: Sequence[Sample], model: ProcessorModel, module: ModuleType, name: str) -> tuple[float, float]:
     """The value of a constant that fits best, and the distance with it."""
     own = getattr(module, name)
     tried = []
@@ -119,7 +119,7 @@ def fitted(found: Sequence[Sample], model: Machine, module: ModuleType, name: st
     return best[2], best[0]
 
 
-def rates(model: Machine) -> list[tuple[str, float, float]]:
+def rates(model: ProcessorModel) -> list[tuple[str, float, float]]:
     """(name, value in the code, value measured here) of the machine model's rates, per nanosecond."""
     peaks = roofline.measured()
     by_size = dict(peaks.bandwidth)
@@ -141,7 +141,7 @@ def main() -> None:
             parser.error(f"there is no family '{name}'; there are: {', '.join(CONSTANTS)}")
     processor = Processor.host()
     width = processor.vectors.width
-    model = machine_of({16: "avx512", 8: "avx2"}.get(width, "neon"))
+    model = processor_model_of({16: "avx512", 8: "avx2"}.get(width, "neon"))
     print(f"{machine('llvmlite')}; one thread, processor time; {options.rounds} rounds")
     print(f"\n{'constant':36} {'code':>9} {'here':>9}")
     measured = rates(model)

@@ -26,11 +26,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from benching import cuda_work
 
 import lightnet
-from lightnet.backends.cuda.device import Device, device_of
+from lightnet.backends.cuda.device import DeviceModel, device_of
 from lightnet.backends.cuda.gemm.generator import MMA, SIMT, Gemm, problem_of
-from lightnet.backends.cuda.gemm.kernel import Schedule
-from lightnet.backends.cuda.gemm.model import SPLITS, STAGES, Tile, time_of
-from lightnet.backends.cuda.gemm.problem import Problem
+from lightnet.backends.cuda.gemm.kernel import GemmSchedule
+from lightnet.backends.cuda.gemm.model import SPLITS, STAGES, ProductTile, product_time_of
+from lightnet.backends.cuda.gemm.problem import GemmProblem
 from lightnet.backends.cuda.gemm.wgmma import WGMMA
 from lightnet.backends.cuda.nvptx import emit_program
 from lightnet.backends.cuda.selection import SELECTION
@@ -41,7 +41,7 @@ from lightnet.dialects.cuda_launch import dynamic_shared
 from lightnet.dialects.launch import memref_bytes
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
-from lightnet.runtime.cuda.driver import Driver, Launch, arguments, open_driver
+from lightnet.runtime.cuda.driver import DeviceLaunch, Driver, arguments, open_driver
 from lightnet.runtime.cuda.tensor_map import TensorMap
 from lightnet.runtime.files import write_atomic
 
@@ -82,29 +82,29 @@ class Row:
     why: str = ""
 
 
-def plans(p: Problem, gemm: Gemm, device: Device) -> Iterator[tuple[float, Schedule]]:
+def plans(p: GemmProblem, gemm: Gemm, device: DeviceModel) -> Iterator[tuple[float, GemmSchedule]]:
     """All plans of a family that the device can run, with the model's nanoseconds."""
     speed = gemm.family.speed(p, device)
     for tile in gemm.family.tiles(p):
         for stages in STAGES:
-            ring = Tile(tile.rows, tile.cols, tile.depth, stages, tile.across)
+            ring = ProductTile(tile.rows, tile.cols, tile.depth, stages, tile.across)
             core = gemm.family.make(p, ring)
             if core.shared_bytes > device.shared:
                 continue
             for splits in SPLITS:
                 if splits > max(1, core.stages(p) // 2):
                     break
-                plan = Schedule(ring, splits)
-                yield time_of(p, plan, core, speed, device), plan
+                plan = GemmSchedule(ring, splits)
+                yield product_time_of(p, plan, core, speed, device), plan
                 if plan.blocks(p) > 4 * device.processors:
                     break
 
 
-def worth_trying(p: Problem, gemm: Gemm, device: Device, count: int) -> list[tuple[float, Schedule]]:
+def worth_trying(p: GemmProblem, gemm: Gemm, device: DeviceModel, count: int) -> list[tuple[float, GemmSchedule]]:
     """The best by the model, the best of other tiles, and some at random of those within three times the best's time."""
     found = sorted(plans(p, gemm, device), key=lambda f: f[0])
-    kept: list[tuple[float, Schedule]] = []
-    seen: set[Tile] = set()
+    kept: list[tuple[float, GemmSchedule]] = []
+    seen: set[ProductTile] = set()
     for nanoseconds, plan in found:
         if (shape := replace(plan.tile, stages=2)) not in seen and len(kept) < 2 * count // 3:
             seen.add(shape)
@@ -115,7 +115,7 @@ def worth_trying(p: Problem, gemm: Gemm, device: Device, count: int) -> list[tup
     return [*kept, *nearest, *drawn][:count]
 
 
-def products(work: cuda_work.Work, arch: str, seen: set[Any]) -> Iterator[tuple[KernelOp, Problem]]:
+def products(work: cuda_work.Work, arch: str, seen: set[Any]) -> Iterator[tuple[KernelOp, GemmProblem]]:
     """The products of a network's kernels, each once."""
     executable = lightnet.compile(work.model, "cuda", precision=work.compiled, arch=arch, emulate=True)
     for op in executable.planned.walk():
@@ -200,7 +200,7 @@ def measure(driver: Driver, base: int, module: Any, lines: Sequence[Line]) -> fl
         if address - base > ROOM:
             return float("nan")
         args = arguments(driver, addresses, line.maps)
-        launches.append(Launch(module.function(line.entry), line.grid, line.block, line.shared, args))
+        launches.append(DeviceLaunch(module.function(line.entry), line.grid, line.block, line.shared, args))
     graph = driver.graph(launches * REPEATS)
     graph.launch()
     driver.synchronize()
@@ -251,17 +251,19 @@ def predicted_again(rows: Sequence[Row]) -> list[Row]:
             p = table.get((row.sizes, row.kernel, row.dtype))
             if p is not None:
                 family = FAMILIES[row.alg].family
-                tile = Tile(*row.tile, row.stages, family.across(*row.tile[:2]))
+                tile = ProductTile(*row.tile, row.stages, family.across(*row.tile[:2]))
                 core, speed = family.make(p, tile), family.speed(p, device)
-                found.append(replace(row, predicted=time_of(p, Schedule(tile, row.splits), core, speed, device)))
+                found.append(
+                    replace(row, predicted=product_time_of(p, GemmSchedule(tile, row.splits), core, speed, device))
+                )
     return found
 
 
-def _sizes(p: Problem) -> tuple[int, ...]:
+def _sizes(p: GemmProblem) -> tuple[int, ...]:
     return p.batch, p.rows, p.cols, p.depth
 
 
-def _ops(p: Problem) -> str:
+def _ops(p: GemmProblem) -> str:
     return "+".join(op.optype for op in p.ops)
 
 
@@ -293,7 +295,7 @@ def report(rows: Sequence[Row]) -> tuple[float, float]:
 
 
 def read(path: str | Path) -> list[Row]:
-    """What --json wrote."""
+    """The rows that --json wrote."""
     entries = json.loads(Path(path).read_text("utf-8"))
     return [Row(**{**e, "sizes": tuple(e["sizes"]), "tile": tuple(e["tile"])}) for e in entries]
 

@@ -34,7 +34,7 @@ def errors() -> dict[str, list[str]]:
 
 
 def by_part(text: str) -> dict[str, list[str]]:
-    """What mypy prints, by part."""
+    """The lines that mypy prints, by part."""
     found: dict[str, list[str]] = defaultdict(list)
     for line in text.splitlines():
         if (match := _ERROR.match(line)) is not None:
@@ -43,7 +43,7 @@ def by_part(text: str) -> dict[str, list[str]]:
 
 
 def above(found: dict[str, list[str]], ceilings: dict[str, int]) -> list[str]:
-    """What is wrong: a line a part with more errors than it may have, and those errors."""
+    """The complaints: a line a part with more errors than it may have, and those errors."""
     lines = []
     for part, texts in sorted(found.items()):
         if len(texts) > (most := ceilings.get(part, 0)):

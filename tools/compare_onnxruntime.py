@@ -32,7 +32,9 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Finding:
-    """How an output compares. `error` is relative to the largest value; `problem` says why it fails, if it does."""
+    """The comparison of an output. `error` is relative to the largest value; `problem` says why it fails, if it
+    does.
+    """
 
     name: str
     error: float

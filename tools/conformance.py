@@ -1,4 +1,4 @@
-"""How much of ONNX and NNVM works: ``python tools/conformance.py [--check | --update] [--only REGEX]``.
+"""The part of ONNX and NNVM that works: ``python tools/conformance.py [--check | --update] [--only REGEX]``.
 
 Runs ONNX's backend suite (of the installed `onnx`) and the networks of tests/data/nnvm through LightNet's cpu target, and
 prints totals and reasons. With ``--check`` LightNet has to pass every case of the checked-in floor, or the exit status is 1;

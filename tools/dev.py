@@ -91,7 +91,7 @@ def setup() -> None:
 
 
 def installed_by_uv() -> bool:
-    """Whether uv is there and has installed everything, pip too: it takes a fifth of pip's time."""
+    """Return whether uv is there and has installed everything, pip too: it takes a fifth of pip's time."""
     uv = shutil.which("uv")
     words = ["pip", "install", "--quiet", "--python", str(BIN / "python"), "-e", ".[dev]", "pip"]
     return uv is not None and subprocess.run([uv, *words], cwd=ROOT).returncode == 0
@@ -131,7 +131,7 @@ def test(jobs: str, full: bool) -> None:
 
 
 def op(name: str, jobs: str) -> None:
-    """What concerns one op; the files whose text neither has its name nor goes through all ops are not read."""
+    """Run what concerns one op; the files whose text neither has its name nor goes through all ops are not read."""
     every = re.compile(
         rf"\b{re.escape(name)}\b|\boptypes\(\)|\bFAMILIES\b|\bEXAMPLES\b|op_cases|kernel_cases|collect\("
     )

@@ -21,7 +21,7 @@ from unittest import mock
 
 from xdsl.ir import Block
 
-from lightnet.cli.common import Parser
+from lightnet.cli.common import ToolParser
 from lightnet.cli.lightnet import SUBCOMMANDS
 from lightnet.deploy import kinds_of
 from lightnet.ir.op import LnOp, Operand, Param, Result
@@ -95,7 +95,7 @@ def families_in_order() -> list[str]:
 
 
 def anchor(title: str) -> str:
-    """What GitHub makes of a heading."""
+    """The anchor that GitHub makes of a heading."""
     return "".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c in "-_")
 
 
@@ -333,7 +333,7 @@ def roots(cls: Any) -> str:
 
 
 def pattern_file(cls: Any) -> str:
-    """Where a pattern stands, below the project."""
+    """The file of a pattern, below the project."""
     return f"`{source_file(cls).resolve().relative_to(DOCS.parent)}`"
 
 
@@ -374,7 +374,7 @@ def cli_page() -> str:
 
 
 def targets_page() -> str:
-    """What each target has: how it runs, its own options, layouts, precisions and files."""
+    """The page of what each target has: how it runs, its own options, layouts, precisions and files."""
     lines = [
         MADE,
         "# The targets\n",
@@ -420,7 +420,7 @@ def parser_of(main: Callable[[list[str]], int]) -> argparse.ArgumentParser:
     def capture(self: argparse.ArgumentParser, *_: Any) -> NoReturn:
         raise _Captured(self)
 
-    with mock.patch.object(Parser, "parse_args", capture):
+    with mock.patch.object(ToolParser, "parse_args", capture):
         try:
             main([])
         except _Captured as e:
@@ -454,7 +454,7 @@ def upstream_ops_page() -> str:
 
 
 def edge_values_page() -> str:
-    """What floats at the edge become: `tools/edge_page.py`."""
+    """The page of what floats at the edge become: `tools/edge_page.py`."""
     return MADE + import_module("edge_page").page()
 
 

@@ -107,7 +107,9 @@ def run(names: list[str], seed: int, args: argparse.Namespace, scratch: Path) ->
 
 
 class Found:
-    """What cases came to: words by target, what they covered, what was slowest and largest, and faults by signature."""
+    """The results of cases: words by target, what they covered, what was slowest and largest, and faults by
+    signature.
+    """
 
     def __init__(self) -> None:
         self.words: dict[str, Counter[str]] = defaultdict(Counter)

@@ -178,7 +178,7 @@ def _contents(rng: random.Random, parts: Parts) -> None:
 
 
 def _facts(rng: random.Random, parts: Parts) -> None:
-    """What a section of code says of itself, sealed again."""
+    """Change what a section of code says of itself, and seal it again."""
     from lightnet.runtime import lnx
 
     begin, end = rng.choice([span for name, span in parts.spans.items() if name.startswith("code")])
@@ -220,7 +220,7 @@ def changed(rng: random.Random, data: bytes) -> tuple[bytes, str]:
 
 
 def is_the_code(data: bytes, original: bytes) -> bool:
-    """Whether all sections of code of a file are those of the original: these bytes are run."""
+    """Return whether all sections of code of a file are those of the original: these bytes are run."""
     from lightnet.runtime import lnx
 
     spans = Parts(original).spans

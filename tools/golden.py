@@ -1,5 +1,5 @@
-"""What hardware does: records what a device gives for the instructions that the PTX interpreter models by a document, so that tests can hold the
-interpreter against it where there is no device: ``python tools/golden.py``.
+"""The behaviour of hardware: records what a device gives for the instructions that the PTX interpreter models by a
+document, so that tests can hold the interpreter against it where there is no device: ``python tools/golden.py``.
 
 Tensor-core products (which lane holds which element, with integers, exactly; and rounding, with numbers of any size), `ldmatrix`, roundings to
 short types, the approximate functions and, on sm_90a, copies by tensor maps and products by warpgroups. Writes tests/data/cuda/golden.npz: inputs and outputs by case, the device's name and the date.
@@ -20,7 +20,7 @@ import golden_hopper as hopper
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime.cuda.driver import Driver, Launch, open_driver, runs_on
+from lightnet.runtime.cuda.driver import DeviceLaunch, Driver, open_driver, runs_on
 from lightnet.runtime.cuda.tensor_map import TensorMap
 from lightnet.runtime.dtypes import BFLOAT16
 from lightnet.runtime.files import write_atomic
@@ -58,7 +58,7 @@ class Case:
                 addresses.append(driver.alloc(array.nbytes))
                 driver.upload(addresses[-1], array)
             first = addresses[0] if self.map is None else driver.tensor_map(addresses[0], self.map)
-            driver.launch(Launch(function, (self.blocks, 1, 1), (self.threads, 1, 1), 0, (first, *addresses[1:])))
+            driver.launch(DeviceLaunch(function, (self.blocks, 1, 1), (self.threads, 1, 1), 0, (first, *addresses[1:])))
             driver.download(addresses[-1], out)
         finally:
             for address in addresses:
@@ -66,7 +66,7 @@ class Case:
         return out
 
     def difference(self, got: np.ndarray, want: np.ndarray) -> str | None:
-        """What is wrong with `got`, in a sentence; None where it is near enough."""
+        """The difference of `got`, in a sentence; None where it is near enough."""
         if self.kind == "bits":
             wrong = got != want
         else:
@@ -291,8 +291,9 @@ def record(driver: Driver) -> dict[str, np.ndarray]:
 
 
 def replay(recorded: Mapping[str, np.ndarray], driver: Driver) -> list[str]:
-    """What a driver gives otherwise than what was recorded, a sentence each. Cases that the record should have of its device, and does not, or has
-    with other inputs, are sentences, too."""
+    """The results that a driver gives otherwise than what was recorded, a sentence each. Cases that the record should
+    have of its device, and does not, or has with other inputs, are sentences, too.
+    """
     wrong = []
     for case in cases_for(str(recorded["arch"]) if "arch" in recorded else "sm_80"):
         names = [f"{case.name}/{i}" for i in range(len(case.inputs))]

@@ -1,4 +1,4 @@
-"""What a benchmark says of where it ran: processor, cores, load, and the versions of what it measures."""
+"""The lines in which a benchmark says where it ran: processor, cores, load, and the versions of what it measures."""
 
 from __future__ import annotations
 

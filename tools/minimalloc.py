@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.passes.planning import check, lower_bound, pack
+from lightnet.passes.planning import check_offsets, lower_bound, pack
 from lightnet.passes.planning.buffers import Buffer, validate
-from lightnet.passes.planning.planner import EFFORTS, Plan
+from lightnet.passes.planning.planner import EFFORTS, MemoryPlan
 from lightnet.passes.planning.report import report
 
 ALIASES = {"buffer": "id", "buffer_id": "id", "begin": "lower", "start": "lower", "end": "upper"}
@@ -206,12 +206,12 @@ def _run(path: Path, options: argparse.Namespace) -> None:
     start = time.perf_counter()
     if options.check:
         peak = max((instance.offsets.get(b.id, 0) + b.size for b in buffers), default=0)
-        plan = Plan(instance.offsets, peak, lower_bound(buffers), "given")
+        plan = MemoryPlan(instance.offsets, peak, lower_bound(buffers), "given")
     else:
         fixed = instance.offsets if options.fixed else None
         plan = pack(buffers, capacity=options.capacity, effort=options.effort, seed=options.seed, fixed=fixed)
     seconds = time.perf_counter() - start
-    check(buffers, plan.offsets, options.capacity)
+    check_offsets(buffers, plan.offsets, options.capacity)
     print(
         f"{path.stem:<24} {len(buffers):>6} {plan.bound:>14,} {plan.peak:>14,} {plan.ratio:>7.4f} {seconds:>8.2f}",
         flush=True,

@@ -1,4 +1,4 @@
-"""Whether the checker catches wrong rewrites: ``python tools/mutants.py [--list] [--only NAME,...]``.
+"""Show whether the checker catches wrong rewrites: ``python tools/mutants.py [--list] [--only NAME,...]``.
 
 Each mutant is a deliberately wrong variant of a rewrite of this project (`tools/mutations/`), applied in memory, in a process
 of its own. On a small network `ln-opt --check` has to find that the results change, and to name the pass and the pattern;
@@ -39,7 +39,7 @@ CAUGHT, SURVIVES, MISNAMED, INVALID, WRONG_WITHOUT = "caught", "survives", "misn
 
 
 class Result(NamedTuple):
-    """What came of a mutant: the verdict, what the check named or said, and the seconds that it took."""
+    """The result of a mutant: the verdict, what the check named or said, and the seconds that it took."""
 
     verdict: str
     detail: str
@@ -121,7 +121,7 @@ def _quiet() -> None:
 
 
 def without(mutants: Sequence[Mutant]) -> dict[str, str]:
-    """What a check finds on the networks of mutants with the project as it is, by name: nothing, one hopes."""
+    """The findings of a check on the networks of mutants with the project as it is, by name: nothing, one hopes."""
     faults = {}
     for mutant in mutants:
         try:
@@ -147,7 +147,7 @@ def judge(mutant: Mutant) -> Result:
 
 
 def check(mutant: Mutant) -> tuple[str, str]:
-    """What `--check` says of the mutant's passes on its network."""
+    """The verdict of `--check`: what it says of the mutant's passes on its network."""
     from lightnet.diagnostics import LightNetError
     from lightnet.frontends import mlir
     from lightnet.ir.context import make_context

@@ -129,7 +129,7 @@ def row_of(cls: str, kind: str, optype: str, expression: str, function: str, wha
 
 
 def names_of(tree: ast.Module) -> set[str]:
-    """What a module's own statements name."""
+    """The names in a module's own statements."""
     found = set()
     for node in tree.body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):

@@ -85,7 +85,7 @@ class Measured:
 
     @property
     def agrees(self) -> bool:
-        """Whether it ran, and is within the tolerance on one thread and, where that was tried, on two."""
+        """True if it ran, and is within the tolerance on one thread and, where that was tried, on two."""
         known = self.error if self.exact is None else self.exact[0]
         alike = self.parallel is None or self.parallel <= max(
             TOLERANCE, 2 * self.error
@@ -202,7 +202,9 @@ def _check_telling(theirs: Mapping[str, np.ndarray]) -> None:
 
 
 def _job(case: Case, folder: Path) -> dict[str, Any]:
-    """What the workers have to know (`benching/engines.py`); an exporter may have left out inputs that nothing reads."""
+    """The job as the workers have to know it (`benching/engines.py`); an exporter may have left out inputs that nothing
+    reads.
+    """
     names = {i.name for i in read_model(str(case.path)).graph.inputs}
     feeds = {n: a for n, a in case.feeds.items() if n in names}
     write_arrays(str(folder / "feeds.npz"), {**feeds, **case.values})
@@ -247,7 +249,7 @@ TITLES = {"architectures": "Architectures of PyTorch, random weights", "packages
 
 
 def summary(rows: list[Measured]) -> str:
-    """How many run, agree and are faster, and the geometric mean of the ratios."""
+    """The numbers of those that run, agree and are faster, and the geometric mean of the ratios."""
     ran = [r for r in rows if not r.problem]
     mean = math.exp(sum(math.log(r.ratio) for r in ran) / len(ran)) if ran else math.nan
     worst = max(ran, key=lambda r: r.ratio, default=None)

@@ -79,7 +79,7 @@ class Server:
             self.start()
 
     def limit(self, phase: str) -> None:
-        """What the process lacks from now on."""
+        """Take from the process what it lacks from now on."""
         pid, (_, most_files) = self.process.pid, resource.getrlimit(resource.RLIMIT_NOFILE)
         try:
             files = len(os.listdir(f"/proc/{pid}/fd"))

@@ -1,5 +1,5 @@
-"""What docs/tour.md tells, held against a compilation: ``python tools/tour.py`` prints which function each stop of the tour begins with,
-and who calls it.
+"""The tale of docs/tour.md, held against a compilation: ``python tools/tour.py`` prints which function each stop of the
+tour begins with, and who calls it.
 
 The page is written by hand, but for what stands below a comment ``<!-- tour: STAGE -->`` or ``<!-- tour: STAGE | TEXT | N -->``: the network
 at that stage, or N of its lines from the first one on that has TEXT. Stages are ``read``, ``pipeline``, the names of passes, ``llvm`` and ``asm``. `tools/docs.py` writes them, `tests/test_tour.py` checks the rest.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from xdsl.ir import Block
 
-from lightnet.descriptions import hardware, load_file
+from lightnet.descriptions import hardware, load_description_file
 from lightnet.descriptions.c import library
 from lightnet.descriptions.calls import HANDLES, ORDERS
 from lightnet.descriptions.code import CHECKS
@@ -58,7 +58,7 @@ def page() -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DescriptionWarning)
         for path in sorted(FILES.rglob("*.op")):
-            for cls in (c for ops in load_file(str(path)).families.values() for c in ops):
+            for cls in (c for ops in load_description_file(str(path)).families.values() for c in ops):
                 base = cls.optype if cls.arch == "none" else cls.optype.removesuffix(f"_{cls.arch}")
                 found.setdefault(base, {})[cls.arch] = what(cls, base)
     found["tensorrt"] = {"tensorrt": "no op"}
@@ -70,7 +70,7 @@ def page() -> str:
 
 
 def what(cls: type, base: str) -> str:
-    """What an op is here, in a word."""
+    """The kind of an op here, in a word."""
     if cls.is_host:
         return "host"
     if cls.stands_for is not None:

@@ -54,7 +54,7 @@ class Walk:
         return len(self.files) - self.entered
 
     def event(self, frame: FrameType, event: str, _: Any) -> None:
-        """What `sys.setprofile` calls."""
+        """Count an event, as `sys.setprofile` calls it."""
         code = frame.f_code
         if event != "call" or not code.co_filename.startswith(ROOT) or code.co_name == "<module>":
             return
@@ -103,7 +103,7 @@ def network(body: str) -> lightnet.Model:
 def walks(body: str = "conv", target: str = "cpu") -> dict[str, Walk]:
     """The walk of each pass from `choose` on, by its name."""
     model = network(body)
-    names = [pipelines.name_of(p) for p in pipelines.pipeline_of(target).passes]
+    names = [pipelines.pass_name_of(p) for p in pipelines.pipeline_of(target).passes]
     passes = parse_pipeline(pipelines.default(target), {"target": target})
     first = names.index("choose")
     run_pipeline(model.ctx, model.module, passes[:first])

@@ -54,7 +54,9 @@ _ROW = re.compile(r"(lightnet(?:\.\w+)+:RUNTIME|lightnet\.runtime(?:\.\w+)+:\w+)
 
 
 class Imports:
-    """What the modules of the package import: `always`, when they are imported themselves, and `later`, inside of functions."""
+    """The imports of the package's modules: `always`, when they are imported themselves, and `later`, inside of
+    functions.
+    """
 
     def __init__(self, root: Path = ROOT):
         self.root = root
@@ -207,7 +209,7 @@ def _numpy(project: dict[str, Any]) -> list[str]:
 
 
 def _head(ours: dict[str, Any], name: str, description: str) -> str:
-    """What the metadata of a part has in common with the compiler's."""
+    """The part of the metadata that is in common with the compiler's."""
     project = ours["project"]
     return f"""[build-system]
 requires = {ours["build-system"]["requires"]!r}

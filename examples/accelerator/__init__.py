@@ -16,7 +16,7 @@ from xdsl.ir import Attribute, Dialect, Operation, OpResult
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
-from lightnet.backends.kernel_loops import workspace_bytes
+from lightnet.backends.kernel_loops import loop_workspace_bytes
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.dialects.ln.move import Concat, Copy, Slice
 from lightnet.dialects.ln.source import Input
@@ -38,7 +38,9 @@ MOVES = {"reshape", "transpose", "slice", "concat"}
 
 
 class NpuKernelOp(KernelOp):
-    """What the accelerator runs at once: one op, or a convolution or pool with elementwise ops behind it."""
+    """A kernel of the accelerator: what it runs at once: one op, or a convolution or pool with elementwise ops behind
+    it.
+    """
 
     name = "npu.kernel"
 
@@ -48,7 +50,7 @@ def is_depthwise(conv: Conv2d) -> bool:
 
 
 def supports(op: LnOp) -> bool:
-    """Which single ops it has; `expand` lists all others of a network in one error."""
+    """The single ops that it has, asked of one; `expand` lists all others of a network in one error."""
     if any(s.dtype.name != "f32" for s in (*op.operand_specs, *op.result_specs)):
         return False
     if isinstance(op, Conv2d):
@@ -74,7 +76,9 @@ class SplitGroups(RewritePattern):
 
 
 def accepts(body: Body) -> str | None:
-    """What `combine` may make of two kernels: up to three elementwise ops of its shape behind a convolution or a pool."""
+    """The form of what `combine` may make of two kernels: up to three elementwise ops of its shape behind a convolution
+    or a pool.
+    """
     first, *rest = body.ops
     anchored = isinstance(first, Conv2d) or first.optype in POOLS
     shape = first.result_specs
@@ -122,11 +126,13 @@ def choose(kernel: KernelOp, features: str) -> Mapping[str, Attribute]:
         units.append("array")
     unit = min(units, key=lambda unit: cost(kernel, unit))
     choices = {"unit": StringAttr(unit), "cycles": IntegerAttr(cost(kernel, unit), i64)}
-    return {**choices, WORKSPACE_SIZE: IntegerAttr(n, i64)} if (n := workspace_bytes(kernel)) else choices
+    return {**choices, WORKSPACE_SIZE: IntegerAttr(n, i64)} if (n := loop_workspace_bytes(kernel)) else choices
 
 
 def home(value: OpResult) -> str:
-    """Where a result should stand: what the host reads, or takes more than half of the memory, in the DRAM."""
+    """The space where a result should stand: what the host reads, or takes more than half of the memory, in the
+    DRAM.
+    """
     if spec_of(value.type).nbytes > SRAM // 2 or not isinstance(value.op, NpuKernelOp):
         return "arena"
     read = (use.operation for use in value.uses)

@@ -1,4 +1,6 @@
-"""How its networks run: kernels in C, which the system's compiler takes as that of a real machine would, a launch list, and the DMA engine."""
+"""The way that its networks run: kernels in C, which the system's compiler takes as that of a real machine would, a
+launch list, and the DMA engine.
+"""
 
 import subprocess
 import tempfile

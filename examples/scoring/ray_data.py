@@ -15,7 +15,7 @@ import lightnet
 
 
 class Scorer:
-    """What a process does with a block of rows: columns to columns."""
+    """The work of a process on a block of rows: columns to columns."""
 
     def __init__(self, path: str):
         self.run = lightnet.load_executable(path)

@@ -1,5 +1,5 @@
-"""Which bodies of several ops are one kernel, whatever the target; `combine` merges two kernels if their union is one
-of them.
+"""The bodies of several ops that are one kernel, whatever the target; `combine` merges two kernels if their union is
+one of them.
 
     elementwise   ops that read operands at the index they write, all of one shape
     moves         pure moves in a chain, alone or with elementwise ops before, between and after them
@@ -27,8 +27,8 @@ from lightnet.ir.op import LnOp
 from lightnet.ir.types import spec_of
 
 
-def kind_of(body: Body) -> str | None:
-    """What a body is as one kernel: ``anchor``, ``elementwise``, ``moves``, or None."""
+def body_kind(body: Body) -> str | None:
+    """The kind of a body as one kernel: ``anchor``, ``elementwise``, ``moves``, or None."""
     if is_reduction(body.ops[0]):
         return "anchor" if has_epilogue(body) else None
     if len(body.yielded) != 1 or _repeats(body):
@@ -39,7 +39,7 @@ def kind_of(body: Body) -> str | None:
 
 
 def _repeats(body: Body) -> bool:
-    """Whether an elementwise op reads repeatedly what the body computes."""
+    """Return whether an elementwise op reads repeatedly what the body computes."""
     made: set = set()
     for op in body.ops:
         if is_elementwise(op) and any(body.value(op.operands[k]) in made for k in broadcast_operands(op)):
@@ -49,7 +49,7 @@ def _repeats(body: Body) -> bool:
 
 
 def has_epilogue(body: Body, at: int = 0) -> bool:
-    """Whether what follows op number `at` are elementwise ops, each of which depends on it."""
+    """Return whether what follows op number `at` are elementwise ops, each of which depends on it."""
     if len(body.yielded) != 1 or _repeats(body):
         return False
 
@@ -70,7 +70,7 @@ def _copies(body: Body) -> bool:
 
 
 def _computes_twice(body: Body) -> bool:
-    """Whether a replicating move reads, perhaps through other moves, what an elementwise op computes."""
+    """Return whether a replicating move reads, perhaps through other moves, what an elementwise op computes."""
     computed: set = set()
     for op in body.ops:
         reads_computed = any(body.value(v) in computed for v in op.operands)
@@ -82,7 +82,7 @@ def _computes_twice(body: Body) -> bool:
 
 
 def is_free(op: LnOp) -> bool:
-    """Whether the planner can make a move cost nothing."""
+    """Return whether the planner can make a move cost nothing."""
     return any(True for _ in op.views())
 
 

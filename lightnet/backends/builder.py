@@ -132,7 +132,7 @@ class Loop:
         self.results: Sequence[SSAValue] = ()
 
     def yields(self, *values: SSAValue) -> None:
-        """What the next trip gets as `args`."""
+        """The values that the next trip gets as `args`."""
         self.yielded = values
 
 

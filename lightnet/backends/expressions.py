@@ -23,8 +23,8 @@ from lightnet.ir.types import spec_of, storage_type
 
 
 def runs_on_tiles(op: LnOp, along: Sequence[int] = (0, 1), short: bool = False) -> bool:
-    """Whether an `Evaluator` can run `op`: elementwise, once its shapes are known, in functions that tiles have.
-    Tensors of other shapes may be read along the dimensions `along`. The default suits pictures (a value for each
+    """Return whether a `TileEvaluator` can run `op`: elementwise, once its shapes are known, in functions that tiles
+    have. Tensors of other shapes may be read along the dimensions `along`. The default suits pictures (a value for each
     channel): their last two are a kernel's to walk as it likes. `short`: tiles may be of f16 and bf16, too, and are
     converted."""
     key = (op.name, tuple(sorted(op.properties.items())), tuple(op.operand_types), tuple(along), short)
@@ -58,7 +58,7 @@ def _runs_on_tiles(op: LnOp, along: Sequence[int], short: bool) -> bool:
 
 
 def stays_on_tiles(op: LnOp, anchor: LnOp, along: Sequence[int], types: Sequence[str] = ()) -> bool:
-    """Whether `op` runs on tiles of the result of `anchor`, and has its shape, and type or one of `types`."""
+    """Return whether `op` runs on tiles of the result of `anchor`, and has its shape, and type or one of `types`."""
     if not types:
         return op.result_specs == anchor.result_specs and runs_on_tiles(op, along)
     specs = [*op.operand_specs, *op.result_specs]
@@ -68,8 +68,9 @@ def stays_on_tiles(op: LnOp, anchor: LnOp, along: Sequence[int], types: Sequence
 
 def has_tile_epilogue(ops: Sequence[LnOp], yielded: Sequence[SSAValue], along: Sequence[int] = (0, 1),
                       types: Sequence[str] = ()) -> bool:  # fmt: skip
-    """Whether what follows the first of `ops` is an epilogue on tiles of its result (`stays_on_tiles`), and these ops
-    make all that is `yielded`. They may read smaller tensors along the dimensions `along`."""
+    """Return whether what follows the first of `ops` is an epilogue on tiles of its result (`stays_on_tiles`), and
+    these ops make all that is `yielded`. They may read smaller tensors along the dimensions `along`.
+    """
     inside = epilogue_of(ops, lambda op: stays_on_tiles(op, ops[0], along, types))
     return inside is not None and inside >= set(yielded)
 
@@ -79,7 +80,7 @@ _SIMPLE = (bound.Idx, bound.Const)
 
 
 def _picks(subs: Sequence[bound.Node], indices: set[str]) -> bool:
-    """Whether subscripts are constants and different ones of `indices`."""
+    """Return whether subscripts are constants and different ones of `indices`."""
     names = [s.name for s in subs if isinstance(s, bound.Idx)]
     return all(isinstance(s, _SIMPLE) for s in subs) and set(names) <= indices and len(set(names)) == len(names)
 
@@ -98,8 +99,8 @@ def _supported(node: bound.Node, short: bool) -> bool:
 
 
 @dataclass
-class Tile:
-    """Where a tile stands: `indices` of its first element in the full tensor, and which tensor dimension each of its
+class TileView:
+    """The place of a tile: `indices` of its first element in the full tensor, and which tensor dimension each of its
     dimensions walks, by what step; `valid` extents, or None when the whole tile is inside."""
 
     indices: Sequence[Index]
@@ -109,11 +110,11 @@ class Tile:
     valid: Sequence[int] | None
 
 
-class Evaluator:
+class TileEvaluator:
     """Evaluates definitions on tiles. `memory` maps SSA values of the kernel's body to memrefs, `registers` to
     tiles."""
 
-    def __init__(self, b: Builder, tile: Tile, memory: Callable[[SSAValue], SSAValue]):
+    def __init__(self, b: Builder, tile: TileView, memory: Callable[[SSAValue], SSAValue]):
         self.b, self.tile, self.memory = b, tile, memory
         self.registers: dict[SSAValue, SSAValue] = {}
         self.dims: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""What a generator of kernels is, and its plan for one: the same for all targets.
+"""The generator of kernels, and its plan for one: the same for all targets.
 
 A generator makes the kernels of one family of bodies. It is asked for its plan of a kernel on a machine, once: what it
 needs, what it would take, which choices it makes, how weights should lie, how much memory it wants, and by which
@@ -27,8 +27,8 @@ M = TypeVar("M")
 
 @dataclass(frozen=True)
 class Plan:
-    """What a generator would make of a kernel. It is a function of the kernel's body, types and choices, and, where
-    choices are missing, of the machine.
+    """A generator's plan for a kernel: what it would make of it. It is a function of the kernel's body, types and
+    choices, and, where choices are missing, of the machine.
 
     `form` names operands by their numbers. `time` is nanoseconds on one thread (of a device: launches included), by a
     model. `choices` are all that the generator has, those that the kernel had among them; with these it plans the same.
@@ -84,11 +84,13 @@ class Generator(ABC, Generic[M]):
     ends: ClassVar[tuple[type[LnOp], ...]] = ()
 
     def is_for(self, machine: M) -> bool:
-        """Whether a machine has what the kernels need."""
+        """Return whether a machine has what the kernels need."""
         return True
 
     def is_exact(self, ops: Sequence[LnOp]) -> bool:
-        """Whether results for a body that it takes are those of a direct evaluation but for the order of sums."""
+        """Return whether results for a body that it takes are those of a direct evaluation but for the order of
+        sums.
+        """
         return self.exact
 
     @abstractmethod
@@ -117,7 +119,7 @@ def numbered(form: Form, kernel: KernelOp) -> Form:
     return _renamed(form, number)
 
 
-def named(form: Form, kernel: KernelOp) -> Form:
+def form_of_arguments(form: Form, kernel: KernelOp) -> Form:
     """A form that speaks of block arguments, where it spoke of operands by number."""
     return _renamed(form, dict(enumerate(kernel.body.args)))
 

@@ -73,15 +73,15 @@ def layouts_of(kernel: KernelOp) -> Layouts:
 
 
 def takes_layouts(kernel: KernelOp) -> bool:
-    """Whether `generate` makes functions for a kernel with the layouts that its operands and results have: an op's own
-    builder knows row-major tensors alone."""
+    """Return whether `generate` makes functions for a kernel with the layouts that its operands and results have: an
+    op's own builder knows row-major tensors alone."""
     layouts = [layout_of(v.type) for v in (*kernel.operands, *kernel.results)]
     if all(layout.is_plain for layout in layouts):
         return True
     return all(op.definition is not None for op in kernel.ops) and all(layout.is_lossless for layout in layouts)
 
 
-def workspace_bytes(kernel: KernelOp, blocks: int | None = BLOCKS) -> int:
+def loop_workspace_bytes(kernel: KernelOp, blocks: int | None = BLOCKS) -> int:
     """Bytes that the functions of `generate` ask for beside operands and results."""
     if writes_nothing(kernel):
         return 0
@@ -94,12 +94,12 @@ def workspace_bytes(kernel: KernelOp, blocks: int | None = BLOCKS) -> int:
 
 
 def writes_nothing(kernel: KernelOp) -> bool:
-    """Whether all results are empty tensors."""
+    """Return whether all results are empty tensors."""
     return all(spec_of(r.type).len == 0 for r in kernel.results)
 
 
 def _has_locals(op: LnOp) -> bool:
-    """Whether the op's definition names tensors that are neither operands nor results."""
+    """Return whether the op's definition names tensors that are neither operands nor results."""
     if op.definition is None:
         return False
     return any(t.name not in op.arg_names()[1] for s in parse(op.definition).statements for t in s.targets)
@@ -158,7 +158,7 @@ def _defined(kernel: KernelOp, name: str, aliases: Mapping[int, int], blocks: in
 
 
 def _labels(kernel: KernelOp) -> Labels:
-    """What the tensors of `composed` are called in the network, and where it says so."""
+    """The names of the tensors of `composed` in the network, and its place there."""
     named: dict[str, SSAValue] = {f"in{i}": a for i, a in enumerate(kernel.body.args)}
     named |= {f"out{i}": r for i, r in enumerate(kernel.results)}
     return Labels({name: value.name_hint for name, value in named.items()}, kernel.location)

@@ -1,5 +1,6 @@
-"""What a generator of kernels gives: functions, their grids, what their memrefs are, and the memory that they ask for.
-Imports xDSL."""
+"""The launches that a generator of kernels gives: functions, their grids, what their memrefs are, and the memory that
+they ask for. Imports xDSL.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ class Argument(NamedTuple):
 
 
 class Made(Protocol):
-    """What a target's generators give for one launch: the function that is launched, and all that it needs, itself
-    last."""
+    """The parts that a target's generators give for one launch: the function that is launched, and all that it needs,
+    itself last.
+    """
 
     @property
     def function(self) -> FuncOp: ...
@@ -50,7 +52,7 @@ class Launch:
         return (self.function,)
 
 
-class Memory(NamedTuple):
+class LaunchMemory(NamedTuple):
     """Bytes that the launches of a kernel need beside operands and results: `shared` is what passes from one to the
     next, `scratch` what a thread uses while it runs. Behind what is shared stands that of the first thread; others
     bring theirs."""
@@ -64,8 +66,8 @@ class Memory(NamedTuple):
         return align_up(self.shared) + self.scratch
 
 
-def memory_of(launches: Sequence[Made]) -> Memory:
-    """What the memrefs of launches ask for."""
+def launch_memory_of(launches: Sequence[Made]) -> LaunchMemory:
+    """The memory that the memrefs of launches ask for."""
     shared = scratch = 0
     for launch in launches:
         types = [t for t in launch.function.body.block.arg_types if isinstance(t, MemRefType)]
@@ -75,4 +77,4 @@ def memory_of(launches: Sequence[Made]) -> Memory:
             elif argument.kind == "scratch":
                 scratch = max(scratch, align_up(memref_bytes(type)))
         assert all(a.kind != "scratch" for a in launch.args[:-1]), "scratch is the last argument of a launch, and one"
-    return Memory(shared, scratch)
+    return LaunchMemory(shared, scratch)

@@ -51,7 +51,7 @@ class ListedRuntime(Runtime):
 
     def make(self, loops: ModuleOp, settings: Settings) -> Listed:
         body, source = self.body(loops, settings.options)
-        return Listed(ListedCode(body, tuple(listed(loops))), source)
+        return Listed(ListedCode(body, tuple(_listed(loops))), source)
 
     def facts(self, made: Listed, threads: int) -> dict[str, Any]:
         return {"threads": threads, "cpu": self.form.name, "triple": self.form.name}
@@ -68,7 +68,7 @@ class ListedRuntime(Runtime):
         return InstanceStepper(executable, feeds)
 
 
-def listed(loops: ModuleOp) -> list[ListedLine]:
+def _listed(loops: ModuleOp) -> list[ListedLine]:
     """The launch list of a module at level 4. Raises `LightNetError` for a line of another target's."""
     from lightnet.diagnostics import LightNetError
     from lightnet.dialects.launch import CopyOp, HostOp, LaunchOp, lines_of

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from lightnet.backends.loop_shapes import collapsed, collapsed_reductions, unfolded
-from lightnet.ir.affine import Space
+from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import I64, Apply, Const, Node, Read, Statement, rebuild
 from lightnet.ir.fusion import Nest, inside, linearize
 from lightnet.ir.types import TensorSpec
@@ -39,7 +39,7 @@ class Addresses:
         return replace(flat, statements=[collapsed_reductions(s) for s in flat.statements])
 
     def _statement(self, s: Statement) -> Statement:
-        space = Space(s.loops + s.reductions)
+        space = IndexSpace(s.loops + s.reductions)
         address = self._address(s.tensor, s.subs, s.flat)
         value = space.simplify(self._node(s.value))
         return replace(s, subs=(space.simplify(address),), flat=True, value=value)

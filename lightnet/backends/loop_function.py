@@ -24,15 +24,15 @@ from lightnet.backends.loop_addresses import Addresses
 from lightnet.backends.loop_shapes import (
     TILE,
     Guarded,
-    identity,
+    identity_number,
     pull_guards,
     reduction_order,
     row_reduction,
     turned,
 )
-from lightnet.backends.loop_values import combine, convert, scalar_type
-from lightnet.backends.loop_vectors import Vectors, width_of
-from lightnet.ir.affine import Space
+from lightnet.backends.loop_values import combine, converted_value, scalar_type
+from lightnet.backends.loop_vectors import ConsecutiveValues, width_of
+from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import (
     BOOL,
     I64,
@@ -70,7 +70,7 @@ class LoopKernel:
 
 
 class Labels(NamedTuple):
-    """What tells readers of a function where it comes from: how its tensors are called, and its place in the
+    """Labels that tell readers of a function where it comes from: how its tensors are called, and its place in the
     network."""
 
     hints: Mapping[str, str | None]
@@ -81,7 +81,7 @@ NO_LABELS = Labels({}, UNKNOWN_LOC)
 
 
 def uses(s: Statement) -> list[tuple[str, tuple[Node, ...], bool]]:
-    """What a statement writes and reads: the tensor, its subscripts, whether they are the row-major address."""
+    """The reads and writes of a statement: the tensor, its subscripts, whether they are the row-major address."""
     return [(t, s.subs, s.flat) for t in s.targets] + [(r.tensor, r.subs, r.flat) for r in reads(s.value)]
 
 
@@ -133,7 +133,7 @@ class LoopFunction:
             if result in memory:
                 memory[operand] = memory[result]
         sizes = {n: spec.len for n, spec in self.specs.items()}
-        self.values = Vectors(self.b, memory, sizes, self.written)
+        self.values = ConsecutiveValues(self.b, memory, sizes, self.written)
         grid = self._grid()
         return LoopKernel(b.finish(), grid, args)
 
@@ -276,7 +276,8 @@ class LoopFunction:
     # -- Reductions by lanes
 
     def _width(self, nest: Nest) -> int:
-        """How many elements along the innermost loop reductions have as one vector; 1 where that cannot be."""
+        """The number of elements along the innermost loop that reductions have as one vector; 1 where that cannot
+        be."""
         if not self.by_lanes or all(s.op == "=" for s in nest.statements):
             return 1
         return width_of(nest, self.specs, self.scalars, VECTOR, VECTOR // 4)
@@ -312,10 +313,10 @@ class LoopFunction:
         axis = nest.axis((name, loop_n))
         with b.loop(low, high, name=axis) as loop, v.scope({name: loop.iv}):
             self._run(nest, nest.statements[:place])
-            v.space = Space(nest.loops)
+            v.space = IndexSpace(nest.loops)
             self._put(self._initial(s), row, b.add(loop.iv, base))
         v.registers = {}
-        v.space = Space(nest.loops + s.reductions)
+        v.space = IndexSpace(nest.loops + s.reductions)
         v.hoist_reads = True
         order = reduction_order(s)
         guarded = pull_guards(s, self.specs[s.tensor].dtype, (*order, (name, loop_n)), nest)
@@ -398,7 +399,7 @@ class LoopFunction:
         v = self.values
         stores: dict[str, Node] = {}
         for s in statements:
-            v.space = Space(nest.loops + s.reductions)
+            v.space = IndexSpace(nest.loops + s.reductions)
             v.hoist_reads = True
             if s.op == "=":
                 results = [v.result(s.value)]
@@ -427,7 +428,7 @@ class LoopFunction:
     def _initial(self, s: Statement) -> SSAValue:
         dtype = self.specs[s.tensor].dtype
         if s.fresh:
-            return self.values.result(Const(identity(s.op, dtype), dtype))
+            return self.values.result(Const(identity_number(s.op, dtype), dtype))
         return self.values.result(Read(s.tensor, s.subs, None, dtype, True))
 
     def _reduce(self, s: Statement, nest: Nest) -> SSAValue:
@@ -450,13 +451,13 @@ class LoopFunction:
         """Value and position of the first winner; a NaN wins over every number."""
         b, v = self.b, self.values
         dtype, index_dtype = self.specs[s.tensor].dtype, self.specs[s.arg or ""].dtype
-        start = [b.const(identity(s.op, dtype), scalar_type(dtype)), b.const(0, scalar_type(index_dtype))]
+        start = [b.const(identity_number(s.op, dtype), scalar_type(dtype)), b.const(0, scalar_type(index_dtype))]
         ((name, n),) = s.reductions
         with b.loop(0, n, carry=start, name=self.nest.axis((name, n))) as loop, v.scope({name: loop.iv}):
             value, (best, place) = v.value(s.value), loop.args
             best.name_hint, place.name_hint = "best", "place"
             better = _better(b, s.op, value, best, dtype)
-            here = convert(b, v.value(Idx(name)), I64, index_dtype)
+            here = converted_value(b, v.value(Idx(name)), I64, index_dtype)
             loop.yields(b.select(better, value, best), b.select(better, here, place))
         return list(loop.results)
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from lightnet.ir.affine import Space
+from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import (
     BOOL,
     I64,
@@ -30,11 +30,11 @@ from lightnet.ir.bound import (
     Node,
     Read,
     Statement,
-    divided,
+    block_and_lane,
     indices,
-    plus,
     reads,
     rebuild,
+    shifted_index,
     substitute,
 )
 from lightnet.ir.fusion import Nest, delinearize, inside, linearize
@@ -60,7 +60,7 @@ class Lanes(Layout):
         return (*dims[: self.dim], blocks, *dims[self.dim + 1 :], self.block)
 
     def subscripts(self, subs: Sequence[Node], dims: Sequence[int]) -> tuple[Node, ...]:
-        block, lane = divided(subs[self.dim], self.block)
+        block, lane = block_and_lane(subs[self.dim], self.block)
         return (*subs[: self.dim], block, *subs[self.dim + 1 :], lane)
 
     def gaps(self, dims: Sequence[int]) -> list[Box]:
@@ -87,20 +87,20 @@ def gaps(d: BoundDefinition, layouts: Layouts) -> list[Nest]:
 
 
 def covers(nests: Sequence[Nest], zeros: Nest) -> bool:
-    """Whether one of the nests writes all that one of `gaps` does."""
+    """Return whether one of the nests writes all that one of `gaps` does."""
     (wanted,) = zeros.statements
     return any(s.tensor == wanted.tensor and not s.flat and _contains(s, wanted) for n in nests for s in n.statements)
 
 
 def _contains(s: Statement, other: Statement) -> bool:
-    """Whether the box that a statement writes contains that of another one."""
+    """Return whether the box that a statement writes contains that of another one."""
     boxes = zip(box_of(s.subs, s.loops), box_of(other.subs, other.loops))
     return all(a <= c and d <= b for (a, b), (c, d) in boxes)
 
 
 def box_of(subs: Sequence[Node], loops: Sequence[Loop]) -> list[tuple[float, float]]:
     """The lowest and the highest value of each subscript, or numbers beyond them."""
-    space = Space(loops)
+    space = IndexSpace(loops)
     return [space.interval(space.linear(sub).node()) for sub in subs]
 
 
@@ -108,7 +108,7 @@ def _zeros(name: str, spec: TensorSpec, layout: Layout) -> Iterator[Statement]:
     for box in layout.gaps(spec.dims) if spec.len else []:
         if all(low < high for low, high in box):
             loops = tuple((f"z{k}", high - low) for k, (low, high) in enumerate(box))
-            subs = tuple(plus(Idx(z), low) for (z, _), (low, _) in zip(loops, box))
+            subs = tuple(shifted_index(Idx(z), low) for (z, _), (low, _) in zip(loops, box))
             yield Statement(name, subs, "=", _zero(spec.dtype), loops)
 
 
@@ -134,7 +134,7 @@ def _by_dims(s: Statement, spec: TensorSpec) -> Statement:
     name = s.loops[0][0]
     loops: tuple[Loop, ...] = tuple((f"{name}.{k}", n) for k, n in enumerate(spec.dims) if n > 1)
     subs: list[Node] = [Idx(f"{name}.{k}") if n > 1 else Const(0, I64) for k, n in enumerate(spec.dims)]
-    value = Space(loops + s.reductions).simplify(substitute(s.value, {name: linearize(subs, spec.dims)}))
+    value = IndexSpace(loops + s.reductions).simplify(substitute(s.value, {name: linearize(subs, spec.dims)}))
     return Statement(s.tensor, tuple(subs), s.op, value, loops, s.reductions, None, s.fresh)
 
 
@@ -163,7 +163,7 @@ def _near(d: BoundDefinition, layouts: Layouts) -> dict[str, Layout]:
     locals = dict(d.locals)
     for s in d.statements:
         known = {**layouts, **found}
-        space = Space(s.loops + s.reductions)
+        space = IndexSpace(s.loops + s.reductions)
         accesses = [(s.tensor, s.subs, s.flat), *((r.tensor, r.subs, r.flat) for r in reads(s.value))]
         walked = dict(_blocks(accesses, space, d.specs, known))
         for tensor, subs, flat in accesses:
@@ -179,7 +179,7 @@ def _near(d: BoundDefinition, layouts: Layouts) -> dict[str, Layout]:
 
 def _blocks(
     accesses: Sequence[tuple[str, Sequence[Node], bool]],
-    space: Space,
+    space: IndexSpace,
     specs: Mapping[str, TensorSpec],
     layouts: Layouts,
 ) -> Iterator[tuple[str, Cut]]:
@@ -220,7 +220,7 @@ class _Rewriter:
         ) if name in self.layouts else spec
 
     def statements(self, s: Statement) -> list[Statement]:
-        """What a statement becomes; together they write the same."""
+        """The statements that one becomes; together they write the same."""
         found = [s]
         for name, cut in self.cuts(s).items():
             found = [piece for part in found for piece in self.pieces(part, name, cut)]
@@ -230,7 +230,7 @@ class _Rewriter:
 
     def cuts(self, s: Statement) -> dict[str, Cut]:
         """The loops to cut, by what is written, or, where that is row-major, by what is read along its last loop."""
-        space, loops = Space(s.loops + s.reductions), dict(s.loops)
+        space, loops = IndexSpace(s.loops + s.reductions), dict(s.loops)
         if s.tensor in self.layouts:
             found = self.blocks([(s.tensor, s.subs, s.flat)], space)
         else:
@@ -242,7 +242,9 @@ class _Rewriter:
                 first.setdefault(name, cut)
         return first
 
-    def blocks(self, accesses: Sequence[tuple[str, Sequence[Node], bool]], space: Space) -> Iterator[tuple[str, Cut]]:
+    def blocks(
+        self, accesses: Sequence[tuple[str, Sequence[Node], bool]], space: IndexSpace
+    ) -> Iterator[tuple[str, Cut]]:
         return _blocks(accesses, space, self.specs, self.layouts)
 
     def pieces(self, s: Statement, name: str, cut: Cut) -> list[Statement]:
@@ -258,7 +260,7 @@ class _Rewriter:
         return found
 
     def widened(self, s: Statement, name: str, start: int, block: int) -> Statement | None:
-        """What is behind the last whole block as a whole block, with zeros in the lanes that are none: a vector is
+        """The elements behind the last whole block as a whole block, with zeros in the lanes that are none: a vector is
         computed at once. None where something is not there to be read in those lanes, or they belong to others."""
         if not self.may_widen or s.tensor not in self.layouts or s.flat:
             return None
@@ -271,8 +273,8 @@ class _Rewriter:
         return replace(wide, value=Apply("select", (inside, wide.value, _zero(spec.dtype)), spec.dtype))
 
     def is_there(self, s: Statement, lane: str) -> bool:
-        """Whether memory has what a statement reads, along all lanes, and it was written."""
-        space = Space(s.loops)
+        """Return whether memory has what a statement reads, along all lanes, and it was written."""
+        space = IndexSpace(s.loops)
         for tensor, subs, flat in _accesses(s):
             dims = self.specs[tensor].dims
             sizes: Sequence[int] = (prod(dims),) if flat else dims
@@ -286,7 +288,7 @@ class _Rewriter:
         """A statement whose reductions are cut in two where they walk through whole blocks alone."""
         if s.arg is not None or not s.reductions:
             return s
-        for name, (block, phase) in dict(self.blocks(_accesses(s), Space(s.loops + s.reductions))).items():
+        for name, (block, phase) in dict(self.blocks(_accesses(s), IndexSpace(s.loops + s.reductions))).items():
             n = dict(s.reductions).get(name, 0)
             if phase or n % block or n <= block:
                 continue
@@ -304,7 +306,7 @@ class _Rewriter:
 
     def placed(self, s: Statement) -> Statement:
         """A statement on memory, its loops in the order in which what it writes lies."""
-        space = Space(s.loops + s.reductions)
+        space = IndexSpace(s.loops + s.reductions)
         s = replace(s, value=space.simplify(self.node(s.value)))
         if s.tensor not in self.layouts:
             return s
@@ -331,7 +333,7 @@ class _Rewriter:
 
 
 def _accesses(s: Statement) -> list[tuple[str, Sequence[Node], bool]]:
-    """What a statement reads."""
+    """The accesses that a statement reads by."""
     return [(r.tensor, r.subs, r.flat) for r in reads(s.value)]
 
 
@@ -344,5 +346,5 @@ def _piece(s: Statement, name: str, start: int, count: int, length: int) -> Stat
 
 
 def _position(name: str, start: int, count: int, length: int) -> Node:
-    lane = plus(Idx(f"{name}.l"), start)
+    lane = shifted_index(Idx(f"{name}.l"), start)
     return lane if count == 1 else Apply("add", (Apply("mul", (Idx(name), Const(length, I64)), I64), lane), I64)

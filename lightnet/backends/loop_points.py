@@ -82,7 +82,7 @@ def _depend(one: Nest, other: Nest, aliases: dict[str, str]) -> bool:
 
 
 def _conflict(a: Statement, b: Statement, aliases: dict[str, str]) -> bool:
-    """Whether two statements touch a tensor that one of them writes, at elements that may be the same."""
+    """Return whether two statements touch a tensor that one of them writes, at elements that may be the same."""
 
     def memory(tensor: str) -> str:
         return aliases.get(tensor, tensor)
@@ -100,6 +100,6 @@ def _conflict(a: Statement, b: Statement, aliases: dict[str, str]) -> bool:
 
 
 def _apart(s: Statement, subs: Sequence[Node], other: Statement) -> bool:
-    """Whether what a statement writes and what another one touches, by `subs`, share no element."""
+    """Return whether what a statement writes and what another one touches, by `subs`, share no element."""
     boxes = zip(box_of(s.subs, s.loops), box_of(subs, other.loops + other.reductions), strict=True)
     return any(p[1] < q[0] or q[1] < p[0] for p, q in boxes)

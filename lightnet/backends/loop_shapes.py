@@ -9,14 +9,27 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from lightnet.backends.loop_values import signed
-from lightnet.ir.affine import Linear, Space, divisor
-from lightnet.ir.bound import BOOL, I64, Apply, Const, Idx, Loop, Node, Statement, indices, reads, substitute, walk
+from lightnet.ir.affine import IndexSpace, Linear, constant_divisor
+from lightnet.ir.bound import (
+    BOOL,
+    I64,
+    Apply,
+    Const,
+    Idx,
+    Loop,
+    Node,
+    Statement,
+    indices,
+    reads,
+    substitute,
+    walk_nodes,
+)
 from lightnet.ir.fusion import Nest, divisions
 from lightnet.runtime.dtypes import DType
 
 
-def identity(op: str, dtype: DType) -> float:
-    """What a reduction starts from."""
+def identity_number(op: str, dtype: DType) -> float:
+    """The value that a reduction starts from."""
     if op in ("+=", "*="):
         return int(op == "*=")
     low = op in ("max=", "argmax=")
@@ -59,9 +72,9 @@ def _divisors(nest: Nest, name: str, n: int) -> list[int]:
     """The constants by which something with this index is divided, as far as they divide its extent."""
     found = set()
     for s in nest.statements:
-        for node in (part for root in (*s.subs, s.value) for part in walk(root)):
+        for node in (part for root in (*s.subs, s.value) for part in walk_nodes(root)):
             if isinstance(node, Apply) and node.fn in ("floordiv", "mod") and name in indices(node):
-                c = divisor(node)
+                c = constant_divisor(node)
                 found |= {c} if 1 < c < n and n % c == 0 else set()
     return sorted(found)
 
@@ -74,7 +87,7 @@ def _cut(nest: Nest, k: int, c: int, serial: int) -> Nest:
     loops = (*nest.loops[:k], (name, n // c), (inner, c), *nest.loops[k + 1 :])
     statements = []
     for s in nest.statements:
-        space = Space(loops + s.reductions)
+        space = IndexSpace(loops + s.reductions)
         address, *subs, value = (space.simplify(substitute(node, {name: both})) for node in (*s.subs, s.value))
         statements.append(replace(s, loops=loops, subs=(address, *subs), value=value))
     return replace(nest, loops=loops, statements=statements)
@@ -91,7 +104,7 @@ def collapsed(nest: Nest, k: int) -> Nest | None:
     loops = (*nest.loops[:k], (a, m * n), *nest.loops[k + 2 :])
     statements = []
     for s in nest.statements:
-        space = Space(loops + s.reductions)
+        space = IndexSpace(loops + s.reductions)
         address, *subs, value = (space.simplify(substitute(node, by)) for node in (*s.subs, s.value))
         statements.append(replace(s, loops=loops, subs=(address, *subs), value=value))
     joined = replace(nest, loops=loops, statements=statements)
@@ -109,7 +122,7 @@ def collapsed_reductions(s: Statement) -> Statement:
             c: Apply("mod", (Idx(a), Const(n, I64)), I64),
         }
         joined = (*s.reductions[:k], (a, m * n), *s.reductions[k + 2 :])
-        value = Space(s.loops + joined).simplify(substitute(s.value, by))
+        value = IndexSpace(s.loops + joined).simplify(substitute(s.value, by))
         if divisions([value]) <= divisions([s.value]):
             s = replace(s, reductions=joined, value=value)
         k -= 1
@@ -124,7 +137,7 @@ def turned(nest: Nest) -> Nest | None:
     if len(nest.loops) < 2 or any(s.op != "=" or s.reductions for s in nest.statements):
         return None
     *outer, (name, n) = nest.loops
-    space = Space(nest.loops)
+    space = IndexSpace(nest.loops)
     if any(space.linear(s.subs[0]).terms.get(Idx(name)) != 1 for s in nest.statements):
         return None
     found = [r for s in nest.statements for r in reads(s.value) if r.flat]
@@ -138,8 +151,9 @@ def turned(nest: Nest) -> Nest | None:
 
 
 def _lines(stride: int) -> float:
-    """How many cache lines, `stride` bytes apart, surely stay in a cache of 64 sets and 8 ways while a loop touches
-    them and others: strides by a power of two fall into few sets."""
+    """The number of cache lines, `stride` bytes apart, that surely stay in a cache of 64 sets and 8 ways while a loop
+    touches them and others: strides by a power of two fall into few sets.
+    """
     if stride < LINE:
         return float("inf")
     return min(4096 // gcd(stride, 4096), 4096 // LINE) * 4
@@ -160,7 +174,7 @@ def row_reduction(nest: Nest, by_lanes: bool = False) -> Statement | None:
     if len(found) != 1 or found[0].arg is not None or not found[0].reductions or not nest.loops:
         return None
     s, (name, n) = found[0], nest.loops[-1]
-    space = Space(nest.loops + s.reductions)
+    space = IndexSpace(nest.loops + s.reductions)
     inner, trips = reduction_order(s)[-1]
     forms = [space.linear(r.subs[0]).terms for r in reads(s.value)]
     vectorised = trips >= (8 if by_lanes else 32) and all(f.get(Idx(inner), 0) in (0, 1) for f in forms)
@@ -172,7 +186,7 @@ def row_reduction(nest: Nest, by_lanes: bool = False) -> Statement | None:
 
 def reduction_order(s: Statement) -> tuple[Loop, ...]:
     """The loop along which most reads are contiguous comes innermost."""
-    space = Space(s.loops + s.reductions)
+    space = IndexSpace(s.loops + s.reductions)
 
     def contiguous(loop: Loop) -> int:
         forms = [space.linear(r.subs[0]) for r in reads(s.value)]
@@ -199,7 +213,7 @@ class Guarded:
 
     value: Node
     bounds: dict[str, Bound]
-    space: Space
+    space: IndexSpace
     indices: dict[str, Node]
 
 
@@ -209,8 +223,8 @@ def pull_guards(s: Statement, dtype: DType, order: tuple[Loop, ...], nest: Nest)
     ``acc op= cond ? v : identity`` runs only where `cond` holds. In a sum, ``(cond ? v : 0) * w`` counts as such: a
     padding of zero contributes nothing, whatever its partner.
     """
-    space = Space(nest.loops + s.reductions)
-    neutral = identity(s.op, dtype)
+    space = IndexSpace(nest.loops + s.reductions)
+    neutral = identity_number(s.op, dtype)
     conds, value = _guards(s.value, s.op, neutral, dtype)
     limits: dict[str, tuple[list[Node], list[Node]]] = {}
     steps: dict[str, tuple[int, Node]] = {}
@@ -240,7 +254,7 @@ def pull_guards(s: Statement, dtype: DType, order: tuple[Loop, ...], nest: Nest)
     return _stepped(Guarded(value, bounds, space, {}), dict(order), nest.loops + s.reductions)
 
 
-def _congruence(cond: Node, order: tuple[Loop, ...], space: Space, steps: dict[str, tuple[int, Node]]) -> bool:
+def _congruence(cond: Node, order: tuple[Loop, ...], space: IndexSpace, steps: dict[str, tuple[int, Node]]) -> bool:
     """Turn ``(±index + rest) mod c == 0`` into a step of its innermost loop, if that loop has none yet."""
     match cond:
         case Apply(fn="eq", args=(Apply(fn="mod", args=(inner, Const(value=c))), Const(value=0))):
@@ -268,7 +282,7 @@ def _stepped(g: Guarded, extents: dict[str, int], loops: tuple[Loop, ...]) -> Gu
             loops = (*loops, (base.name, extents[name]), (trip.name, -(-extents[name] // bound.step)))
     if not g.indices:
         return g
-    space = Space(loops)
+    space = IndexSpace(loops)
 
     def change(node: Node) -> Node:
         return space.simplify(substitute(node, g.indices))

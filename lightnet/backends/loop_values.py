@@ -15,8 +15,8 @@ from xdsl.dialects.builtin import IntegerType, f64, i1
 from xdsl.ir import Attribute, Block, SSAValue
 
 from lightnet.backends.builder import INDEX, Builder
-from lightnet.ir.affine import Space
-from lightnet.ir.bound import BOOL, F64, I64, Apply, Const, Idx, Node, Read, children, walk
+from lightnet.ir.affine import IndexSpace
+from lightnet.ir.bound import BOOL, F64, I64, Apply, Const, Idx, Node, Read, operand_nodes, walk_nodes
 from lightnet.ir.functions import FLOAT_FUNCTIONS
 from lightnet.ir.types import storage_type
 from lightnet.runtime.dtypes import DType
@@ -45,7 +45,7 @@ class Values:
         self.b, self.memory, self.sizes, self.written = b, memory, sizes, written
         self.registers: dict[str, SSAValue] = {}
         self.scopes = [Scope(b.block)]
-        self.space = Space(())
+        self.space = IndexSpace(())
         self.hoist_reads = True
         self._facts: dict[Node, tuple[frozenset[str], bool, bool]] = {}
 
@@ -66,7 +66,7 @@ class Values:
         """The indices of an expression, whether it reads memory, and whether what it reads may change."""
         known = self._facts.get(node)
         if known is None:
-            parts = [self._about(c) for c in children(node)]
+            parts = [self._about(c) for c in operand_nodes(node)]
             own = frozenset([node.name]) if isinstance(node, Idx) else frozenset()
             changing = isinstance(node, Read) and node.tensor in self.written
             known = self._facts[node] = (
@@ -177,7 +177,7 @@ class Values:
                 loaded = b.load(self.memory[tensor], [self.index(sub)])
                 return b.cmpi("ne", loaded, b.const(0, loaded.type)) if dtype is BOOL else loaded
             case Apply(fn="cast", args=(x,), dtype=dtype):
-                return convert(b, self.value(x), x.dtype, dtype)
+                return converted_value(b, self.value(x), x.dtype, dtype)
             case Apply(fn="wrap", args=(x,), dtype=dtype):
                 return _keep_bits(b, self.value(x), x.dtype, dtype)
             case Apply(fn="bitcast", args=(x,), dtype=dtype):
@@ -204,10 +204,10 @@ class Values:
         return self.value(node)
 
     def speculable(self, node: Node) -> bool:
-        """Whether every read falls into memory whatever the guards say."""
+        """Return whether every read falls into memory whatever the guards say."""
         return all(
             n.tensor in self.registers or self.space.inside(n.subs[0], self.sizes[n.tensor])
-            for n in walk(node)
+            for n in walk_nodes(node)
             if isinstance(n, Read)
         )
 
@@ -248,8 +248,8 @@ class Values:
         if fn == "neg":
             return b.op(arith.SubiOp, b.const(0, args[0].type), args[0])
         if fn == "pow":
-            a, n = (convert(b, v, dtype, F64) for v in args)
-            return convert(b, b.op(math.PowFOp, a, n), F64, dtype)
+            a, n = (converted_value(b, v, dtype, F64) for v in args)
+            return converted_value(b, b.op(math.PowFOp, a, n), F64, dtype)
         if fn in ("shl", "shr"):
             x, by = args
             return self._shift(fn, x, by, dtype)
@@ -300,7 +300,7 @@ def combine(b: Builder, op: str, a: SSAValue, x: SSAValue, dtype: DType) -> SSAV
     return b.op(FLOAT[fn], a, x, fastmath=_REASSOC)
 
 
-def convert(b: Builder, x: SSAValue, old: DType, new: DType) -> SSAValue:
+def converted_value(b: Builder, x: SSAValue, old: DType, new: DType) -> SSAValue:
     """Between floats by rounding, else saturating and truncating; to bool, whatever is not zero is true."""
     if old is new:
         return x
@@ -361,7 +361,7 @@ assert f64 == scalar_type(F64)
 
 
 def _is_index_arithmetic(node: Node) -> bool:
-    """Whether `_index` computes the node itself (it hands anything else to `_value`)."""
+    """Return whether `_index` computes the node itself (it hands anything else to `_value`)."""
     return isinstance(node, Apply) and node.fn in _INDEX_FUNCTIONS
 
 

@@ -13,7 +13,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, vector_type
 from lightnet.backends.loop_values import FLOAT, Values, on_vectors, scalar_type, signed
-from lightnet.ir.affine import Space
+from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import BOOL, Apply, Const, Idx, Node, Read, Statement, indices, reads
 from lightnet.ir.functions import FLOAT_FUNCTIONS
 from lightnet.ir.fusion import Nest
@@ -28,15 +28,15 @@ SCALAR = {"pow", *(name for name, f in FLOAT_FUNCTIONS.items() if f.is_long)}
 def width_of(
     nest: Nest, specs: Mapping[str, TensorSpec], scalars: Iterable[str], access: int = ACCESS, most: int = MOST
 ) -> int:
-    """How many elements along its last loop a nest with linear addresses can compute at once, in accesses of so many
-    bytes; 1 where that is for single elements: where something but an address depends on the index, or where what is
-    written is not contiguous along it."""
+    """The number of elements along its last loop that a nest with linear addresses can compute at once, in accesses of
+    so many bytes; 1 where that is for single elements: where something but an address depends on the index, or where
+    what is written is not contiguous along it."""
     if not nest.loops:
         return 1
     name, n = nest.loops[-1]
     written: set[str] = set()
     for s in nest.statements:
-        if not _Check(Space(nest.loops + s.reductions), name, specs, written).takes(s, s.tensor not in scalars):
+        if not _Check(IndexSpace(nest.loops + s.reductions), name, specs, written).takes(s, s.tensor not in scalars):
             return 1
         written.update(s.targets)
     touched = {t for s in nest.statements for t in (*s.targets, *(r.tensor for r in reads(s.value)))}
@@ -48,9 +48,9 @@ def width_of(
 
 
 class _Check:
-    """Whether a statement can be computed for consecutive values of the index `name`."""
+    """The test whether a statement can be computed for consecutive values of the index `name`."""
 
-    def __init__(self, space: Space, name: str, specs: Mapping[str, TensorSpec], written: set[str]):
+    def __init__(self, space: IndexSpace, name: str, specs: Mapping[str, TensorSpec], written: set[str]):
         self.space, self.name, self.specs, self.written = space, name, specs, written
 
     def takes(self, s: Statement, stored: bool) -> bool:
@@ -93,16 +93,16 @@ class _Check:
         return False
 
     def inside(self, read: Read) -> bool:
-        """Whether a read falls into memory whatever guards it."""
+        """Return whether a read falls into memory whatever guards it."""
         return read.tensor in self.written or self.space.inside(read.subs[0], self.specs[read.tensor].len)
 
 
 def reads_outside(check: _Check, node: Node) -> bool:
-    """Whether an expression reads what may not be there."""
+    """Return whether an expression reads what may not be there."""
     return not all(map(check.inside, reads(node)))
 
 
-class Vectors(Values):
+class ConsecutiveValues(Values):
     """Values of `width` consecutive elements: what depends on the index `lane` (whose value is that of the first
     element), or on what the nest has computed, is a vector, all else a scalar."""
 

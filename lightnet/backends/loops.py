@@ -78,14 +78,16 @@ def lower_definition(
 
 
 def _parts(schedule: _Schedule, aliases: dict[str, str], together: bool = True) -> list[list[Part]]:
-    """What stands beside each other in each launch; each nest in a launch of its own, unless they may be `together`."""
+    """The parts that stand beside each other in each launch; each nest in a launch of its own, unless they may be
+    `together`.
+    """
     if schedule.shared is not None or not together:
         return [[group] for group in schedule.launches]
     return beside([g for group in schedule.launches for g in group], aliases)
 
 
 def launches_by_point(definition: BoundDefinition) -> int:
-    """How many launches `lower_definition` makes of a definition for single points."""
+    """The number of launches that `lower_definition` makes of a definition for single points."""
     return len(_parts(_schedule(definition, by_point=True), {}))
 
 
@@ -98,7 +100,7 @@ def workspace_of(
 
 @dataclass(frozen=True)
 class _Schedule:
-    """Which nests make a launch, how many leading loops they share, and where locals live."""
+    """The nests that make a launch, the number of leading loops that they share, and the places of locals."""
 
     launches: list[list[Nest]]
     shared: int | None
@@ -132,7 +134,7 @@ def _memory_locals(d: BoundDefinition, groups: list[Nest]) -> list[str]:
 
 
 def _shared_prefix(groups: list[Nest]) -> int:
-    """How many leading loops all nests share, such that no block of them touches what another one writes."""
+    """The number of leading loops that all nests share, such that no block of them touches what another one writes."""
     if not groups:
         return 0
     limit = min(len(g.loops) for g in groups)

@@ -1,4 +1,4 @@
-"""Which generator makes a kernel, and by which plan: what `layout`, `choose`, `pack` and the lowering ask, of any
+"""The generator that makes a kernel, and its plan: the answers to `layout`, `choose`, `pack` and the lowering, of any
 target.
 
 Nothing is measured: a plan says what its kernel takes on a machine, by a model. Each generator is asked for its plan of
@@ -18,11 +18,11 @@ from weakref import WeakKeyDictionary
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute
 
-from lightnet.backends.generator import Generator, Plan, named
+from lightnet.backends.generator import Generator, Plan, form_of_arguments
 from lightnet.backends.kernel_loops import writes_nothing
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.structure import OnceOp
-from lightnet.ir.body import OfEqualKernels, choice, identity
+from lightnet.ir.body import OfEqualKernels, choice, kernel_identity
 from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.layout import Layout, layout_of, with_layout
 from lightnet.ir.locations import loc_of
@@ -65,8 +65,9 @@ class Selection(ABC, Generic[M]):
 
     @abstractmethod
     def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: M) -> bool:
-        """Whether the layouts of a kernel's operands and results are what a generator asks for by a form, or will be
-        once `pack` has run."""
+        """Return whether the layouts of a kernel's operands and results are what a generator asks for by a form, or
+        will be once `pack` has run.
+        """
 
     @abstractmethod
     def machine_for(self, kernel: KernelOp) -> M | None:
@@ -94,7 +95,7 @@ class Selection(ABC, Generic[M]):
 
     @abstractmethod
     def origins(self, kernel: KernelOp) -> Hashable:
-        """What counts for `numbered_blocking` of where operands come from."""
+        """The part of where operands come from that counts for `numbered_blocking`."""
 
     @abstractmethod
     def numbered_blocking(self, kernel: KernelOp, machine: M) -> Blocking | None:
@@ -103,10 +104,10 @@ class Selection(ABC, Generic[M]):
     # -- before there are layouts
 
     def blocking(self, kernel: KernelOp, features: str) -> Blocking | None:
-        """How a kernel would run on maps (`Target.blocking`)."""
+        """The run of a kernel on maps (`Target.blocking`)."""
         beside = features, self.origins(kernel), self.table.version
         found = self._blockings.get(kernel, beside, lambda: self.numbered_blocking(kernel, self.machine_of(features)))
-        return found and replace(found, form=named(found.form, kernel))
+        return found and replace(found, form=form_of_arguments(found.form, kernel))
 
     # -- who takes a kernel
 
@@ -136,9 +137,10 @@ class Selection(ABC, Generic[M]):
     # -- choosing
 
     def choose(self, kernel: KernelOp, machine: M, exact: bool) -> Chosen:
-        """What takes least time, of the plans of all generators that take a kernel with its layouts (of those that its
-        `alg` names, if it has one; of none that is inexact if it has to be `exact`). Raises `LightNetError` where none
-        does."""
+        """The plan that takes least time, among those of all generators that take a kernel with its layouts (of those
+        that its `alg` names, if it has one; of none that is inexact if it has to be `exact`). Raises `LightNetError`
+        where none does.
+        """
         owners = tuple(isinstance(v.owner, OnceOp) for v in kernel.operands)
         placed = bool(kernel.results) and place_of(kernel.results[0]) is not None
         key = machine, exact, owners, placed, self.table.version
@@ -147,7 +149,7 @@ class Selection(ABC, Generic[M]):
         return made
 
     def made(self, kernel: KernelOp) -> Chosen | None:
-        """What `choose` gave for this kernel last; None where it was not asked."""
+        """The last answer of `choose` for this kernel; None where it was not asked."""
         return self._made.get(kernel)
 
     def _choose(self, kernel: KernelOp, machine: M, exact: bool) -> Chosen:
@@ -186,7 +188,7 @@ class Selection(ABC, Generic[M]):
 
     def _key(self, kernel: KernelOp, types: Sequence[Attribute], attributes: Mapping[str, Attribute]) -> Hashable:
         known = {k: v for k, v in attributes.items() if k not in OF_RUNS}
-        return identity(kernel, types, known), self.table.version
+        return kernel_identity(kernel, types, known), self.table.version
 
     # -- what was chosen
 
@@ -243,12 +245,12 @@ class Selection(ABC, Generic[M]):
 
 @lru_cache(maxsize=4)
 def _generators(table: Table, version: int) -> tuple[Generator, ...]:
-    """What a table holds at this version of it: the passes ask for every kernel."""
+    """The generators that a table holds at this version of it: the passes ask for every kernel."""
     return tuple(table.in_order())
 
 
 def with_workspace(kernel: KernelOp, made: Chosen) -> dict[str, Attribute]:
-    """What a kernel has chosen, and the bytes of workspace that its plan needs, if there are not as many already."""
+    """The choices of a kernel, and the bytes of workspace that its plan needs, if there are not as many already."""
     choices = dict(made.choices)
     size = 0 if writes_nothing(kernel) else made.plan.memory
     if size > workspace_size(kernel):
@@ -259,7 +261,7 @@ def with_workspace(kernel: KernelOp, made: Chosen) -> dict[str, Attribute]:
 
 
 def has_maps(form: Form) -> bool:
-    """Whether a form has anything that is a map."""
+    """Return whether a form has anything that is a map."""
     return bool(form.maps) or not form.plain_results
 
 

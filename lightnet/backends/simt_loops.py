@@ -25,7 +25,7 @@ from xdsl.utils.exceptions import VerifyException
 from lightnet.backends.cuda.simt import Sizes
 from lightnet.backends.simt_helpers import Helpers
 from lightnet.backends.simt_ops import Thread
-from lightnet.backends.simt_threads import Group, Slot, Threads
+from lightnet.backends.simt_threads import Slot, ThreadGroup, ThreadLoops
 from lightnet.backends.simt_warpgroups import product_types
 from lightnet.backends.simt_warps import mma_types, read_row
 from lightnet.diagnostics import LightNetError
@@ -45,7 +45,7 @@ _BLOCK_OPS = (BarrierOp, WarpgroupMmaOp, WarpgroupWaitOp)
 Finish = tuple[Callable[[Thread], None], Operation, int]
 
 
-def loops(kernel: func.FuncOp, grid: Sizes, name: str, helpers: Helpers) -> tuple[func.FuncOp, int]:
+def simt_loops_of(kernel: func.FuncOp, grid: Sizes, name: str, helpers: Helpers) -> tuple[func.FuncOp, int]:
     """The loop function of a kernel for a grid, whose blocks are numbered x fastest, and the bytes of scratch that it
     takes: its last memref, if there are any. Raises `LightNetError` for a kernel with control flow or types that
     nothing is known of, and for one whose blocks want more than `simt_threads.MAX_SCRATCH` bytes."""
@@ -57,7 +57,7 @@ def loops(kernel: func.FuncOp, grid: Sizes, name: str, helpers: Helpers) -> tupl
 class _Loops:
     def __init__(self, kernel: func.FuncOp, grid: Sizes, name: str, helpers: Helpers):
         self.kernel, self.helpers = kernel, helpers
-        self.e = Threads(kernel, grid, name)
+        self.e = ThreadLoops(kernel, grid, name)
         self.b = self.e.b
         ops = list(kernel.walk())
         waits = [op for op in ops if isinstance(op, MbarrierWaitOp)]
@@ -72,12 +72,12 @@ class _Loops:
         self.b.function.attributes.update(kept)
         with self.b.loop(self.b.lo, self.b.hi, name="block") as blocks:
             self.e.number = blocks.iv
-            self.block(self.kernel.body.block, Group(0, self.e.count))
+            self.block(self.kernel.body.block, ThreadGroup(0, self.e.count))
         return self.e.finish(), self.e.size
 
     # ---- blocks of ops -------------------------------------------------------------------------------------------
 
-    def block(self, block: Block, group: Group, finish: Finish | None = None) -> None:
+    def block(self, block: Block, group: ThreadGroup, finish: Finish | None = None) -> None:
         """The ops of a block; behind them, for each thread, `finish`."""
         with self.e.scope(group):
             strip: list[Operation] = []
@@ -94,16 +94,16 @@ class _Loops:
                 strip = []
             self.strip(strip, group, finish)
 
-    def strip(self, ops: list[Operation], group: Group, finish: Finish | None = None) -> None:
+    def strip(self, ops: list[Operation], group: ThreadGroup, finish: Finish | None = None) -> None:
         """Ops between two barriers. Where threads of a warp meet, each warp does all of them before the next one."""
         if group.count == WARP or not any(op in self.meeting for op in ops):
             self.ops(ops, group, finish)
             return
         ops = [op for op in ops if not self.e.settle(op)]  # out here, where what follows has it, too
         with self.e.warps(group) as first:
-            self.ops(ops, Group(first, WARP), finish)
+            self.ops(ops, ThreadGroup(first, WARP), finish)
 
-    def ops(self, ops: list[Operation], group: Group, finish: Finish | None) -> None:
+    def ops(self, ops: list[Operation], group: ThreadGroup, finish: Finish | None) -> None:
         """Ops without a barrier."""
         piece: list[Operation] = []
         for op in ops:
@@ -119,7 +119,7 @@ class _Loops:
             self.piece(piece, group)  # its array is read in other lanes, and would be written
         self.piece(piece, group, finish)
 
-    def piece(self, ops: list[Operation], group: Group, finish: Finish | None = None) -> None:
+    def piece(self, ops: list[Operation], group: ThreadGroup, finish: Finish | None = None) -> None:
         """A loop over threads of ops that meet nobody, which are taken off the list. What they compute for others is
         kept."""
         if not ops and finish is None:
@@ -138,7 +138,7 @@ class _Loops:
 
     # ---- where threads meet --------------------------------------------------------------------------------------
 
-    def control(self, op: Operation, group: Group, before: Callable[..., None]) -> None:
+    def control(self, op: Operation, group: ThreadGroup, before: Callable[..., None]) -> None:
         """An op at which threads meet, or control flow with one inside. `before`, with or without a `Finish`, makes
         what comes before."""
         self.b.location = op.location
@@ -167,7 +167,7 @@ class _Loops:
             case _:
                 raise LightNetError(f"threads meet inside of a {op.name}, and nothing is known of its control flow")
 
-    def first(self, value: SSAValue, group: Group) -> SSAValue:
+    def first(self, value: SSAValue, group: ThreadGroup) -> SSAValue:
         """A value that is the same in all threads of a group, as its first thread has it."""
         return self.e.value(value, Thread(group.first))
 
@@ -189,7 +189,7 @@ class _Loops:
 
         return finish, op, at
 
-    def for_(self, op: scf.ForOp, group: Group, before: Callable[..., None]) -> None:
+    def for_(self, op: scf.ForOp, group: ThreadGroup, before: Callable[..., None]) -> None:
         block, last = op.body.block, op.body.block.last_op
         assert last is not None
         self.arrays(block.args[1:], op.results)
@@ -200,7 +200,7 @@ class _Loops:
             finish = self.passing(last.operands, block.args[1:], last, 0) if op.iter_args else None
             self.block(block, group, finish)
 
-    def if_(self, op: scf.IfOp, group: Group, before: Callable[..., None]) -> None:
+    def if_(self, op: scf.IfOp, group: ThreadGroup, before: Callable[..., None]) -> None:
         self.arrays(op.results)
         before()
 
@@ -217,7 +217,7 @@ class _Loops:
             with self.b.when(condition):
                 arm(op.true_region)
 
-    def while_(self, op: scf.WhileOp, group: Group, before: Callable[..., None]) -> None:
+    def while_(self, op: scf.WhileOp, group: ThreadGroup, before: Callable[..., None]) -> None:
         test, body = op.before_region.block, op.after_region.block
         condition, last = test.last_op, body.last_op
         assert isinstance(condition, scf.ConditionOp) and last is not None
@@ -236,7 +236,7 @@ class _Loops:
 
     # ---- fragments -----------------------------------------------------------------------------------------------
 
-    def ldmatrix(self, op: LdmatrixOp, group: Group) -> None:
+    def ldmatrix(self, op: LdmatrixOp, group: ThreadGroup) -> None:
         """Lane 8m + r has the beginning of row r of matrix m, whose elements go to the lanes that get them."""
         slot = self.e.slots[op.result] = self.e.slot(op.result.type)
         fragments = self.e.view(slot)
@@ -246,7 +246,7 @@ class _Loops:
             source, indices = self.e.value(op.memref, thread), [self.e.value(v, thread) for v in op.indices]
             read_row(self.b, source, indices, fragments, (first, matrix, row), op.trans is not None)
 
-    def mma(self, op: MmaOp, group: Group) -> None:
+    def mma(self, op: MmaOp, group: ThreadGroup) -> None:
         """A call for each warp, on the arrays of the fragments. A sum that nobody else reads is added to in place."""
         element = op.a.type.element_type
         in_place = isinstance(op.c, BlockArgument) or isinstance(op.c.owner, MmaOp)
@@ -262,7 +262,7 @@ class _Loops:
 
     # ---- products by warpgroups ----------------------------------------------------------------------------------
 
-    def product(self, op: WarpgroupMmaOp, group: Group) -> None:
+    def product(self, op: WarpgroupMmaOp, group: ThreadGroup) -> None:
         """A call for each warpgroup, which adds to its sums in place."""
         assert isinstance(op.c.type, VectorType)
         slot = self.e.slots[op.result] = self.taken(op.c, op, group)
@@ -274,17 +274,17 @@ class _Loops:
             row, first = (self.e.value(v, thread) for v in (op.row, op.first))
             self.b.append(func.CallOp(callee, [self.b.mul(number.iv, ROWS), row, first, a, right, sums], []))
 
-    def taken(self, value: SSAValue, op: Operation, group: Group) -> Slot:
+    def taken(self, value: SSAValue, op: Operation, group: ThreadGroup) -> Slot:
         """An array with a value that `op` may write: that of the value, if nobody else reads it, or a copy."""
         if value in self.e.slots and _is_last_use(value, op):
             return self.e.slots[value]
         return self.copied(value, group)
 
-    def array_of(self, value: SSAValue, group: Group) -> Slot:
+    def array_of(self, value: SSAValue, group: ThreadGroup) -> Slot:
         """The array of a value, made now where it is none that is kept."""
         return self.e.slots[value] if value in self.e.slots else self.copied(value, group)
 
-    def copied(self, value: SSAValue, group: Group) -> Slot:
+    def copied(self, value: SSAValue, group: ThreadGroup) -> Slot:
         """A new array with a value."""
         slot = self.e.slot(value.type)
         with self.e.threads(group) as thread:
@@ -304,7 +304,7 @@ def _around(ops: Iterable[Operation]) -> set[Operation]:
 
 
 def _of_all(op: Operation) -> bool:
-    """Whether all threads of the block come to an op together."""
+    """Return whether all threads of the block come to an op together."""
     try:
         require_uniform(op, "block")
     except VerifyException:
@@ -313,13 +313,17 @@ def _of_all(op: Operation) -> bool:
 
 
 def _is_last_use(value: SSAValue, op: Operation) -> bool:
-    """Whether nothing reads a value but `op`, once for each time that it is computed: its array is free behind it."""
+    """Return whether nothing reads a value but `op`, once for each time that it is computed: its array is free behind
+    it.
+    """
     block = value.block if isinstance(value, BlockArgument) else value.owner.parent_block()
     return value.has_one_use() and block is op.parent_block()
 
 
 def _is_within(use: Use, inside: set[Operation], finish: Finish | None) -> bool:
-    """Whether a value is used in a piece: by one of its ops, by what stands in one, or by what the piece ends with."""
+    """Return whether a value is used in a piece: by one of its ops, by what stands in one, or by what the piece ends
+    with.
+    """
     op: Operation | None = use.operation
     if finish is not None and op is finish[1]:
         return use.index >= finish[2]

@@ -1,5 +1,5 @@
-"""What one thread does for the ops of `cuda` that processors have no instruction for: asynchronous copies, also by
-tensor maps, and rounding to tf32.
+"""One thread's part of the ops of `cuda` that processors have no instruction for: asynchronous copies, also by tensor
+maps, and rounding to tf32.
 
 Imports the builder and the `cuda` dialect.
 """
@@ -17,7 +17,7 @@ from xdsl.ir import SSAValue
 from lightnet.backends.builder import Builder, Index, vector_type
 from lightnet.dialects.cuda_hopper import Im2colAttr, TmaLoadOp
 from lightnet.dialects.cuda_memory import AsyncCopyOp
-from lightnet.dialects.cuda_stages import constant, numbers
+from lightnet.dialects.cuda_stages import constant_index, integers_of
 from lightnet.ir.types import memref_type_of
 
 #: The bits of f32 that are its exponent, those that tf32 has not, and half of the last one that it has.
@@ -51,17 +51,17 @@ def async_copy(b: Builder, op: AsyncCopyOp, value: Callable[[SSAValue], SSAValue
 
 
 def _in_row(type: MemRefType, n: int) -> bool:
-    """Whether `n` elements, from a multiple of n on, lie in one row of a memref."""
+    """Return whether `n` elements, from a multiple of n on, lie in one row of a memref."""
     shape = type.get_shape()
     return len(shape) == 1 or (len(shape) > 1 and shape[-1] % n == 0)
 
 
 def _all_or_none(op: AsyncCopyOp) -> bool:
-    """Whether it is plain to see that a copy reads all of its bytes, or none."""
+    """Return whether it is plain to see that a copy reads all of its bytes, or none."""
     select = op.size.owner if op.size is not None else None
     if not isinstance(select, arith.SelectOp):
         return False
-    sizes = [constant(v) for v in (select.lhs, select.rhs)]
+    sizes = [constant_index(v) for v in (select.lhs, select.rhs)]
     return set(sizes) <= {0, op.bytes.value.data}
 
 
@@ -101,7 +101,7 @@ def tma_load(b: Builder, op: TmaLoadOp, value: Callable[[SSAValue], SSAValue]) -
     if isinstance(op.map, Im2colAttr):
         _windows(b, op.map, (source, at), [value(v) for v in op.offsets], (target, to))
         return
-    *outer, width = numbers(op.map.box, None, "the extents of a box")
+    *outer, width = integers_of(op.map.box, None, "the extents of a box")
     with b.loop(0, prod(outer), name="line") as line:
         index, number = list(at), line.iv
         for d, extent in reversed([*enumerate(outer)]):
@@ -114,7 +114,7 @@ def _windows(b: Builder, map: Im2colAttr, source: Place, tap: Sequence[SSAValue]
     """A row for each window; the last one of a row of windows is followed by the first of the next row, or picture."""
     memory, (picture, y, x, channel) = source
     extents = memref_type_of(memory).get_shape()[1:3]
-    lower, upper, steps = (numbers(a, 2, "of rows and columns") for a in (map.lower, map.upper, map.strides))
+    lower, upper, steps = (integers_of(a, 2, "of rows and columns") for a in (map.lower, map.upper, map.strides))
     with b.loop(0, map.pixels.value.data, 1, [picture, y, x], name="line") as line:
         picture, y, x = line.args
         _row(b, (memory, [picture, b.add(y, tap[0]), b.add(x, tap[1]), channel]),

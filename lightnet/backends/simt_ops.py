@@ -1,4 +1,4 @@
-"""What one thread does for an op of `cuda`: the table `OPS`, by which `simt_threads` writes it. Each gives the op's
+"""One thread's part of an op of `cuda`: the table `OPS`, by which `simt_threads` writes it. Each gives the op's
 results.
 
 What the op says of other threads is done elsewhere (`simt_loops`), or needs nothing, where threads run one after the
@@ -45,7 +45,7 @@ from lightnet.dialects.cuda_simt import (
 from lightnet.runtime.arrays import align_up
 
 if TYPE_CHECKING:
-    from lightnet.backends.simt_threads import Threads
+    from lightnet.backends.simt_threads import ThreadLoops
 
 
 @dataclass
@@ -72,7 +72,7 @@ def axis(op: ThreadIdOp | BlockIdOp | GridDimOp | BlockDimOp) -> int:
     return "xyz".index(op.dim.data)
 
 
-def _along(e: Threads, number: Index, sizes: Sizes, axis: int) -> SSAValue:
+def _along(e: ThreadLoops, number: Index, sizes: Sizes, axis: int) -> SSAValue:
     """A coordinate of a number that runs over a box, x fastest."""
     if sizes[axis] == 1:
         return e.b.index(0)
@@ -81,7 +81,7 @@ def _along(e: Threads, number: Index, sizes: Sizes, axis: int) -> SSAValue:
     return e.b.index(number) if prod(sizes[axis + 1 :]) == 1 else e.b.divmod(number, sizes[axis])[1]
 
 
-def _alloca(e: Threads, op: memref.AllocaOp, thread: Thread) -> list[SSAValue]:
+def _alloca(e: ThreadLoops, op: memref.AllocaOp, thread: Thread) -> list[SSAValue]:
     """A thread's own memory: a piece of scratch."""
     size = align_up(bytes_of(op.memref.type))
     if op not in e.own:
@@ -90,7 +90,7 @@ def _alloca(e: Threads, op: memref.AllocaOp, thread: Thread) -> list[SSAValue]:
     return [e.b.view(e.scratch, at, op.memref.type)]
 
 
-def _shuffle(e: Threads, op: ShuffleOp, thread: Thread) -> list[SSAValue]:
+def _shuffle(e: ThreadLoops, op: ShuffleOp, thread: Thread) -> list[SSAValue]:
     """The value of another lane, which stands in its array, or follows from its number. A lane beyond the warp is the
     lane itself."""
     b = e.b
@@ -111,17 +111,17 @@ def _shuffle(e: Threads, op: ShuffleOp, thread: Thread) -> list[SSAValue]:
     return [e.value(op.value, other)]
 
 
-def _copy(e: Threads, op: AsyncCopyOp, thread: Thread) -> list[SSAValue]:
+def _copy(e: ThreadLoops, op: AsyncCopyOp, thread: Thread) -> list[SSAValue]:
     async_copy(e.b, op, lambda v: e.value(v, thread))
     return []
 
 
-def _tma_load(e: Threads, op: TmaLoadOp, thread: Thread) -> list[SSAValue]:
+def _tma_load(e: ThreadLoops, op: TmaLoadOp, thread: Thread) -> list[SSAValue]:
     tma_load(e.b, op, lambda v: e.value(v, thread))
     return []
 
 
-def _nothing(e: Threads, op: Operation, thread: Thread) -> list[SSAValue]:
+def _nothing(e: ThreadLoops, op: Operation, thread: Thread) -> list[SSAValue]:
     """Of an op that only has threads wait for what has been done here."""
     return []
 

@@ -1,5 +1,5 @@
-"""Where the values of threads stand while a SIMT kernel becomes loops: once for all threads, computed again where they
-are wanted, or in an array with an element a thread.
+"""The places of the values of threads while a SIMT kernel becomes loops: once for all threads, computed again where
+they are wanted, or in an array with an element a thread.
 
 Code between two points at which threads meet is a loop over threads (`simt_loops`). A value that such a loop computes
 for a later one is kept in scratch memory, ``memref<threads x …>``, unless it follows from a thread's number by
@@ -27,7 +27,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import WARP, block_of, is_shared
 from lightnet.dialects.cuda_hopper import WarpgroupMmaOp
 from lightnet.dialects.cuda_simt import LaneIdOp, SharedOp, ThreadIdOp, WarpIdOp
-from lightnet.dialects.cuda_stages import constant
+from lightnet.dialects.cuda_stages import constant_index
 from lightnet.runtime.arrays import align_up
 
 #: Bytes of scratch that a block may have, as loops.
@@ -47,14 +47,14 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Group:
+class ThreadGroup:
     """Threads that go one way together: all of a block, or those of a warp."""
 
     first: Index
     count: int
 
 
-class Threads:
+class ThreadLoops:
     """Writes the function of a kernel: what one thread does, and where its values stand."""
 
     def __init__(self, kernel: func.FuncOp, grid: Sizes, name: str):
@@ -91,8 +91,8 @@ class Threads:
     # ---- scratch -------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def scope(self, group: Group) -> Iterator[None]:
-        """What is taken inside is free again behind it. Not so of one warp of several, as the next one does all of it
+    def scope(self, group: ThreadGroup) -> Iterator[None]:
+        """Free what is taken inside when it ends. Not so of one warp of several, as the next one does all of it
         again, when what stands behind has been written for the first already."""
         top = self.top
         yield
@@ -143,7 +143,7 @@ class Threads:
         return self.b.tile_load(self.view(slot), at, dims, [slot.type.get_shape()[d] for d in dims])
 
     def place(self, slot: Slot, number: Index) -> tuple[Sequence[Index], Sequence[int]]:
-        """Where a thread's vector begins in its array, and the dimensions along which it lies."""
+        """The start of a thread's vector in its array, and the dimensions along which it lies."""
         if slot.sums:
             return sums_at(self.b, number), SUMS_DIMS
         dims = range(1, slot.type.get_num_dims())
@@ -152,13 +152,13 @@ class Threads:
     # ---- values --------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def threads(self, group: Group) -> Iterator[Thread]:
+    def threads(self, group: ThreadGroup) -> Iterator[Thread]:
         """A loop over the threads of a group."""
         with self.b.loop(group.first, self.b.add(group.first, group.count), name="thread") as loop:
             yield Thread(loop.iv)
 
     @contextmanager
-    def warps(self, group: Group) -> Iterator[Index]:
+    def warps(self, group: ThreadGroup) -> Iterator[Index]:
         """The number of the first thread of each warp of a group: a loop, unless it is one."""
         if group.count == WARP:
             yield group.first
@@ -188,7 +188,7 @@ class Threads:
         return True
 
     def differs(self, op: Operation) -> bool:
-        """Whether an op gives each thread something else."""
+        """Return whether an op gives each thread something else."""
         if isinstance(op, ThreadIdOp):
             return self.block[axis(op)] > 1
         return isinstance(op, _OWN) and self.count > 1
@@ -217,7 +217,7 @@ class Threads:
     # ---- ops -----------------------------------------------------------------------------------------------------
 
     def thread_op(self, op: Operation, thread: Thread) -> None:
-        """What a thread does for an op that no other thread takes part in, and all that stands in its regions."""
+        """Write a thread's part of an op that no other thread takes part in, and of all that stands in its regions."""
         if op.regions:  # what it takes from outside has to stand in front of it
             inside = {v for o in op.walk() for v in o.results} | set(_arguments(op))
             for inner in op.walk():
@@ -267,10 +267,10 @@ class Threads:
 
 
 def _divides(op: Operation) -> bool:
-    """Whether an op divides by a positive constant, which never fails."""
+    """Return whether an op divides by a positive constant, which never fails."""
     if not isinstance(op, arith.DivSIOp | arith.DivUIOp | arith.CeilDivUIOp | arith.RemUIOp):
         return False
-    divisor = constant(op.rhs)
+    divisor = constant_index(op.rhs)
     return divisor is not None and divisor > 0
 
 

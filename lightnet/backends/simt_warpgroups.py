@@ -1,4 +1,4 @@
-"""What warpgroups do together: products of stages, on sums that stand as matrices.
+"""The common work of warpgroups: products of stages, on sums that stand as matrices.
 
 The sums of a product are opaque while it is under way, so they need not stand as a value a thread: all of a block are
 one matrix [64 · warpgroups, N], which products add to in place and of which a thread, when it wants its share, reads
@@ -40,7 +40,7 @@ SUMS_DIMS = 4, 2, 6
 
 
 def sums_at(b: Builder, number: Index) -> list[Index]:
-    """Where in a `sums_array` the sums of a thread begin: it is lane 4g + q of its warp."""
+    """The place in a `sums_array` where the sums of a thread begin: it is lane 4g + q of its warp."""
     group, rest = b.divmod(number, WARPGROUP)
     warp, lane = b.divmod(rest, 32)
     g, q = b.divmod(lane, 4)

@@ -1,4 +1,4 @@
-"""What warps do together, on arrays with a value a lane: products of fragments, and matrices read as fragments.
+"""The common work of warps, on arrays with a value a lane: products of fragments, and matrices read as fragments.
 
 Which lane holds what is said in `dialects/cuda_matrix.py`: of the 16 x k elements of A lane 4g + i has, in register
 2q + h, those of row 8h + g from column k/2 · q + e·i on, e elements a register (2 of 16-bit types, else 1); of the k x
@@ -92,7 +92,7 @@ def read_row(
     b: Builder, source: SSAValue, indices: list[SSAValue], fragments: SSAValue, place: tuple[Index, Index, Index],
     trans: bool
 ) -> None:  # fmt: skip
-    """What lane `s` of `cuda.ldmatrix` names: a row of 16 bytes of `source`, whose elements go to the fragments,
+    """Read what lane `s` of `cuda.ldmatrix` names: a row of 16 bytes of `source`, whose elements go to the fragments,
     [threads, matrices, e], of the lanes that get them. `place` is the first thread of the warp, the matrix, and the row
     in it."""
     first, matrix, row = place

@@ -22,7 +22,7 @@ def single_op(value: SSAValue, cls: type[LnOp]) -> LnOp | None:
     return op if isinstance(op, cls) else None
 
 
-def kernel_of(kind: type[KernelOp], op: LnOp, name: str | None = None) -> KernelOp:
+def kernel_around(kind: type[KernelOp], op: LnOp, name: str | None = None) -> KernelOp:
     """A kernel of a target around a new op, whose result may have a name."""
     if name is not None:
         set_tensor_names(op, [name])
@@ -69,9 +69,9 @@ class InterleaveConcat(RewritePattern):
             views.insert(0, op)
             rewriter.replace(last.parent_op(), [interleaving(type(op), a, b, stacked, axis, transpose, last)])
         else:
-            new = [kernel_of(type(op), Reshape.make([v], {"dims": stacked})) for v in (a, b)]
+            new = [kernel_around(type(op), Reshape.make([v], {"dims": stacked})) for v in (a, b)]
             interleave = Concat.make([k.results[0] for k in new], {"axis": axis + 1}, name=transpose.op_name)
-            rewriter.replace(op, [*new, kernel_of(type(op), interleave, tensor_names(transpose)[0])])
+            rewriter.replace(op, [*new, kernel_around(type(op), interleave, tensor_names(transpose)[0])])
         for kernel in views:
             rewriter.erase(kernel)
 

@@ -1,4 +1,4 @@
-"""What `ln-opt` does to trust a pipeline: `--check`, `--bisect`, `--rewrite-limit`, `--reproducer`,
+"""The options by which `ln-opt` makes a pipeline trusted: `--check`, `--bisect`, `--rewrite-limit`, `--reproducer`,
 `--pattern-timeout`.
 
 The options, and the run of a pipeline under them. Imports what checks only where an option asks for it.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from lightnet.ir.context import LnContext
     from lightnet.runtime.weights import WeightStore
-    from lightnet.trust.check import Checker, Options
+    from lightnet.trust.check import Checker, CheckOptions
     from lightnet.trust.judges import CommandJudge
     from lightnet.trust.reproducer import Reproducer
 
@@ -180,13 +180,13 @@ class Checking:
         runs = f"{found.runs} run{'s' if found.runs > 1 else ''}"
         sys.stderr.write(f"bisect: the result is right after all {found.rewrites} rewrites ({runs})\n")
 
-    def _options(self) -> Options:
+    def _options(self) -> CheckOptions:
         from lightnet.model import combined
         from lightnet.runtime.weights import open_weights
-        from lightnet.trust.check import Options
+        from lightnet.trust.check import CheckOptions
 
         given = open_weights(self.args.weights) if self.args.weights else None
-        return Options(self.data, self.args.check_seed, combined(self.own_weights, given))
+        return CheckOptions(self.data, self.args.check_seed, combined(self.own_weights, given))
 
     def _checker(self, ctx: LnContext) -> Checker | None:
         if self.args.check is None:

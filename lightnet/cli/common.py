@@ -1,7 +1,7 @@
-"""What every command-line tool shares: exit codes, usage errors, writing files. Imports no xDSL and no numpy, to
+"""The common part of all command-line tools: exit codes, usage errors, writing files. Imports no xDSL and no numpy, to
 start fast.
 
-A tool is a function `main(argv) -> int` and an entry point that passes it through `run`.
+A tool is a function `main(argv) -> int` and an entry point that passes it through `run_tool`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from lightnet.diagnostics import DescriptionWarning, LightNetError, needs_compil
 from lightnet.plugins.installed import PluginWarning
 from lightnet.runtime.files import write_atomic
 
-__all__ = ["Parser", "run", "write_atomic"]
+__all__ = ["ToolParser", "run_tool", "write_atomic"]
 
 
-def run(main: Callable[[list[str]], int], argv: list[str] | None = None) -> int:
+def run_tool(main: Callable[[list[str]], int], argv: list[str] | None = None) -> int:
     """Call `main` with the arguments (those of the process if None); the exit status.
 
     A LightNetError is printed on stderr and gives 1, as does running out of memory; a reader that went away gives 1 in
@@ -54,7 +54,7 @@ def run(main: Callable[[list[str]], int], argv: list[str] | None = None) -> int:
 
 
 def _warned(show: Callable[..., None]) -> Callable[..., None]:
-    """How a tool shows Python's warnings: ours in one line, as its own, all others through `show`."""
+    """A tool's way to show Python's warnings: ours in one line, as its own, all others through `show`."""
 
     def warned(message: Warning | str, category: type[Warning], *place: object) -> None:
         if isinstance(message, DescriptionWarning):
@@ -67,7 +67,7 @@ def _warned(show: Callable[..., None]) -> Callable[..., None]:
     return warned
 
 
-class Parser(argparse.ArgumentParser):
+class ToolParser(argparse.ArgumentParser):
     """An argument parser whose usage errors are ordinary errors: ``error: ...`` and exit status 1. Options may
     stand anywhere."""
 

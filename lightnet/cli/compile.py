@@ -36,10 +36,10 @@ def main(argv: list[str]) -> int:
         return _compile(args, _files(args, _kinds(args)))
 
 
-def _parser(argv: Sequence[str] | None = None) -> common.Parser:
+def _parser(argv: Sequence[str] | None = None) -> common.ToolParser:
     from lightnet.deploy import KINDS
 
-    parser = common.Parser(
+    parser = common.ToolParser(
         "lightnet compile", description="Compile a network to files that run elsewhere.", allow_abbrev=False
     )
     option = parser.add_argument
@@ -154,7 +154,7 @@ def _compile(args: argparse.Namespace, files: dict[str, str]) -> int:
 
 def _compiled(args: argparse.Namespace, files: dict[str, str], warnings: Warnings) -> int:
     from lightnet import deploy
-    from lightnet.backends.llvm.cheader import identifier
+    from lightnet.backends.llvm.cheader import c_identifier
     from lightnet.runtime.artifact import is_saved
 
     if args.network != "-" and is_saved(args.network):
@@ -173,14 +173,14 @@ def _compiled(args: argparse.Namespace, files: dict[str, str], warnings: Warning
         warnings.show(made[0].warnings if args.datafile or made[0].missing else ())
         stem = next((Path(path).stem for path in files.values() if path != "-"), "network")
         stage("writing")
-        written = deploy.emit(made[0], files, identifier(args.name or stem), made[1:], args.sign)
+        written = deploy.emit(made[0], files, c_identifier(args.name or stem), made[1:], args.sign)
     if "-" not in written:
         print(_summary(made, written, time.perf_counter() - begin))
     return 0
 
 
 def _threads(text: str) -> int | str:
-    """What is said of threads. ValueError where that is no number."""
+    """The number of threads that a text gives, or its word. Raises ValueError where it is neither."""
     return ANY if text == ANY else int(text)
 
 

@@ -25,7 +25,9 @@ def main(argv: list[str]) -> int:
     from lightnet.plugins import loaded
 
     with loaded(args.load):
-        text = export.text(list(_descriptions(args.names, args.all)), args.format or _format_of(args.outfile))
+        text = export.description_text(
+            list(_descriptions(args.names, args.all)), args.format or _format_of(args.outfile)
+        )
     if args.outfile in (None, "-"):
         sys.stdout.write(text)
     else:
@@ -37,8 +39,8 @@ def _format_of(outfile: str | None) -> str:
     return "op" if (outfile or "").lower().endswith(".op") else "json"
 
 
-def _parser() -> common.Parser:
-    parser = common.Parser(
+def _parser() -> common.ToolParser:
+    parser = common.ToolParser(
         prog="lightnet describe",
         description="Write ops as operator descriptions, which --load takes.",
     )
@@ -75,15 +77,15 @@ def _descriptions(names: Sequence[str], everything: bool) -> Iterator[dict[str, 
 
 def _of_file(path: str) -> Iterator[dict[str, Any]]:
     """The descriptions of a file, which are checked; those that say ``autogen: false`` are kept."""
-    from lightnet.descriptions import kind_of, operators
-    from lightnet.descriptions.reader import MAX_TEXT, read
+    from lightnet.descriptions import description_kind, operators
+    from lightnet.descriptions.reader import MAX_TEXT, read_description
     from lightnet.source import read_text
 
-    document = read(read_text(path, MAX_TEXT), path)
-    if kind_of(document) == "optimizer":
+    document = read_description(read_text(path, MAX_TEXT), path)
+    if description_kind(document) == "optimizer":
         raise LightNetError(
             "the file describes rules of an optimizer, and no ops: `ln-opt --load` applies them", SourceLoc(path)
         )
-    operators.load(document)
-    found = (item.plain() for item in operators.entries(document))
+    operators.load_operators(document)
+    found = (item.plain() for item in operators.described_entries(document))
     yield from (d for d in found if "optype" in d)  # what other objects inherit alone has none

@@ -11,7 +11,7 @@ from lightnet.runtime.cuda.driver import LEAST_CAPABILITY, CudaUnavailable, Devi
 
 def main(argv: list[str]) -> int:
     """The subcommand; returns the exit status."""
-    parser = common.Parser(
+    parser = common.ToolParser(
         "lightnet devices",
         description="List the devices that programs for CUDA can run on (CUDA_VISIBLE_DEVICES selects).",
         allow_abbrev=False,

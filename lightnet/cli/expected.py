@@ -79,7 +79,7 @@ def _regex(text: str) -> str:
 
 
 def check_errors(expected: Sequence[Expected], errors: Sequence[LightNetError]) -> list[LightNetError]:
-    """What is wrong: errors that nobody expected, and expectations that no error met."""
+    """The mistakes: errors that nobody expected, and expectations that no error met."""
     problems = []
     for error in errors:
         message = f"{error.message} [{error.label}]" if error.label else error.message

@@ -1,4 +1,5 @@
-"""What ``--shape``, ``--value`` and ``-i`` say: dims and arrays for named inputs, from the command line and from files.
+"""The values of ``--shape``, ``--value`` and ``-i``: dims and arrays for named inputs, from the command line and from
+files.
 
     data=@picture.npy    data=@arrays.npz:key    steps=1.5,2,3    data=random    data=zeros    data=1x3x224x224 (dims)
 
@@ -61,17 +62,17 @@ def shapes_of(words: Iterable[str]) -> dict[str, Dims]:
     return found
 
 
-def values_of(words: Iterable[str]) -> dict[str, np.ndarray]:
+def fed_values(words: Iterable[str]) -> dict[str, np.ndarray]:
     """The arrays that ``--value name=...`` words give: a file's, or numbers (``3`` is a scalar, ``3,`` a vector)."""
     found = {}
     for name, text in assignments(words, "--value").items():
-        found[name] = from_file(name, text[1:]) if text.startswith("@") else numbers(name, text)
+        found[name] = from_file(name, text[1:]) if text.startswith("@") else parsed_numbers(name, text)
     return found
 
 
 def fed(name: str, text: str, dtype: DType, dims: tuple[int | str | None, ...] | None, seed: int) -> np.ndarray:
-    """What ``-i name=text`` feeds an input of that type; `dims` has None or a name for those that are open, and is None
-    where the rank is.
+    """The array that ``-i name=text`` feeds an input of that type; `dims` has None or a name for those that are open,
+    and is None where the rank is.
 
     Numbers fill an input in row-major order; a single number fills all of it. Random contents belong to the name and
     the seed. Raises `LightNetError` where the array does not fit.
@@ -79,7 +80,7 @@ def fed(name: str, text: str, dtype: DType, dims: tuple[int | str | None, ...] |
     if text in MADE:
         closed = _closed(name, dims, text)
         return sample(name, "data", closed, dtype, seed) if text == "random" else np.zeros(closed, dtype.np)
-    array = from_file(name, text[1:]) if text.startswith("@") else _filled(name, numbers(name, text), dims)
+    array = from_file(name, text[1:]) if text.startswith("@") else _filled(name, parsed_numbers(name, text), dims)
     if dims is None or len(dims) == array.ndim:
         target = tuple(d if isinstance(d, int) else n for d, n in zip(dims or array.shape, array.shape))
         return checked_array(name, array, target, dtype)
@@ -87,8 +88,8 @@ def fed(name: str, text: str, dtype: DType, dims: tuple[int | str | None, ...] |
 
 
 def fed_text(name: str, text: str, dims: tuple[int | str | None, ...] | None) -> np.ndarray:
-    """What ``-i name=text`` feeds an input that is text: strings of a JSON list or file, or one string, which fills all
-    of the input.
+    """The array that ``-i name=text`` feeds an input that is text: strings of a JSON list or file, or one string, which
+    fills all of the input.
 
     ``zeros`` are empty strings. Raises `LightNetError` where it is no text; whether it fits, a call says.
     """
@@ -142,7 +143,7 @@ def _text(dims: tuple[int | str | None, ...]) -> str:
     return f"[{', '.join('?' if d is None else str(d) for d in dims)}]"
 
 
-def numbers(name: str, text: str) -> np.ndarray:
+def parsed_numbers(name: str, text: str) -> np.ndarray:
     """``1.5,2,3`` as float64, ``1,2`` as int64 (uint64 where needed), ``true,false`` as bool; one without a comma is a
     scalar."""
     parts = [part.strip() for part in text.split(",")]
@@ -174,7 +175,7 @@ def from_file(name: str, text: str) -> np.ndarray:
     if key not in entries:
         there = ", ".join(list(entries)[:8]) + (", ..." if len(entries) > 8 else "")
         raise LightNetError(f"no array is called '{key}'; there are: {there or 'none'}", SourceLoc(path))
-    return loaded(path, key, entries[key])
+    return loaded_entry(path, key, entries[key])
 
 
 def array_entries(path: str) -> Mapping[str, Entry]:
@@ -187,7 +188,7 @@ def array_entries(path: str) -> Mapping[str, Entry]:
     raise LightNetError("arrays are read from .npy and .npz files", SourceLoc(path))
 
 
-def loaded(path: str, key: str, entry: Entry) -> np.ndarray:
+def loaded_entry(path: str, key: str, entry: Entry) -> np.ndarray:
     """The contents of an entry. Raises `LightNetError` for a type that is none of ours (Python objects above all)."""
     if entry.dtype is None:
         what = f"array '{key}'" if key else "the array"

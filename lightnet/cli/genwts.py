@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lightnet.cli.common import Parser, run, write_atomic
+from lightnet.cli.common import ToolParser, run_tool, write_atomic
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.runtime.containers import npy_entry
 from lightnet.runtime.dtypes import BY_NAME, BY_NP, convert
@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 FLOAT, HALF, INT8 = 0, 1, 2
 
 
-def numbers(text: str) -> np.ndarray:
+def _numbers(text: str) -> np.ndarray:
     """The decimal numbers among the words of `text`, as float64; other words are passed over.
 
     Words are separated by white space and by any of ``,;!|[](){}<>``.
@@ -60,7 +60,7 @@ def arrays(path: str) -> Iterator[tuple[str, np.ndarray]]:
             raise LightNetError(f"unsupported type: {entry.problem or entry.dtype}", SourceLoc(path))
         yield match.group(), entry.load()
     else:
-        yield match.group(), numbers(_text(data, path))
+        yield match.group(), _numbers(_text(data, path))
 
 
 def _text(data: memoryview, path: str) -> str:
@@ -76,7 +76,7 @@ def _text(data: memoryview, path: str) -> str:
 
 def genwts(argv: list[str]) -> int:
     """The tool; a file that cannot be read is skipped with a warning, and the count in the result is without it."""
-    parser = Parser(prog="genwts", description="Make a .wts weight file from numbers in text, .npy or .npz files.")
+    parser = ToolParser(prog="genwts", description="Make a .wts weight file from numbers in text, .npy or .npz files.")
     parser.add_argument(
         "-t", "--type", required=True, type=int, metavar="TYPE", help="0 float, 1 half (not supported), 2 int8"
     )
@@ -108,7 +108,7 @@ def genwts(argv: list[str]) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    return run(genwts, argv)
+    return run_tool(genwts, argv)
 
 
 if __name__ == "__main__":

@@ -23,11 +23,11 @@ from lightnet.frontends.netlist import Netlist
 
 def main(argv: list[str] | None = None) -> int:
     """The entry point; the exit status is 1 for every error, also of usage, and then no file is written."""
-    return common.run(_main, argv)
+    return common.run_tool(_main, argv)
 
 
 def _main(argv: list[str]) -> int:
-    parser = common.Parser(prog="il2json", description="Translate a network in LightNet IL to JSON IR.")
+    parser = common.ToolParser(prog="il2json", description="Translate a network in LightNet IL to JSON IR.")
     parser.add_argument("file", nargs="?", default="-", help="the network (default: standard input)")
     parser.add_argument(
         "-o", "--outfile", metavar="FILE", default="-", help="where to write (default: standard output)"

@@ -1,4 +1,4 @@
-"""What `lightnet run` shows of the inside of a network: `--profile`, `--dump-tensors`, `--check-nan`,
+"""The inside of a network as `lightnet run` shows it: `--profile`, `--dump-tensors`, `--check-nan`,
 `--compare WITH --layers`.
 
 Imports the reports when they are asked for.
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 MAX_SHOWN = 8
 
 
-def show(text: str) -> None:
+def _show(text: str) -> None:
     """Print what may hold names out of a file."""
     print(printable(text, "\n"))
 
 
-def profile(executable: Any, feeds: Mapping[str, Any], args: argparse.Namespace) -> None:
+def show_profile(executable: Any, feeds: Mapping[str, Any], args: argparse.Namespace) -> None:
     """`--profile`: a table on stdout, or a trace in a file."""
     from lightnet.report.profile import profiled
 
@@ -39,11 +39,11 @@ def profile(executable: Any, feeds: Mapping[str, Any], args: argparse.Namespace)
     if hasattr(executable, "variants"):  # a saved one
         from lightnet.cli import saved, targets
 
-        executable = saved.profiled(executable, targets.given(args))
+        executable = saved.with_kernels_apart(executable, targets.given(args))
     found = profiled(executable, feeds, args.rounds)
     if args.profile != "-":
         write_atomic(args.profile, found.json())
-    show(f"\n{found.text()}")
+    _show(f"\n{found.text()}")
 
 
 class Inside:
@@ -79,7 +79,7 @@ class Inside:
                 self.network.compile(self.args.target, outputs=lacking, **run_options(self.args)), self.feeds
             )
             found, (self.executable, self.feeds) = tensors(executable, feeds), (executable, feeds)
-            show(
+            _show(
                 f"\ncompiled again with {some(len(lacking), 'more output')}, which changes what is fused: "
                 f"{_listed(lacking)}"
             )
@@ -87,16 +87,18 @@ class Inside:
 
     def dump(self, found: Tensors, names: list[str]) -> None:
         """`--dump-tensors`."""
-        from lightnet.report.tensors import write
+        from lightnet.report.tensors import write_tensors
 
-        written = write(found, self.args.dump_tensors, names)
-        show(f"\nwrote {some(len(written), 'tensor')} to {self.args.dump_tensors}")
+        written = write_tensors(found, self.args.dump_tensors, names)
+        _show(f"\nwrote {some(len(written), 'tensor')} to {self.args.dump_tensors}")
         if found.swallowed and self.args.tensors is None:
-            show(f"{some(len(found.swallowed), 'tensor')} without memory in the compiled network; --tensors all keeps:")
+            _show(
+                f"{some(len(found.swallowed), 'tensor')} without memory in the compiled network; --tensors all keeps:"
+            )
             for name, why in list(found.swallowed.items())[:MAX_SHOWN]:
-                show(f"  {shortened(name, 60)}: {why}")
+                _show(f"  {shortened(name, 60)}: {why}")
             if (more := len(found.swallowed) - MAX_SHOWN) > 0:
-                show(f"  and {more} more")
+                _show(f"  and {more} more")
 
     def check_nan(self, found: Tensors) -> int:
         """`--check-nan`."""
@@ -104,13 +106,13 @@ class Inside:
 
         bad = first_non_finite(found, self.executable if hasattr(self.executable, "loaded") else None)
         if not bad:
-            show(f"\nno NaN or infinity in {some(len(found.arrays), 'tensor')}")
+            _show(f"\nno NaN or infinity in {some(len(found.arrays), 'tensor')}")
             return 0
-        show("\nNaN or infinity comes up at:")
+        _show("\nNaN or infinity comes up at:")
         for one in bad[:MAX_SHOWN]:
             self.show_non_finite(one)
         if len(bad) > MAX_SHOWN:
-            show(f"  and {some(len(bad) - MAX_SHOWN, 'more tensor')}")
+            _show(f"  and {some(len(bad) - MAX_SHOWN, 'more tensor')}")
         return 1
 
     def show_non_finite(self, one: NonFinite) -> None:
@@ -125,9 +127,9 @@ class Inside:
             where, inner = loc_of(checked.non_finite), f"; it begins at {kernel_label(checked.non_finite)}"
         elif checked is not None and not checked.agrees:
             inner = "; by the references of these ops it has none: the compiled kernel is at fault"
-        show(f"  {where or ''}{': ' if where else ''}{one}{inner}")
+        _show(f"  {where or ''}{': ' if where else ''}{one}{inner}")
         if line := self.line(where):
-            show(f"    {shortened(line.strip(), 110)}")
+            _show(f"    {shortened(line.strip(), 110)}")
 
     def compare(self, found: Tensors, names: list[str]) -> int:
         """`--compare WITH --layers`."""
@@ -141,14 +143,14 @@ class Inside:
         layers = compare_layers(found, expected, self.args.rtol, self.args.atol, rounding(self.args.precision))
         if not layers:
             raise LightNetError(f"no tensor of the network is in {what}", None if what in PEERS else SourceLoc(what))
-        show(f"\ncompared with {what}, layer by layer:")
-        show(layers_text(layers, self.line))
+        _show(f"\ncompared with {what}, layer by layer:")
+        _show(layers_text(layers, self.line))
         self.blame(next((layer.name for layer in layers if not layer.difference.agrees), None))
         if self.args.tensors is None and found.swallowed:
             kind = "without memory in the compiled network"
-            show(f"not compared: {some(len(found.swallowed), 'tensor')} {kind}; --tensors all keeps them")
+            _show(f"not compared: {some(len(found.swallowed), 'tensor')} {kind}; --tensors all keeps them")
         if lacking := [name for name in computed_names(found.source) if name in asked and name not in expected]:
-            show(f"not compared: {some(len(lacking), 'tensor')} that {what} lacks: {_listed(lacking)}")
+            _show(f"not compared: {some(len(lacking), 'tensor')} that {what} lacks: {_listed(lacking)}")
         return int(any(not layer.difference.agrees for layer in layers))
 
     def blame(self, name: str | None) -> None:
@@ -161,12 +163,12 @@ class Inside:
         ):
             return
         if checked.agrees:
-            show(
+            _show(
                 f"the kernel of '{name}' does what its ops mean: look at the rewrites that made them, and at weights "
                 "and operands"
             )
         else:
-            show(f"the kernel of '{name}' does not compute what its ops mean: the generated code is at fault")
+            _show(f"the kernel of '{name}' does not compute what its ops mean: the generated code is at fault")
 
     def line(self, loc: SourceLoc | None) -> str | None:
         """The source line at a place, where the source is text."""

@@ -23,8 +23,8 @@ def main(argv: list[str]) -> int:
         return _inspect(args)
 
 
-def _parser() -> common.Parser:
-    parser = common.Parser(
+def _parser() -> common.ToolParser:
+    parser = common.ToolParser(
         "lightnet inspect", description="Say what a network is, and what it takes.", allow_abbrev=False
     )
     option = parser.add_argument
@@ -53,7 +53,7 @@ def _inspect(args: argparse.Namespace) -> int:
             raise LightNetError(
                 "--layers needs the network, and this is a compiled executable", SourceLoc(args.network)
             )
-        return saved.inspect(args)
+        return saved.inspect_saved(args)
     from lightnet.ir.target import get_target
     from lightnet.report.inspection import inspect
     from lightnet.report.survey import survey
@@ -67,7 +67,7 @@ def _inspect(args: argparse.Namespace) -> int:
             raise
         from lightnet.cli import feeding
 
-        shapes, values = feeding.shapes_of(args.shapes), feeding.values_of(args.values)
+        shapes, values = feeding.shapes_of(args.shapes), feeding.fed_values(args.values)
         found = survey(args.network, error, shapes=shapes, values=values, include_dirs=args.include,
                        eval_mode=args.eval,
                        defines=args.define)  # fmt: skip

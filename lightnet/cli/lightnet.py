@@ -38,7 +38,7 @@ SUBCOMMANDS = {
 
 def main(argv: list[str] | None = None) -> int:
     """The entry point."""
-    return common.run(_main, argv)
+    return common.run_tool(_main, argv)
 
 
 def _main(argv: list[str]) -> int:
@@ -61,7 +61,7 @@ def _main(argv: list[str]) -> int:
 
 
 def _parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
-    parser = common.Parser(
+    parser = common.ToolParser(
         prog="lightnet",
         description="Compile a network and run it (`lightnet run --help`: on inputs that you give; `lightnet inspect "
         "--help`: look at it).",
@@ -159,7 +159,7 @@ def _compile_and_run(args: argparse.Namespace, warnings: Warnings) -> int:
             args.source,
             weights=args.datafile,
             shapes=feeding.shapes_of(args.shapes),
-            values=feeding.values_of(args.values),
+            values=feeding.fed_values(args.values),
             seed=args.seed,
             include_dirs=args.include,
             eval_mode=args.eval,
@@ -167,7 +167,7 @@ def _compile_and_run(args: argparse.Namespace, warnings: Warnings) -> int:
         )
     warnings.show(network.warnings)
     only_run = args.run and not args.compile
-    report = watching.Report(args.report, os.path.basename(args.source)) if args.report else None
+    report = watching.ReportFile(args.report, os.path.basename(args.source)) if args.report else None
     watchers = [*timing, *(report.watchers if report is not None else ())]
     executable = compiler.compile(
         network,

@@ -1,4 +1,4 @@
-"""What ``--list-passes``, ``--list-targets`` and ``--list-ops`` print: one line each, with what the docstring says.
+"""The lists of ``--list-passes``, ``--list-targets`` and ``--list-ops``: one line each, with what the docstring says.
 
 Passes and targets are listed from the text of their files, so that a listing imports neither xDSL nor LLVM.
 """

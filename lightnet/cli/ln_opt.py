@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightnet.cli import checking, targets, watching
-from lightnet.cli.common import Parser, run, write_atomic
+from lightnet.cli.common import ToolParser, run_tool, write_atomic
 from lightnet.cli.network import add_budget, add_disable, add_load, add_shapes, names_of
 from lightnet.cli.targets import add_target
 from lightnet.cli.warning import Warnings, add_warnings
@@ -50,7 +50,7 @@ _OPTIONAL_VALUE = (
 
 def main(argv: list[str] | None = None) -> int:
     """The entry point; returns the exit status (1 for every error)."""
-    return run(_main, argv)
+    return run_tool(_main, argv)
 
 
 def _main(argv: list[str]) -> int:
@@ -81,8 +81,10 @@ def _run(args: argparse.Namespace) -> int:
         return _Run(args, warnings).run()
 
 
-def _parser(argv: Sequence[str] | None = None) -> Parser:
-    p = Parser("ln-opt", description="Run passes on a module of any level and print the result.", allow_abbrev=False)
+def _parser(argv: Sequence[str] | None = None) -> ToolParser:
+    p = ToolParser(
+        "ln-opt", description="Run passes on a module of any level and print the result.", allow_abbrev=False
+    )
     p.add_argument("file", nargs="?", default="-", help=".mlir, .net, .json or .onnx file; - is stdin")
     p.add_argument(
         "-p",
@@ -200,11 +202,11 @@ class _Run:
         args = self.args
         if not (args.shapes or args.values or args.weights):
             return {}
-        from lightnet.cli.feeding import shapes_of, values_of
+        from lightnet.cli.feeding import fed_values, shapes_of
         from lightnet.runtime.weights import open_weights
 
         weights = open_weights(args.weights) if args.weights else None
-        return {"shapes": shapes_of(args.shapes), "values": values_of(args.values), "weights": weights}
+        return {"shapes": shapes_of(args.shapes), "values": fed_values(args.values), "weights": weights}
 
     def _check_names(self, passes: Sequence[ModulePass]) -> None:
         known = {p.name for p in passes}
@@ -238,7 +240,7 @@ class _Run:
         raise problems[-1]
 
     def binary(self, file: str) -> bool:
-        """Whether the input is in a form that its front end reads from the file itself."""
+        """Return whether the input is in a form that its front end reads from the file itself."""
         suffix = f".{self.args.format}" if self.args.format else Path(file).suffix.lower()
         return suffix in FRONTENDS and FRONTENDS.get(suffix).binary
 
@@ -297,11 +299,11 @@ class _Run:
             from lightnet.ir.parser import parse_mlir
 
             return parse_mlir(ctx, text, file, first_line=first_line)
-        from lightnet.frontends.loading import Options, reshaped
+        from lightnet.frontends.loading import ReadOptions, reshaped
 
         front_end = FRONTENDS.get(f".{kind}")
         found: list[tuple[SourceLoc, str]] = []
-        options = Options(
+        options = ReadOptions(
             self.args.include, self.args.eval, on_warning=lambda loc, what: found.append((loc, what)), **self.given
         )
         module, self.checking.own_weights = front_end.read(text, file, ctx, options)
@@ -333,7 +335,7 @@ class _Run:
 
 
 class _Emission:
-    """What ``--emit`` asks for: forms of the target, to one place or to a file each."""
+    """The request of ``--emit``: forms of the target, to one place or to a file each."""
 
     def __init__(self, args: argparse.Namespace):
         from lightnet.ir.target import get_target

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from lightnet.cli.checking import kinds_of_data
-from lightnet.cli.common import Parser, run, write_atomic
+from lightnet.cli.common import ToolParser, run_tool, write_atomic
 from lightnet.cli.network import add_load, add_shapes
 from lightnet.cli.progress import terminal
 from lightnet.diagnostics import LightNetError
@@ -35,11 +35,11 @@ INTERRUPTED = 130
 def main(argv: list[str] | None = None) -> int:
     """The entry point; the status is 0 where nothing smaller is left to try or the tests are spent, 1 for every error,
     and 130 after an interrupt (with the best module so far)."""
-    return run(_main, argv)
+    return run_tool(_main, argv)
 
 
-def _parser() -> Parser:
-    p = Parser("ln-reduce", description="Shrink a module of any level, or a network, while a test still holds.",
+def _parser() -> ToolParser:
+    p = ToolParser("ln-reduce", description="Shrink a module of any level, or a network, while a test still holds.",
                allow_abbrev=False)  # fmt: skip
     option = p.add_argument
     option("file", help=".mlir, .net, .json or .onnx file; - is stdin")
@@ -120,12 +120,12 @@ def _judge(args: argparse.Namespace) -> Judge:
 def _module(args: argparse.Namespace) -> ModuleOp:
     """The module to reduce, verified."""
     from lightnet import model
-    from lightnet.cli.feeding import shapes_of, values_of
+    from lightnet.cli.feeding import fed_values, shapes_of
     from lightnet.ir.context import sources_of
     from lightnet.ir.passes import parse_pipeline, run_pipeline
     from lightnet.ir.verify import verify_module
 
-    net = model.load(args.file, args.weights, shapes_of(args.shapes), values=values_of(args.values),
+    net = model.load(args.file, args.weights, shapes_of(args.shapes), values=fed_values(args.values),
                      include_dirs=args.include,
                      eval_mode=args.eval)  # fmt: skip
     try:

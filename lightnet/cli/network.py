@@ -141,7 +141,9 @@ class _Replace(argparse.Action):
 
 
 def add_loading(parser: argparse.ArgumentParser) -> None:
-    """What else may be said of how a network is read (`lightnet` itself has these options under upstream's names)."""
+    """Add the further options that say how a network is read (`lightnet` itself has these options under upstream's
+    names).
+    """
     option = parser.add_argument
     option("-f", "--weights", metavar="FILE", dest="datafile", help="weights: .wts, .npz, .safetensors or .params")
     add_shapes(parser)
@@ -164,7 +166,7 @@ class Network:
 
         self.path = path
         self.weights = args.datafile
-        self.shapes, self.values = feeding.shapes_of(args.shapes), feeding.values_of(args.values)
+        self.shapes, self.values = feeding.shapes_of(args.shapes), feeding.fed_values(args.values)
         self._model: Model | None = None
         self.opened: OpenError | None = None
         self.budget: float | None = args.compile_budget
@@ -179,12 +181,12 @@ class Network:
 
     @property
     def is_onnx(self) -> bool:
-        """Whether the file itself is an ONNX model."""
+        """True if the file itself is an ONNX model."""
         return Path(self.path).suffix.lower() == ".onnx"
 
     @property
     def warnings(self) -> list[tuple[SourceLoc, str]]:
-        """What the source warns of."""
+        """The warnings of the source."""
         return self._model.warnings if self._model is not None else []
 
     def model(self) -> Model:

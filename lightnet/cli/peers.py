@@ -1,5 +1,5 @@
-"""What a network should compute, by others: ONNX Runtime, our own reference interpreter, or arrays in a file; its
-outputs, or every tensor that there is a name for. Imports what it needs when it is asked.
+"""The values that a network should compute, by others: ONNX Runtime, our own reference interpreter, or arrays in a
+file; its outputs, or every tensor that there is a name for. Imports what it needs when it is asked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ ROUNDINGS = {"tf32": 5e-3, "f16": 5e-3, "bf16": 4e-2}
 
 
 def rounding(precision: str | None) -> float:
-    """How far outputs may be from what is expected, as a share of each expected value, and of the largest."""
+    """The distance that outputs may have from what is expected, as a share of each expected value, and of the
+    largest.
+    """
     return ROUNDINGS.get(precision or "f32", 1e-4)
 
 
@@ -36,12 +38,12 @@ def check_peer(what: str) -> None:
 
 
 def expectation(what: str, network: Network, feeds: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
-    """What outputs should be, by name: from a peer, or from a file."""
+    """The outputs that are expected, by name: from a peer, or from a file."""
     if what == "interpreter":
         return network.compile("none")(feeds, stream=io.StringIO())
     if what == "onnxruntime":
         return by_onnxruntime(network, feeds)
-    return from_file(what, names)
+    return _from_file(what, names)
 
 
 def expected_layers(what: str, network: Network, feeds: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
@@ -54,12 +56,12 @@ def expected_layers(what: str, network: Network, feeds: Mapping[str, Any], names
         return executable.interpreted(fed)
     if what == "onnxruntime":
         return by_onnxruntime(network, feeds, names)
-    return from_file(what, names)
+    return _from_file(what, names)
 
 
-def from_file(path: str, names: Sequence[str]) -> dict[str, Any]:
+def _from_file(path: str, names: Sequence[str]) -> dict[str, Any]:
     """The arrays of an `.npz`; that of an `.npy` belongs to the one name there is."""
-    from lightnet.cli.feeding import array_entries, loaded
+    from lightnet.cli.feeding import array_entries, loaded_entry
 
     entries = array_entries(path)
     if list(entries) == [""]:
@@ -67,13 +69,14 @@ def from_file(path: str, names: Sequence[str]) -> dict[str, Any]:
             raise LightNetError(
                 f"one array for {len(names)} outputs ({', '.join(names[:4])}): use .npz", SourceLoc(path)
             )
-        return {names[0]: loaded(path, "", entries[""])}
-    return {name: loaded(path, name, entry) for name, entry in entries.items()}
+        return {names[0]: loaded_entry(path, "", entries[""])}
+    return {name: loaded_entry(path, name, entry) for name, entry in entries.items()}
 
 
 def by_onnxruntime(network: Network, feeds: Mapping[str, Any], further: Sequence[str] = ()) -> dict[str, Any]:
-    """What ONNX Runtime makes of the model itself, or of the ONNX export of a network in another form: its outputs, and
-    those of the tensors called `further` that the model computes."""
+    """The results that ONNX Runtime computes by the model itself, or of the ONNX export of a network in another form:
+    its outputs, and those of the tensors called `further` that the model computes.
+    """
     try:
         import onnxruntime as ort
     except ImportError:

@@ -1,5 +1,6 @@
-"""What a tool shows on a terminal while it works: a line that changes, by the package rich where that is installed.
-Where stderr is no terminal, nothing. Imports rich when something is shown."""
+"""The progress that a tool shows on a terminal while it works: a line that changes, by the package rich where that is
+installed. Where stderr is no terminal, nothing. Imports rich when something is shown.
+"""
 
 from __future__ import annotations
 

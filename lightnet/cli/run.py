@@ -49,8 +49,10 @@ def main(argv: list[str]) -> int:
         return _Run(args).run()
 
 
-def _parser(argv: Sequence[str] | None = None) -> common.Parser:
-    parser = common.Parser("lightnet run", description="Compile a network and run it on inputs.", allow_abbrev=False)
+def _parser(argv: Sequence[str] | None = None) -> common.ToolParser:
+    parser = common.ToolParser(
+        "lightnet run", description="Compile a network and run it on inputs.", allow_abbrev=False
+    )
     option = parser.add_argument
     option(
         "network",
@@ -158,9 +160,9 @@ class _Run:
         if self.args.repeat:
             print(latency(lambda: executable(feeds, stream=io.StringIO(), threads=threads), self.args.repeat))
         if self.args.profile:
-            from lightnet.cli.inside import profile
+            from lightnet.cli.inside import show_profile
 
-            profile(executable, feeds, self.args)
+            show_profile(executable, feeds, self.args)
         failed = 0
         if self.looks_inside:
             from lightnet.cli.inside import Inside
@@ -192,11 +194,11 @@ class _Run:
 
     @property
     def looks_inside(self) -> bool:
-        """Whether an option asks for tensors that are no outputs."""
+        """True if an option asks for tensors that are no outputs."""
         return bool(self.args.layers or self.args.check_nan or self.args.dump_tensors)
 
     def warnings(self, executable: Any, feeds: Mapping[str, Any]) -> Sequence[str]:
-        """What is odd about the weights; without a weight file it is only what nobody fed either."""
+        """The oddities of the weights; without a weight file it is only what nobody fed either."""
         missing = set(getattr(executable, "missing", ())) - set(feeds)
         return executable.warnings if missing or self.args.datafile else ()
 
@@ -233,7 +235,9 @@ class _Run:
                     raise LightNetError(f"{self.args.compare} gives no output '{name}'")
                 rows.append((name, "", "", "", "not in the file"))
                 continue
-            row = difference(name, got, expected[name], self.args.rtol, self.args.atol, rounding(self.args.precision))
+            row = difference_row(
+                name, got, expected[name], self.args.rtol, self.args.atol, rounding(self.args.precision)
+            )
             rows.append(row)
             failed |= row[-1] != "agrees"
         if all(row[-1] == "not in the file" for row in rows):
@@ -268,7 +272,7 @@ def summary(item: tuple[str, Any]) -> tuple[str, ...]:
     return name, str(array.dtype), shape, *(f"{x:.6g}" for x in figures), str(nans)
 
 
-def difference(
+def difference_row(
     name: str, got: Any, want: Any, rtol: float, atol: float | None, share: float = 1e-4
 ) -> tuple[str, str, str, str, str]:
     """A row: name, largest absolute and relative difference, largest expected value, verdict (`report.differences`)."""

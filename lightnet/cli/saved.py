@@ -53,7 +53,7 @@ class SavedNetwork:
         return load_executable(self.path, trust=self.trust, **options)
 
 
-def profiled(saved: SavedExecutable, options: Mapping[str, Any]) -> Executable:
+def with_kernels_apart(saved: SavedExecutable, options: Mapping[str, Any]) -> Executable:
     """A saved executable with its kernels apart, for a profile: its planned module compiled again by this compiler, for
     this machine, with its own tensors. Raises LightNetError where the compiler is not installed."""
     try:
@@ -75,12 +75,12 @@ def profiled(saved: SavedExecutable, options: Mapping[str, Any]) -> Executable:
     return made.with_tensors(saved.instance.static, saved.instance.defaults)
 
 
-def inspect(args: argparse.Namespace) -> int:
+def inspect_saved(args: argparse.Namespace) -> int:
     """`lightnet inspect NET.lnx`: what it takes and gives, what it was compiled with, and for what."""
     from lightnet.runtime.artifact import load_executable
 
     saved = load_executable(args.network, trust=args.trust)
-    found = described(saved)
+    found = _described(saved)
     if args.json:
         print(json.dumps(found, indent=2))
         return 0
@@ -100,8 +100,8 @@ def inspect(args: argparse.Namespace) -> int:
     return 0
 
 
-def described(saved: SavedExecutable) -> dict[str, Any]:
-    """What there is to say of an executable, as JSON values."""
+def _described(saved: SavedExecutable) -> dict[str, Any]:
+    """The description of an executable, as JSON values."""
 
     def types(found: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [

@@ -18,7 +18,7 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.runtime import RUN
 
 if TYPE_CHECKING:
-    from lightnet.serving.repository import Options, Source
+    from lightnet.serving.repository import ModelSource, ServingOptions
 
 
 def main(argv: list[str]) -> int:
@@ -36,8 +36,8 @@ def main(argv: list[str]) -> int:
         return server.serve(service, sock, grace=args.grace, connections=args.connections, log_level=args.log_level)
 
 
-def _parser(argv: Sequence[str] | None = None) -> common.Parser:
-    parser = common.Parser("lightnet serve",
+def _parser(argv: Sequence[str] | None = None) -> common.ToolParser:
+    parser = common.ToolParser("lightnet serve",
                            description="Answer requests for networks over HTTP, by the Open Inference Protocol v2.",
                            allow_abbrev=False)  # fmt: skip
     option = parser.add_argument
@@ -113,9 +113,9 @@ def _parser(argv: Sequence[str] | None = None) -> common.Parser:
     return parser
 
 
-def _options(args: argparse.Namespace) -> Options:
-    from lightnet.runtime.threads import counted
-    from lightnet.serving.repository import Options
+def _options(args: argparse.Namespace) -> ServingOptions:
+    from lightnet.runtime.threads import thread_count
+    from lightnet.serving.repository import ServingOptions
 
     for name, least in (
         ("queue", 1),
@@ -130,10 +130,10 @@ def _options(args: argparse.Namespace) -> Options:
         if value is not None and not least <= value < 2**40:
             raise LightNetError(f"--{name.replace('_', '-')} should be at least {least}, and is {value}")
     if args.threads is not None:
-        counted(args.threads)
+        thread_count(args.threads)
     delay = None if args.batch_delay is None else args.batch_delay / 1000
     workers = args.workers or len(os.sched_getaffinity(0))
-    return Options(delay, args.timeout, args.queue, workers, args.max_body, args.control)
+    return ServingOptions(delay, args.timeout, args.queue, workers, args.max_body, args.control)
 
 
 def _check_installed() -> None:
@@ -145,8 +145,8 @@ def _check_installed() -> None:
         raise LightNetError(f"`lightnet serve` needs {', '.join(missing)}: pip install '{name}[serve]'")
 
 
-def _sources(args: argparse.Namespace) -> list[Source]:
-    from lightnet.serving.repository import Source
+def _sources(args: argparse.Namespace) -> list[ModelSource]:
+    from lightnet.serving.repository import ModelSource
 
     found = []
     for word in args.models:
@@ -158,7 +158,7 @@ def _sources(args: argparse.Namespace) -> list[Source]:
             raise LightNetError(
                 f"'{label or name:.80}' cannot be a model's name: it stands in a URL (give one: NAME={path})"
             )
-        found.append(Source(name, partial(_load, path, args), version))
+        found.append(ModelSource(name, partial(_load, path, args), version))
     return found
 
 

@@ -37,8 +37,9 @@ def add_warnings(parser: argparse.ArgumentParser) -> None:
 
 
 class Warnings:
-    """What the options say; of two that contradict each other the last one counts. Raises `LightNetError` for an
-    unknown kind."""
+    """The kinds of warnings that the options ask for; of two that contradict each other the last one counts. Raises
+    `LightNetError` for an unknown kind.
+    """
 
     def __init__(self, kinds: Sequence[str]):
         if unknown := [kind for kind in kinds if kind not in KINDS]:

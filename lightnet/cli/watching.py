@@ -171,9 +171,10 @@ class HtmlReport:
         )
 
 
-class Report:
-    """What ``lightnet --report FILE`` writes, in the form that the file's suffix names; `watchers` are for the
-    compiler."""
+class ReportFile:
+    """The report that ``lightnet --report FILE`` writes, in the form that the file's suffix names; `watchers` are for
+    the compiler.
+    """
 
     def __init__(self, file: str, title: str):
         self.file, self.suffix = file, Path(file).suffix.lower()
@@ -226,7 +227,7 @@ def _stage_request(option: str, text: str, passes: set[str]) -> tuple[str, str, 
 
 
 def text_form(args: argparse.Namespace) -> TextForm:
-    """How options say that IR is printed."""
+    """The form in which options say that IR is printed."""
     from lightnet.ir.printer import COLUMNS, TextForm
 
     columns = COLUMNS if args.columns is None else args.columns

@@ -1,7 +1,7 @@
 """Operators and optimizers that are described by data, in files that `--load` takes; nothing of such a file is
 executed.
 
-`load_file` tells the kinds apart. Imports nothing of the compiler until a file is loaded.
+`load_description_file` tells the kinds apart. Imports nothing of the compiler until a file is loaded.
 """
 
 from __future__ import annotations
@@ -20,34 +20,39 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a file describes: op classes by family (a name for `registry.FAMILIES`), and rewrite patterns, each with the
-    `name`, the `pass_name` and the `target` that it is registered under."""
+    """The contents of a file of descriptions: op classes by family (a name for `registry.FAMILIES`), and rewrite
+    patterns, each with the `name`, the `pass_name` and the `target` that it is registered under.
+    """
 
     families: dict[str, tuple[type[LnOp], ...]] = field(default_factory=dict)
     patterns: list[type[FilePattern]] = field(default_factory=list)
 
 
-def load_file(path: str, *, replace: bool = False) -> Loaded:
+def load_description_file(path: str, *, replace: bool = False) -> Loaded:
     """The ops or patterns that the file `path` describes. With `replace` its ops may take the places of those that
     there are. Raises `LightNetError`, at the place of what is wrong."""
-    from lightnet.descriptions.reader import MAX_TEXT, read
+    from lightnet.descriptions.reader import MAX_TEXT, read_description
     from lightnet.source import read_text
 
-    return load(read(read_text(path, MAX_TEXT), path), replace=replace)
+    return load_descriptions(read_description(read_text(path, MAX_TEXT), path), replace=replace)
 
 
-def load(document: Document, *, replace: bool = False) -> Loaded:
+def load_descriptions(document: Document, *, replace: bool = False) -> Loaded:
     """The ops or patterns of a document. Raises `LightNetError` for one that is empty."""
     if not document.objects:
         raise LightNetError("the file is empty: a description has at least one object", SourceLoc(document.file, 1, 1))
-    if kind_of(document) == "optimizer":
+    if description_kind(document) == "optimizer":
         from lightnet.descriptions import optimizer
 
-        return Loaded(patterns=optimizer.load(document))
+        return Loaded(patterns=optimizer.load_optimizer(document))
     from lightnet.descriptions import operators
 
     return Loaded(
-        {f"{PurePath(document.file).name} of {document.file}": tuple(operators.load(document, replace=replace))}
+        {
+            f"{PurePath(document.file).name} of {document.file}": tuple(
+                operators.load_operators(document, replace=replace)
+            )
+        }
     )
 
 
@@ -55,7 +60,7 @@ def load(document: Document, *, replace: bool = False) -> Loaded:
 _OPTIMIZER = {"author", "arch", "name", "combiners", "subgraphs", "complete"}
 
 
-def kind_of(document: Document) -> str:
+def description_kind(document: Document) -> str:
     """``operators`` or ``optimizer``: the latter has members of its own beside `ops`, or `rules` in its ops."""
     for item in document.objects.values():
         top = item.value if isinstance(item.value, dict) else {}

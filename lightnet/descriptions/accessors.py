@@ -23,10 +23,10 @@ from typing import Any
 
 from lightnet.descriptions import kinds, tensors
 from lightnet.descriptions.expressions import KIND_OF_TYPE, ExpressionParser
-from lightnet.descriptions.scope import Ops, Read, TensorRef, Var, evaluate, unknown_optype
+from lightnet.descriptions.scope import Ops, Read, TensorRef, Var, evaluate_over, unknown_optype
 from lightnet.diagnostics import LightNetError, near
 from lightnet.ir.access import is_copy, is_elementwise, is_reduction
-from lightnet.ir.constants import Value, element
+from lightnet.ir.constants import Value, constant_element
 from lightnet.ir.expr import Name
 from lightnet.ir.op import LnOp, name_of
 from lightnet.ir.params import ptype_of
@@ -47,7 +47,7 @@ _EFFECTIVE = {"padding": "pad"}
 _SECTIONS = ("ins", "outs", "params", "derived")
 
 
-class Parser(ExpressionParser):
+class AccessorParser(ExpressionParser):
     """Expressions with accessors; `details.py` adds assignments on top of it."""
 
     def accessor(self) -> Name:
@@ -120,7 +120,7 @@ class Parser(ExpressionParser):
             return self.topology(ref, pos)
         arch = self.scope.arch
         if not self.accept("."):
-            return self.atom("tensor", lambda ops: tensors.name(ref.value(ops), arch), pos, ref)
+            return self.atom("tensor", lambda ops: tensors.source_name(ref.value(ops), arch), pos, ref)
         what = self.name("a field")
         if what.text in tensors.NOT_KNOWN:
             self.error(f"'{what.text}': {tensors.NOT_KNOWN[what.text]}", what.pos)
@@ -145,7 +145,7 @@ class Parser(ExpressionParser):
 
         def some(ops: Ops) -> tuple[Any, ...]:
             array = read(ops)
-            return tuple(element(array, [evaluate(p.expr, p.atoms, ops)], "the array") for p in picked)
+            return tuple(constant_element(array, [evaluate_over(p.expr, p.atoms, ops)], "the array") for p in picked)
 
         if len(picked) > 1:
             return self.atom(kind, some, pos)
@@ -192,7 +192,9 @@ class Parser(ExpressionParser):
         return self.atom(kind, lambda ops: as_realtype(raw(ops), realtype), pos)
 
     def derived(self, var: Var, pos: int) -> Name:
-        """What the op's class derives from shapes and parameters: arrays of numbers, whose names only an op knows."""
+        """A name for what the op's class derives from shapes and parameters: arrays of numbers, whose names only an op
+        knows.
+        """
         self.expect("[")
         name = self.name("the name of a derived value")
         self.expect("]")

@@ -53,7 +53,7 @@ class Range:
 
     @property
     def negative(self) -> bool:
-        """Whether it may be."""
+        """True if it may be."""
         return self.low < 0
 
 

@@ -1,5 +1,5 @@
-"""What the functions of TensorLight and of cuDNN mean in a `run`: the op that each computes, and which argument is what
-of it.
+"""The meaning of the functions of TensorLight and of cuDNN in a `run`: the op that each computes, and which argument is
+what of it.
 
 ``tl_tensor_X(operands, results, params)`` is our op X, in the order of its schema, also as ``tl_tensor_X_cuda`` and
 ``tl_tensor_X_cpu``; those that TensorLight declares in another order are in `ORDERS`. A call writes its results: what
@@ -63,20 +63,22 @@ def order_of(name: str) -> Order | None:
     return Order(op, tuple(f.name for f in fields if f.name not in in_type))
 
 
-class Calls(Mapping[str, c.Function]):
+class Calls(Mapping[str, c.CFunction]):
     """The functions that a `run` may call: `others`, and each that is an op. `call(order, name, args)` makes one of the
     latter."""
 
-    def __init__(self, others: Mapping[str, c.Function], call: Callable[[c.Machine, str, Order, tuple[Any, ...]], Any]):
+    def __init__(
+        self, others: Mapping[str, c.CFunction], call: Callable[[c.CMachine, str, Order, tuple[Any, ...]], Any]
+    ):
         self.others, self.call = others, call
 
-    def __getitem__(self, name: str) -> c.Function:
+    def __getitem__(self, name: str) -> c.CFunction:
         if name in self.others:
             return self.others[name]
         if (order := order_of(name)) is None:
             raise KeyError(name)
         count = len(order.arguments)
-        return c.Function(lambda machine, *args: self.call(machine, name, order, args), count, count)
+        return c.CFunction(lambda machine, *args: self.call(machine, name, order, args), count, count)
 
     def __contains__(self, name: object) -> bool:
         return name in self.others or (isinstance(name, str) and order_of(name) is not None)
@@ -92,7 +94,7 @@ class Calls(Mapping[str, c.Function]):
 
 def param_value(value: Any) -> Any:
     """An argument of a call as the value of a param: an enumerator is its name, an array a tuple."""
-    if isinstance(value, c.Struct | c.Symbol):
+    if isinstance(value, c.Struct | c.CSymbol):
         raise TypeError(f"{shown(value)} is no value of a param")
     return c.plain(value)
 
@@ -105,9 +107,9 @@ def _handle(what: str) -> c.Struct:
 
 
 @c.function(2)
-def _hash_find(machine: c.Machine, table: Any, name: Any) -> Any:
+def _hash_find(machine: c.CMachine, table: Any, name: Any) -> Any:
     """The architecture of a name, as `LN_ARCH.arch_table` has it."""
-    arch = _handle(f"the architecture '{arguments.text(name)}'")
+    arch = _handle(f"the architecture '{arguments.string_argument(name)}'")
     context = _handle("its context")
     context.missing = lambda member: _handle(f"its {member}")
     arch.fields["priv"] = context
@@ -115,7 +117,7 @@ def _hash_find(machine: c.Machine, table: Any, name: Any) -> Any:
 
 
 @c.function(1)
-def _create(machine: c.Machine, target: Any) -> int:
+def _create(machine: c.CMachine, target: Any) -> int:
     """A descriptor where the pointer says; 0, as there is no error."""
     if not isinstance(target, c.Pointer):
         raise TypeError(f"expected the address of a descriptor, got {shown(target)}")
@@ -124,7 +126,7 @@ def _create(machine: c.Machine, target: Any) -> int:
 
 
 @c.function(4)
-def _set_activation(machine: c.Machine, descriptor: Any, mode: Any, nan: Any, coefficient: Any) -> int:
+def _set_activation(machine: c.CMachine, descriptor: Any, mode: Any, nan: Any, coefficient: Any) -> int:
     if not isinstance(descriptor, c.Struct):
         raise TypeError(f"{shown(descriptor)} is no descriptor")
     descriptor.fields["mode"] = mode
@@ -132,14 +134,14 @@ def _set_activation(machine: c.Machine, descriptor: Any, mode: Any, nan: Any, co
 
 
 @c.function(1)
-def _descriptor(machine: c.Machine, tensor: Any) -> Any:
+def _descriptor(machine: c.CMachine, tensor: Any) -> Any:
     found = _handle("the descriptor of a tensor")
     found.fields["tensor"] = tensor
     return found
 
 
 @c.function(0, None)
-def _nothing(machine: c.Machine, *args: Any) -> int:
+def _nothing(machine: c.CMachine, *args: Any) -> int:
     return 0
 
 
@@ -147,9 +149,9 @@ def _nothing(machine: c.Machine, *args: Any) -> int:
 ACTIVATIONS = {"CUDNN_ACTIVATION_RELU": "relu", "CUDNN_ACTIVATION_SIGMOID": "sigmoid", "CUDNN_ACTIVATION_TANH": "tanh"}
 NAMES = {n: c.Enumerator(n) for n in (*ACTIVATIONS, "CUDNN_NOT_PROPAGATE_NAN", "CUDNN_PROPAGATE_NAN")}
 #: Functions of libraries that make and free what is theirs; nothing of it is there.
-HANDLES: Mapping[str, c.Function] = {
+HANDLES: Mapping[str, c.CFunction] = {
     "ln_hash_find": _hash_find, "ln_cudnn_tensor_nchw_init": _descriptor, "cudnnCreateActivationDescriptor": _create,
-    "cudnnSetActivationDescriptor": _set_activation, "LN_CUDNN_CK": c.Function(lambda machine, status: status, 1, 1),
+    "cudnnSetActivationDescriptor": _set_activation, "LN_CUDNN_CK": c.CFunction(lambda machine, status: status, 1, 1),
     **dict.fromkeys(("ln_cudnn_tensor_cleanup", "cudnnDestroyActivationDescriptor", "cudnnDestroyTensorDescriptor"),
                     _nothing),
 }  # fmt: skip

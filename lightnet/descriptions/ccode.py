@@ -1,7 +1,7 @@
 """The text of snippets, upstream's C-like expressions, as syntax trees of `ir/expr.py`; code, which has statements, is
 told from them.
 
-`parse`, `constraint` and `constraints` read the string of a member as expressions, `code` as C
+`parse_item`, `constraint` and `constraints` read the string of a member as expressions, `code` as C
 (`lightnet/descriptions/c`). Positions lead back into the file, and an error in what C has and we have not says what to
 write instead. `snippets.py` gives the expressions their meaning, `code.py` and `steps.py` the code. Imports `ir`, `c`
 and `reader`.
@@ -18,10 +18,10 @@ from typing import Any, ClassVar, TypeVar
 from lightnet.descriptions import c
 from lightnet.descriptions.c import library
 from lightnet.descriptions.helpers import HELPERS
-from lightnet.descriptions.reader import Item
+from lightnet.descriptions.reader import DescribedValue
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.constants import FUNCTIONS
-from lightnet.ir.expr import Attr, Binary, Call, Expr, Index, Num, Parser, Select, Str
+from lightnet.ir.expr import Attr, Binary, Call, Expr, Index, NotationParser, Num, Select, Str
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ _EXPRESSION_CODE: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 _COMMENT = re.compile(r'"[^"\n]*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 
 
-class _SnippetParser(Parser):
+class _SnippetParser(NotationParser):
     """The grammar of expressions; what an arrow may lead to is for `resolve` to say, as it depends on the name."""
 
     attributes: ClassVar[tuple[str, ...] | None] = None
@@ -88,7 +88,7 @@ class _SnippetParser(Parser):
         if isinstance(cond, Call) and cond.fn in _CHECK_CALLS:
             cond, *rest = cond.args
             if rest and not isinstance(rest[0], Str):
-                self.error('expected "message" behind the condition', position(rest[0]))
+                self.error('expected "message" behind the condition', expression_position(rest[0]))
             message, args = (rest[0].value, rest[1:]) if rest and isinstance(rest[0], Str) else (None, [])
         elif self.accept(","):
             if self.token.kind != "str":
@@ -152,24 +152,24 @@ def _blanked(text: str) -> str:
     return _COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else re.sub(r"[^\n]", " ", m[0]), text)
 
 
-def parse(item: Item) -> Expr:
+def parse_item(item: DescribedValue) -> Expr:
     """The expression that a string holds; a number stands for itself. Raises `LightNetError` at its place."""
     if isinstance(item.value, int | float) and not isinstance(item.value, bool):
         return Num(item.value)
-    return within(item, _expression, "write an expression")
+    return in_item(item, _expression, "write an expression")
 
 
-def constraint(item: Item) -> Constraint:
+def constraint(item: DescribedValue) -> Constraint:
     """The constraint that a string holds: ``cond`` or ``cond, "message", args``."""
-    return within(item, _constraint, 'write `condition` or `condition, "message"`')
+    return in_item(item, _constraint, 'write `condition` or `condition, "message"`')
 
 
-def constraints(item: Item) -> tuple[Constraint, ...]:
+def constraints(item: DescribedValue) -> tuple[Constraint, ...]:
     """The constraints of a string, one behind each ``;`` or on a line of its own."""
-    return within(item, _constraints, 'this field takes constraints, `condition, "message";`')
+    return in_item(item, _constraints, 'this field takes constraints, `condition, "message";`')
 
 
-def statements(item: Item) -> tuple[Constraint, ...] | None:
+def statements(item: DescribedValue) -> tuple[Constraint, ...] | None:
     """The constraints of a string; None if it is code, which has statements or calls what is no expression."""
     try:
         found = constraints(item)
@@ -188,23 +188,23 @@ _STATEMENT = re.compile(
 
 
 def is_call(name: str) -> bool:
-    """Whether a function is one of code, and none of expressions."""
+    """Return whether a function is one of code, and none of expressions."""
     if name in HELPERS or name in _CHECK_CALLS or name == "tl_size_of":
         return False
     return name.startswith(("ln_", "tl_", "LN_", "cudnn")) or (name in library.FUNCTIONS and name not in FUNCTIONS)
 
 
 def is_code(text: str) -> bool:
-    """Whether a text that is no expression should be read as C: it is C, or has what only C has."""
+    """Return whether a text that is no expression should be read as C: it is C, or has what only C has."""
     try:
-        return bool(c.parse(text).statements)
+        return bool(c.parse_code(text).statements)
     except LightNetError:
         found = _c_code(text, definition=True)
         return found is not None and ";" in text
 
 
-def run_is_code(item: Item) -> bool:
-    """Whether a `run` is C: no index notation, no kernel, and no name of a built-in op."""
+def run_is_code(item: DescribedValue) -> bool:
+    """Return whether a `run` is C: no index notation, no kernel, and no name of a built-in op."""
     from lightnet.ir.statements import parse as parse_definition
 
     text = str(item.value)
@@ -218,7 +218,7 @@ def run_is_code(item: Item) -> bool:
 
 
 def names_offsets(text: str) -> bool:
-    """Whether the text of a `calc_offset` names offsets in memory, as code does."""
+    """Return whether the text of a `calc_offset` names offsets in memory, as code does."""
     return re.search(r"->\s*offset\b|;.*\S", text.strip().rstrip(";"), re.DOTALL) is not None
 
 
@@ -227,8 +227,8 @@ def plain_privates(text: str) -> str:
     return re.sub(r"\bpriv\s*->\s*(?=[A-Za-z_])", lambda m: " " * len(m[0]), text)
 
 
-def within(item: Item, parse_text: Callable[[str], T], instead: str, *, definition: bool = False) -> T:
-    """What `parse_text` makes of a string. Its errors get their place in the file; one in C code says what to write
+def in_item(item: DescribedValue, parse_text: Callable[[str], T], instead: str, *, definition: bool = False) -> T:
+    """The result of `parse_text` on a string. Its errors get their place in the file; one in C code says what to write
     `instead`, of a `definition` or else of constant expressions."""
     if not isinstance(item.value, str):
         raise item.error(f"expected a string, got {item.kind}")
@@ -239,7 +239,7 @@ def within(item: Item, parse_text: Callable[[str], T], instead: str, *, definiti
             at, text, better = code
             message = f"this is C code, and no expression: {better or instead} ('{text}'; {error.message})"
             raise item.error_at(at, message, "description.c-code") from None
-        raise moved(error, item) from None
+        raise moved_error(error, item) from None
     except RecursionError:
         raise item.error("the text is nested too deeply") from None
 
@@ -279,11 +279,11 @@ _NAMES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 
 
 def instead_of(name: str) -> str | None:
-    """What to write instead of a name of upstream's snippets that has no meaning here."""
+    """The text to write instead of a name of upstream's snippets that has no meaning here."""
     return next((instead for pattern, instead in _NAMES if pattern.fullmatch(name)), None)
 
 
-def moved(error: LightNetError, item: Item) -> LightNetError:
+def moved_error(error: LightNetError, item: DescribedValue) -> LightNetError:
     """An error that counts lines and columns in the text of `item` alone, at its place in the file."""
     if error.loc is None or not error.loc.line:
         return item.error(error.message, error.label)
@@ -292,9 +292,9 @@ def moved(error: LightNetError, item: Item) -> LightNetError:
     return item.error_at(offset, error.message, error.label)
 
 
-def position(e: Any) -> int:
-    """Where an expression begins, as far as its tree says."""
+def expression_position(e: Any) -> int:
+    """The position where an expression begins, as far as its tree says."""
     match e:
         case Binary(left=part) | Select(cond=part) | Index(base=part) | Attr(base=part):
-            return position(part)
+            return expression_position(part)
     return e.pos

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 from lightnet.descriptions import c, ccode
 from lightnet.descriptions.c import arguments, library, tree
-from lightnet.descriptions.c.arithmetic import arithmetic, equal
+from lightnet.descriptions.c.arithmetic import c_arithmetic, equal
 from lightnet.descriptions.c.values import shown
 from lightnet.descriptions.enumerators import CONVERSIONS
-from lightnet.descriptions.reader import Item
+from lightnet.descriptions.reader import DescribedValue
 from lightnet.descriptions.snippets import Names
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.constants import Env
@@ -41,19 +41,19 @@ class Code:
     """C of one member: `label` names it in errors (``dst.custom``)."""
 
     label: str
-    item: Item = field(compare=False, repr=False)
+    item: DescribedValue = field(compare=False, repr=False)
     block: tree.Block = field(compare=False, repr=False)
 
-    def run(self, machine: c.Machine) -> Any:
+    def run(self, machine: c.CMachine) -> Any:
         """Run it. Raises `LightNetError` at its place in the file, `Unsatisfied` for a check that does not hold."""
         return self.guarded(lambda: machine.run(self.block, str(self.item.value)))
 
     def guarded(self, action: Callable[[], T]) -> T:
-        """What `action` gives, which has to do with the code; its errors get their place in the file."""
+        """The result of `action`, which has to do with the code; its errors get their place in the file."""
         try:
             return action()
         except LightNetError as e:
-            found = ccode.moved(e, self.item)
+            found = ccode.moved_error(e, self.item)
             e.loc, e.source_line = found.loc, found.source_line
             raise
 
@@ -67,22 +67,23 @@ class Unsatisfied(c.CodeError):
     """A check of the code does not hold."""
 
 
-def read(item: Item, label: str, scope: c.Scope) -> Code:
+def read_code(item: DescribedValue, label: str, scope: c.CodeScope) -> Code:
     """The code that a string holds, its names checked. Raises `LightNetError` at its place in the file."""
     text = str(item.value)
     try:
-        block = c.parse(text)
-        c.check(block, text, scope)
+        block = c.parse_code(text)
+        c.check_c_code(block, text, scope)
     except LightNetError as e:
-        raise ccode.moved(e, item) from None
+        raise ccode.moved_error(e, item) from None
     return Code(label, item, block)
 
 
 def scope(
-    names: Names, functions: Mapping[str, c.Function], *, outputs: Mapping[str, bool], run: bool = False
-) -> c.Scope:
-    """What the code of an op may name. `outputs` are those that it sees; one that is True is made there, and is
-    assigned its dims."""
+    names: Names, functions: Mapping[str, c.CFunction], *, outputs: Mapping[str, bool], run: bool = False
+) -> c.CodeScope:
+    """The names that the code of an op may use. `outputs` are those that it sees; one that is True is made there, and
+    is assigned its dims.
+    """
     known: dict[str, Any] = dict.fromkeys(library.NAMES)
     for name in (*names.inputs, *(n for n, making in outputs.items() if not making)):
         known |= {name: TENSOR, f"{name}_entry": ENTRY, f"{name}_name": None, f"{name}_list_entry": None}
@@ -94,13 +95,13 @@ def scope(
         known |= {name: None, f"{name}_entry": PARAM}
     known |= dict.fromkeys((*assignable, "tensors_in_n", "tensors_out_n", "params_n"))
     known |= {"op_arg": OP_ARG, "priv": tuple(names.privates), **({"te": ENTRY, "LN_ARCH": None} if run else {})}
-    return c.Scope(known, functions, (*assignable, *names.params))
+    return c.CodeScope(known, functions, (*assignable, *names.params))
 
 
 # -- values ----------------------------------------------------------------------------------------------------------
 
 
-def tensor(name: str, spec: TensorSpec, data: Callable[[], Any] | None = None) -> c.Struct:
+def _tensor(name: str, spec: TensorSpec, data: Callable[[], Any] | None = None) -> c.Struct:
     """A tensor as code sees it."""
     dims = c.array("int", spec.dims, f"{name}->dims", read_only=True)
     fields = {
@@ -178,12 +179,12 @@ def param_entry(p: Param, value: Any, read: Any) -> c.Struct:
     return c.Struct(f"the entry of '{p.name}'", fields)
 
 
-def names_of(cls: Any, schema: Schema, env: Env, *, data: Callable[[str], Any] | None = None) -> dict[str, Any]:
+def code_names_of(cls: Any, schema: Schema, env: Env, *, data: Callable[[str], Any] | None = None) -> dict[str, Any]:
     """The values of the names of an op whose types and params are `env`."""
     described = cls.described.names
     found: dict[str, Any] = dict(library.NAMES)
     for name, spec in env.tensors.items():
-        found |= tensor_names(described, name, spec, data)
+        found |= _tensor_names(described, name, spec, data)
     for p in schema.params:
         if p.name in env.params:
             value = value_of(p, env.params[p.name])
@@ -200,7 +201,7 @@ def names_of(cls: Any, schema: Schema, env: Env, *, data: Callable[[str], Any] |
     return found | {"op_arg": c.Struct("op_arg", op_arg), "priv": priv}
 
 
-def declare_params(machine: c.Machine, schema: Schema) -> None:
+def declare_params(machine: c.CMachine, schema: Schema) -> None:
     """Make variables of the params: upstream's code gives some another value (padding that autopad decides)."""
     for p in schema.params:
         value = machine.names.get(p.name)
@@ -214,12 +215,12 @@ def declare_params(machine: c.Machine, schema: Schema) -> None:
 TABLE = c.Struct("the tensor table", {})
 
 
-def tensor_names(
+def _tensor_names(
     described: Names, name: str, spec: TensorSpec, data: Callable[[str], Any] | None = None
 ) -> dict[str, Any]:
     """The names that stand for one tensor."""
     info = described.tensor(name)
-    value = tensor(name, spec, None if data is None else lambda: data(name))
+    value = _tensor(name, spec, None if data is None else lambda: data(name))
     mtype, static = ("LN_MEM_NONE", None) if info is None else (info.mtype, info.static)
     return {name: value, f"{name}_entry": entry(name, value, mtype, static), f"{name}_name": name}
 
@@ -230,10 +231,10 @@ def tensor_names(
 class PreRun:
     """The code of one op, run text by text. `env` gets the results as they are made."""
 
-    def __init__(self, cls: Any, env: Env, functions: Mapping[str, c.Function] | None = None):
+    def __init__(self, cls: Any, env: Env, functions: Mapping[str, c.CFunction] | None = None):
         self.cls, self.env = cls, env
-        self.names = names_of(cls, cls.schema, env)
-        self.machine = c.Machine(self.names, FUNCTIONS if functions is None else functions)
+        self.names = code_names_of(cls, cls.schema, env)
+        self.machine = c.CMachine(self.names, FUNCTIONS if functions is None else functions)
         declare_params(self.machine, cls.schema)
 
     def checks(self) -> None:
@@ -264,7 +265,7 @@ class PreRun:
 
     def add(self, name: str, spec: TensorSpec) -> None:
         """A result that is made: later code sees it."""
-        self.names |= tensor_names(self.cls.described.names, name, spec)
+        self.names |= _tensor_names(self.cls.described.names, name, spec)
 
 
 def _tl(dtype: str) -> str:
@@ -277,7 +278,7 @@ def _tl(dtype: str) -> str:
 # -- the checks that upstream has as macros --------------------------------------------------------------------------
 
 
-def _require(machine: c.Machine, holds: Any, message: str) -> None:
+def _require(machine: c.CMachine, holds: Any, message: str) -> None:
     if not machine.truth(holds):
         found = machine.error(message)
         error = Unsatisfied(message, found.loc, found.label, source_line=found.source_line)
@@ -286,26 +287,30 @@ def _require(machine: c.Machine, holds: Any, message: str) -> None:
 
 
 @c.function(1)
-def _satisfy(machine: c.Machine, condition: Any) -> None:
+def _satisfy(machine: c.CMachine, condition: Any) -> None:
     _require(machine, condition, machine.text[machine.pos :].partition(";")[0].strip())
 
 
 @c.function(2, None)
-def _satisfy_msg(machine: c.Machine, condition: Any, form: Any, *args: Any) -> None:
-    _require(machine, condition, "" if machine.truth(condition) else arguments.formatted(arguments.text(form), args))
+def _satisfy_msg(machine: c.CMachine, condition: Any, form: Any, *args: Any) -> None:
+    _require(
+        machine,
+        condition,
+        "" if machine.truth(condition) else arguments.formatted(arguments.string_argument(form), args),
+    )
 
 
-def _param_check(kind: str, op: str, sign: str) -> c.Function:
-    def call(machine: c.Machine, entry: Any, bound: Any) -> None:
+def _param_check(kind: str, op: str, sign: str) -> c.CFunction:
+    def call(machine: c.CMachine, entry: Any, bound: Any) -> None:
         value = _member(entry, f"value_{kind}")
-        holds = (equal(value, bound) == (op == "eq")) if op in ("eq", "ne") else arithmetic(sign, value, bound)
+        holds = (equal(value, bound) == (op == "eq")) if op in ("eq", "ne") else c_arithmetic(sign, value, bound)
         _require(
             machine,
             holds,
             f"`{entry.get('arg_name')}` param's value should be {sign} {shown(bound)}, but gets a {shown(value)}",
         )
 
-    return c.Function(call, 2, 2)
+    return c.CFunction(call, 2, 2)
 
 
 def _member(value: Any, name: str) -> Any:
@@ -314,8 +319,8 @@ def _member(value: Any, name: str) -> Any:
     return value.get(name)
 
 
-def _tensor_check(what: str, read: Callable[[c.Struct], Any]) -> c.Function:
-    def call(machine: c.Machine, entry: Any, wanted: Any) -> None:
+def _tensor_check(what: str, read: Callable[[c.Struct], Any]) -> c.CFunction:
+    def call(machine: c.CMachine, entry: Any, wanted: Any) -> None:
         got = read(_member(entry, "tensor")) if what != "mtype" else _member(entry, "mtype")
         wanted = read(wanted.get("tensor")) if isinstance(wanted, c.Struct) else wanted
         same = c.plain(got) == c.plain(wanted)
@@ -323,23 +328,23 @@ def _tensor_check(what: str, read: Callable[[c.Struct], Any]) -> c.Function:
             machine, same, f"the {what} of tensor `{entry.get('name')}` should be {shown(wanted)}, but is {shown(got)}"
         )
 
-    return c.Function(call, 2, 2)
+    return c.CFunction(call, 2, 2)
 
 
-def _static_check(wanted: bool) -> c.Function:
-    def call(machine: c.Machine, entry: Any) -> None:
+def _static_check(wanted: bool) -> c.CFunction:
+    def call(machine: c.CMachine, entry: Any) -> None:
         _require(
             machine,
             _member(entry, "isstatic") == wanted,
             f"tensor `{entry.get('name')}` should {'' if wanted else 'not '}be static",
         )
 
-    return c.Function(call, 1, 1)
+    return c.CFunction(call, 1, 1)
 
 
 _SIGNS = {"eq": "==", "ne": "!=", "gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 #: What code may call that checks an op.
-CHECKS: Mapping[str, c.Function] = {
+CHECKS: Mapping[str, c.CFunction] = {
     "ln_opck_satisfy": _satisfy, "ln_opck_satisfy_msg": _satisfy_msg,
     **{f"ln_opck_param_{k}_{op}": _param_check(k, op, sign) for k in ("int", "float", "double") for op,
        sign in _SIGNS.items()},
@@ -352,4 +357,4 @@ CHECKS: Mapping[str, c.Function] = {
     "ln_opck_tensor_isstatic": _static_check(True), "ln_opck_tensor_isnotstatic": _static_check(False),
 }  # fmt: skip
 #: What the code of `custom`, `cleanup` and `post_run` may call.
-FUNCTIONS: Mapping[str, c.Function] = {**library.FUNCTIONS, **CHECKS}
+FUNCTIONS: Mapping[str, c.CFunction] = {**library.FUNCTIONS, **CHECKS}

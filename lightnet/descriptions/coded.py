@@ -1,5 +1,5 @@
-"""What a described op does with the C of its description: errors with its place, the graph of ops that it is, offsets,
-and where operands come from.
+"""The use that a described op makes of the C of its description: errors with its place, the graph of ops that it is,
+offsets, and where operands come from.
 
 `DescribedOp` has these from here. Imports `code`, `ir` and the `ln` dialect; `graphs` when an op is made that has code.
 """
@@ -45,7 +45,7 @@ class Coded(LnOp):
 
     @classmethod
     def at_code(cls, label: str, action: Callable[[], T]) -> T:
-        """What `action` gives, which runs code of the description; its errors are the op's, with a note of the
+        """The result of `action`, which runs code of the description; its errors are the op's, with a note of the
         place."""
         try:
             return action()
@@ -60,7 +60,7 @@ class Coded(LnOp):
         """The index notation that the loops of the op's C are; None where it calls ops."""
         from lightnet.descriptions import graphs
 
-        return "\n".join(cls.at_code("run", lambda: graphs.run(cls, env)).statements) or None
+        return "\n".join(cls.at_code("run", lambda: graphs.run_code(cls, env)).statements) or None
 
     @classmethod
     def _check_graph(cls, env: constants.Env, results: Sequence[TensorSpec]) -> None:
@@ -69,7 +69,7 @@ class Coded(LnOp):
 
         d = cls.described
         params = {p.name: env.params[p.name] for p in cls.schema.params if p.name in env.params}
-        cls.at_code("run", lambda: graphs.check(cls, env, params, results))
+        cls.at_code("run", lambda: graphs.check_ops(cls, env, params, results))
         for r in cls.schema.results if d.offset is not None else ():
             if r.owner is not None and cls._offset(d.offset, r.name, r.owner, env) != 0:
                 raise cls._error(
@@ -114,7 +114,7 @@ def _definition_of(op: DescribedOp) -> str | None:
 
 
 def is_static(value: SSAValue) -> bool | None:
-    """Whether a tensor is the same in every run; None where that is not known (yet): inside of kernels, and of a
+    """Return whether a tensor is the same in every run; None where that is not known (yet): inside of kernels, and of a
     `create`, which `bind` may make an input."""
     made = value.owner
     if isinstance(made, Create) and not made.from_file:

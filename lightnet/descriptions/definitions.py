@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from lightnet.descriptions import ccode, fields
 from lightnet.descriptions.enumerators import ENUMERATORS
-from lightnet.descriptions.parts import numbers_of
-from lightnet.descriptions.reader import Item
+from lightnet.descriptions.parts import described_numbers
+from lightnet.descriptions.reader import DescribedValue
 from lightnet.diagnostics import near, near_or_all
 from lightnet.ir.expr import Attr, Call, Index, Name, Pack, walk
 from lightnet.ir.schema import Case, Operand, Param
@@ -23,7 +23,7 @@ INSTEAD = "`run` is index notation, `dst[i...] = src[i...] * 2`, or a kernel in 
 _SPEC = re.compile(rf"((?:\d{{1,12}}x){{0,{MAX_RANK}}})(\w+)", re.ASCII)
 
 
-class Scope(NamedTuple):
+class DefinitionScope(NamedTuple):
     """The names that a definition may use. One that may be repeated (`variadic`) is ``src1``, ``src2`` and so on
     there."""
 
@@ -33,18 +33,20 @@ class Scope(NamedTuple):
     variadic: str = ""
 
     def is_tensor(self, name: str) -> bool:
-        """Whether `name` is an operand, or a result."""
+        """Return whether `name` is an operand, or a result."""
         number = name[len(self.variadic) :] if self.variadic and name.startswith(self.variadic) else ""
         return number.isdigit() if number else name in (*self.operands, *self.results)
 
 
-def parse(text: str) -> Definition:
+def parse_described(text: str) -> Definition:
     return parse_definition(ccode.plain_privates(text), "<run>")
 
 
-def check(items: Sequence[Item], scope: Scope) -> None:
+def check_definition(items: Sequence[DescribedValue], scope: DefinitionScope) -> None:
     """Every name of the definition that `items` hold one after another means something, and every result is written."""
-    statements = [(s, item) for item in items for s in ccode.within(item, parse, INSTEAD, definition=True).statements]
+    statements = [
+        (s, item) for item in items for s in ccode.in_item(item, parse_described, INSTEAD, definition=True).statements
+    ]
     targets = {t.name for s, _ in statements for t in s.targets}
     for s, item in statements:
         for t in s.targets:
@@ -56,7 +58,7 @@ def check(items: Sequence[Item], scope: Scope) -> None:
         raise items[-1].error(f"the definition never writes the output '{missing[0]}'")
 
 
-def _check_reads(s: Assignment, item: Item, scope: Scope, locals_: set[str]) -> None:
+def _check_reads(s: Assignment, item: DescribedValue, scope: DefinitionScope, locals_: set[str]) -> None:
     tensors, constants = {*scope.operands, *scope.results, *locals_}, set(scope.constants)
     packs = {n.name for e in _parts(s) if isinstance(e, Pack) for n in walk(e.pattern) if isinstance(n, Name)}
     for e in _parts(s):
@@ -79,13 +81,15 @@ def _unknown(name: str, known: set[str]) -> str:
     return f"unknown tensor '{name}'{near_or_all(name, sorted(known))}"
 
 
-def enumerators(text: str, scope: Scope) -> list[str]:
+def enumerators(text: str, scope: DefinitionScope) -> list[str]:
     """The enumerators of C that a definition names."""
-    names = {e.name for s in parse(text).statements for e in _parts(s) if isinstance(e, Name)}
+    names = {e.name for s in parse_described(text).statements for e in _parts(s) if isinstance(e, Name)}
     return sorted(n for n in names if n in ENUMERATORS and n not in scope.constants)
 
 
-def sample(item: Item, known: Mapping[str, str], operands: Mapping[str, Operand], params: Mapping[str, Param]) -> Case:
+def described_sample(
+    item: DescribedValue, known: Mapping[str, str], operands: Mapping[str, Operand], params: Mapping[str, Param]
+) -> Case:
     """A test case: under the name of an input its type, ``"1x3x8xf32"`` or the dims of a tensor of f32 (of one that may
     be repeated, an array of these); under the name of a param its value."""
     required = [*operands, *(n for n, p in params.items() if p.default is ... and p.in_type is None)]
@@ -94,7 +98,7 @@ def sample(item: Item, known: Mapping[str, str], operands: Mapping[str, Operand]
     for name, value in members.items():
         if name not in operands:
             plain = value.plain()
-            plain = numbers_of(plain) if params[name].kind.startswith("number") else plain
+            plain = described_numbers(plain) if params[name].kind.startswith("number") else plain
             if isinstance(plain, dict):
                 raise value.error(f"the value of param '{name}' is an object")
             values[name] = tuple(plain) if isinstance(plain, list) else plain
@@ -105,7 +109,7 @@ def sample(item: Item, known: Mapping[str, str], operands: Mapping[str, Operand]
     return Case({"": TensorSpec((), BY_NAME["f32"])}, values)
 
 
-def spec(item: Item) -> tuple[tuple[int, ...], str]:
+def spec(item: DescribedValue) -> tuple[tuple[int, ...], str]:
     """The dims and the dtype of a tensor of a sample."""
     value = item.value
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Ops that come from a description: the base class of the classes that `operators.load` makes.
+"""Ops that come from a description: the base class of the classes that `operators.load_operators` makes.
 
 A description's constraints, bounds and parameters are those of any `LnOp` (`ir/op.py`), so that verifier, parser,
 printer and JSON form are the same code. What this class adds is what built-in ops say in Python: the types of the
@@ -23,10 +23,10 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.interpreter import notation as interpreter
 from lightnet.descriptions import pages, sampling
-from lightnet.descriptions.ccode import moved
+from lightnet.descriptions.ccode import moved_error
 from lightnet.descriptions.code import Code, PreRun
 from lightnet.descriptions.coded import Coded
-from lightnet.descriptions.reader import Item
+from lightnet.descriptions.reader import DescribedValue
 from lightnet.descriptions.snippets import Names
 from lightnet.diagnostics import DescriptionWarning, LightNetError
 from lightnet.ir import constants, notation
@@ -48,7 +48,7 @@ MAX_KNOWN = 4096
 @dataclass(frozen=True)
 class ResultRule:
     """The type of one result as constant expressions: `dims` an array, `dtype` a name of ours or TensorLight's. None is
-    what its code says (`Described.code_of`), of `ndim` dimensions."""
+    what its code says (`DescribedMembers.code_of`), of `ndim` dimensions."""
 
     name: str
     dims: str | None
@@ -66,7 +66,7 @@ class After:
 
 
 @dataclass(frozen=True)
-class View:
+class DescribedView:
     """Result number `result` is the bytes of operand number `operand` from `offset` (a constant expression, or code)
     on."""
 
@@ -76,8 +76,8 @@ class View:
 
 
 @dataclass(frozen=True)
-class Described:
-    """What a description says beside the schema and the constraints.
+class DescribedMembers:
+    """The statements of a description beside the schema and the constraints.
 
     `how` says what the op computes by: ``notation``, ``kernel`` (inline MLIR), ``builtin`` (the code of a built-in op,
     which is a base of the class then), ``code`` (C that calls ops, or loops over elements), ``stands`` (as the built-in
@@ -94,14 +94,14 @@ class Described:
     doc: str = ""
     results: tuple[ResultRule, ...] = ()
     after: tuple[After, ...] = ()
-    views: tuple[View, ...] = ()
+    views: tuple[DescribedView, ...] = ()
     constants: tuple[tuple[str, str], ...] = ()
     shape_of: type[LnOp] | None = None
     views_of: type[LnOp] | None = None
     constants_of: type[LnOp] | None = None
     flops_of: type[LnOp] | None = None
     flops: str | None = None
-    run: Item | None = None
+    run: DescribedValue | None = None
     kernel: kernels.Template | None = None
     samples: tuple[Case, ...] = ()
     code: tuple[Code, ...] = ()
@@ -115,7 +115,7 @@ class Described:
 class DescribedOp(Coded):
     """Base of all described ops."""
 
-    described: ClassVar[Described]
+    described: ClassVar[DescribedMembers]
     #: The built-in op that this one computes as, having no code of its own.
     stands_for: ClassVar[type[LnOp] | None] = None
     #: The built-in op of the same name, tensors and params, of one whose code is C.
@@ -227,7 +227,7 @@ class DescribedOp(Coded):
         d.known.add(key)
 
     @classmethod
-    def _check_view(cls, view: View, env: constants.Env) -> None:
+    def _check_view(cls, view: DescribedView, env: constants.Env) -> None:
         """The result lies in whole elements, of its own type, inside of its owner."""
         specs = list(env.tensors.values())
         owner, name = specs[view.operand], cls.schema.results[view.result].name
@@ -255,7 +255,7 @@ class DescribedOp(Coded):
                 "run", f"its definition does not fit {', '.join(map(str, env.tensors.values()))}: {e.message}"
             )
             if cls.described.run is not None:
-                error.notes.append((moved(e, cls.described.run).loc, "here, in its description"))
+                error.notes.append((moved_error(e, cls.described.run).loc, "here, in its description"))
             raise error from None
 
     @classmethod
@@ -297,7 +297,7 @@ class DescribedOp(Coded):
         if d.how == "stands" or (d.how == "code" and self.definition is None):
             from lightnet.descriptions import graphs
 
-            return graphs.evaluate(self, operands)
+            return graphs.evaluate_ops(self, operands)
         if d.how == "nothing":
             raise LightNetError(
                 f"{self._who()}: 'run' not defined: its description says nothing that could be computed", loc_of(self)
@@ -309,7 +309,7 @@ class DescribedOp(Coded):
         env = self.env()
         assert self.definition is not None
         bound = notation.bind(notation.parse(self.definition), env.tensors, env.params, results)
-        found = interpreter.evaluate(bound, dict(zip(names, operands)))
+        found = interpreter.evaluate_definition(bound, dict(zip(names, operands)))
         return [found[name] for name in results]
 
     def reference(self, *operands: np.ndarray) -> Any:
@@ -353,7 +353,7 @@ class DescribedOp(Coded):
         if d.flops is None and d.how in ("stands", "code") and self.definition is None:
             from lightnet.descriptions import graphs
 
-            return graphs.flops(self)
+            return graphs.graph_flops(self)
         if d.flops is None:
             return super().flops()
         value = constants.evaluate(
@@ -373,7 +373,7 @@ class DescribedOp(Coded):
         stand = cls.stands_for
         if stand is not None and [o.name for o in stand.schema.operands] == [o.name for o in cls.schema.operands]:
             return stand.samples()
-        return [] if cls.is_host else sampling.cases(cls)
+        return [] if cls.is_host else sampling.described_cases(cls)
 
 
 class LazyDoc:
@@ -396,7 +396,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_size(spec: TensorSpec) -> bool:
-    """Whether the checker of results lets it pass."""
+    """Return whether the checker of results lets it pass."""
     size = math.prod(d for d in spec.dims if d) * spec.dtype.size
     return spec.ndim <= MAX_RANK and all(d >= 0 for d in spec.dims) and size <= MAX_TENSOR_BYTES
 

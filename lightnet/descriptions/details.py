@@ -1,4 +1,5 @@
-"""What takes the place of matched ops: the new ops of `replace`, and the assignments of `details` that fill them.
+"""The ops that take the place of matched ones: the new ops of `replace`, and the assignments of `details` that fill
+them.
 
     assignment := VAR "." ("ins" | "outs" | "params") ("[" ARG "]")? "=" value
     ARG        := NAME | NAME "$@" NAME? | NAME "$^" NAME?
@@ -21,10 +22,10 @@ from dataclasses import dataclass, field
 from xdsl.ir import SSAValue
 
 from lightnet.descriptions import kinds
-from lightnet.descriptions.accessors import Parser
-from lightnet.descriptions.reader import Item
-from lightnet.descriptions.scope import Expression, Ops, Optype, Scope, TensorRef, Var, unknown_optype
-from lightnet.descriptions.tensors import name, origin, outside
+from lightnet.descriptions.accessors import AccessorParser
+from lightnet.descriptions.reader import DescribedValue
+from lightnet.descriptions.scope import Expression, Ops, Optype, RuleScope, TensorRef, Var, unknown_optype
+from lightnet.descriptions.tensors import origin, outside, source_name
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Create, ParamOp
 from lightnet.ir.expr import Str
@@ -44,7 +45,7 @@ class NewOp:
     var: str
     cls: type[LnOp]
     arch: str | None
-    item: Item
+    item: DescribedValue
     optype: str  # as it is written
     operands: dict[str, TensorRef] = field(default_factory=dict)
     params: dict[str, Expression] = field(default_factory=dict)
@@ -73,7 +74,7 @@ class NewKernel:
 
     var: str
     arch: str
-    item: Item
+    item: DescribedValue
     optype: str
     operands: dict[str, TensorRef] = field(default_factory=dict)
     outs: dict[str, TensorRef] = field(default_factory=dict)
@@ -81,21 +82,21 @@ class NewKernel:
 
     def build(self, ops: Ops) -> KernelOp:
         """The kernel, not inserted anywhere. Raises `LightNetError` at its entry for layers that there cannot be."""
-        from lightnet.dialects.tensorrt_layers import Entry, kernel_of
+        from lightnet.dialects.tensorrt_layers import LayerEntry, kernel_of_layers
 
         # Tensors are told apart by what they are: a network need not name them.
         tokens: dict[SSAValue, str] = {}
 
         def token(ref: TensorRef) -> str:
             value = origin(ref.value(ops))
-            return tokens.setdefault(value, name(value, self.arch) or f"%{len(tokens)}")
+            return tokens.setdefault(value, source_name(value, self.arch) or f"%{len(tokens)}")
 
         ins = [(arg, token(ref)) for arg, ref in self.operands.items()]
         values = {token(ref): outside(value := ref.value(ops)) or value for ref in self.operands.values()}
         outs = [(arg, token(ref)) for arg, ref in self.outs.items()]
         params = {k: token(e.tensor) if e.tensor is not None else e.value(ops) for k, e in self.params.items()}
         try:
-            return kernel_of(Entry(ins, outs, params), values)
+            return kernel_of_layers(LayerEntry(ins, outs, params), values)
         except LightNetError as e:
             raise self.item.error(f"the new kernel `{self.var}`: {e.message}", e.label) from None
 
@@ -118,11 +119,14 @@ class Renamed:
 
     cls: type[LnOp]
     arch: str | None
-    item: Item
+    item: DescribedValue
 
 
 def replacement(
-    replace: Sequence[Item], details: Sequence[Item], scope: Scope, linked: Mapping[tuple[str, str | int], TensorRef]
+    replace: Sequence[DescribedValue],
+    details: Sequence[DescribedValue],
+    scope: RuleScope,
+    linked: Mapping[tuple[str, str | int], TensorRef],
 ) -> Replacement:
     """The replacement that `replace` (entries ``OPTYPE VAR``) and `details` say. `linked` are the operands of matched
     ops that other matched ops make."""
@@ -137,7 +141,7 @@ def replacement(
     return builder.finish()
 
 
-def removal(item: Item, details: Sequence[Item], scope: Scope, cls: type[LnOp]) -> Replacement:
+def removal(item: DescribedValue, details: Sequence[DescribedValue], scope: RuleScope, cls: type[LnOp]) -> Replacement:
     """``replace: []``: what takes the place of the results of `self`, an op of class `cls`, a tensor that is there
     already.
 
@@ -159,7 +163,7 @@ def removal(item: Item, details: Sequence[Item], scope: Scope, cls: type[LnOp]) 
     return Replacement((), {("self", schema.results[0].name): TensorRef("self", "ins", data[0].name)})
 
 
-def split_entry(item: Item) -> tuple[str, str]:
+def split_entry(item: DescribedValue) -> tuple[str, str]:
     """``OPTYPE VAR`` (or ``OPTYPE``) in two."""
     if not isinstance(item.value, str):
         raise item.error(f"expected 'OPTYPE VAR', got {item.kind}")
@@ -169,15 +173,15 @@ def split_entry(item: Item) -> tuple[str, str]:
     return words[0], words[1] if len(words) == 2 else ""
 
 
-def optype_of(text: str, item: Item, scope: Scope) -> Optype:
-    """What an optype names; an unknown one is an error at `item`."""
+def optype_of(text: str, item: DescribedValue, scope: RuleScope) -> Optype:
+    """The op type that an optype names; an unknown one is an error at `item`."""
     found = scope.optype(text)
     if found is None:
         raise item.error(unknown_optype(text, scope), "unknown-optype")
     return found
 
 
-def class_of(text: str, item: Item, scope: Scope) -> tuple[type[LnOp], str | None]:
+def class_of(text: str, item: DescribedValue, scope: RuleScope) -> tuple[type[LnOp], str | None]:
     """The class of an optype that is an op's, and the arch of the kernel around it."""
     cls, arch = optype_of(text, item, scope)
     if cls is None:
@@ -185,7 +189,7 @@ def class_of(text: str, item: Item, scope: Scope) -> tuple[type[LnOp], str | Non
     return cls, arch
 
 
-def new_variable(name: str, item: Item, taken: Mapping[str, object]) -> str:
+def new_variable(name: str, item: DescribedValue, taken: Mapping[str, object]) -> str:
     """`name`, if it can be a variable that is not one already."""
     if not name.isidentifier() or not name.isascii():
         raise item.error(f"'{name}' is no name of a variable")
@@ -204,10 +208,10 @@ class _Target:
     pos: int
 
 
-class _Line(Parser):
+class _Line(AccessorParser):
     """One assignment."""
 
-    def __init__(self, item: Item, scope: Scope, numbers: dict[tuple[str, str, str], int]):
+    def __init__(self, item: DescribedValue, scope: RuleScope, numbers: dict[tuple[str, str, str], int]):
         super().__init__(item, scope)
         self.numbers = numbers
 
@@ -238,14 +242,14 @@ class _Line(Parser):
 
 
 class _Builder:
-    def __init__(self, scope: Scope, linked: Mapping[tuple[str, str | int], TensorRef]):
+    def __init__(self, scope: RuleScope, linked: Mapping[tuple[str, str | int], TensorRef]):
         self.scope, self.linked = scope, linked
         self.matched = set(scope.variables)
         self.new: dict[str, New] = {}
         self.results: dict[tuple[str, str], TensorRef] = {}
         self.numbers: dict[tuple[str, str, str], int] = {}
 
-    def declare(self, item: Item) -> None:
+    def declare(self, item: DescribedValue) -> None:
         text, name = split_entry(item)
         if not name:
             raise item.error(f"a new op needs a name for the details to fill it: '{text} {text[:1]}'")
@@ -259,7 +263,7 @@ class _Builder:
         self.new[var] = NewOp(var, cls, arch, item, text)
         self.scope = self.scope.with_vars(Var(var, (cls,)))
 
-    def assign(self, item: Item) -> None:
+    def assign(self, item: DescribedValue) -> None:
         line = _Line(item, self.scope, self.numbers)
         target = line.target()
         if target.arg is None:

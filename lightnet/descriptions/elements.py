@@ -1,5 +1,6 @@
-"""What tensors hold, while the C of a `run` is read: symbols, whose arithmetic is text of index notation. Imports `c`
-and `ir`."""
+"""The contents of tensors while the C of a `run` is read: symbols, whose arithmetic is text of index notation. Imports
+`c` and `ir`.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False)
-class Elements(c.Memory):
-    """What a tensor holds: its elements are symbols."""
+class Elements(c.CMemory):
+    """The contents of a tensor: its elements are symbols."""
 
     run: Run
     name: str
@@ -46,7 +47,7 @@ class Elements(c.Memory):
     def move(self, offset: Any, source: c.Pointer, size: Any) -> None:
         """`memmove` of one tensor to another, or of memory that holds the elements of this one."""
         other = source.memory
-        if isinstance(other, Raw) and isinstance(other.typed, Stage) and offset == 0 and source.offset == 0:
+        if isinstance(other, Raw) and isinstance(other.typed, StagedElements) and offset == 0 and source.offset == 0:
             self.run.unstage(self, other.typed, size)
             return
         if not isinstance(other, Elements) or offset != 0 or source.offset != 0 or other.type != self.type:
@@ -57,7 +58,7 @@ class Elements(c.Memory):
 
 
 @dataclass(eq=False)
-class Stage(c.Memory):
+class StagedElements(c.CMemory):
     """Memory of the code's own for elements of `dtype`, which a loop fills before they are moved to a tensor: cuda's
     ops do that."""
 
@@ -75,7 +76,7 @@ class Stage(c.Memory):
 
 
 @dataclass(eq=False)
-class Element(c.Symbol):
+class Element(c.CSymbol):
     """An expression of index notation: `kind` is C's type of it. An index (`is_index`) also counts elements."""
 
     text: str
@@ -90,11 +91,11 @@ class Element(c.Symbol):
 
     def binary(self, op: str, other: Any, *, reflected: bool) -> Any:
         if op in ("&&", "||", "+", "-", "*", "/", "%", "<", "<=", ">", ">=", "==", "!="):
-            a, b = (operand(other), self.text) if reflected else (self.text, operand(other))
+            a, b = (element_operand(other), self.text) if reflected else (self.text, element_operand(other))
             kind = "int" if op in ("<", "<=", ">", ">=", "==", "!=") else self.wider(other)
             return Element(f"({a} {op} {b})", kind, self.is_index and isinstance(other, int) and op in ("+", "-", "*"))
         if op in ("pow", "min", "max"):
-            a, b = (operand(other), self.text) if reflected else (self.text, operand(other))
+            a, b = (element_operand(other), self.text) if reflected else (self.text, element_operand(other))
             return Element(f"{op}({a}, {b})", self.wider(other))
         raise TypeError(f"'{op}' is not for elements here: index notation has bitand, bitor, shl and shr")
 
@@ -125,7 +126,7 @@ class Element(c.Symbol):
         raise TypeError(f"an element of {self.kind} is made {name}: convert it with tl_convert")
 
 
-def operand(value: Any) -> str:
+def element_operand(value: Any) -> str:
     """An operand of an expression on elements."""
     if isinstance(value, Element):
         return value.text

@@ -1,4 +1,5 @@
-"""Op classes -> operator descriptions: the way back from `operators.load`, for built-in ops and for described ones.
+"""Op classes -> operator descriptions: the way back from `operators.load_operators`, for built-in ops and for described
+ones.
 
 What a built-in op says in Python is named there as the code of that op: ``infer(conv2d)`` for the types of its results,
 ``derived(conv2d)`` for further constants, ``views(slice)`` and ``flops(conv2d)``, and ``builtin(sort1d)`` for all that
@@ -33,13 +34,13 @@ _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 def describe(cls: type[LnOp]) -> dict[str, Any]:
-    """The description of an op class, as plain values. `operators.load` makes an equal class of it."""
+    """The description of an op class, as plain values. `operators.load_operators` makes an equal class of it."""
     if issubclass(cls, DescribedOp):
         return copy.deepcopy(dict(cls.described.description))
     return _Export(cls).description()
 
 
-def text(descriptions: Iterable[Mapping[str, Any]], form: str = "json") -> str:
+def description_text(descriptions: Iterable[Mapping[str, Any]], form: str = "json") -> str:
     """Descriptions as the text of a file: ``json`` (document 002) or ``op`` (upstream's later form)."""
     if form == "json":
         return json.dumps({"ops": list(descriptions)}, indent=2, ensure_ascii=False) + "\n"

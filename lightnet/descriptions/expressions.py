@@ -19,8 +19,8 @@ from typing import Any, NoReturn
 
 from lightnet.descriptions import functions, kinds
 from lightnet.descriptions.enumerators import ENUMERATORS
-from lightnet.descriptions.reader import Item
-from lightnet.descriptions.scope import Atom, Expression, Ops, Read, Scope, TensorRef, evaluate
+from lightnet.descriptions.reader import DescribedValue
+from lightnet.descriptions.scope import Atom, Expression, Ops, Read, RuleScope, TensorRef, evaluate_over
 from lightnet.descriptions.tensors import origin
 from lightnet.diagnostics import LightNetError, near
 from lightnet.ir import expr
@@ -52,10 +52,10 @@ _C_CODE = re.compile(
 _EQUAL, _IDENTITY = "ln_streq", ("tl_dtype_name", "tl_dtype_from_str")
 
 
-class ExpressionParser(expr.Parser):
+class ExpressionParser(expr.NotationParser):
     """Recursive descent over one string of a description; a subclass says what an accessor is."""
 
-    def __init__(self, item: Item, scope: Scope):
+    def __init__(self, item: DescribedValue, scope: RuleScope):
         if not isinstance(item.value, str):
             raise item.error(f"expected a string, got {item.kind}")
         self.item, self.scope, self.text, self.file = item, scope, item.value, item.source.file
@@ -86,9 +86,9 @@ class ExpressionParser(expr.Parser):
         return self.expression_of(self.expr(), pos)
 
     def expression_of(self, parsed: Expr, pos: int) -> Expression:
-        """What was parsed at `pos`, its kind checked."""
+        """The expression that was parsed at `pos`, its kind checked."""
         try:
-            kind = kinds.kind_of(parsed, self.kinds)
+            kind = kinds.expression_kind(parsed, self.kinds)
         except kinds.KindError as e:
             self.error(e.message, e.pos)
         except RecursionError:
@@ -168,7 +168,7 @@ class ExpressionParser(expr.Parser):
         if len(found) > 1 or found & set(kinds.ELEMENT):
             self.error("the elements of an array are all numbers, all strings or all bools", start.pos)
         kind = kinds.ARRAY[found.pop()] if found else "numbers"
-        return self.atom(kind, lambda ops: tuple(evaluate(p.expr, p.atoms, ops) for p in parts), start.pos)
+        return self.atom(kind, lambda ops: tuple(evaluate_over(p.expr, p.atoms, ops) for p in parts), start.pos)
 
     def directive(self) -> Expr:
         start = self.next()
@@ -197,7 +197,7 @@ class ExpressionParser(expr.Parser):
         for part in parts:
             if kinds.value_kind(part.kind) not in ("string", "number"):
                 self.error(f"con takes strings, got {kinds.SHOWN[part.kind]}", part.pos)
-        return self.atom("string", lambda ops: "".join(str(evaluate(p.expr, p.atoms, ops)) for p in parts), pos)
+        return self.atom("string", lambda ops: "".join(str(evaluate_over(p.expr, p.atoms, ops)) for p in parts), pos)
 
     def typed(self, pos: int) -> Name:
         """``${type(T) e}``: the value as a C type; ``${type(T *, n) e}`` an array of n of it."""
@@ -221,13 +221,13 @@ class ExpressionParser(expr.Parser):
             )
 
         def read(ops: Ops) -> Value:
-            value = inner.read(ops) if isinstance(inner, Atom) else evaluate(inner.expr, inner.atoms, ops)
+            value = inner.read(ops) if isinstance(inner, Atom) else evaluate_over(inner.expr, inner.atoms, ops)
             if isinstance(inner, Atom) and not _is_a(value, kind):
                 raise self.item.error_at(
                     pos, f"{word.text}{'*' * stars} is {kinds.SHOWN[kind]}, but the code gives {value!r:.60}"
                 )
             if isinstance(value, tuple):
-                if length is not None and len(value) != (n := evaluate(length.expr, length.atoms, ops)):
+                if length is not None and len(value) != (n := evaluate_over(length.expr, length.atoms, ops)):
                     raise LightNetError(f"an array of {len(value)} elements where {n} are declared")
                 return tuple(_as(v, realtype) for v in value)
             return _as(value, realtype)
@@ -237,8 +237,9 @@ class ExpressionParser(expr.Parser):
     # -- C
 
     def is_c(self) -> bool:
-        """Whether what follows, up to the end of the directive, is more than this grammar has: a cast, bits, or a call
-        of upstream's."""
+        """Return whether what follows, up to the end of the directive, is more than this grammar has: a cast, bits, or
+        a call of upstream's.
+        """
         return _C_CODE.search(self.text, self.token.pos, self.end_of_directive()) is not None
 
     def end_of_directive(self) -> int:
@@ -271,7 +272,7 @@ class ExpressionParser(expr.Parser):
         return Atom(_ANY, self.reading(text, parts, start))
 
     def reading(self, text: str, parts: Mapping[str, Expression | Atom], start: int) -> Read:
-        """What gives the value of an expression of C that stands at `start`; `parts` are its names beside the
+        """The reader of the value of an expression of C that stands at `start`; `parts` are its names beside the
         enumerators."""
         from lightnet.descriptions import c
         from lightnet.descriptions.c import library, tree
@@ -279,16 +280,19 @@ class ExpressionParser(expr.Parser):
         try:
             e = c.parse_expression(text)
             names = dict.fromkeys((*parts, *library.NAMES))
-            c.check(tree.Evaluate(pos=0, expr=e), text, c.Scope(names=names, functions=functions.table()))
+            c.check_c_code(
+                tree.Evaluate(pos=0, expr=e), text, c.CodeScope(names=names, functions=functions.function_table())
+            )
         except c.CodeError as error:
             raise self.item.error_at(start + error.pos, error.message) from None
 
         def read(ops: Ops) -> Any:
             found = (
-                (k, p.read(ops) if isinstance(p, Atom) else evaluate(p.expr, p.atoms, ops)) for k, p in parts.items()
+                (k, p.read(ops) if isinstance(p, Atom) else evaluate_over(p.expr, p.atoms, ops))
+                for k, p in parts.items()
             )
             try:
-                return c.evaluate(text, {k: functions.argument(v) for k, v in found}, functions.table(), e)
+                return c.evaluate_c(text, {k: functions.argument(v) for k, v in found}, functions.function_table(), e)
             except LightNetError as error:
                 raise self.item.error_at(start, error.message) from None
 
@@ -306,12 +310,12 @@ class ExpressionParser(expr.Parser):
         return self.atom(functions.KINDS[token.text], read, token.pos)
 
     def accessor(self) -> Name:
-        """What follows a variable."""
+        """Parse what follows a variable."""
         raise NotImplementedError
 
 
 def _is_a(value: Any, kind: str) -> bool:
-    """Whether what C gives is of a kind."""
+    """Return whether what C gives is of a kind."""
     if kind in kinds.ELEMENT:
         return isinstance(value, tuple) and all(_is_a(v, kinds.ELEMENT[kind]) for v in value)
     return isinstance(value, str) if kind == "string" else isinstance(value, bool | int | float)

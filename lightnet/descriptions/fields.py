@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from lightnet.descriptions.reader import Item
+from lightnet.descriptions.reader import DescribedValue
 from lightnet.diagnostics import near_or_all
 
 #: Members that begin so are kept and mean nothing: the place for a tool's own notes.
@@ -21,7 +21,9 @@ _IDENTIFIER = re.compile(r"[A-Za-z_]\w{0,199}", re.ASCII)
 _WORDS = ("inf", "true", "false", "for", "priv", "op_arg")
 
 
-def members(item: Item, what: str, known: Mapping[str, str], required: Sequence[str] = ()) -> dict[str, Item]:
+def members(
+    item: DescribedValue, what: str, known: Mapping[str, str], required: Sequence[str] = ()
+) -> dict[str, DescribedValue]:
     """The members of an object that is `what`. `known` says which ones there may be, and of what kinds: ``s`` a string,
     ``b`` a bool, ``n`` a number, ``a`` an array, ``o`` an object. Raises `LightNetError` for an unknown member, one of
     another kind, and a `required` one that is missing."""
@@ -41,12 +43,12 @@ def members(item: Item, what: str, known: Mapping[str, str], required: Sequence[
     return {key: value for key, value in item.value.items() if key in known}
 
 
-def _is(item: Item, letter: str) -> bool:
+def _is(item: DescribedValue, letter: str) -> bool:
     value = item.value
     return isinstance(value, _KINDS[letter][1]) and (letter == "b" or not isinstance(value, bool))
 
 
-def elements(item: Item, what: str, most: int = MAX_ELEMENTS) -> list[Item]:
+def elements(item: DescribedValue, what: str, most: int = MAX_ELEMENTS) -> list[DescribedValue]:
     """The elements of an array, at most so many."""
     if not isinstance(item.value, list):
         raise item.error(f"{what} should be an array, but is {item.kind}", "description.kind")
@@ -55,7 +57,7 @@ def elements(item: Item, what: str, most: int = MAX_ELEMENTS) -> list[Item]:
     return item.value
 
 
-def identifier(item: Item, what: str) -> str:
+def identifier(item: DescribedValue, what: str) -> str:
     """A name that expressions can refer to."""
     name = item.value
     if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name) or name in _WORDS:
@@ -63,7 +65,7 @@ def identifier(item: Item, what: str) -> str:
     return name
 
 
-def one_of(item: Item, what: str, names: Sequence[str]) -> str:
+def one_of(item: DescribedValue, what: str, names: Sequence[str]) -> str:
     """A string that is one of `names`."""
     if not isinstance(item.value, str) or item.value not in names:
         name = str(item.value)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from lightnet.ir.types import TensorSpec
 
 if TYPE_CHECKING:
-    from lightnet.descriptions.c import Function
+    from lightnet.descriptions.c import CFunction
 
 #: The version of TensorRT that descriptions are read for.
 TENSORRT_VERSION = (7, 1, 3)
-#: What may be called in a condition, and the kind of its value; in `${type(T) …}` there is more (`table`).
+#: What may be called in a condition, and the kind of its value; in `${type(T) …}` there is more (`function_table`).
 KINDS = {
     "ln_tensorrt_version_cmp": "number", "LN_TRT_VER": "number", "ln_tensorrt_elew_name": "string",
     "tl_tensor_dot_product_cuda_ws_len": "number",
@@ -26,11 +26,14 @@ KINDS = {
 
 
 @cache
-def table() -> Mapping[str, Function]:
+def function_table() -> Mapping[str, CFunction]:
     """The C reader's functions, and those of TensorRT."""
-    from lightnet.descriptions.c import Function, library
+    from lightnet.descriptions.c import CFunction, library
 
-    version, name = Function(lambda machine, v: compared(library.text(v)), 1, 1), Function(_elew_name, 1, 1)
+    version, name = (
+        CFunction(lambda machine, v: _compared(library.string_argument(v)), 1, 1),
+        CFunction(_elew_name, 1, 1),
+    )
     return {
         **library.FUNCTIONS,
         "ln_tensorrt_version_cmp": version,
@@ -39,7 +42,7 @@ def table() -> Mapping[str, Function]:
     }
 
 
-def compared(version: str) -> int:
+def _compared(version: str) -> int:
     """-1, 0 or 1, as `TENSORRT_VERSION` is before, at or behind a version. ValueError for what is none."""
     if not re.fullmatch(r"\d{1,4}(\.\d{1,4}){0,3}", version):
         raise ValueError(f"a version is written as 4.0.0, not {version!r:.40}")
@@ -52,7 +55,7 @@ def _elew_name(machine: Any, operation: Any) -> str:
     from lightnet.descriptions.c import Enumerator, library
     from lightnet.dialects.tensorrt_layers import ELEMENTWISE
 
-    name = operation.name if isinstance(operation, Enumerator) else library.text(operation)
+    name = operation.name if isinstance(operation, Enumerator) else library.string_argument(operation)
     if name not in ELEMENTWISE:
         raise ValueError(f"TensorRT has no elementwise operation {name!r:.40}; there are: {', '.join(ELEMENTWISE)}")
     return ELEMENTWISE[name]

@@ -9,7 +9,7 @@ from xdsl.ir import Block, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter
 from xdsl.rewriter import InsertPoint
 
-from lightnet.descriptions.reader import Item
+from lightnet.descriptions.reader import DescribedValue
 from lightnet.descriptions.rewriting import holders
 from lightnet.descriptions.scope import Ops
 from lightnet.diagnostics import LightNetError
@@ -23,7 +23,7 @@ from lightnet.ir.target import Target
 MAX_OPS = 64
 
 
-def fuse(ops: Ops, target: Target, rewriter: PatternRewriter, rule: Item, *, named: bool) -> bool:
+def fuse_kernels(ops: Ops, target: Target, rewriter: PatternRewriter, rule: DescribedValue, *, named: bool) -> bool:
     """Merge the kernels that hold the matched ops, in the place of the last. False, and nothing done, where they are
     one already, or a result of one but the last is read elsewhere (nothing is computed twice). Ops that no generator of
     the target runs together are a `LightNetError` if the rule names their optypes, else they are no match."""

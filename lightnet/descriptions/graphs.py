@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from xdsl.ir import Block, SSAValue
 
-from lightnet.descriptions.steps import Ref, Run, Steps
+from lightnet.descriptions.steps import Ref, Run, RunSteps
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.constants import Env
 from lightnet.ir.op import LnOp, set_tensor_names, tensor_names
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 Graph = tuple[list[LnOp], list[SSAValue]]
 
 
-def run(cls: type[DescribedOp], env: Env) -> Steps:
-    """What the C of an op computes on these types and params. Raises `LightNetError` at its place in the
+def run_code(cls: type[DescribedOp], env: Env) -> RunSteps:
+    """The steps that the C of an op computes on these types and params. Raises `LightNetError` at its place in the
     description."""
     machine = Run(cls, env)
     for code in cls.described.running:
@@ -43,7 +43,7 @@ def graph(cls: type[DescribedOp], env: Env, params: dict[str, Any], operands: Se
         given = {k: v for k, v in params.items() if k in cls.stands_for.schema.by_name}
         op = cls.stands_for.make(operands, given)
         return [op], list(op.results)
-    steps = run(cls, env)
+    steps = run_code(cls, env)
     read = {k: cls.schema.by_name[k].read(v) for k, v in params.items()}
     names = cls.schema.operand_names(len(operands))
     values: dict[Ref, SSAValue] = {Ref(f"{name}#0"): value for name, value in zip(names, operands)}
@@ -66,15 +66,16 @@ def graph(cls: type[DescribedOp], env: Env, params: dict[str, Any], operands: Se
 
 
 def _are_same(op: LnOp, other: LnOp) -> bool:
-    """Whether two ops on the same operands compute the same: their definitions are the same text, and so is what it may
-    name (upstream's upsample calls the function of resize)."""
+    """Return whether two ops on the same operands compute the same: their definitions are the same text, and so is what
+    it may name (upstream's upsample calls the function of resize).
+    """
     if not isinstance(op.definition, str) or op.definition != other.definition or op.result_specs != other.result_specs:
         return False
     theirs = other.param_values()
     return all(theirs[k] == v for k, v in op.param_values().items() if k in theirs)
 
 
-def check(cls: type[DescribedOp], env: Env, params: dict[str, Any], results: Sequence[TensorSpec]) -> None:
+def check_ops(cls: type[DescribedOp], env: Env, params: dict[str, Any], results: Sequence[TensorSpec]) -> None:
     """Raise `LightNetError` where the ops refuse the operands, or give other types than the description says."""
     specs = [env.tensors[n] for n in list(env.tensors)[: len(env.tensors) - len(results)]]
     ops, values = graph(cls, env, params, Block(arg_types=[tensor_type(s) for s in specs]).args)
@@ -107,7 +108,7 @@ def decomposed(op: DescribedOp) -> Graph:
     return ops, values
 
 
-def evaluate(op: DescribedOp, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
+def evaluate_ops(op: DescribedOp, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The results of the ops, one after another."""
     block = Block(arg_types=[v.type for v in op.operands])
     ops, values = graph(type(op), op.env(), dict(op.param_values()), block.args)
@@ -119,7 +120,7 @@ def evaluate(op: DescribedOp, operands: Sequence[np.ndarray]) -> list[np.ndarray
     return found
 
 
-def flops(op: DescribedOp) -> int:
+def graph_flops(op: DescribedOp) -> int:
     """Their work."""
     block = Block(arg_types=[v.type for v in op.operands])
     ops, _ = graph(type(op), op.env(), dict(op.param_values()), block.args)

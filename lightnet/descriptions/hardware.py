@@ -1,4 +1,4 @@
-"""What ops of hardware compute whose descriptions say no more than their shapes: upstream's DPU, an FPGA, ran them as
+"""The meaning of ops of hardware whose descriptions say no more than their shapes: upstream's DPU, an FPGA, ran them as
 instructions.
 
 Index notation by optype, used where a description has no `run` of its own. Lines of a picture are [width, channel];

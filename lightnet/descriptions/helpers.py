@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lightnet.ir.expr import Binary, Call, Expr, Index, Num, Slice
+from lightnet.ir.expr import ArraySlice, Binary, Call, Expr, Index, Num
 
 
 def _plus(a: Expr, b: Expr) -> Expr:
@@ -53,7 +53,7 @@ HELPERS: dict[str, tuple[int, Callable[..., Expr]]] = {
     "ln_streq": (2, lambda a, b: Binary("==", a, b)),
     "ln_output_dim_conv": (5, _conv_dim),
     "ln_output_dim_deconv": (6, _deconv_dim),
-    "ln_compute_length": (2, lambda ndim, dims: Call("prod", (Index(dims, (Slice(Num(0), ndim),)),))),
+    "ln_compute_length": (2, lambda ndim, dims: Call("prod", (Index(dims, (ArraySlice(Num(0), ndim),)),))),
     "ln_next_multiple_power2": (2, _next_multiple),
     "tl_tensor_dot_product_cuda_ws_len": (1, _ws_len),
     "tl_tensor_issameshape": (2, lambda a, b: Binary("==", a, b)),

@@ -38,7 +38,7 @@ from lightnet.backends.interpreter.loop_types import memory_dtype
 from lightnet.backends.interpreter.loops import LoopProgram
 from lightnet.descriptions import bounds
 from lightnet.descriptions.bounds import INDEX
-from lightnet.descriptions.reader import Item
+from lightnet.descriptions.reader import DescribedValue
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import constants
 from lightnet.ir.constraints import ConstraintError
@@ -77,7 +77,7 @@ class Template:
 
     optype: str
     pieces: tuple[str, ...]
-    item: Item = field(compare=False, repr=False)
+    item: DescribedValue = field(compare=False, repr=False)
     known: dict[str, func.FuncOp] = field(default_factory=dict, compare=False, repr=False)
 
     def render(self, env: constants.Env) -> str:

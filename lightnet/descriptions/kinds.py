@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lightnet.ir.constants import ARRAY_FUNCTIONS, COMPARISONS, FUNCTIONS
-from lightnet.ir.expr import Binary, Call, Expr, Index, Name, Num, Select, Slice, Str, Unary
+from lightnet.ir.expr import ArraySlice, Binary, Call, Expr, Index, Name, Num, Select, Str, Unary
 
 #: What the kinds of array hold, and the other way round.
 ELEMENT = {"numbers": "number", "bools": "bool", "strings": "string"}
@@ -36,7 +36,7 @@ class KindError(Exception):
         self.message, self.pos = message, pos
 
 
-def kind_of(e: Expr, atoms: Sequence[str]) -> str:
+def expression_kind(e: Expr, atoms: Sequence[str]) -> str:
     """The kind of an expression whose names ``$0``, ``$1`` … have these kinds. Raises `KindError`."""
     match e:
         case Num(value=bool()):
@@ -55,13 +55,13 @@ def kind_of(e: Expr, atoms: Sequence[str]) -> str:
             _truth(left, atoms)
             return _truth(right, atoms)
         case Binary(op=op, left=left, right=right) if op in COMPARISONS:
-            return _comparison(e, kind_of(left, atoms), kind_of(right, atoms))
+            return _comparison(e, expression_kind(left, atoms), expression_kind(right, atoms))
         case Binary(op=op, left=left, right=right):
             _numeric(left, atoms, op)
             return _numeric(right, atoms, op)
         case Select(cond=cond, then=then, other=other):
             _truth(cond, atoms)
-            return _same(e, kind_of(then, atoms), kind_of(other, atoms))
+            return _same(e, expression_kind(then, atoms), expression_kind(other, atoms))
         case Call():
             return _call(e, atoms)
         case Index():
@@ -74,13 +74,13 @@ def value_kind(kind: str) -> str:
 
 
 def _truth(e: Expr, atoms: Sequence[str]) -> str:
-    if (kind := kind_of(e, atoms)) not in ("bool", "number"):
+    if (kind := expression_kind(e, atoms)) not in ("bool", "number"):
         raise KindError(f"expected a condition, got {SHOWN[kind]}", e.pos)
     return "bool"
 
 
 def _numeric(e: Expr, atoms: Sequence[str], op: str) -> str:
-    if (kind := kind_of(e, atoms)) not in ("bool", "number"):
+    if (kind := expression_kind(e, atoms)) not in ("bool", "number"):
         raise KindError(f"'{op}' takes numbers, got {SHOWN[kind]}", e.pos)
     return "number"
 
@@ -106,7 +106,7 @@ def _same(e: Expr, left: str, right: str) -> str:
 
 
 def _call(e: Call, atoms: Sequence[str]) -> str:
-    kinds = [kind_of(arg, atoms) for arg in e.args]
+    kinds = [expression_kind(arg, atoms) for arg in e.args]
     if e.fn in ARRAY_FUNCTIONS:
         if len(kinds) != 1 or kinds[0] not in ELEMENT:
             raise KindError(f"{e.fn} takes one array", e.pos)
@@ -125,11 +125,11 @@ def _call(e: Call, atoms: Sequence[str]) -> str:
 
 
 def _element(e: Index, atoms: Sequence[str]) -> str:
-    kind = kind_of(e.base, atoms)
+    kind = expression_kind(e.base, atoms)
     if kind not in ELEMENT or e.filler is not None or len(e.subs) != 1:
         raise KindError(f"one subscript picks an element of an array; this is {SHOWN[kind]}", e.pos)
     (sub,) = e.subs
-    if isinstance(sub, Slice):
+    if isinstance(sub, ArraySlice):
         _numeric(sub.start, atoms, "[:]")
         _numeric(sub.stop, atoms, "[:]")
         return kind

@@ -1,4 +1,4 @@
-"""What a rule over several ops matches: its ops (`match`), and the tensors that join them (`edges`).
+"""The matches of a rule over several ops: its ops (`match`), and the tensors that join them (`edges`).
 
     op   := OPTYPE ("|" OPTYPE)* VAR | "*" VAR
     edge := VAR ".outs[" (ARG | "*") "]" "=>" VAR ".ins[" (ARG | "*") "]"
@@ -11,18 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lightnet.descriptions.accessors import Parser
+from lightnet.descriptions.accessors import AccessorParser
 from lightnet.descriptions.details import class_of, new_variable
-from lightnet.descriptions.patterns import Edge
-from lightnet.descriptions.reader import Item
-from lightnet.descriptions.scope import Scope, TensorRef, Var
+from lightnet.descriptions.patterns import PatternEdge
+from lightnet.descriptions.reader import DescribedValue
+from lightnet.descriptions.scope import RuleScope, TensorRef, Var
 from lightnet.ir.op import LnOp
 
 #: A rule matches at most so many ops, along so many edges.
 MAX_MATCH, MAX_EDGES = 16, 64
 
 
-def variables(entries: Sequence[Item], scope: Scope, around: Item) -> list[Var]:
+def variables(entries: Sequence[DescribedValue], scope: RuleScope, around: DescribedValue) -> list[Var]:
     """The variables of `match`, in order."""
     if not 1 <= len(entries) <= MAX_MATCH:
         raise around.error(f"'match' names 1 to {MAX_MATCH} ops, this has {len(entries)}")
@@ -36,11 +36,11 @@ def variables(entries: Sequence[Item], scope: Scope, around: Item) -> list[Var]:
     return list(found.values())
 
 
-def _classes(text: str, item: Item, scope: Scope) -> tuple[type[LnOp], ...]:
+def _classes(text: str, item: DescribedValue, scope: RuleScope) -> tuple[type[LnOp], ...]:
     return tuple(class_of(optype, item, scope)[0] for optype in text.split("|"))
 
 
-def edges(entries: Sequence[Item], scope: Scope, around: Item) -> list[Edge]:
+def edges(entries: Sequence[DescribedValue], scope: RuleScope, around: DescribedValue) -> list[PatternEdge]:
     """The edges, each from an earlier op to a later one; together they lead from every op to the last."""
     order = list(scope.variables)
     if len(entries) > MAX_EDGES:
@@ -52,18 +52,18 @@ def edges(entries: Sequence[Item], scope: Scope, around: Item) -> list[Edge]:
     return found
 
 
-def _edge(item: Item, scope: Scope, order: Sequence[str]) -> Edge:
-    line = Parser(item, scope)
+def _edge(item: DescribedValue, scope: RuleScope, order: Sequence[str]) -> PatternEdge:
+    line = AccessorParser(item, scope)
     source, out = _end(line, "outs")
     line.expect("=>")
     reader, operand = _end(line, "ins")
     line.finish()
     if order.index(source) >= order.index(reader):
         raise item.error(f"'{source}' stands behind '{reader}' in match, so that it cannot make what that reads")
-    return Edge(source, out, reader, operand)
+    return PatternEdge(source, out, reader, operand)
 
 
-def _end(line: Parser, section: str) -> tuple[str, str | int | None]:
+def _end(line: AccessorParser, section: str) -> tuple[str, str | int | None]:
     start = line.variable()
     line.expect(".")
     if (word := line.name(section)).text != section:
@@ -75,7 +75,7 @@ def _end(line: Parser, section: str) -> tuple[str, str | int | None]:
     return start.text, line.argument(line.scope.variables[start.text], section)
 
 
-def linked(found: Sequence[Edge]) -> dict[tuple[str, str | int], TensorRef]:
+def linked(found: Sequence[PatternEdge]) -> dict[tuple[str, str | int], TensorRef]:
     """The operands of matched ops that matched ops make, by variable and argument."""
     return {
         (e.reader, e.operand): TensorRef(e.source, "outs", "*" if e.out is None else e.out)

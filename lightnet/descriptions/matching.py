@@ -16,16 +16,17 @@ from xdsl.ir import Operation
 Bindings = dict[Any, Any]
 
 
-class Step(NamedTuple):
-    """How to come to one op more: those that it may be, once the ops before it are known, and whether one fits. What
-    the op binds, `accepts` adds."""
+class MatchStep(NamedTuple):
+    """A way to one op more: the ops that it may be, once those before it are known, and whether one fits. What the op
+    binds, `accepts` adds.
+    """
 
     candidates: Callable[[Bindings], Iterable[Operation]]
     accepts: Callable[[Operation, Bindings], bool]
 
 
 def solutions(
-    steps: Sequence[Step], bound: Bindings, most: int, too_many: Callable[[], Exception]
+    steps: Sequence[MatchStep], bound: Bindings, most: int, too_many: Callable[[], Exception]
 ) -> Iterator[Bindings]:
     """The ways to give each step an op, as what is bound in the end. Raises `too_many()` behind `most` candidates: the
     ways to give a few ops one each are many, and the paths of a graph are more than its ops."""

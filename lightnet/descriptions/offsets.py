@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False)
-class Offset(c.Symbol):
+class Offset(c.CSymbol):
     """The address of a tensor in the plan, and so many bytes more."""
 
     tensor: str
@@ -37,13 +37,13 @@ class Offset(c.Symbol):
 
 
 @c.function(2)
-def _find(machine: c.Machine, table: Any, name: Any) -> Any:
+def _find(machine: c.CMachine, table: Any, name: Any) -> Any:
     """The entry of a tensor by its name."""
     if table is not code.TABLE:
         raise TypeError(f"expected op_arg->tensor_table, got {shown(table)}")
-    found = machine.names.get(f"{arguments.text(name)}_entry")
+    found = machine.names.get(f"{arguments.string_argument(name)}_entry")
     if found is None:
-        raise LookupError(f"there is no tensor '{arguments.text(name)}'")
+        raise LookupError(f"there is no tensor '{arguments.string_argument(name)}'")
     return found
 
 
@@ -53,14 +53,14 @@ FUNCTIONS = {**library.FUNCTIONS, **code.CHECKS, "ln_tensor_table_find": _find}
 
 def distance(text: code.Code, cls: type[DescribedOp], env: Env, result: str, owner: str) -> int:
     """The bytes between the beginning of `owner` and that of `result`. Raises `LightNetError`."""
-    names = code.names_of(cls, cls.schema, env)
+    names = code.code_names_of(cls, cls.schema, env)
     owners = {r.name: r.owner for r in cls.schema.results}
     for name in env.tensors:
         entry = names[f"{name}_entry"]
         entry.fields["owner"] = owners.get(name)
         if name not in owners:
             entry.fields["offset"] = Offset(name)
-    machine = c.Machine(names | {"te": names[f"{result}_entry"]}, FUNCTIONS)
+    machine = c.CMachine(names | {"te": names[f"{result}_entry"]}, FUNCTIONS)
     code.declare_params(machine, cls.schema)
     found = text.run(machine)
     if not isinstance(found, Offset) or found.tensor != owner:

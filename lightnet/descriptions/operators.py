@@ -1,6 +1,6 @@
 """Operator descriptions (document 002, and upstream's `.op` files) -> op classes like those of `dialects/ln`.
 
-`load` checks a whole document and gives the classes; nothing of it is executed. What every member means is in
+`load_operators` checks a whole document and gives the classes; nothing of it is executed. What every member means is in
 docs/describe-an-op.md. Imports `ir`, the registry and the other modules of this folder.
 """
 
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from lightnet.descriptions import ccode, code, definitions, fields, hardware, offsets, running, snippets
 from lightnet.descriptions.coded import written_definition
-from lightnet.descriptions.described import After, Described, DescribedOp, LazyDoc, View
-from lightnet.descriptions.reader import Document, Item, read
-from lightnet.descriptions.signature import CODE_OF, Signature, built_in
+from lightnet.descriptions.described import After, DescribedMembers, DescribedOp, DescribedView, LazyDoc
+from lightnet.descriptions.reader import DescribedValue, Document, read_description
+from lightnet.descriptions.signature import CODE_OF, SignatureReader, built_in_of
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.dialect import built_in_optypes
 from lightnet.ir.collector import collector_paused
@@ -36,7 +36,7 @@ _TOP = {"ops": "a", "replace": "b"}
 MAX_OPS = 10_000
 
 
-def load(document: Document, *, replace: bool = False) -> list[type[LnOp]]:
+def load_operators(document: Document, *, replace: bool = False) -> list[type[LnOp]]:
     """The op classes of a document, in order; those with ``autogen: false`` are left out. With `replace` (or the member
     of that name) each may take the place of an op that there is. Raises `LightNetError` at the place of what is
     wrong."""
@@ -45,10 +45,10 @@ def load(document: Document, *, replace: bool = False) -> list[type[LnOp]]:
 
 
 @cache
-def packaged(row: str) -> tuple[type[LnOp], ...]:
+def packaged_operators(row: str) -> tuple[type[LnOp], ...]:
     """The op classes of a file that comes with the package: ``package:file``."""
     package, _, file = row.partition(":")
-    return tuple(load(read(files(package).joinpath(file).read_text("utf-8"), file)))
+    return tuple(load_operators(read_description(files(package).joinpath(file).read_text("utf-8"), file)))
 
 
 def _load(document: Document, replace: bool) -> list[type[LnOp]]:
@@ -56,8 +56,8 @@ def _load(document: Document, replace: bool) -> list[type[LnOp]]:
     if top is not None and isinstance(top.value, dict) and "replace" in top.value and "ops" in top.value:
         replace = bool(fields.members(top, "the file", _TOP)["replace"].value)
     classes: dict[str, type[LnOp]] = {}
-    places: dict[str, Item] = {}
-    for item in entries(document):
+    places: dict[str, DescribedValue] = {}
+    for item in described_entries(document):
         cls = _OpReader(item, document.file, replace=replace).cls()
         if cls is None:
             continue
@@ -68,7 +68,7 @@ def _load(document: Document, replace: bool) -> list[type[LnOp]]:
     return list(classes.values())
 
 
-def entries(document: Document) -> Iterator[Item]:
+def described_entries(document: Document) -> Iterator[DescribedValue]:
     """The descriptions of a document: the elements of `ops`, or the named objects of an `.op` file."""
     if document.kind == "op":
         found = list(document.objects.values())
@@ -83,7 +83,7 @@ def entries(document: Document) -> Iterator[Item]:
     yield from found
 
 
-class _OpReader(Signature):
+class _OpReader(SignatureReader):
     """Reads one description."""
 
     def cls(self) -> type[LnOp] | None:
@@ -108,7 +108,7 @@ class _OpReader(Signature):
         item, text = self.computation()
         how, items = "nothing", None
         if item is None and not views and (text := hardware.DEFINITIONS.get(self.optype)) is not None:
-            item = Item(text, self.m["optype"].source, self.m["optype"].start)  # known, and not said here
+            item = DescribedValue(text, self.m["optype"].source, self.m["optype"].start)  # known, and not said here
             items = [item]
         if item is not None and (code := self.single_code()) is not None:
             self.inherit(code, item)
@@ -156,7 +156,7 @@ class _OpReader(Signature):
 
     def running(self, key: str) -> code.Code:
         """The code of a run, its names checked."""
-        return code.read(self.m[key], key, self.scope(dict.fromkeys(self.parts.results, False), run=True))
+        return code.read_code(self.m[key], key, self.scope(dict.fromkeys(self.parts.results, False), run=True))
 
     def offsets(self) -> None:
         """`calc_offset` beside a `run` in place: where the results lie is where their owners do."""
@@ -166,11 +166,11 @@ class _OpReader(Signature):
                 raise item.key_error("'calc_offset' is for outputs with an 'owner'")
             self.parts.described["offset"] = self.offset_code(item, "calc-offset")
 
-    def offset_code(self, item: Item, label: str) -> code.Code:
+    def offset_code(self, item: DescribedValue, label: str) -> code.Code:
         scope = self.scope(dict.fromkeys(self.parts.results, False), run=True)
-        return code.read(item, label, replace(scope, functions=offsets.FUNCTIONS))
+        return code.read_code(item, label, replace(scope, functions=offsets.FUNCTIONS))
 
-    def computation(self) -> tuple[Item | None, str | None]:
+    def computation(self) -> tuple[DescribedValue | None, str | None]:
         """`static_run` and `run`, as one text: the results of both are the op's."""
         given = [self.m[key] for key in ("static_run", "run") if key in self.m and str(self.m[key].value).strip()]
         if not given:
@@ -182,10 +182,10 @@ class _OpReader(Signature):
         return given[-1], "\n".join(str(i.value) for i in given)
 
     def single_code(self) -> type[LnOp] | None:
-        found = [built_in(self.m[key], "builtin") for key in ("static_run", "run") if key in self.m]
+        found = [built_in_of(self.m[key], "builtin") for key in ("static_run", "run") if key in self.m]
         return next((c for c in found if c is not None), None)
 
-    def inherit(self, code: type[LnOp], item: Item) -> None:
+    def inherit(self, code: type[LnOp], item: DescribedValue) -> None:
         """The op computes what a built-in one does: its class is a base."""
         self.needs_names_of(code, item)
         for mine, theirs, what in (
@@ -196,32 +196,32 @@ class _OpReader(Signature):
                 raise item.error(f"'builtin({code.optype})' has the {what} {', '.join(theirs) or 'none'}")
         self.parts.base = code
 
-    def notation(self, text: str, items: list[Item] | None = None) -> None:
+    def notation(self, text: str, items: list[DescribedValue] | None = None) -> None:
         """Check a definition as far as that needs no shapes; `items` are its texts, if they are not those of the
         description."""
         if items is None:
             items = [self.m[k] for k in ("static_run", "run") if k in self.m and str(self.m[k].value).strip()]
         variadic = next((n for n, f in (*self.parts.operands.items(), *self.parts.results.items()) if f.variadic), "")
         constants = (*self.parts.params, *self.names.constants)
-        names = definitions.Scope(tuple(self.parts.operands), tuple(self.parts.results), constants, variadic)
-        definitions.check(items, names)
+        names = definitions.DefinitionScope(tuple(self.parts.operands), tuple(self.parts.results), constants, variadic)
+        definitions.check_definition(items, names)
         used = definitions.enumerators(text, names)
         self.parts.described["constants"] += tuple((name, f'"{snippets.ENUMERATORS[name]}"') for name in used)
 
-    def template(self, item: Item) -> kernels.Template:
+    def template(self, item: DescribedValue) -> kernels.Template:
         """The pieces of an inline kernel."""
         from lightnet.descriptions import kernels  # with the engines that run it: few descriptions have one
 
         pieces: list[str] = []
         text, at = str(item.value), 0
         for m in re.finditer(r"\$\{([^{}]*)\}", text):
-            inner = Item(m[1], item.source, item.position(m.start(1)))
-            pieces += [self.plain(item, at, m.start()), snippets.text_of(inner, self.names)]
+            inner = DescribedValue(m[1], item.source, item.position(m.start(1)))
+            pieces += [self.plain(item, at, m.start()), snippets.snippet_text_of(inner, self.names)]
             at = m.end()
         return kernels.Template(self.optype, (*pieces, self.plain(item, at, len(text))), item)
 
     @staticmethod
-    def plain(item: Item, start: int, stop: int) -> str:
+    def plain(item: DescribedValue, start: int, stop: int) -> str:
         """A piece of a kernel's text without expressions."""
         text = str(item.value)[start:stop]
         if (at := text.find("${")) >= 0:
@@ -230,12 +230,12 @@ class _OpReader(Signature):
 
     # -- views
 
-    def views(self) -> tuple[View, ...]:
+    def views(self) -> tuple[DescribedView, ...]:
         """The results that are bytes of an input: `owner`, from `calc_offset` on."""
         offset = self.m.get("calc_offset")
         if offset is not None and offset.value == "":  # as upstream: it is not there
             offset = None
-        if offset is not None and (code := built_in(offset, "views")) is not None:
+        if offset is not None and (code := built_in_of(offset, "views")) is not None:
             self.needs_names_of(code, offset)
             self.same_definition(code, offset)
             self.parts.described["views_of"] = code
@@ -252,11 +252,11 @@ class _OpReader(Signature):
             raise self.item.error(f"the output '{rest[0]}' has no 'owner', and there is no 'run' that computes it")
         inputs = list(self.parts.operands)
         return tuple(
-            View(inputs.index(str(self.parts.results[name].owner)), number, self.offset(name, offset))
+            DescribedView(inputs.index(str(self.parts.results[name].owner)), number, self.offset(name, offset))
             for number, name in enumerate(self.parts.results)
         )
 
-    def offset(self, name: str, item: Item | None) -> str | code.Code:
+    def offset(self, name: str, item: DescribedValue | None) -> str | code.Code:
         """The offset of an output in its owner, in bytes: `calc_offset` is one for all, or an object by output."""
         if item is None:
             return "0"
@@ -266,9 +266,9 @@ class _OpReader(Signature):
             )[name]
         if ccode.names_offsets(str(item.value)):
             return self.offset_code(item, f"{name}.calc-offset")
-        return format_expr(snippets.resolve(ccode.parse(item), self.names, item))
+        return format_expr(snippets.resolve_names(ccode.parse_item(item), self.names, item))
 
-    def moved(self, view: View) -> str:
+    def moved(self, view: DescribedView) -> str:
         """A view as a definition: the elements of its owner, from an offset on."""
         name, owner = list(self.parts.results)[view.result], list(self.parts.operands)[view.operand]
         if view.offset == "0":
@@ -278,11 +278,11 @@ class _OpReader(Signature):
         self.parts.described["constants"] += ((f"{name}_start", f"({view.offset}) / sizeof({owner}.dtype)"),)
         return f"{name}.flat[i] = {owner}.flat[i + {name}_start]"
 
-    def same_definition(self, code: type[LnOp], item: Item) -> None:
+    def same_definition(self, code: type[LnOp], item: DescribedValue) -> None:
         """Code that says where results lie in their operands is right for its own definition alone."""
         run = self.m.get("run")
         same = run is not None and (
-            built_in(run, "builtin") is code or str(run.value).split() == str(code.definition).split()
+            built_in_of(run, "builtin") is code or str(run.value).split() == str(code.definition).split()
         )
         if not same:
             raise item.error(
@@ -294,22 +294,22 @@ class _OpReader(Signature):
     def work(self) -> None:
         """`flops`, `samples` and `doc`."""
         if "flops" in self.m:
-            code = built_in(self.m["flops"], "flops")
+            code = built_in_of(self.m["flops"], "flops")
             if code is not None:
                 self.needs_names_of(code, self.m["flops"])
                 self.parts.described["flops_of"] = code
             else:
-                self.parts.described["flops"] = snippets.text_of(self.m["flops"], self.names)
+                self.parts.described["flops"] = snippets.snippet_text_of(self.m["flops"], self.names)
         if "samples" in self.m:
             known = dict.fromkeys((*self.parts.operands, *self.parts.params), "")
             items = fields.elements(self.m["samples"], "'samples'")
             self.parts.described["samples"] = tuple(
-                definitions.sample(i, known, self.parts.operands, self.parts.params) for i in items
+                definitions.described_sample(i, known, self.parts.operands, self.parts.params) for i in items
             )
 
     def build(self) -> type[LnOp]:
         p = self.parts
-        described = Described(
+        described = DescribedMembers(
             description=self.item.plain(),
             author=str(self.m["author"].value),
             file=self.file,
@@ -330,7 +330,7 @@ class _OpReader(Signature):
         return cls
 
     def replaces(self) -> bool:
-        """Whether it may take the place of an op that there is."""
+        """Return whether it may take the place of an op that there is."""
         return bool(self.m["replace"].value) if "replace" in self.m else self.replace
 
     def try_samples(self, cls: type[LnOp]) -> None:

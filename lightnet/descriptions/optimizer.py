@@ -7,9 +7,9 @@
      subgraphs: [{name: "relu-relu", match: ["relu a", "relu b"], edges: ["a.outs[dst] => b.ins[src]"],
                   replace: ["relu c"], details: ["c.ins[src] = a.ins[src]", "c.outs[dst] = b.outs[dst]"]}]}
 
-`ops` is upstream's expander description; `combiners` and `subgraphs` say the same of several ops. `load` checks
-everything against the op table, so that a mistake is an error at its line of the file. docs/how-to-write-a-rule.md has
-the language. Imports `ir`, the `ln` dialect and the modules beside it.
+`ops` is upstream's expander description; `combiners` and `subgraphs` say the same of several ops. `load_optimizer`
+checks everything against the op table, so that a mistake is an error at its line of the file.
+docs/how-to-write-a-rule.md has the language. Imports `ir`, the `ln` dialect and the modules beside it.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from importlib.resources import files
 from typing import Any
 
 from lightnet.descriptions import kinds, matches
-from lightnet.descriptions.accessors import Parser
+from lightnet.descriptions.accessors import AccessorParser
 from lightnet.descriptions.details import Renamed, class_of, optype_of, removal, replacement, split_entry
 from lightnet.descriptions.fields import elements, members, one_of
 from lightnet.descriptions.patterns import (
-    Described,
     DescribedExpander,
     DescribedMatch,
+    DescribedPattern,
     Fuse,
     Incomplete,
     Leave,
     Refuse,
     Rule,
 )
-from lightnet.descriptions.reader import Document, Item, read
-from lightnet.descriptions.scope import Expression, Scope, Var
+from lightnet.descriptions.reader import DescribedValue, Document, read_description
+from lightnet.descriptions.scope import Expression, RuleScope, Var
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.dialect import built_in_optypes, optypes
 from lightnet.dialects.ln.source import Source
@@ -69,15 +69,15 @@ _CODE = ("head", "custom_before", "custom_after")
 PASSES = {"combiners": ("combine",), "subgraphs": ("subgraph", "simplify", "combine")}
 
 
-def load(document: Document, table: Mapping[str, type[LnOp]] | None = None) -> list[type[FilePattern]]:
+def load_optimizer(document: Document, table: Mapping[str, type[LnOp]] | None = None) -> list[type[FilePattern]]:
     """The patterns of a document, in order, each with `name`, `pass_name` and `target`: what `registry.pattern` takes.
     `table` has the ops that it may name (default: all). Raises `LightNetError` at the place of what is malformed, or
     not in the op table."""
     table = optypes() if table is None else table
-    found: list[type[Described]] = []
+    found: list[type[DescribedPattern]] = []
     for name, item in document.objects.items():
         found += _Description(item, name, table).patterns()
-    seen: dict[str, type[Described]] = {}
+    seen: dict[str, type[DescribedPattern]] = {}
     for cls in found:
         if cls.name in seen:
             raise cls.item.error(
@@ -88,33 +88,35 @@ def load(document: Document, table: Mapping[str, type[LnOp]] | None = None) -> l
 
 
 @cache
-def packaged(row: str) -> tuple[type[FilePattern], ...]:
+def packaged_optimizer(row: str) -> tuple[type[FilePattern], ...]:
     """The patterns of a description that comes with the package: ``package:file``, as a target's `descriptions` name
     it."""
     package, _, file = row.partition(":")
     text = files(package).joinpath(file).read_text("utf-8")
-    return tuple(load(read(text, file), built_in_optypes()))  # it is kept: what files add now may go again
+    return tuple(
+        load_optimizer(read_description(text, file), built_in_optypes())
+    )  # it is kept: what files add now may go again
 
 
 class _Description:
     """One description of a file."""
 
-    def __init__(self, item: Item, default_name: str, table: Mapping[str, type[LnOp]]):
+    def __init__(self, item: DescribedValue, default_name: str, table: Mapping[str, type[LnOp]]):
         self.item = item
         required = ("author", "arch") if default_name else ("author", "arch", "name")
-        self.fields = checked(item, "a description", _TOP, required)
+        self.fields = _checked(item, "a description", _TOP, required)
         self.name = text(self.fields, "name") or default_name
         self.arch = one_of(self.fields["arch"], "arch", tuple(TARGETS))
-        self.scope = Scope(self.arch, {}, table)
+        self.scope = RuleScope(self.arch, {}, table)
         self.complete = "complete" in self.fields and self.fields["complete"].value is True
         if not {"ops", *PASSES} & set(self.fields):
             raise item.error("a description has ops, combiners or subgraphs")
         if self.complete and "ops" not in self.fields:
             raise self.fields["complete"].key_error("'complete' is said of the ops of an expander description")
 
-    def patterns(self) -> list[type[Described]]:
+    def patterns(self) -> list[type[DescribedPattern]]:
         expanders = (self.expander(entry) for entry in items(self.fields, "ops"))
-        found: list[type[Described]] = [cls for cls in expanders if cls is not None]
+        found: list[type[DescribedPattern]] = [cls for cls in expanders if cls is not None]
         if self.complete:
             classes = frozenset(p.cls for p in found)  # type: ignore[attr-defined]
             found.append(self.pattern(Incomplete, self.name, "expand", self.item, classes=classes))
@@ -122,7 +124,9 @@ class _Description:
             found += [self.match(entry, section) for entry in items(self.fields, section)]
         return found
 
-    def pattern(self, base: type[Described], name: str, pass_name: str, item: Item, **members: Any) -> type[Any]:
+    def pattern(
+        self, base: type[DescribedPattern], name: str, pass_name: str, item: DescribedValue, **members: Any
+    ) -> type[Any]:
         if self.arch == "none" and pass_name != "simplify":
             raise item.error(f"arch 'none' has no kernels: rules for it are for `simplify`, not for `{pass_name}`")
         target = "*" if pass_name == "simplify" else self.arch
@@ -132,8 +136,8 @@ class _Description:
 
     # -- expanders
 
-    def expander(self, entry: Item) -> type[Described] | None:
-        fields_ = checked(entry, "an entry of ops", _ENTRY, ("optype", "rules"))
+    def expander(self, entry: DescribedValue) -> type[DescribedPattern] | None:
+        fields_ = _checked(entry, "an entry of ops", _ENTRY, ("optype", "rules"))
         optype = str(fields_["optype"].value)
         cls, arch = optype_of(optype, fields_["optype"], self.scope)
         if cls is None or (arch is not None and not issubclass(cls, Source)):
@@ -146,19 +150,19 @@ class _Description:
             DescribedExpander, name, "expand", entry, cls=cls, mtype=mtype, rules=rules, complete=self.complete
         )
 
-    def expanded(self, optype: str, cls: type[LnOp] | None, fields_: Mapping[str, Item]) -> None:
+    def expanded(self, optype: str, cls: type[LnOp] | None, fields_: Mapping[str, DescribedValue]) -> None:
         """An entry for what an expansion makes, which `expand` does not see again: it may only say to leave that
         alone."""
         for rule in items(fields_, "rules"):
-            said = checked(rule, "a rule", _RULE, ("cond",))
+            said = _checked(rule, "a rule", _RULE, ("cond",))
             if "match" not in said or said["match"].value is not False:
                 sees = "" if cls is None else f"; expand sees '{cls.optype}'"
                 raise fields_["optype"].error(
                     f"'{optype}' is what an expansion makes, and may only be left alone (match: false){sees}"
                 )
 
-    def rule(self, item: Item, scope: Scope, cls: type[LnOp]) -> Rule:
-        fields_ = checked(item, "a rule", _RULE, ("cond",))
+    def rule(self, item: DescribedValue, scope: RuleScope, cls: type[LnOp]) -> Rule:
+        fields_ = _checked(item, "a rule", _RULE, ("cond",))
         conditions = tuple(condition(c, scope) for c in items(fields_, "cond"))
         action = one_action(item, fields_, _ACTIONS)
         if action == "err":
@@ -176,7 +180,7 @@ class _Description:
             )
         return Rule(item, conditions, done, text(fields_, "warn"))
 
-    def expansion(self, fields_: Mapping[str, Item], scope: Scope, cls: type[LnOp]) -> Any:
+    def expansion(self, fields_: Mapping[str, DescribedValue], scope: RuleScope, cls: type[LnOp]) -> Any:
         entries, details = items(fields_, "replace"), items(fields_, "details")
         if not entries:
             return removal(fields_["replace"], details, scope, cls)
@@ -193,7 +197,7 @@ class _Description:
                 )
         return made
 
-    def renamed(self, entry: Item, cls: type[LnOp]) -> Renamed:
+    def renamed(self, entry: DescribedValue, cls: type[LnOp]) -> Renamed:
         new, arch = class_of(str(entry.value).strip(), entry, self.scope)
         if new is cls and arch is None:
             raise entry.error(f"{cls.optype} replaced by itself: to leave the op alone say match: false")
@@ -207,8 +211,8 @@ class _Description:
 
     # -- several ops
 
-    def match(self, entry: Item, section: str) -> type[Described]:
-        fields_ = checked(entry, f"an entry of {section}", _MATCH, ("name", "match"))
+    def match(self, entry: DescribedValue, section: str) -> type[DescribedPattern]:
+        fields_ = _checked(entry, f"an entry of {section}", _MATCH, ("name", "match"))
         name, pass_name = str(fields_["name"].value), text(fields_, "pass") or PASSES[section][0]
         if pass_name not in PASSES[section]:
             raise fields_["pass"].error(
@@ -225,7 +229,12 @@ class _Description:
         )
 
     def match_action(
-        self, fields_: Mapping[str, Item], entry: Item, scope: Scope, edges: Sequence[Any], pass_name: str
+        self,
+        fields_: Mapping[str, DescribedValue],
+        entry: DescribedValue,
+        scope: RuleScope,
+        edges: Sequence[Any],
+        pass_name: str,
     ) -> Any:
         action = one_action(entry, fields_, _MATCH_ACTIONS)
         if action == "err":
@@ -248,7 +257,7 @@ class _Description:
 
 
 def _keeps(action: Any, cls: type[LnOp]) -> bool:
-    """Whether an action leaves an op what it is: also under the name that a target's own op of it has
+    """Return whether an action leaves an op what it is: also under the name that a target's own op of it has
     (``print_cpu``)."""
     own = isinstance(action, Renamed) and (
         action.cls is cls or (action.cls.arch != "none" and action.cls.optype == f"{cls.optype}_{action.cls.arch}")
@@ -256,7 +265,7 @@ def _keeps(action: Any, cls: type[LnOp]) -> bool:
     return isinstance(action, Leave | Refuse) or own
 
 
-def one_action(item: Item, found: Mapping[str, Item], actions: Collection[str]) -> str:
+def one_action(item: DescribedValue, found: Mapping[str, DescribedValue], actions: Collection[str]) -> str:
     """The one of `actions` that a rule has."""
     given = [a for a in actions if a in found]
     if len(given) != 1:
@@ -266,9 +275,9 @@ def one_action(item: Item, found: Mapping[str, Item], actions: Collection[str]) 
     return given[0]
 
 
-def condition(item: Item, scope: Scope) -> Expression:
+def condition(item: DescribedValue, scope: RuleScope) -> Expression:
     """A condition: a bool, or a number that is not 0."""
-    parser = Parser(item, scope)
+    parser = AccessorParser(item, scope)
     found = parser.expression()
     parser.finish()
     if found.kind not in ("bool", "number"):
@@ -279,7 +288,9 @@ def condition(item: Item, scope: Scope) -> Expression:
 # -- fields ----------------------------------------------------------------------------------------------------------
 
 
-def checked(item: Item, what: str, known: Mapping[str, str], required: Sequence[str] = ()) -> dict[str, Item]:
+def _checked(
+    item: DescribedValue, what: str, known: Mapping[str, str], required: Sequence[str] = ()
+) -> dict[str, DescribedValue]:
     """The members of an object (`fields.members`), whose strings are not empty, but for C code, which has to be."""
     found = members(item, what, known, required)
     for key, value in found.items():
@@ -294,7 +305,7 @@ def checked(item: Item, what: str, known: Mapping[str, str], required: Sequence[
     return found
 
 
-def _check_head(item: Item) -> None:
+def _check_head(item: DescribedValue) -> None:
     """`head` holds C in front of upstream's generated code: lines that include headers, and declarations, which mean
     nothing here."""
     from lightnet.descriptions import c
@@ -305,11 +316,11 @@ def _check_head(item: Item) -> None:
         raise item.error(f"'head': {e.message}", e.label) from None
 
 
-def text(found: Mapping[str, Item], key: str) -> str | None:
+def text(found: Mapping[str, DescribedValue], key: str) -> str | None:
     """A string member, None where there is none."""
     return str(found[key].value) if key in found else None
 
 
-def items(found: Mapping[str, Item], key: str) -> list[Item]:
+def items(found: Mapping[str, DescribedValue], key: str) -> list[DescribedValue]:
     """The elements of an array member, none where it is missing."""
     return elements(found[key], f"'{key}'") if key in found else []

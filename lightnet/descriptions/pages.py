@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def docstring(cls: type[DescribedOp]) -> str:
-    """What `--list-ops`, the reference pages and editors show."""
+    """The docstring that `--list-ops`, the reference pages and editors show."""
     d = cls.described
     text = d.doc.strip() or f"The op {cls.optype} of {d.file}."
     parts = [text, f"Described by {d.author} in {d.file}."]
@@ -25,11 +25,11 @@ def docstring(cls: type[DescribedOp]) -> str:
         parts += [f"It runs on the target {cls.arch} only."] if cls.arch != "none" else []
     else:
         parts.append(f"It is an op of '{cls.arch}', which is not here: the interpreter computes it by its definition.")
-    shown = example(cls)
+    shown = page_example(cls)
     return "\n\n".join([*parts, f"```mlir\n{shown}\n```"] if shown else parts)
 
 
-def example(cls: type[LnOp]) -> str | None:
+def page_example(cls: type[LnOp]) -> str | None:
     """The op's first test case in the text form; None where it has no test case."""
     try:
         cases = cls.samples()

@@ -14,8 +14,8 @@ from typing import Any
 from lightnet.descriptions import ccode, fields, snippets
 from lightnet.descriptions.ccode import Constraint
 from lightnet.descriptions.enumerators import CONVERSIONS, MTYPES, PTYPES
-from lightnet.descriptions.reader import Item
-from lightnet.descriptions.snippets import Names, Tensor
+from lightnet.descriptions.reader import DescribedValue
+from lightnet.descriptions.snippets import DescribedTensor, Names
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.constraints import Message
 from lightnet.ir.expr import Array, Attr, Binary, Expr, Name, Num, Str, format_expr
@@ -57,7 +57,7 @@ class Constraints:
     after: list[tuple[str, str, Message | None]] = field(default_factory=list)
     #: Members that hold code, with what they belong to, in the order of the file: (label, member, what it is the code
     #: of).
-    code: list[tuple[str, Item, str]] = field(default_factory=list)
+    code: list[tuple[str, DescribedValue, str]] = field(default_factory=list)
     _taken: dict[str, int] = field(default_factory=dict)
 
     def add(self, label: str, text: str, message: Message | None = None, *, after: bool = False) -> None:
@@ -74,11 +74,11 @@ class Constraints:
         if message is not None:
             self.messages[name] = message
 
-    def snippet(self, label: str, c: Constraint, names: Names, item: Item, *, after: bool = False) -> None:
+    def snippet(self, label: str, c: Constraint, names: Names, item: DescribedValue, *, after: bool = False) -> None:
         """Add a constraint of a snippet."""
         self.add(label, *resolved(c, names, item), after=after)
 
-    def of(self, members: Mapping[str, Item], prefix: str, names: Names, *, after: bool = False) -> None:
+    def of(self, members: Mapping[str, DescribedValue], prefix: str, names: Names, *, after: bool = False) -> None:
         """Add what `check`, `checks` and `custom` (of an op also `post_run`, of a result `cleanup`) hold."""
         dot = f"{prefix}." if prefix else ""
         if "check" in members:
@@ -108,14 +108,16 @@ class Constraints:
                 self.add(label, text, message, after=after or key != "custom")
 
 
-def resolved(c: Constraint, names: Names, item: Item) -> tuple[str, Message | None]:
+def resolved(c: Constraint, names: Names, item: DescribedValue) -> tuple[str, Message | None]:
     """A constraint of a snippet as the text and the message that an op class has."""
-    args = tuple(format_expr(snippets.resolve(a, names, item)) for a in c.args)
+    args = tuple(format_expr(snippets.resolve_names(a, names, item)) for a in c.args)
     message = None if c.message is None else Message(c.message, args)
-    return format_expr(snippets.resolve(c.cond, names, item)), message
+    return format_expr(snippets.resolve_names(c.cond, names, item)), message
 
 
-def tensor_info(item: Item, known: Mapping[str, str], what: str, arch: str) -> tuple[str, Tensor, dict[str, Item]]:
+def tensor_info(
+    item: DescribedValue, known: Mapping[str, str], what: str, arch: str
+) -> tuple[str, DescribedTensor, dict[str, DescribedValue]]:
     """The name of a tensor, what other snippets may ask of it, and its members."""
     members = fields.members(item, what, known, ["arg_name", "mtype"])
     name = fields.identifier(members["arg_name"], f"the 'arg_name' of {what}")
@@ -125,13 +127,15 @@ def tensor_info(item: Item, known: Mapping[str, str], what: str, arch: str) -> t
             f"an op of the arch '{arch}' has no tensors in '{mtype.value}'; there are: {', '.join(fitting)}"
         )
     static = bool(members["static"].value) if "static" in members else None
-    return name, Tensor(str(mtype.value), static), members
+    return name, DescribedTensor(str(mtype.value), static), members
 
 
 # -- inputs ----------------------------------------------------------------------------------------------------------
 
 
-def operand(name: str, members: Mapping[str, Item], names: Names, out: Constraints, *, variadic: bool) -> Operand:
+def described_operand(
+    name: str, members: Mapping[str, DescribedValue], names: Names, out: Constraints, *, variadic: bool
+) -> Operand:
     """The operand that an entry of `tensors_in` declares; its constraints go into `out`."""
     options: dict[str, object] = {"variadic": variadic, "by_name": bool(_value(members, "by_name"))}
     if "owner" in members:
@@ -157,9 +161,9 @@ def operand(name: str, members: Mapping[str, Item], names: Names, out: Constrain
     return Operand(**options, name=name)  # type: ignore[arg-type]
 
 
-def _operand_rank(name: str, first: str, item: Item, names: Names, out: Constraints) -> int | None:
+def _operand_rank(name: str, first: str, item: DescribedValue, names: Names, out: Constraints) -> int | None:
     """A rank that is a number; one that depends on others becomes a constraint."""
-    value = snippets.resolve(ccode.parse(item), names, item)
+    value = snippets.resolve_names(ccode.parse_item(item), names, item)
     if isinstance(value, Num):
         return _rank(item, value.value)
     out.add(f"{name}.rank", _equation(first, "ndim", item, names))
@@ -167,33 +171,38 @@ def _operand_rank(name: str, first: str, item: Item, names: Names, out: Constrai
 
 
 def _operand_dtype(
-    name: str, first: str, members: Mapping[str, Item], names: Names, out: Constraints, options: dict[str, object]
+    name: str,
+    first: str,
+    members: Mapping[str, DescribedValue],
+    names: Names,
+    out: Constraints,
+    options: dict[str, object],
 ) -> None:
     if "dtypes" in members:
         options["dtypes"] = tuple(dtype_name(i) for i in fields.elements(members["dtypes"], "'dtypes'"))
     if "dtype" not in members:
         return
     item = members["dtype"]
-    if isinstance(snippets.resolve(ccode.parse(item), names, item), Str):
+    if isinstance(snippets.resolve_names(ccode.parse_item(item), names, item), Str):
         options["dtypes"] = (dtype_name(item),)
     else:
         out.add(f"{name}.dtype", _equation(first, "dtype", item, names))
 
 
-def _equation(tensor: str, attribute: str, item: Item, names: Names) -> str:
+def _equation(tensor: str, attribute: str, item: DescribedValue, names: Names) -> str:
     """``tensor.attribute == (what the member says)``."""
-    right = snippets.resolve(ccode.parse(item), names, item)
+    right = snippets.resolve_names(ccode.parse_item(item), names, item)
     return format_expr(Binary("==", Attr(Name(tensor), attribute), right))
 
 
-def _other(item: Item, names: Names) -> str:
+def _other(item: DescribedValue, names: Names) -> str:
     """The name of another input, as `sametype` and `sameshape` hold it."""
     base = str(item.value)
     variadic = names.variadic and base.rstrip("0123456789") in names.inputs
     return base if variadic else fields.one_of(item, "input tensor", list(names.inputs))
 
 
-def dtype_name(item: Item) -> str:
+def dtype_name(item: DescribedValue) -> str:
     """Our name of the dtype that a string names."""
     text = str(item.value)
     if isinstance(item.value, str) and text in BY_NAME:
@@ -201,21 +210,23 @@ def dtype_name(item: Item) -> str:
     return BY_TL[fields.one_of(item, "dtype", [d.tl for d in DTYPES])].name
 
 
-def _rank(item: Item, value: object = None) -> int:
+def _rank(item: DescribedValue, value: object = None) -> int:
     rank = item.value if value is None else value
     if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank <= MAX_RANK:
         raise item.error(f"a number of dimensions is an integer from 0 to {MAX_RANK}")
     return rank
 
 
-def _value(members: Mapping[str, Item], key: str) -> object:
+def _value(members: Mapping[str, DescribedValue], key: str) -> object:
     return members[key].value if key in members else None
 
 
 # -- outputs ---------------------------------------------------------------------------------------------------------
 
 
-def result(members: Mapping[str, Item], names: Names, *, writes_owner: bool, static: bool) -> Result:
+def described_result(
+    members: Mapping[str, DescribedValue], names: Names, *, writes_owner: bool, static: bool
+) -> Result:
     """The result that an entry of `tensors_out` declares."""
     owner = None
     if "owner" in members:
@@ -236,22 +247,22 @@ def result(members: Mapping[str, Item], names: Names, *, writes_owner: bool, sta
 
 
 def result_type(
-    name: str, entry: Item, members: Mapping[str, Item], names: Names, *, coded: bool = False
+    name: str, entry: DescribedValue, members: Mapping[str, DescribedValue], names: Names, *, coded: bool = False
 ) -> tuple[str | None, str | None]:
     """The dims and the dtype of a result as constant expressions: from `dims` (or `sameshape`, or `len` alone, of a
     vector), and `dtype` (or `sametype`). None for what its code says (`coded`)."""
     dims: str | None = None
     if "dims" in members:
-        dims = format_expr(dims_of(members["dims"], names))
+        dims = format_expr(_dims_of(members["dims"], names))
     elif "sameshape" in members:
         dims = f"{_other(members['sameshape'], names)}.dims"
     elif "len" in members:
-        dims = f"[{snippets.text_of(members['len'], names)}]"
+        dims = f"[{snippets.snippet_text_of(members['len'], names)}]"
     elif not coded:
         raise entry.error(f"the output '{name}' needs its 'dims' (or 'sameshape', or the 'len' of a vector)")
     dtype: str | None = None
     if "dtype" in members:
-        dtype = snippets.text_of(members["dtype"], names)
+        dtype = snippets.snippet_text_of(members["dtype"], names)
         if members["dtype"].value in BY_NAME:
             dtype = f'"{members["dtype"].value}"'
     elif "sametype" in members:
@@ -261,15 +272,15 @@ def result_type(
     return dims, dtype
 
 
-def dims_of(item: Item, names: Names) -> Expr:
+def _dims_of(item: DescribedValue, names: Names) -> Expr:
     """The dims that a string or an array says."""
     if isinstance(item.value, str):
-        return snippets.resolve(ccode.parse(item), names, item)
-    parts = [snippets.resolve(ccode.parse(i), names, i) for i in fields.elements(item, "'dims'")]
+        return snippets.resolve_names(ccode.parse_item(item), names, item)
+    parts = [snippets.resolve_names(ccode.parse_item(i), names, i) for i in fields.elements(item, "'dims'")]
     return Array(tuple(parts))
 
 
-def result_checks(name: str, members: Mapping[str, Item], names: Names, out: Constraints) -> None:
+def result_checks(name: str, members: Mapping[str, DescribedValue], names: Names, out: Constraints) -> None:
     """The constraints on a result: its `ndim` and `len` where its dims say these too, and its checks."""
     if "ndim" in members and {"dims", "sameshape", "len"} & set(members):
         out.add(f"{name}.rank", _equation(name, "ndim", members["ndim"], names), after=True)
@@ -281,7 +292,7 @@ def result_checks(name: str, members: Mapping[str, Item], names: Names, out: Con
 # -- parameters ------------------------------------------------------------------------------------------------------
 
 
-def param(name: str, members: Mapping[str, Item], names: Names, out: Constraints) -> Param:
+def param(name: str, members: Mapping[str, DescribedValue], names: Names, out: Constraints) -> Param:
     """The parameter that an entry of `params` declares. `names` has the tensors and the earlier parameters."""
     p = param_type(name, members)
     bounds = []
@@ -299,7 +310,7 @@ def param(name: str, members: Mapping[str, Item], names: Names, out: Constraints
     return Param(p.kind, p.realtype, length, tuple(bounds), p.choices, p.default, p.in_type, name)  # type: ignore[arg-type]
 
 
-def param_type(name: str, members: Mapping[str, Item]) -> Param:
+def param_type(name: str, members: Mapping[str, DescribedValue]) -> Param:
     """The type, choices and default of a parameter, without its bounds."""
     ptype = fields.one_of(members["ptype"], "ptype", PTYPES)
     kind = ptype.removeprefix("LN_PARAM_").removeprefix("ARRAY_").lower()
@@ -334,7 +345,7 @@ def param_type(name: str, members: Mapping[str, Item]) -> Param:
 _FROM_RESULT = {"dims": dims_in_type, "dtype": dtype_in_type}
 
 
-def _from_result(item: Item, kind: str) -> str:
+def _from_result(item: DescribedValue, kind: str) -> str:
     what = fields.one_of(item, "part of a result's type", list(_FROM_RESULT))
     if kind != {"dims": "numbers", "dtype": "string"}[what]:
         raise item.error(f"the {what} of a result are no {kind}")
@@ -345,15 +356,15 @@ def _from_result(item: Item, kind: str) -> str:
 _UNFINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
-def numbers_of(value: Any) -> Any:
+def described_numbers(value: Any) -> Any:
     """The value of a number, or an array of numbers, in which infinities and NaN are strings."""
     if isinstance(value, list):
-        return [numbers_of(v) for v in value]
+        return [described_numbers(v) for v in value]
     return _UNFINITE.get(value, value) if isinstance(value, str) else value
 
 
-def _default(name: str, ptype: str, item: Item) -> ParamValue:
-    value = numbers_of(item.plain()) if "NUMBER" in ptype else item.plain()
+def _default(name: str, ptype: str, item: DescribedValue) -> ParamValue:
+    value = described_numbers(item.plain()) if "NUMBER" in ptype else item.plain()
     if isinstance(value, list):
         if not all(isinstance(v, str | int | float) for v in value) or len({ptype_of(v) for v in value}) > 1:
             raise item.error(f"the default of param '{name}' is no array of numbers, strings or bools")
@@ -363,8 +374,8 @@ def _default(name: str, ptype: str, item: Item) -> ParamValue:
     return value
 
 
-def _number_or_text(item: Item, names: Names) -> float | str:
-    value = snippets.resolve(ccode.parse(item), names, item)
+def _number_or_text(item: DescribedValue, names: Names) -> float | str:
+    value = snippets.resolve_names(ccode.parse_item(item), names, item)
     return value.value if isinstance(value, Num) else format_expr(value)
 
 

@@ -21,9 +21,9 @@ from xdsl.pattern_rewriter import PatternRewriter
 
 from lightnet.descriptions import rewriting
 from lightnet.descriptions.details import NewOp, Renamed, Replacement
-from lightnet.descriptions.fusion import fuse
-from lightnet.descriptions.matching import Step, solutions
-from lightnet.descriptions.reader import Item
+from lightnet.descriptions.fusion import fuse_kernels
+from lightnet.descriptions.matching import MatchStep, solutions
+from lightnet.descriptions.reader import DescribedValue
 from lightnet.descriptions.scope import Expression, Ops, TensorRef
 from lightnet.descriptions.tensors import kernel_of, origin, value_at
 from lightnet.diagnostics import InternalWarning, LightNetError, SourceLoc
@@ -41,7 +41,7 @@ MAX_TRIES, MAX_LOOKS = 256, 1 << 14
 
 
 @lru_cache(4096)
-def names_of(classes: frozenset[type[LnOp]]) -> frozenset[str]:
+def _names_of(classes: frozenset[type[LnOp]]) -> frozenset[str]:
     """The names of classes. Rules tell ops by these: one of ours and one that takes its place have the same."""
     return frozenset(cls.name for cls in classes)
 
@@ -68,18 +68,18 @@ class Refuse:
 class Rule:
     """One rule: conditions that are OR-ed (none: always), a warning, and what is done."""
 
-    item: Item
+    item: DescribedValue
     conditions: tuple[Expression, ...]
     action: Leave | Fuse | Refuse | Renamed | Replacement
     warning: str | None = None
 
 
-class Described(FilePattern):
-    """What both kinds share. `name` is ``<description>.<optype or rule>``."""
+class DescribedPattern(FilePattern):
+    """The common part of both kinds. `name` is ``<description>.<optype or rule>``."""
 
     arch: ClassVar[str]
     #: Where the entry stands.
-    item: ClassVar[Item]
+    item: ClassVar[DescribedValue]
 
     def __init__(self) -> None:
         rewriting.forget_names()  # patterns are made when a pass begins
@@ -89,7 +89,7 @@ class Described(FilePattern):
         return loc_of(op), f"in pattern '{self.name}', at this op"
 
     def holds(self, rule: Rule, ops: Ops) -> bool:
-        """Whether the conditions of a rule hold."""
+        """Return whether the conditions of a rule hold."""
         try:
             return not rule.conditions or any(c.value(ops) for c in rule.conditions)
         except LightNetError as e:
@@ -118,7 +118,7 @@ class Described(FilePattern):
                 notes: list[tuple[SourceLoc | None, str]] = [(rule.item.loc, "the rule that refuses it")]
                 raise LightNetError(f"{who}: {message}", loc_of(anchor), self.name, notes=notes)
             case Fuse(named=named):
-                return fuse(ops, get_target(self.arch), rewriter, rule.item, named=named)
+                return fuse_kernels(ops, get_target(self.arch), rewriter, rule.item, named=named)
             case Renamed() as to:
                 if isinstance(anchor, Source) or anchor.is_host:
                     return rewriting.stand_in(anchor, get_target(to.arch or self.arch), get_target(self.arch))
@@ -128,7 +128,7 @@ class Described(FilePattern):
                 target = get_target(arch or self.arch)
                 if arch == self.arch and type(anchor) is to.cls and rewriting.refusal(anchor, target) is not None:
                     return False  # `expand` lists what the target cannot run
-                rewriting.rename(to, anchor, rewriter, target.kernel_op if arch is not None else None)
+                rewriting.rename_op(to, anchor, rewriter, target.kernel_op if arch is not None else None)
                 return True
             case Replacement() as what:
                 arches = {n.var: self.kernel_arch(n.arch, anchor) for n in what.new_ops}
@@ -139,8 +139,9 @@ class Described(FilePattern):
 
     @staticmethod
     def kernel_here(new: NewOp, anchor: LnOp) -> bool:
-        """Whether a kernel is put around a new op here: around an arch's own op `expand` does that, or around what it
-        is a graph of."""
+        """Return whether a kernel is put around a new op here: around an arch's own op `expand` does that, or around
+        what it is a graph of.
+        """
         return issubclass(new.cls, Source) or new.cls.arch == "none" or kernel_of(anchor) is not None
 
     def kernel_arch(self, arch: str | None, anchor: LnOp) -> str | None:
@@ -153,7 +154,7 @@ class Described(FilePattern):
         return arch
 
 
-class DescribedExpander(Described):
+class DescribedExpander(DescribedPattern):
     """The rules of one optype, in order: the first that holds is applied."""
 
     cls: ClassVar[type[LnOp]]
@@ -164,12 +165,13 @@ class DescribedExpander(Described):
 
     @property
     def places(self) -> bool:
-        """Whether the rules say where what enters or leaves the network stands, which is all that becomes of it."""
+        """True if the rules say where what enters or leaves the network stands, which is all that becomes of it."""
         return issubclass(self.cls, Source) or self.cls.is_host
 
     def is_for(self, op: Operation) -> bool:
-        """Whether an op is of the optype: another class may have taken its place, and `bind` made an input or a param
-        of a `create`."""
+        """Return whether an op is of the optype: another class may have taken its place, and `bind` made an input or a
+        param of a `create`.
+        """
         return op.name == self.cls.name or (self.cls.name == Create.name and isinstance(op, Source))
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
@@ -191,13 +193,13 @@ class DescribedExpander(Described):
             )
 
 
-class Incomplete(Described):
+class Incomplete(DescribedPattern):
     """The end of a complete description: every op that it has no entry for is an error."""
 
     classes: ClassVar[frozenset[type[LnOp]]]
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if isinstance(op, LnOp) and op.name not in names_of(self.classes):
+        if isinstance(op, LnOp) and op.name not in _names_of(self.classes):
             raise LightNetError(
                 f"unsupported optype '{op.optype}' of `{op.op_name or op.optype}` for the description '{self.name}', "
                 "which is complete",
@@ -208,7 +210,7 @@ class Incomplete(Described):
 
 
 @dataclass(frozen=True)
-class Edge:
+class PatternEdge:
     """``a.outs[x] => b.ins[y]``; an argument None is any."""
 
     source: str
@@ -217,11 +219,11 @@ class Edge:
     operand: str | int | None
 
 
-class DescribedMatch(Described):
+class DescribedMatch(DescribedPattern):
     """Ops joined by edges; the last of them is looked for first. `variables` are in the order of `match`."""
 
     variables: ClassVar[Mapping[str, frozenset[type[LnOp]] | None]]
-    edges: ClassVar[tuple[Edge, ...]]
+    edges: ClassVar[tuple[PatternEdge, ...]]
     rule: ClassVar[Rule]
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
@@ -238,10 +240,10 @@ class DescribedMatch(Described):
             found = [op] if isinstance(op.parent_op(), FuncOp) else []
         elif isinstance(op, KernelOp) and self.takes(op):
             found = op.ops
-        return [o for o in found if isinstance(o, LnOp) and (wanted is None or o.name in names_of(wanted))]
+        return [o for o in found if isinstance(o, LnOp) and (wanted is None or o.name in _names_of(wanted))]
 
     def takes(self, kernel: KernelOp) -> bool:
-        """Whether ops of a kernel may be matched: in `subgraph` each stands alone."""
+        """Return whether ops of a kernel may be matched: in `subgraph` each stands alone."""
         return self.pass_name != "subgraph" or len(kernel.ops) == 1
 
     def bindings(self, anchor: LnOp) -> Iterator[dict[str, LnOp]]:
@@ -259,7 +261,7 @@ class DescribedMatch(Described):
             if all(self.joined(e, ops) for e in self.edges):
                 yield {var: ops[var] for var in names}
 
-    def step(self, var: str, known: set[str], in_kernels: bool) -> Step:
+    def step(self, var: str, known: set[str], in_kernels: bool) -> MatchStep:
         """From a variable that is known back to `var`."""
         wanted = self.variables[var]
         edge = next(e for e in self.edges if e.source == var and e.reader in known)
@@ -268,15 +270,15 @@ class DescribedMatch(Described):
             return (origin(v).owner for v in _operands(ops[edge.reader], edge.operand))
 
         def accepts(op: Operation | Block, ops: dict[str, LnOp]) -> bool:
-            fits = isinstance(op, LnOp) and (wanted is None or op.name in names_of(wanted)) and op not in ops.values()
+            fits = isinstance(op, LnOp) and (wanted is None or op.name in _names_of(wanted)) and op not in ops.values()
             kernel = kernel_of(op) if fits else None
             ops[var] = op
             return fits and (kernel is not None) == in_kernels and (kernel is None or self.takes(kernel))
 
-        return Step(makers, accepts)
+        return MatchStep(makers, accepts)
 
     @staticmethod
-    def joined(edge: Edge, ops: Ops) -> bool:
+    def joined(edge: PatternEdge, ops: Ops) -> bool:
         made = ops[edge.source].results if edge.out is None else _found(TensorRef(edge.source, "outs", edge.out), ops)
         return any(origin(v) in made for v in _operands(ops[edge.reader], edge.operand))
 

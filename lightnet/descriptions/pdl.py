@@ -31,7 +31,7 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Operation
 from xdsl.pattern_rewriter import PatternRewriter
 
-from lightnet.descriptions.pdl_check import Checker, fail
+from lightnet.descriptions.pdl_check import PatternChecker, fail
 from lightnet.descriptions.pdl_match import Matcher, Rewriting, name_of_pattern
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.context import make_context
@@ -65,13 +65,13 @@ def _benefit(cls: type[PdlPattern]) -> int:
     return pattern.benefit.value.data
 
 
-def load_file(path: str) -> list[type[PdlPattern]]:
+def load_pdl_file(path: str) -> list[type[PdlPattern]]:
     """The patterns of a file, those of the highest benefit first. Raises `LightNetError` at the place of a mistake."""
-    return load(read_text(path, MAX_TEXT), path)
+    return load_pdl(read_text(path, MAX_TEXT), path)
 
 
-def load(text: str, file: str) -> list[type[PdlPattern]]:
-    """As `load_file`, from text."""
+def load_pdl(text: str, file: str) -> list[type[PdlPattern]]:
+    """As `load_pdl_file`, from text."""
     ctx = make_context()
     module = parse_mlir(ctx, text, file)
     verify_module(module, ctx)
@@ -112,7 +112,7 @@ def _applied(module: ModuleOp) -> dict[str, str]:
 def _pattern(op: pdl.PatternOp, lines: list[str], pass_name: str, target: str) -> type[PdlPattern]:
     if op.sym_name is None:
         fail(op, "a pattern needs a name: pdl.pattern @name")
-    matcher = Checker(op).matcher()
+    matcher = PatternChecker(op).matcher()
     loc = loc_of(op)
     assert loc is not None
     namespace = {

@@ -1,4 +1,4 @@
-"""What can be said of a PDL pattern without a network: whether its ops, parameters and native functions exist, whether
+"""The checks of a PDL pattern without a network: whether its ops, parameters and native functions exist, whether
 matching comes to all of it, and whether its rewrite can be carried out. Gives the `Matcher` of a pattern that is right.
 Imports xDSL's dialect, the op table and the matching.
 """
@@ -26,7 +26,7 @@ def fail(op: Operation, message: str) -> NoReturn:
     raise LightNetError(message, loc_of(op), label="pdl.pattern")
 
 
-class Checker:
+class PatternChecker:
     """Everything that can be said of a pattern without a network."""
 
     def __init__(self, pattern: pdl.PatternOp):
@@ -153,7 +153,7 @@ class Checker:
         return free[0]
 
     def climbs(self, root: pdl.OperationOp) -> Iterator[Climb]:
-        """How to come to the ops that no operand of the root leads to; all of them, or it is an error."""
+        """The ways to the ops that no operand of the root leads to; all of them, or it is an error."""
         reached: set[SSAValue] = set()
         ops: list[pdl.OperationOp] = []
         _reach(root, reached, ops)

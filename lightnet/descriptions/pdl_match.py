@@ -17,7 +17,7 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter
 from xdsl.rewriter import InsertPoint
 
-from lightnet.descriptions.matching import Bindings, Step, solutions, span_of
+from lightnet.descriptions.matching import Bindings, MatchStep, solutions, span_of
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.rules import replace_by_values
 from lightnet.dialects.ln.source import ParamOp
@@ -119,11 +119,11 @@ class Matcher:
     classes: dict[str, type[LnOp]]
 
     def match(self, op: Operation) -> Bindings | None:
-        """What the pattern's values stand for where `op` is its root; None where it does not match."""
+        """The meaning of the pattern's values where `op` is its root; None where it does not match."""
         bound = dict(self.constants)
         if not self._op(self.root, op, bound):
             return None
-        steps = [Step(partial(self._users, c), partial(self._op, c.op)) for c in self.climbs]
+        steps = [MatchStep(partial(self._users, c), partial(self._op, c.op)) for c in self.climbs]
         where = (loc_of(op), f"in pattern '{self.name}', at this op")
         found = solutions(steps, bound, MAX_TRIES, lambda: LightNetError(
             "the pattern leaves too many ways to match", loc_of(self.root), notes=[where]))  # fmt: skip
@@ -191,7 +191,7 @@ class Matcher:
         return function(*(self.value(v, bound) for v in op.args)) != bool(op.is_negated)
 
     def value(self, value: SSAValue, bound: Bindings) -> Any:
-        """What a value of the pattern stands for; results of ops that are matched, or made, follow from these."""
+        """The meaning of a value of the pattern; results of ops that are matched, or made, follow from these."""
         if value not in bound:
             owner = value.owner
             assert isinstance(owner, pdl.ResultOp | pdl.ResultsOp)
@@ -324,7 +324,7 @@ class Rewriting:
         return all(use.operation in removed for op in self.erased for r in op.results for use in r.uses)
 
     def there(self, span: Sequence[Operation]) -> bool:
-        """Whether every value from outside that new ops read, or that takes a result's place, is computed before
+        """Return whether every value from outside that new ops read, or that takes a result's place, is computed before
         `span`, the ops from the first that is removed to the last that is matched: what these read is computed before
         the last of them."""
         made = {r for op in self.new for r in op.results}

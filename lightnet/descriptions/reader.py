@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 from lightnet import json_text
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.json_text import Source, kind_of
+from lightnet.json_text import JsonSource, json_kind
 from lightnet.parsing import Token, lexed
 from lightnet.source import Lines, check_text
 
@@ -50,12 +50,12 @@ _WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class DescribedValue:
     """A value of a description and its place: of a string that of the first character inside of the quotes. Members of
     an object also know the place of their key. Two items are equal if their values are."""
 
-    value: str | int | float | bool | list[Item] | dict[str, Item] | None
-    source: Source = field(compare=False, repr=False)
+    value: str | int | float | bool | list[DescribedValue] | dict[str, DescribedValue] | None
+    source: JsonSource = field(compare=False, repr=False)
     start: int = field(compare=False, repr=False)
     key_start: int | None = field(default=None, compare=False, repr=False)
     #: For a string with escapes: the offsets, in the value and in the text, of what follows each of them.
@@ -63,12 +63,12 @@ class Item:
 
     @property
     def loc(self) -> SourceLoc:
-        """Where it stands."""
+        """The place where it stands."""
         return self.source.loc(self.start)
 
     @property
     def key_loc(self) -> SourceLoc | None:
-        """Where its key stands; None for what is no member."""
+        """The place where its key stands; None for what is no member."""
         return None if self.key_start is None else self.source.loc(self.key_start)
 
     def error(self, message: str, label: str | None = None) -> LightNetError:
@@ -91,8 +91,8 @@ class Item:
 
     @property
     def kind(self) -> str:
-        """What it is, for messages."""
-        return kind_of(self.value)
+        """The word for what it is, for messages."""
+        return json_kind(self.value)
 
     def plain(self) -> Any:
         """The value without places, as `json.loads` would give it."""
@@ -105,21 +105,22 @@ class Item:
 
 @dataclass(frozen=True)
 class Document:
-    """What a text holds. `kind` is ``json`` (one object, under the name "") or ``op`` (named objects, with what they
-    inherit)."""
+    """The contents of a text. `kind` is ``json`` (one object, under the name "") or ``op`` (named objects, with what
+    they inherit).
+    """
 
     file: str
     kind: str
-    objects: dict[str, Item]
-    source: Source = field(repr=False, compare=False)
+    objects: dict[str, DescribedValue]
+    source: JsonSource = field(repr=False, compare=False)
 
 
-def read(text: str, file: str) -> Document:
+def read_description(text: str, file: str) -> Document:
     """The values of a description. Raises `LightNetError` at the place of what is malformed."""
     if len(text) > MAX_TEXT:
         raise LightNetError(f"'{file}' is too large: more than {MAX_TEXT} characters")
     check_text(text, file)
-    return _Reader(Source(file, Lines(text))).document()
+    return _Reader(JsonSource(file, Lines(text))).document()
 
 
 #: What `-` is until the object or array around it is merged with its base.
@@ -129,7 +130,7 @@ _DELETED = object()
 class _Reader:
     """Recursive descent, one token ahead."""
 
-    def __init__(self, source: Source):
+    def __init__(self, source: JsonSource):
         self.source, self.text = source, source.lines.text
         self.values = 0
         self.kind = "op"
@@ -176,11 +177,11 @@ class _Reader:
         top = self.object(0)
         if self.token.kind != "end":
             raise self.error(f"expected the end of the text behind the object, got {self.shown()}")
-        return Document(self.source.file, "json", {"": resolved(top, {})}, self.source)
+        return Document(self.source.file, "json", {"": _resolved(top, {})}, self.source)
 
-    def named_objects(self) -> dict[str, Item]:
+    def named_objects(self) -> dict[str, DescribedValue]:
         """``NAME : BASE { ... }`` one after another, each merged with its base."""
-        raw: dict[str, Item] = {}
+        raw: dict[str, DescribedValue] = {}
         while self.token.kind == "name":
             name = self.take()
             if name.text in raw:
@@ -199,16 +200,16 @@ class _Reader:
                 raise self.error(f"expected '{{' behind '{name.text}', got {self.shown()}")
             item = self.object(0)
             merged = item if base is None else self.merged(base, item)
-            raw[name.text] = Item(merged.value, self.source, item.start, name.pos)
+            raw[name.text] = DescribedValue(merged.value, self.source, item.start, name.pos)
             self.taken(",")
         if self.token.kind != "end":
             raise self.error(f"expected the name of an object, got {self.shown()}")
-        seen: dict[int, Item] = {}
-        return {name: resolved(item, seen) for name, item in raw.items()}
+        seen: dict[int, DescribedValue] = {}
+        return {name: _resolved(item, seen) for name, item in raw.items()}
 
     # -- values
 
-    def value(self, depth: int) -> Item:
+    def value(self, depth: int) -> DescribedValue:
         token = self.token
         self.count(1, token.pos)
         if depth > MAX_DEPTH:
@@ -220,21 +221,21 @@ class _Reader:
                 return self.array(depth)
             case "mark", "-":
                 self.take()
-                return Item(_DELETED, self.source, token.pos)  # type: ignore[arg-type]
+                return DescribedValue(_DELETED, self.source, token.pos)  # type: ignore[arg-type]
             case "string", _:
                 self.take()
                 return self.string(token)
             case "number", _:
                 self.take()
-                return Item(self.number(token), self.source, token.pos)
+                return DescribedValue(self.number(token), self.source, token.pos)
             case "name", word if word in _WORDS:
                 self.take()
-                return Item(_WORDS[word], self.source, token.pos)
+                return DescribedValue(_WORDS[word], self.source, token.pos)
         raise self.error(f"expected a value, got {self.shown()}")
 
-    def object(self, depth: int) -> Item:
+    def object(self, depth: int) -> DescribedValue:
         start = self.take().pos
-        members: dict[str, Item] = {}
+        members: dict[str, DescribedValue] = {}
         while not self.taken("}"):
             key = self.token
             if key.kind not in ("name", "string"):
@@ -245,31 +246,31 @@ class _Reader:
                 raise self.error(f"the key '{name[:80]}' stands twice in one object", key.pos)
             self.expect(":", f"behind the key '{name[:80]}'")
             item = self.value(depth + 1)
-            members[name] = Item(item.value, self.source, item.start, key.pos, item.jumps)
+            members[name] = DescribedValue(item.value, self.source, item.start, key.pos, item.jumps)
             if not self.taken(",") and self.token.text != "}":
                 raise self.error(f"expected ',' or '}}', got {self.shown()}")
-        return Item(members, self.source, start)
+        return DescribedValue(members, self.source, start)
 
-    def array(self, depth: int) -> Item:
+    def array(self, depth: int) -> DescribedValue:
         start = self.take().pos
-        items: list[Item] = []
+        items: list[DescribedValue] = []
         while not self.taken("]"):
             items.append(self.value(depth + 1))
             if not self.taken(",") and self.token.text != "]":
                 raise self.error(f"expected ',' or ']', got {self.shown()}")
-        return Item(items, self.source, start)
+        return DescribedValue(items, self.source, start)
 
     def number(self, token: Token) -> int | float:
         try:
-            return json_text.number(token.text)
+            return json_text.json_number(token.text)
         except json_text.LiteralError as e:
             raise self.error(e.message, token.pos) from None
 
-    def string(self, token: Token) -> Item:
+    def string(self, token: Token) -> DescribedValue:
         quote = 3 if token.text.startswith("'''") and len(token.text) >= 6 else 1
         inner, start = token.text[quote:-quote], token.pos + quote
         if token.text[0] != '"' or "\\" not in inner:
-            return Item(inner, self.source, start)
+            return DescribedValue(inner, self.source, start)
         self.count(inner.count("\\"), token.pos)
         parts: list[str] = []
         jumps: list[tuple[int, int]] = []
@@ -280,7 +281,7 @@ class _Reader:
             length += len(plain) + 1
             last = m.end()
             jumps.append((length, start + last))
-        return Item("".join([*parts, inner[last:]]), self.source, start, None, ((0, start), *jumps))
+        return DescribedValue("".join([*parts, inner[last:]]), self.source, start, None, ((0, start), *jumps))
 
     # -- inheritance
 
@@ -289,25 +290,25 @@ class _Reader:
         if self.values > MAX_VALUES:
             raise self.error(f"more than {MAX_VALUES} values", at)
 
-    def merged(self, base: Item, derived: Item) -> Item:
+    def merged(self, base: DescribedValue, derived: DescribedValue) -> DescribedValue:
         """`derived` on top of `base`; what the derived one says of itself has its own place."""
         a, b = base.value, derived.value
         if isinstance(a, dict) and isinstance(b, dict):
             self.count(len(a) + len(b), derived.start)
-            both: dict[str, Item] = dict(a)
+            both: dict[str, DescribedValue] = dict(a)
             for key, item in b.items():
                 old = both.get(key)
                 both[key] = item if old is None else self.merged(old, item)
-            return Item(both, derived.source, derived.start, derived.key_start)
+            return DescribedValue(both, derived.source, derived.start, derived.key_start)
         if isinstance(a, list) and isinstance(b, list):
             self.count(max(len(a), len(b)), derived.start)
             longer = [*b[len(a) :]] if len(b) > len(a) else [*a[len(b) :]]
             items = [self.merged(x, y) for x, y in zip(a, b)]
-            return Item([*items, *longer], derived.source, derived.start, derived.key_start)
+            return DescribedValue([*items, *longer], derived.source, derived.start, derived.key_start)
         return derived
 
 
-def resolved(item: Item, seen: dict[int, Item]) -> Item:
+def _resolved(item: DescribedValue, seen: dict[int, DescribedValue]) -> DescribedValue:
     """`item` without what `-` deletes; `seen` has the answers so far by identity, since derived objects share what they
     inherit."""
     value = item.value
@@ -316,8 +317,8 @@ def resolved(item: Item, seen: dict[int, Item]) -> Item:
     if (known := seen.get(id(item))) is not None:
         return known
     if isinstance(value, dict):
-        value = {key: resolved(inner, seen) for key, inner in value.items() if inner.value is not _DELETED}
+        value = {key: _resolved(inner, seen) for key, inner in value.items() if inner.value is not _DELETED}
     else:
-        value = [resolved(inner, seen) for inner in value if inner.value is not _DELETED]
-    seen[id(item)] = result = Item(value, item.source, item.start, item.key_start)
+        value = [_resolved(inner, seen) for inner in value if inner.value is not _DELETED]
+    seen[id(item)] = result = DescribedValue(value, item.source, item.start, item.key_start)
     return result

@@ -35,7 +35,7 @@ from lightnet.ir.target import Target
 from lightnet.ir.types import spec_of
 
 
-def rename(to: Renamed, op: LnOp, rewriter: PatternRewriter, kernel: type[KernelOp] | None) -> None:
+def rename_op(to: Renamed, op: LnOp, rewriter: PatternRewriter, kernel: type[KernelOp] | None) -> None:
     """Make an op of level 1 one of another optype, with its name, tensors and parameters, in a `kernel` if there is
     one."""
     if type(op) is to.cls:
@@ -116,14 +116,14 @@ def _erase(what: Replacement, env: Ops) -> None:
 
 
 def _keeps_a_name(old: SSAValue, new: SSAValue) -> bool:
-    """Whether `old` is a copy that gives an output its name: where another tensor took its place, a copy would
+    """Return whether `old` is a copy that gives an output its name: where another tensor took its place, a copy would
     again."""
     attached = isinstance(new.owner, Block) or new.owner.parent is not None
     return attached and isinstance(old.owner, Forward) and all(isinstance(op, ReturnOp) for op, _ in readers(old))
 
 
 def refusal(op: LnOp, target: Target) -> str | None:
-    """Why an op cannot be a kernel of `target`; None where it can."""
+    """The reason why an op cannot be a kernel of `target`; None where it can."""
     reason = op.refusal(target.name)
     if reason is None and not target.supports(op):
         reason = "it runs no such op"
@@ -137,14 +137,15 @@ def holders(ops: Ops) -> list[Operation]:
 
 
 def _covers(old: Sequence[Operation], ops: Ops) -> bool:
-    """Whether the kernels hold matched ops only."""
+    """Return whether the kernels hold matched ops only."""
     matched = set(ops.values())
     return all(set(k.ops) <= matched for k in old if isinstance(k, KernelOp))
 
 
 def _is_free(what: Replacement, ops: Ops, old: Sequence[Operation]) -> bool:
-    """Whether no op outside reads a result that nothing takes the place of, nor one too early, and no new op one that
-    is gone."""
+    """Return whether no op outside reads a result that nothing takes the place of, nor one too early, and no new op one
+    that is gone.
+    """
     matched = set(ops.values())
     heirs = {_value(ops, key) for key in what.results}
     for op in matched:

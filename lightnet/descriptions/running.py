@@ -8,17 +8,17 @@ from typing import Any
 
 from lightnet.descriptions import c, code
 from lightnet.descriptions.c import arguments, library, tree
-from lightnet.descriptions.c.arithmetic import element_type
-from lightnet.descriptions.c.machine import Machine
+from lightnet.descriptions.c.arithmetic import c_element_type
+from lightnet.descriptions.c.machine import CMachine
 from lightnet.descriptions.c.values import Raw, shown
 from lightnet.descriptions.c.variables import Place
 from lightnet.descriptions.calls import HANDLES, param_value
-from lightnet.descriptions.elements import Element, Elements, operand
+from lightnet.descriptions.elements import Element, Elements, element_operand
 from lightnet.dialects.ln.dialect import built_in_optypes
 
 
 @c.function(3)
-def _padd(machine: Machine, data: Any, index: Any, size: Any) -> c.Pointer:
+def _padd(machine: CMachine, data: Any, index: Any, size: Any) -> c.Pointer:
     """The address of an element: `size` is that of the elements."""
     if not isinstance(data, c.Pointer):
         raise TypeError(f"expected the data of a tensor, got {shown(data)}")
@@ -30,7 +30,7 @@ def _padd(machine: Machine, data: Any, index: Any, size: Any) -> c.Pointer:
 
 
 @c.function(4)
-def _convert(machine: Machine, target: Any, to: Any, source: Any, dtype: Any) -> None:
+def _convert(machine: CMachine, target: Any, to: Any, source: Any, dtype: Any) -> None:
     """One element, converted with saturation."""
     if not isinstance(target, c.Pointer) or not isinstance(source, c.Pointer):
         raise TypeError("tl_convert takes the addresses of two elements")
@@ -42,7 +42,7 @@ def _convert(machine: Machine, target: Any, to: Any, source: Any, dtype: Any) ->
         name = target.memory.name
         if to != machine.dtype(name):  # type: ignore[attr-defined]
             raise TypeError(f"'{name}' holds {machine.dtype(name)}, not {shown(to)}")  # type: ignore[attr-defined]
-        text = operand(value)
+        text = element_operand(value)
         value = Element(f"sat({text}, {name})", target.memory.type)
     machine.store(_place(target), value)
 
@@ -51,27 +51,27 @@ def _place(target: c.Pointer) -> Any:
     return Place(
         target.memory,
         target.offset,
-        tree.Type("", 0) if isinstance(target.memory, Elements) else element_type(target.memory),
+        tree.Type("", 0) if isinstance(target.memory, Elements) else c_element_type(target.memory),
     )
 
 
 @c.function(1, None)
-def _printf(machine: Machine, form: Any, *args: Any) -> int:
-    machine.said.append(arguments.formatted(arguments.text(form), args))  # type: ignore[attr-defined]
+def _printf(machine: CMachine, form: Any, *args: Any) -> int:
+    machine.said.append(arguments.formatted(arguments.string_argument(form), args))  # type: ignore[attr-defined]
     return 0
 
 
 @c.function(2, None)
-def _fprintf(machine: Machine, file: Any, form: Any, *args: Any) -> int:
+def _fprintf(machine: CMachine, file: Any, form: Any, *args: Any) -> int:
     _file(file)
     return _printf.call(machine, form, *args)
 
 
 @c.function(2)
-def _fopen(machine: Machine, name: Any, mode: Any) -> Any:
-    if arguments.text(mode) != "w":
+def _fopen(machine: CMachine, name: Any, mode: Any) -> Any:
+    if arguments.string_argument(mode) != "w":
         raise ValueError(f'a file is opened for writing, "w", not {shown(mode)}')
-    return c.Struct("a file", {"file": arguments.text(name)})
+    return c.Struct("a file", {"file": arguments.string_argument(name)})
 
 
 def _file(value: Any) -> str:
@@ -81,12 +81,12 @@ def _file(value: Any) -> str:
 
 
 @c.function(2)
-def _print(machine: Machine, tensor: Any, form: Any) -> None:
+def _print(machine: CMachine, tensor: Any, form: Any) -> None:
     _show(machine, "print", tensor, {})
 
 
 @c.function(3)
-def _fprint(machine: Machine, file: Any, tensor: Any, form: Any) -> None:
+def _fprint(machine: CMachine, file: Any, tensor: Any, form: Any) -> None:
     _show(machine, "fprint", tensor, {"file": _file(file)})
 
 
@@ -119,12 +119,12 @@ def _activation(
 
 
 @c.function(0, 1)
-def _random(machine: Machine, *args: Any) -> int:
+def _random(machine: CMachine, *args: Any) -> int:
     raise ValueError("random contents are those of `create`, seeded by the name of its tensor")
 
 
 @c.function(1)
-def _close(machine: Machine, file: Any) -> int:
+def _close(machine: CMachine, file: Any) -> int:
     _file(file)
     return 0
 
@@ -133,7 +133,7 @@ def _close(machine: Machine, file: Any) -> int:
 RANDOM = ("rand", "srand", "time")
 
 
-FUNCTIONS: Mapping[str, c.Function] = {
+FUNCTIONS: Mapping[str, c.CFunction] = {
     **library.FUNCTIONS, **code.CHECKS, **HANDLES, "tl_padd": _padd, "tl_convert": _convert, "printf": _printf,
     "fprintf": _fprintf, "fopen": _fopen,
     "fclose": _close, "tl_tensor_print": _print, "tl_tensor_print_cuda": _print,

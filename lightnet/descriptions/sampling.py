@@ -29,7 +29,7 @@ STEPS = 1_000_000
 _DIMS = (3, 5, 2, 4, 1, 6, 7, 8)
 
 
-def cases(cls: type[LnOp]) -> list[Case]:
+def described_cases(cls: type[LnOp]) -> list[Case]:
     """Up to three test cases of different shapes; none if the search found none."""
     rng = random.Random(cls.optype)
     found: dict[object, Case] = {}

@@ -1,4 +1,4 @@
-"""What the texts of a rule are about: its variables, the tensors that they name, and expressions over them.
+"""The scope of the texts of a rule: its variables, the tensors that they name, and expressions over them.
 
 An expression is a constant expression of `ir/expr.py` whose names ``$0``, ``$1`` … are atoms: accessors, topology
 conditions and directives, each of a known kind and read when it is asked for. `accessors.py` parses them. Imports `ir`
@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from xdsl.ir import SSAValue
 
 from lightnet.descriptions import tensors
-from lightnet.descriptions.reader import Item
+from lightnet.descriptions.reader import DescribedValue
 from lightnet.diagnostics import LightNetError, near
-from lightnet.dialects.ln.dialect import find
+from lightnet.dialects.ln.dialect import find_op
 from lightnet.dialects.ln.source import Source
-from lightnet.ir.constants import Env, Value, constant
+from lightnet.ir.constants import Env, Value, compile_constant
 from lightnet.ir.expr import Expr, Name
 from lightnet.ir.op import LnOp
 from lightnet.ir.registry import KERNELS
@@ -32,7 +32,7 @@ Read = Callable[[Ops], Value]
 
 @dataclass(frozen=True)
 class Var:
-    """What a variable stands for: the classes that the op may have (none: any op); or, where it is `open`, a kernel
+    """The meaning of a variable: the classes that the op may have (none: any op); or, where it is `open`, a kernel
     whose arguments and parameters have the names that a rule gives them."""
 
     name: str
@@ -68,29 +68,29 @@ class Optype(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Scope:
-    """What the texts of a rule may name. `optypes` finds the classes behind an optype, of `arch` or of none."""
+class RuleScope:
+    """The names of the texts of a rule. `optypes` finds the classes behind an optype, of `arch` or of none."""
 
     arch: str
     variables: dict[str, Var] = field(default_factory=dict)
     optypes: Mapping[str, type[LnOp]] = field(default_factory=dict)
 
-    def with_vars(self, *variables: Var) -> Scope:
-        return Scope(self.arch, {**self.variables, **{v.name: v for v in variables}}, self.optypes)
+    def with_vars(self, *variables: Var) -> RuleScope:
+        return RuleScope(self.arch, {**self.variables, **{v.name: v for v in variables}}, self.optypes)
 
     def optype(self, text: str) -> Optype | None:
-        """What an optype names: an op of arch none, one in a kernel of an arch (``relu_cpu``), or a kernel
+        """The op type that an optype names: an op of arch none, one in a kernel of an arch (``relu_cpu``), or a kernel
         (``tensorrt``)."""
         if text in KERNELS and KERNELS.get(text).composite:
             return Optype(None, text)
-        if (cls := find(text, self.optypes)) is not None:
+        if (cls := find_op(text, self.optypes)) is not None:
             stand = getattr(
                 cls, "stands_for", None
             )  # of what enters or leaves a network, a description checks parameters only
             known = stand if stand is not None and (stand.is_host or issubclass(stand, Source)) else cls
             return Optype(known, None if cls.arch == "none" else cls.arch)
         base, _, suffix = text.rpartition("_")
-        cls = find(base, self.optypes) if suffix in KERNELS else None
+        cls = find_op(base, self.optypes) if suffix in KERNELS else None
         return None if cls is None else Optype(cls, suffix)
 
 
@@ -139,7 +139,7 @@ class _Values(Mapping[str, Any]):
 class Expression:
     """An expression of a description: its text with its place, and its kind (`kinds.py`)."""
 
-    item: Item
+    item: DescribedValue
     pos: int
     expr: Expr
     atoms: list[Atom]
@@ -154,17 +154,17 @@ class Expression:
     def value(self, ops: Ops) -> Value:
         """Its value for these ops. Raises `LightNetError` at its place (a subscript out of range)."""
         try:
-            return evaluate(self.expr, self.atoms, ops)
+            return evaluate_over(self.expr, self.atoms, ops)
         except LightNetError as e:
             raise self.item.error_at(self.pos, e.message, e.label) from None
 
 
-def evaluate(e: Expr, atoms: Sequence[Atom], ops: Ops) -> Value:
+def evaluate_over(e: Expr, atoms: Sequence[Atom], ops: Ops) -> Value:
     """The value of an expression over `atoms` for these ops."""
-    return constant(e)(Env({}, _Values(atoms, ops)))
+    return compile_constant(e)(Env({}, _Values(atoms, ops)))
 
 
-def unknown_optype(text: str, scope: Scope) -> str:
+def unknown_optype(text: str, scope: RuleScope) -> str:
     """The message about an optype that is neither in the op table nor one of the arch's own."""
     base, _, suffix = text.rpartition("_")
     if base in scope.optypes:

@@ -13,8 +13,8 @@ from typing import Any
 
 from lightnet.descriptions import c, calls, ccode, code, fields, parts, running, snippets, steps
 from lightnet.descriptions.described import DescribedOp, ResultRule
-from lightnet.descriptions.reader import Item
-from lightnet.descriptions.snippets import Names, Tensor
+from lightnet.descriptions.reader import DescribedValue
+from lightnet.descriptions.snippets import DescribedTensor, Names
 from lightnet.dialects.ln.dialect import built_in_optypes, optypes
 from lightnet.ir.expr import Expr, format_expr
 from lightnet.ir.op import LnOp
@@ -34,18 +34,18 @@ CODE_OF = re.compile(r"\s*(infer|builtin|views|derived|flops)\s*\(\s*(\w+)\s*\)\
 _RANDOM = re.compile(rf"\b(?:{'|'.join(running.RANDOM)})\s*\(")
 
 
-def built_in(item: Item, kind: str) -> type[LnOp] | None:
+def built_in_of(item: DescribedValue, kind: str) -> type[LnOp] | None:
     """The op whose code a member names as ``kind(optype)``; None if it says something else."""
     if not isinstance(item.value, str) or (m := CODE_OF.fullmatch(item.value)) is None or m[1] != kind:
         return None
     known = {**optypes(), **built_in_optypes()}
-    optype = fields.one_of(Item(m[2], item.source, item.position(m.start(2))), "op", list(known))
+    optype = fields.one_of(DescribedValue(m[2], item.source, item.position(m.start(2))), "op", list(known))
     return known[optype]
 
 
 @dataclass
 class Parts:
-    """What is collected of one description."""
+    """The parts that are collected of one description."""
 
     operands: dict[str, Operand] = field(default_factory=dict)
     results: dict[str, Result] = field(default_factory=dict)
@@ -57,10 +57,10 @@ class Parts:
     base: type[LnOp] | None = None
 
 
-class Signature:
+class SignatureReader:
     """Reads what an op takes and gives; `parts` collects it."""
 
-    def __init__(self, item: Item, file: str, *, replace: bool = False):
+    def __init__(self, item: DescribedValue, file: str, *, replace: bool = False):
         self.item, self.file, self.replace = item, file, replace
         self.m = fields.members(item, "an operator description", OP)
         self.parts = Parts()
@@ -91,9 +91,9 @@ class Signature:
 
     def names_of_parts(self) -> Names:
         """The tensors by name, so that the snippets of each may refer to all."""
-        found: list[dict[str, Tensor]] = [{}, {}]
-        self.tensors: list[list[tuple[str, Item, dict[str, Item]]]] = [[], []]
-        taken: dict[str, Item] = {}
+        found: list[dict[str, DescribedTensor]] = [{}, {}]
+        self.tensors: list[list[tuple[str, DescribedValue, dict[str, DescribedValue]]]] = [[], []]
+        taken: dict[str, DescribedValue] = {}
         op_variadic = bool(self.m["variable_length"].value) if "variable_length" in self.m else False
         for k, (key, known) in enumerate((("tensors_in", parts.INPUT), ("tensors_out", parts.OUTPUT))):
             items = fields.elements(self.m[key], f"'{key}'")
@@ -120,10 +120,10 @@ class Signature:
         return Names(self.optype, self.arch, found[0], found[1], {}, {}, frozenset(), variadic, privates)
 
     @staticmethod
-    def is_variadic(members: Mapping[str, Item], default: bool) -> bool:
+    def is_variadic(members: Mapping[str, DescribedValue], default: bool) -> bool:
         return bool(members["variable_length"].value) if "variable_length" in members else default
 
-    def free(self, name: str, item: Item, taken: dict[str, Item]) -> None:
+    def free(self, name: str, item: DescribedValue, taken: dict[str, DescribedValue]) -> None:
         """A name that is not taken yet, by the description or by the class of an op."""
         if name in taken:
             raise item.error(f"the name '{name}' is taken by the one at {taken[name].loc}")
@@ -140,7 +140,9 @@ class Signature:
         later = self.with_all_params()
         for name, _, members in self.tensors[0]:
             variadic = self.is_variadic(members, op_variadic and name == last)
-            self.parts.operands[name] = parts.operand(name, members, later, self.parts.constraints, variadic=variadic)
+            self.parts.operands[name] = parts.described_operand(
+                name, members, later, self.parts.constraints, variadic=variadic
+            )
 
     def with_all_params(self) -> Names:
         names = self.names
@@ -167,12 +169,12 @@ class Signature:
             self.free(name, members["name"], self.taken)
             if (value := members.get("value")) is None:
                 continue  # memory that C code would fill in: kept, and nothing that an expression may name
-            if (code := built_in(value, "derived")) is not None:
+            if (code := built_in_of(value, "derived")) is not None:
                 self.needs_names_of(code, value)
                 self.parts.described["constants_of"] = code
                 constants[name] = None
                 continue
-            constants[name] = snippets.resolve(ccode.parse(value), self.names, value)
+            constants[name] = snippets.resolve_names(ccode.parse_item(value), self.names, value)
             texts.append((name, format_expr(constants[name])))
             self.names = _with_constants(self.names, constants)
         self.names = _with_constants(self.names, constants)
@@ -194,8 +196,9 @@ class Signature:
         return known if names == theirs and needed <= given <= set(known.schema.by_name) else None
 
     def has_code_of_its_own(self) -> bool:
-        """Whether the description says what the op computes. A `static_run` that fills with random numbers does not:
-        that is what `create` means here."""
+        """Return whether the description says what the op computes. A `static_run` that fills with random numbers does
+        not: that is what `create` means here.
+        """
         texts = [str(self.m[k].value) for k in ("run", "static_run") if k in self.m]
         return any(t.strip() and not _RANDOM.search(t) for t in texts)
 
@@ -224,7 +227,7 @@ class Signature:
             scope = self.scope(seen, run=label.endswith("post-run"))
             if not late:
                 scope.declared = declared
-            read = code.read(item, label, scope)
+            read = code.read_code(item, label, scope)
             if not late and prefix in self.parts.results:
                 made[prefix] = read
             elif not late:
@@ -235,10 +238,10 @@ class Signature:
         """The number of a result; -1 for what is none, and sees no results."""
         return list(self.parts.results).index(name) if name in self.parts.results else -1
 
-    def scope(self, outputs: Mapping[str, bool], *, run: bool = False) -> c.Scope:
-        """What code may name that sees these outputs."""
+    def scope(self, outputs: Mapping[str, bool], *, run: bool = False) -> c.CodeScope:
+        """The scope of code that sees these outputs."""
         if run:
-            found = code.scope(self.names, steps.functions(None), outputs=outputs, run=True)
+            found = code.scope(self.names, steps.run_functions(None), outputs=outputs, run=True)
             found.names |= dict.fromkeys(calls.NAMES)  # type: ignore[operator]
             return found
         names = code.scope(self.names, code.FUNCTIONS, outputs=outputs)
@@ -254,17 +257,17 @@ class Signature:
         computed = any(key in self.m for key in ("run", "static_run"))
         writes = computed and ("calc_offset" not in self.m or self.holds_code)
         rules: list[ResultRule] = []
-        names, known = self.names, dict[str, Tensor]()
+        names, known = self.names, dict[str, DescribedTensor]()
         for name, item, members in self.tensors[1]:
             parts.result_checks(name, members, names, self.parts.constraints)
-            result = parts.result(members, names, writes_owner=writes and "owner" in members,
+            result = parts.described_result(members, names, writes_owner=writes and "owner" in members,
                                   static="static_run" in self.m and "run" not in self.m)  # fmt: skip
             self.parts.results[name] = result if self.stands_for is None else self.as_result(name, result)
             if shape_of is None:
                 seen = replace(names, outputs=dict(known))
                 coded = any(p == name and label.endswith(".custom") for label, _, p in self.parts.constraints.code)
                 dims, dtype = parts.result_type(name, item, members, seen, coded=coded)
-                ndim = snippets.text_of(members["ndim"], seen) if coded and "ndim" in members else None
+                ndim = snippets.snippet_text_of(members["ndim"], seen) if coded and "ndim" in members else None
                 rules.append(ResultRule(name, dims, dtype, ndim))
             known[name] = names.outputs[name]
         self.parts.described["results"] = tuple(rules)
@@ -280,17 +283,17 @@ class Signature:
 
     @cached_property
     def holds_code(self) -> bool:
-        """Whether `run` or `static_run` holds C."""
+        """True if `run` or `static_run` holds C."""
         return any(ccode.run_is_code(self.m[k]) for k in ("run", "static_run") if k in self.m)
 
     def shape_rule(self) -> type[LnOp] | None:
         """The built-in op whose code infers the types of the results, where `dims` names it."""
-        found = [(m["dims"], built_in(m["dims"], "infer")) for _, _, m in self.tensors[1] if "dims" in m]
+        found = [(m["dims"], built_in_of(m["dims"], "infer")) for _, _, m in self.tensors[1] if "dims" in m]
         code = next((c for _, c in found if c is not None), None)
         if code is None:
             return None
         for name, item, members in self.tensors[1]:
-            if "dims" not in members or built_in(members["dims"], "infer") is not code:
+            if "dims" not in members or built_in_of(members["dims"], "infer") is not code:
                 raise item.error(
                     f"the output '{name}' needs the dims 'infer({code.optype})', too: it infers every result"
                 )
@@ -302,7 +305,7 @@ class Signature:
             raise self.m["tensors_out"].error(f"'infer({code.optype})' is for {len(code.schema.results)} results")
         return code
 
-    def needs_names_of(self, code: type[LnOp], item: Item) -> None:
+    def needs_names_of(self, code: type[LnOp], item: DescribedValue) -> None:
         """The code of a built-in op reads operands and parameters by their names."""
         inputs = [name for name, _, _ in self.tensors[0]]
         wanted = [o.name for o in code.schema.operands]

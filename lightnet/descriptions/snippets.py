@@ -1,7 +1,7 @@
-"""What the snippets of descriptions mean: upstream's C-like expressions as expressions of `ir/expr.py`. They are never
-run as code.
+"""The meaning of the snippets of descriptions: upstream's C-like expressions as expressions of `ir/expr.py`. They are
+never run as code.
 
-`resolve` takes a syntax tree (`ccode.py`), in which C's spellings (``src->dims[axis]``, ``src_entry->mtype``,
+`resolve_names` takes a syntax tree (`ccode.py`), in which C's spellings (``src->dims[axis]``, ``src_entry->mtype``,
 ``ln_streq(a, b)``, ``TL_FLOAT``) become those of the constant expressions that our own ops declare (``src.dims[axis]``,
 ``"f32"`` ...), so that a described op's constraints are checked by the same code. Imports `ir`, the dtypes, `ccode` and
 `reader`.
@@ -16,11 +16,12 @@ from typing import Any
 from lightnet.descriptions import ccode
 from lightnet.descriptions.enumerators import ENUMERATORS
 from lightnet.descriptions.helpers import HELPERS, OF_TENSORS
-from lightnet.descriptions.reader import Item
+from lightnet.descriptions.reader import DescribedValue
 from lightnet.diagnostics import LightNetError, near_or_all
 from lightnet.ir import constants
 from lightnet.ir.expr import (
     Array,
+    ArraySlice,
     Attr,
     Binary,
     Call,
@@ -30,7 +31,6 @@ from lightnet.ir.expr import (
     Num,
     Pack,
     Select,
-    Slice,
     Str,
     Unary,
     format_expr,
@@ -53,8 +53,8 @@ _SAME = {
 
 
 @dataclass(frozen=True)
-class Tensor:
-    """What a description says of a tensor. `static` is None where it says nothing."""
+class DescribedTensor:
+    """The statements of a description about a tensor. `static` is None where it says nothing."""
 
     mtype: str
     static: bool | None = None
@@ -67,8 +67,8 @@ class Names:
 
     optype: str = ""
     arch: str = "none"
-    inputs: Mapping[str, Tensor] = field(default_factory=dict)
-    outputs: Mapping[str, Tensor] = field(default_factory=dict)
+    inputs: Mapping[str, DescribedTensor] = field(default_factory=dict)
+    outputs: Mapping[str, DescribedTensor] = field(default_factory=dict)
     params: Mapping[str, Param] = field(default_factory=dict)
     constants: Mapping[str, Expr | None] = field(default_factory=dict)
     dtypes: frozenset[str] = frozenset()
@@ -76,7 +76,7 @@ class Names:
     #: The members of the private structure, those too that only code gives a value.
     privates: tuple[str, ...] = ()
 
-    def tensor(self, name: str) -> Tensor | None:
+    def tensor(self, name: str) -> DescribedTensor | None:
         if name in self.inputs:
             return self.inputs[name]
         base = name.rstrip("0123456789")  # src1, src2, ... of a variadic one
@@ -88,7 +88,7 @@ class Names:
         yield from (*self.inputs, *self.outputs, *self.params, *self.constants)
 
 
-def resolve(e: Expr, names: Names, item: Item) -> Expr:
+def resolve_names(e: Expr, names: Names, item: DescribedValue) -> Expr:
     """`e` as a constant expression of an op whose names are `names`. Raises `LightNetError`, at its place in `item`,
     for what has no meaning there."""
     resolver = _Resolver(names, item)
@@ -104,7 +104,7 @@ def resolve(e: Expr, names: Names, item: Item) -> Expr:
 
 
 def _extent(e: Any, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """How many parts `e` has, and how deep it is, when it is written out: parts that it shares count each time."""
+    """The number of parts that `e` has, and its depth, when it is written out: parts that it shares count each time."""
     if id(e) not in known:
         parts = [getattr(e, slot) for slot in e.__slots__]
         inner = [x for part in parts for x in (part if isinstance(part, tuple) else (part,)) if hasattr(x, "__slots__")]
@@ -113,23 +113,23 @@ def _extent(e: Any, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
     return known[id(e)]
 
 
-def text_of(item: Item, names: Names) -> str:
+def snippet_text_of(item: DescribedValue, names: Names) -> str:
     """The snippet of `item` in the spelling of our own constant expressions."""
-    return format_expr(resolve(ccode.parse(item), names, item))
+    return format_expr(resolve_names(ccode.parse_item(item), names, item))
 
 
 class _Resolver:
-    def __init__(self, names: Names, item: Item):
+    def __init__(self, names: Names, item: DescribedValue):
         self.names, self.item = names, item
         self.grown = False
 
     def error(self, message: str, e: Any) -> LightNetError:
-        return self.item.error_at(ccode.position(e), message)
+        return self.item.error_at(ccode.expression_position(e), message)
 
     def unknown(self, what: str, name: str, known: Sequence[str], e: Any) -> LightNetError:
         if instead := ccode.instead_of(name):
             message = f"'{name}' has no meaning here: {instead}"
-            return self.item.error_at(ccode.position(e), message, "description.c-code")
+            return self.item.error_at(ccode.expression_position(e), message, "description.c-code")
         return self.error(f"unknown {what} '{name}'{near_or_all(name, sorted(known))}", e)
 
     def expr(self, e: Any) -> Any:
@@ -155,7 +155,7 @@ class _Resolver:
                 return replace(e, cond=self.expr(cond), then=self.expr(then), other=self.expr(other))
             case Array(items=items):
                 return replace(e, items=tuple(map(self.expr, items)))
-            case Slice(start=start, stop=stop):
+            case ArraySlice(start=start, stop=stop):
                 return replace(e, start=self.expr(start), stop=self.expr(stop))
             case Index(filler=None, subs=subs) if subs:
                 return replace(e, base=self.expr(e.base), subs=tuple(map(self.expr, subs)))
@@ -224,7 +224,7 @@ class _Resolver:
             )
         raise self.unknown(f"field of tensor '{base}'", attr, ["dims", "ndim", "len", "dtype"], e)
 
-    def of_entry(self, tensor: Tensor, base: str, attr: str, e: Attr) -> Expr:
+    def of_entry(self, tensor: DescribedTensor, base: str, attr: str, e: Attr) -> Expr:
         if attr == "mtype":
             return Str(tensor.mtype, e.pos)
         if attr == "isstatic" and tensor.static is not None:

@@ -1,4 +1,4 @@
-"""What the C of `static_run` and `run` computes: the ops that it calls, and the loops over elements as index notation.
+"""The meaning of the C of `static_run` and `run`: the ops that it calls, and the loops over elements as index notation.
 
 The code is run once, when an op is made, on tensors whose contents are not known. A call of ``tl_tensor_X`` becomes the
 op X; a loop over elements becomes a statement of index notation, as one turn of it with a symbolic index says what all
@@ -20,10 +20,10 @@ from typing import Any
 
 from lightnet.descriptions import c, code, running
 from lightnet.descriptions.c import arguments, library, tree
-from lightnet.descriptions.c.machine import Machine
+from lightnet.descriptions.c.machine import CMachine
 from lightnet.descriptions.c.values import Raw, shown
 from lightnet.descriptions.calls import ACTIVATIONS, NAMES, Calls, Order, param_value
-from lightnet.descriptions.elements import Element, Elements, Stage, operand
+from lightnet.descriptions.elements import Element, Elements, StagedElements, element_operand
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.dialect import built_in_optypes
 from lightnet.ir.constants import Env
@@ -35,7 +35,7 @@ class Ref(str):
 
 
 @dataclass(frozen=True)
-class Call:
+class _Call:
     """One op of the graph: operands and results as values, params by name."""
 
     op: type[LnOp]
@@ -45,26 +45,26 @@ class Call:
 
 
 @dataclass
-class Steps:
-    """What a `run` computes: calls, in order, and the values that the results are; or statements of index notation."""
+class RunSteps:
+    """The steps of a `run`: calls, in order, and the values that the results are; or statements of index notation."""
 
-    calls: list[Call] = field(default_factory=list)
+    calls: list[_Call] = field(default_factory=list)
     results: dict[str, Ref] = field(default_factory=dict)
     statements: list[str] = field(default_factory=list)
 
 
 @dataclass
-class Loop:
+class _Loop:
     """The loop over elements that runs now: its index, its number of turns, what it wrote so far, and the variables of
     outside of it."""
 
     index: str
     count: int
     written: dict[str, tuple[str, str]] = field(default_factory=dict)
-    staged: dict[Stage, tuple[str, str]] = field(default_factory=dict)
+    staged: dict[StagedElements, tuple[str, str]] = field(default_factory=dict)
 
 
-class Run(Machine):
+class Run(CMachine):
     """Runs the code of a `run` on tensors of known types."""
 
     def __init__(self, cls: Any, env: Env):
@@ -72,17 +72,17 @@ class Run(Machine):
         pre.checks()  # params as the code before a run leaves them
         super().__init__(pre.names, {})
         self.variables = pre.machine.variables
-        self.cls, self.env, self.steps = cls, env, Steps()
-        self.functions = functions(self.op_call)
+        self.cls, self.env, self.steps = cls, env, RunSteps()
+        self.functions = run_functions(self.op_call)
         self.memory = {
             name: Elements(self, name, _c_type(spec.dtype.tl), prod(spec.dims)) for name, spec in env.tensors.items()
         }
         self.roots = {r.name: r.owner for r in cls.schema.results if r.owner is not None}
         self.state: dict[str, int] = {name: 0 for name in env.tensors if name not in cls.described.names.outputs}
-        self.active: Loop | None = None
+        self.active: _Loop | None = None
         self.cleared: list[str] = []  # results that `memset` cleared
         self.said: list[str] = []  # what was printed in front of a tensor
-        self.names = {**pre.names, **code.names_of(cls, cls.schema, env, data=lambda n: c.Pointer(self.memory[n])),
+        self.names = {**pre.names, **code.code_names_of(cls, cls.schema, env, data=lambda n: c.Pointer(self.memory[n])),
                       **NAMES,
                       "LN_ARCH": c.Struct("LN_ARCH",
                                           {"arch_table": code.TABLE, "op_proto_table": code.TABLE})}  # fmt: skip
@@ -122,7 +122,7 @@ class Run(Machine):
             raise TypeError(f"expected a tensor, got {shown(value)}")
         return value.fields["name"]
 
-    def op_call(self, machine: Machine, name: str, order: Order, args: Sequence[Any]) -> None:
+    def op_call(self, machine: CMachine, name: str, order: Order, args: Sequence[Any]) -> None:
         """A call of an op."""
         self.only("calls")
         schema, operands, params, results = order.op.schema, dict[str, str](), dict[str, Any](), dict[str, str]()
@@ -162,7 +162,7 @@ class Run(Machine):
             root = self.root(name)
             self.state[root] = self.state.get(root, 0) + 1
             writes.append(Ref(f"{root}#{self.state[root]}"))
-        self.steps.calls.append(Call(op, reads, params, tuple(writes)))
+        self.steps.calls.append(_Call(op, reads, params, tuple(writes)))
 
     def read_ref(self, name: str, op: type[LnOp]) -> Ref:
         if op.optype == "rearange" and self.root(name) not in self.state:
@@ -219,14 +219,14 @@ class Run(Machine):
         if memory.name in self.state and memory.name not in self.cls.described.names.outputs:
             raise TypeError(f"'{memory.name}' is an input, and is written")
         self.only("statements")
-        loop, text = self.active, operand(value)
+        loop, text = self.active, element_operand(value)
         if loop is None:
             raise TypeError("elements are written in a loop over them: for (int i = 0; i < n; i++)")
         if memory.name in loop.written:
             raise ValueError(f"'{memory.name}' is written twice in one turn of the loop")
         loop.written[memory.name] = (str(index), text)
 
-    def unstage(self, memory: Elements, stage: Stage, size: Any) -> None:
+    def unstage(self, memory: Elements, stage: StagedElements, size: Any) -> None:
         """The elements of a stage become those of a tensor."""
         whole = memory.length * arguments.dtype_of(stage.dtype).tl_size
         if stage.dtype != self.dtype(memory.name) or size != whole:
@@ -244,12 +244,12 @@ class Run(Machine):
         assert isinstance(raw, Raw)
         size = arguments.dtype_of(dtype).tl_size
         if raw.typed is None:
-            raw.typed = Stage(dtype, raw.nbytes // size)  # type: ignore[assignment]
-        if self.active is None or not isinstance(raw.typed, Stage) or raw.typed.dtype != dtype:
+            raw.typed = StagedElements(dtype, raw.nbytes // size)  # type: ignore[assignment]
+        if self.active is None or not isinstance(raw.typed, StagedElements) or raw.typed.dtype != dtype:
             raise TypeError("elements are converted in a loop over them, all to one type")
         if raw.typed in self.active.staged:
             raise ValueError("an element is written twice in one turn of the loop")
-        self.active.staged[raw.typed] = (str(target.offset), operand(value))
+        self.active.staged[raw.typed] = (str(target.offset), element_operand(value))
 
     def write(self, name: str, index: str, text: str, count: int | None = None) -> None:
         """A statement of index notation; of all elements if there is no `count`."""
@@ -269,7 +269,7 @@ class Run(Machine):
         carried = [v for v in (self.variable(n) for n in assigned(s.body)) if v is not None]
         for v in carried:
             v.is_set = False  # a turn may not read what the turn before left
-        self.active = Loop("i", count)
+        self.active = _Loop("i", count)
         self.variables.append({})
         self.declare(index, "int", 0, Element("i", "int", is_index=True))
         if count:
@@ -284,7 +284,7 @@ class Run(Machine):
             self.write(name, at, text, count)
 
     def touches(self, body: tree.Statement) -> bool:
-        """Whether a loop reads or writes elements of tensors."""
+        """Return whether a loop reads or writes elements of tensors."""
         for e in tree.walk(body):
             if isinstance(e, tree.Member) and e.name == "data":
                 return True
@@ -302,7 +302,7 @@ class Run(Machine):
                 start=tree.Declaration(name=index, value=tree.Number(value=0))
                 | tree.Evaluate(expr=tree.Assign(op="", target=tree.Name(name=index), value=tree.Number(value=0))),
                 cond=tree.Binary(op="<", left=tree.Name(name=compared), right=bound),
-                step=tree.Step(op="+", target=tree.Name(name=stepped)),
+                step=tree.Increment(op="+", target=tree.Name(name=stepped)),
             ) if index == compared == stepped:  # fmt: skip
                 count = self.eval(bound)
                 if not isinstance(count, int):
@@ -331,7 +331,7 @@ class Run(Machine):
             cond = super().eval(e.cond)
             if isinstance(cond, Element):
                 then, other = super().eval(e.then), super().eval(e.other)
-                return Element(f"({cond} ? {operand(then)} : {operand(other)})",
+                return Element(f"({cond} ? {element_operand(then)} : {element_operand(other)})",
                                cond.wider(then) if not isinstance(then, Element) else then.wider(other))  # fmt: skip
         return super().eval(e)
 
@@ -344,10 +344,10 @@ def _c_type(tl: str) -> str:
 
 def assigned(body: tree.Statement) -> set[str]:
     """The variables that a statement assigns."""
-    targets = [e.target for e in tree.walk(body) if isinstance(e, tree.Assign | tree.Step)]
+    targets = [e.target for e in tree.walk(body) if isinstance(e, tree.Assign | tree.Increment)]
     return {t.name for t in targets if isinstance(t, tree.Name)}
 
 
-def functions(call: Any) -> Mapping[str, c.Function]:
-    """What a `run` may call; `call` makes the ops."""
+def run_functions(call: Any) -> Mapping[str, c.CFunction]:
+    """The functions that a `run` may call; `call` makes the ops."""
     return Calls(running.FUNCTIONS, call)

@@ -1,4 +1,4 @@
-"""What a description sees of a network: ops, the tensors between them and who reads these, with kernels looked through.
+"""The network as a description sees it: ops, the tensors between them and who reads these, with kernels looked through.
 
 At level 1 an op stands in the function itself, at level 2 inside of a kernel, and a tensor may cross the edge of two
 kernels on its way from one op to the next. Here it is one tensor. Imports `ir` and the `ln` dialect.
@@ -72,7 +72,7 @@ def readers(value: SSAValue) -> Iterator[tuple[Operation, int]]:
 
 
 def is_returned(value: SSAValue) -> bool:
-    """Whether the value is an output of the network."""
+    """Return whether the value is an output of the network."""
     return any(isinstance(op, ReturnOp) for op, _ in readers(value))
 
 
@@ -97,7 +97,7 @@ def value_at(op: LnOp | KernelOp, section: str, arg: str | int) -> SSAValue:
 # -- the fields of a tensor ------------------------------------------------------------------------------------------
 
 
-def name(value: SSAValue, arch: str) -> str:
+def source_name(value: SSAValue, arch: str) -> str:
     """Its name in the source network, "" where it has none."""
     return tensor_name(origin(value)) or tensor_name(outside(value) or value) or ""
 
@@ -109,7 +109,7 @@ def owner(value: SSAValue, arch: str) -> str:
         return ""
     results = op.schema.results
     field = results[min(made.index, len(results) - 1)]
-    return name(value_at(op, "ins", field.owner), arch) if field.owner is not None else ""
+    return source_name(value_at(op, "ins", field.owner), arch) if field.owner is not None else ""
 
 
 def creater(value: SSAValue, arch: str) -> str:
@@ -118,8 +118,8 @@ def creater(value: SSAValue, arch: str) -> str:
     return name_of(made.op) or "" if isinstance(made, OpResult) else ""
 
 
-def is_static(value: SSAValue, arch: str) -> bool:
-    """Whether it is the same in every run: made by a `create` that is no input, by `arange` or by `ln.once`."""
+def _is_static(value: SSAValue, arch: str) -> bool:
+    """Return whether it is the same in every run: made by a `create` that is no input, by `arange` or by `ln.once`."""
     made = origin(value).owner
     return isinstance(made, Source | Arange | OnceOp) and not isinstance(made, Input)
 
@@ -134,10 +134,10 @@ def mtype(value: SSAValue, arch: str) -> str:
 
 #: The fields of a tensor that an accessor may name: the kind of the value, and how it is read from a value for an arch.
 FIELDS = {
-    "name": ("string", name),
+    "name": ("string", source_name),
     "owner": ("string", owner),
     "creater": ("string", creater),
-    "isstatic": ("bool", is_static),
+    "isstatic": ("bool", _is_static),
     "mtype": ("string", mtype),
     "dtype": ("string", lambda value, arch: spec_of(value.type).dtype.tl),
     "len": ("number", lambda value, arch: spec_of(value.type).len),

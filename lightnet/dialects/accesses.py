@@ -1,4 +1,4 @@
-"""Which bytes the lines of ``@main`` read and write: the places of launches, and what their functions do with the
+"""The bytes that the lines of ``@main`` read and write: the places of launches, and what their functions do with the
 memrefs.
 
 A launch names places; which of them it writes stands in its function alone. Imports xDSL, `ir` and the dialects of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Use(NamedTuple):
-    """What a function does with a memref argument. `is_bytes`: it makes typed views of it, as of workspace alone."""
+    """A function's use of a memref argument. `is_bytes`: it makes typed views of it, as of workspace alone."""
 
     reads: bool
     writes: bool
@@ -77,7 +77,7 @@ class LineAccesses:
         return found
 
     def uses(self, function: FuncOp) -> list[Use]:
-        """What a function does with each of its memrefs."""
+        """A function's use of each of its memrefs."""
         name = function.sym_name.data
         if name not in self._uses:
             self._uses[name] = [self._use_of(arg) for arg in _memrefs(function)]
@@ -110,7 +110,7 @@ def _memrefs(function: FuncOp) -> list[BlockArgument]:
 
 
 def use_of(argument: SSAValue, called: Callable[[CallOp, SSAValue], bool] | None = None) -> Use:
-    """What happens to a memref argument in its function. Whatever is no load, store or view of it counts as both, but
+    """The use of a memref argument in its function. Whatever is no load, store or view of it counts as both, but
     for calls that `called` takes."""
     reads = writes = is_bytes = False
     waiting = [argument]

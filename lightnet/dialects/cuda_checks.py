@@ -1,5 +1,5 @@
-"""What the verifiers of the `cuda` dialect ask: what an architecture has, which values are the same in all threads, and
-what divides an offset.
+"""The questions that the verifiers of the `cuda` dialect ask: what an architecture has, which values are the same in
+all threads, and what divides an offset.
 
 Everything is found in the function that an op stands in, so that an op can verify itself. Imports xDSL.
 """
@@ -20,7 +20,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
-from lightnet.dialects.tile_memory import is_plain
+from lightnet.dialects.tile_memory import is_plain_memref
 from lightnet.runtime.arrays import ALIGNMENT
 
 #: Architecture -> bytes of shared memory that a block may have (CUDA C++ Programming Guide, "Compute Capabilities").
@@ -89,13 +89,13 @@ def require_full_warps(op: Operation) -> None:
 
 
 def is_shared(type: Attribute) -> bool:
-    """Whether a type is a memref in shared memory."""
+    """Return whether a type is a memref in shared memory."""
     return isinstance(type, MemRefType) and type.memory_space == SHARED
 
 
 def require_memref(type: Attribute, what: str, shared: bool) -> MemRefType[Attribute]:
     """Raises VerifyException unless `type` is a plain memref, in shared memory or not."""
-    if not isinstance(type, MemRefType) or not is_plain(type):
+    if not isinstance(type, MemRefType) or not is_plain_memref(type):
         raise VerifyException(f"{what}: expected a memref with a static shape and the identity layout, got {type}")
     if is_shared(type) != shared:
         raise VerifyException(f"{what}: expected a memref in {'shared' if shared else 'global'} memory, got {type}")
@@ -140,8 +140,9 @@ def _decides(op: Operation) -> Iterator[SSAValue]:
 
 
 def divergence(value: SSAValue) -> tuple[int, str]:
-    """How far a value is the same between threads, and the name of what makes it differ. A value is as divergent as the
-    worst of what it is computed from; what memory holds is as divergent as the address."""
+    """The extent to which a value is the same between threads, and the name of what makes it differ. A value is as
+    divergent as the worst of what it is computed from; what memory holds is as divergent as the address.
+    """
     seen, waiting = {value}, [value]
     worst, witness = UNIFORM, ""
     while waiting:
@@ -179,7 +180,7 @@ def _source(value: SSAValue) -> int:
 
 
 def _counts_warps(op: Operation) -> bool:
-    """Whether it is ``thread_id x / n`` of whole warps n, where rows of threads are whole warps, too."""
+    """Return whether it is ``thread_id x / n`` of whole warps n, where rows of threads are whole warps, too."""
     if not isinstance(op, arith.DivSIOp | arith.DivUIOp):
         return False
     thread, function = op.lhs.owner, function_of(op)
@@ -265,15 +266,17 @@ def require_aligned(memref: SSAValue, indices: Sequence[SSAValue], wanted: int, 
 
 
 def _alignment(memref: SSAValue) -> int:
-    """What divides the address of a memref: of an argument of a kernel as its attribute says, of shared memory more
-    than anything asks for."""
+    """The number that divides the address of a memref: of an argument of a kernel as its attribute says, of shared
+    memory more than anything asks for.
+    """
     function = memref.block.parent_op() if isinstance(memref, BlockArgument) else None
     return ALIGNMENT if function is None else argument_alignment(function)
 
 
 def argument_alignment(function: Operation) -> int:
-    """What divides the addresses of a function's memrefs: its `tile.align`, a power of two. Raises VerifyException for
-    anything else there."""
+    """The number that divides the addresses of a function's memrefs: its `tile.align`, a power of two. Raises
+    VerifyException for anything else there.
+    """
     given = function.attributes.get("tile.align")
     if given is None:
         return ALIGNMENT

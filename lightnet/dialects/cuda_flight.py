@@ -1,4 +1,4 @@
-"""What has to hold of a whole kernel with ops of sm_90a: who may touch what copies and products work on while they are
+"""The rules for a whole kernel with ops of sm_90a: who may touch what copies and products work on while they are
 under way.
 
 `verify_cuda` asks it once a kernel. Imports xDSL, the ops, and `cuda_checks`.
@@ -53,7 +53,9 @@ def verify_flight(function: FuncOp, arch: str) -> None:
 
 
 def _wrong(op: Operation, message: str) -> LightNetError:
-    """What does not hold of a kernel, at the op that shows it; kernels of generators stand nowhere, and have a name."""
+    """The error of what does not hold of a kernel, at the op that shows it; kernels of generators stand nowhere, and
+    have a name.
+    """
     function = function_of(op)
     assert function is not None
     return LightNetError(f"@{function.sym_name.data}: {message}", loc_of(op) or loc_of(function), VERIFY)

@@ -57,7 +57,7 @@ from lightnet.dialects.cuda_stages import (
     ROWS,
     OnlyOn,
     copied_rows,
-    numbers,
+    integers_of,
     require_between,
     require_mbarrier,
     require_rows,
@@ -76,7 +76,7 @@ def accumulator(cols: int) -> VectorType:
     return VectorType(f32, [cols // 8, 2, 2])
 
 
-def columns(type: Attribute) -> int:
+def sum_columns(type: Attribute) -> int:
     """The columns N of C whose sums have a type."""
     assert isinstance(type, VectorType)
     return 8 * type.get_shape()[0]
@@ -86,7 +86,7 @@ def columns(type: Attribute) -> int:
 
 
 class CopiedAttr(ParametrizedAttribute):
-    """What copies take of a tensor: an attribute whose parameters all have to be there."""
+    """The part of a tensor that copies take: an attribute whose parameters all have to be there."""
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
@@ -200,12 +200,13 @@ class TmaLoadOp(IRDLOperation):
 
 
 def tensor_map(type: MemRefType, taken: TiledAttr | Im2colAttr) -> TensorMap:
-    """What copies take of a memref, as the data that a driver makes a tensor map of. Raises VerifyException where an
-    attribute does not have the numbers that it should."""
+    """The part of a memref that copies take, as the data that a driver makes a tensor map of. Raises VerifyException
+    where an attribute does not have the numbers that it should.
+    """
     dtype, dims = str(type.element_type), tuple(type.get_shape())
     if isinstance(taken, TiledAttr):
-        return TensorMap(dtype, dims, numbers(taken.box, len(dims), "the extents of a box"))
-    pairs = [numbers(part, 2, "of rows and columns") for part in (taken.lower, taken.upper, taken.strides)]
+        return TensorMap(dtype, dims, integers_of(taken.box, len(dims), "the extents of a box"))
+    pairs = [integers_of(part, 2, "of rows and columns") for part in (taken.lower, taken.upper, taken.strides)]
     lower, upper, strides = ((y, x) for y, x in pairs)
     windows = Im2col(taken.pixels.value.data, taken.channels.value.data, lower, upper, strides)
     return TensorMap(dtype, dims, (), windows)
@@ -222,7 +223,7 @@ def tensor_maps(function: FuncOp) -> dict[int, TiledAttr | Im2colAttr]:
 
 
 def is_swizzled(memref: SSAValue) -> bool:
-    """Whether shared memory has rows of a stage: whether a copy writes it or a product reads it."""
+    """Return whether shared memory has rows of a stage: whether a copy writes it or a product reads it."""
     ops = [use.operation for use in memref.uses]
     return any(isinstance(op, WarpgroupMmaOp) or (isinstance(op, TmaLoadOp) and op.destination is memref) for op in ops)
 
@@ -280,7 +281,7 @@ class WarpgroupMmaOp(IRDLOperation):
     def verify_(self) -> None:
         require_warpgroups(self)
         require_sums([self.c.type])
-        cols = columns(self.c.type)
+        cols = sum_columns(self.c.type)
         panels = -(-cols // PANEL) * PANEL
         a = require_rows(self.a, self.row, ROWS, GROUP, "A")
         b = require_rows(self.b, self.first, *((cols, GROUP) if self.by_k is None else (panels, PANEL)), "B")

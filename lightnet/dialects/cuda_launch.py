@@ -167,7 +167,7 @@ def cuda_kernels(module: ModuleOp) -> dict[str, FuncOp]:
 
 
 def shared_alignment(allocation: Operation) -> int:
-    """What divides the address of a `cuda.shared`."""
+    """The number that divides the address of a `cuda.shared`."""
     return SWIZZLED if is_swizzled(allocation.results[0]) else SHARED_ALIGNMENT
 
 

@@ -147,7 +147,7 @@ class BarrierOp(IRDLOperation):
 
 
 class Shuffle(StrEnum):
-    """Which lane a lane reads from: its number xor, plus (down) or minus (up) the operand, or the operand (idx)."""
+    """The lane that a lane reads from: its number xor, plus (down) or minus (up) the operand, or the operand (idx)."""
 
     XOR = "xor"
     UP = "up"

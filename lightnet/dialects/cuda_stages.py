@@ -1,5 +1,5 @@
-"""What the verifiers of `cuda_hopper` and `cuda_mbarrier` ask of one op: where mbarriers and the rows of stages stand,
-and what a copy may take of a tensor.
+"""The questions that the verifiers of `cuda_hopper` and `cuda_mbarrier` ask of one op: where mbarriers and the rows of
+stages stand, and what a copy may take of a tensor.
 
 What has to hold of a whole kernel is in `cuda_flight.py`. Imports xDSL and `cuda_checks`.
 """
@@ -37,7 +37,7 @@ from lightnet.dialects.cuda_checks import (
     require_memref,
     require_uniform,
 )
-from lightnet.runtime.cuda.tensor_map import PIECE, ROW, TensorMap, check
+from lightnet.runtime.cuda.tensor_map import PIECE, ROW, TensorMap, check_tensor_map
 
 #: The architecture that has the ops: later ones have not.
 ARCH = "sm_90a"
@@ -64,12 +64,12 @@ class OnlyOn(OpTrait):
 
 def require_between(value: SSAValue, least: int, most: int, what: str) -> None:
     """Raises VerifyException for a constant index that is out of bounds; of others nothing is known."""
-    number = constant(value)
+    number = constant_index(value)
     if number is not None and not least <= number <= most:
         raise VerifyException(f"{what} is {least} to {most}, not {number}")
 
 
-def constant(value: SSAValue) -> int | None:
+def constant_index(value: SSAValue) -> int | None:
     """The number that an index is, if it is a constant."""
     op = value.owner
     if isinstance(op, arith.ConstantOp) and isinstance(op.value, IntegerAttr):
@@ -137,7 +137,7 @@ def require_source(source: SSAValue, map: TensorMap, row_elements: int) -> None:
         raise VerifyException(f"the source: a tensor of 2 to 5 dimensions is copied, not one of {len(map.dims)}")
     require_aligned(source, [], PIECE, "the source")
     try:
-        check(0, map)
+        check_tensor_map(0, map)
     except LightNetError as error:
         raise VerifyException(error.message) from None
     if row_elements != PANEL:
@@ -155,7 +155,7 @@ def _has_integers(array: DenseArrayBase) -> TypeGuard[DenseArrayBase[IntegerType
     return isinstance(array.elt_type, IntegerType)
 
 
-def numbers(array: DenseArrayBase, count: int | None, what: str) -> tuple[int, ...]:
+def integers_of(array: DenseArrayBase, count: int | None, what: str) -> tuple[int, ...]:
     """The integers of an attribute. Raises VerifyException where it has others, or not `count`."""
     values = array.get_values() if _has_integers(array) else None
     if values is None or count not in (None, len(values)):

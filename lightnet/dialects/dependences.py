@@ -1,4 +1,4 @@
-"""Which lines of ``@main`` depend on which, by the bytes that they touch: who wrote what a line reads, for pictures;
+"""The dependences between lines of ``@main``, by the bytes that they touch: who wrote what a line reads, for pictures;
 which earlier ones a launch waits for, on a device; where threads wait for each other, on processors.
 
 Two lines depend on each other where both touch a byte and one of them writes it (J. L. Hennessy, D. A. Patterson,
@@ -30,7 +30,7 @@ class Bytes(Protocol):
     def writes(self) -> bool: ...
 
 
-def sources(lines: Iterable[Sequence[Bytes]]) -> list[list[list[int]]]:
+def writers_of(lines: Iterable[Sequence[Bytes]]) -> list[list[list[int]]]:
     """For each line and each of its accesses, the lines that wrote the bytes last, in order; none where the access
     reads nothing."""
     writers: SpaceMap[int] = SpaceMap()
@@ -47,13 +47,13 @@ def sources(lines: Iterable[Sequence[Bytes]]) -> list[list[list[int]]]:
 
 
 class _History(NamedTuple):
-    """What happened to bytes: a bit for the launch that wrote them last, and one for each that has read them since."""
+    """The history of bytes: a bit for the launch that wrote them last, and one for each that has read them since."""
 
     writer: int = 0
     readers: int = 0
 
 
-def waits(launches: Iterable[Sequence[Bytes]]) -> list[tuple[int, ...]]:
+def launch_waits(launches: Iterable[Sequence[Bytes]]) -> list[tuple[int, ...]]:
     """For each launch, by what it touches, the earlier ones that it waits for; of two, one of which waits for the other
     anyway, the later one alone. What has nothing to do with each other may run at once, as the branches of a network
     that follow one tensor."""
@@ -111,7 +111,7 @@ class Touch:
 
 
 class _Threads(NamedTuple):
-    """Who read and who wrote bytes since the last barrier."""
+    """The threads that read and that wrote bytes since the last barrier."""
 
     reader: int = NOBODY
     writer: int = NOBODY
@@ -141,7 +141,7 @@ def _conflicts(touch: Touch, threads: _Threads) -> bool:
 
 
 def _others(before: int, thread: int) -> bool:
-    """Whether a thread other than `thread` may be among those of `before`."""
+    """Return whether a thread other than `thread` may be among those of `before`."""
     return before != NOBODY and (before != thread or thread == ANY)
 
 

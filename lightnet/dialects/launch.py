@@ -45,7 +45,7 @@ class LaunchLine(IRDLOperation):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """How it runs, for people."""
+        """The notes on how it runs, for people."""
         raise NotImplementedError
 
     @classmethod
@@ -147,7 +147,7 @@ class LaunchOp(LaunchLine):
 
 
 def print_line_end(printer: Printer, line: Operation) -> None:
-    """What ends any line: its attributes, and the names of the tensors that it writes, as in front of level 4."""
+    """The end of any line: its attributes, and the names of the tensors that it writes, as in front of level 4."""
     printer.print_op_attributes(line.attributes, reserved_attr_names=SUFFIX)
     print_suffix(printer, line)
 
@@ -209,7 +209,7 @@ class CopyOp(IRDLOperation):
 
     @property
     def size(self) -> int:
-        """How many bytes it copies."""
+        """The number of bytes that it copies."""
         return self.nbytes.value.data
 
     def verify_(self) -> None:

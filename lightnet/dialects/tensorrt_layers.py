@@ -24,7 +24,7 @@ from xdsl.ir import Block, SSAValue
 
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.arches import TensorrtKernelOp
-from lightnet.dialects.ln.dialect import built_in_optypes, find
+from lightnet.dialects.ln.dialect import built_in_optypes, find_op
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp, set_tensor_names, tensor_name
 from lightnet.ir.params import ParamValue
@@ -43,7 +43,7 @@ Fields = dict[str, ParamValue]
 
 
 @dataclass
-class Entry:
+class LayerEntry:
     """An op `tensorrt` as a file has it: (argument, tensor) of what goes in and comes out, and the parameters."""
 
     ins: list[tuple[str, str]] = field(default_factory=list)
@@ -107,7 +107,7 @@ def _whole(value: object) -> TypeGuard[float]:
 # -- from an entry to a kernel
 
 
-def kernel_of(entry: Entry, values: Mapping[str, SSAValue]) -> TensorrtKernelOp:
+def kernel_of_layers(entry: LayerEntry, values: Mapping[str, SSAValue]) -> TensorrtKernelOp:
     """The kernel of an entry, not inserted, whose operands are `values` by the tensors' names in the entry. Raises
     `LightNetError` for layers that there are not, and for those that make other tensors than the entry says."""
     if "bin" in entry.params:
@@ -132,7 +132,7 @@ def kernel_of(entry: Entry, values: Mapping[str, SSAValue]) -> TensorrtKernelOp:
     return kernel
 
 
-def _fields(entry: Entry, numbers: Sequence[int]) -> list[Fields]:
+def _fields(entry: LayerEntry, numbers: Sequence[int]) -> list[Fields]:
     """The fields of each layer, by one look at the parameters."""
     found: dict[int, Fields] = {n: {} for n in numbers}
     for key, value in entry.params.items():
@@ -150,7 +150,7 @@ def _add_layer(layer: _Layer, block: Block) -> None:
     if layer.kind not in _READERS:
         raise layer.error(f"is none that there are: {', '.join(_READERS)}, padding")
     optype, operands, params = _READERS[layer.kind](layer)
-    cls = find(optype, built_in_optypes())  # a layer is what it is, whatever takes the place of an op
+    cls = find_op(optype, built_in_optypes())  # a layer is what it is, whatever takes the place of an op
     assert cls is not None
     try:
         op = cls.make(operands, params)
@@ -162,7 +162,7 @@ def _add_layer(layer: _Layer, block: Block) -> None:
     layer.tensors[name] = op.results[0]
 
 
-def _made(entry: Entry, arg: str, name: str, tensors: Mapping[str, SSAValue]) -> SSAValue:
+def _made(entry: LayerEntry, arg: str, name: str, tensors: Mapping[str, SSAValue]) -> SSAValue:
     """The tensor that an output names, which has the shape and dtype that the entry says."""
     if name not in tensors:
         raise LightNetError(f"tensorrt: no layer makes `{name}`, which is its output `{arg}`", label="tensorrt.output")
@@ -239,7 +239,7 @@ _READERS: dict[str, Callable[[_Layer], Made]] = {
 # -- from a kernel to an entry
 
 
-def entry_of(kernel: TensorrtKernelOp, outside: Sequence[str], results: Sequence[str]) -> Entry:
+def entry_of(kernel: TensorrtKernelOp, outside: Sequence[str], results: Sequence[str]) -> LayerEntry:
     """The entry of a kernel; `outside` and `results` are the names of its operands and results. Raises `LightNetError`
     for an op that is no layer (`is_layer`)."""
     names: dict[SSAValue, str] = dict(zip(kernel.body.args, outside))
@@ -255,7 +255,7 @@ def entry_of(kernel: TensorrtKernelOp, outside: Sequence[str], results: Sequence
             )
         layers += _written(op, [names[v] for v in op.operands], names[op.results[0]])
     static = {v for op in kernel.ops for v, o in zip(op.operands, _roles(op)) if o == "param"}
-    entry, count = Entry(), {"src": 0, "weight": 0}
+    entry, count = LayerEntry(), {"src": 0, "weight": 0}
     for value, name in zip(kernel.body.args, outside):
         arg = "weight" if value in static else "src"
         count[arg] += 1
@@ -285,8 +285,9 @@ def _roles(op: LnOp) -> list[str]:
 
 
 def is_layer(op: LnOp) -> bool:
-    """Whether an op is one of TensorRT's layers: of those optypes, without what no field says, and not along the axis
-    of the batch."""
+    """Return whether an op is one of TensorRT's layers: of those optypes, without what no field says, and not along the
+    axis of the batch.
+    """
     params = op.param_values()
     if op.optype in ("conv2d", "deconv2d") and len(op.operands) != 3:
         return False

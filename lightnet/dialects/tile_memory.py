@@ -42,7 +42,7 @@ from lightnet.ir.printer import part_of
 MAX_PREFETCH = 1 << 16
 
 
-class Slice(NamedTuple):
+class _Slice(NamedTuple):
     """A strided slice: vector dimension d walks memref dimension `dims[d]` by `steps[d]`; only `valid[d]` of it is
     touched."""
 
@@ -60,7 +60,7 @@ def _slice_properties(
 
 
 class _Access(IRDLOperation):
-    """What `tile.load` and `tile.store` share: the slice and its syntax."""
+    """The common part of `tile.load` and `tile.store`: the slice and its syntax."""
 
     memref = operand_of(MemRefType)
     indices = var_operand_def(IndexType)
@@ -71,11 +71,11 @@ class _Access(IRDLOperation):
 
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
 
-    def slice(self) -> Slice:
+    def slice(self) -> _Slice:
         """The slice as plain numbers, defaults filled in."""
         shape = self._vector_type().get_shape()
         steps, valid = self.steps, self.valid
-        return Slice(
+        return _Slice(
             shape,
             self.dims.get_values(),
             steps.get_values() if steps is not None else (1,) * len(shape),
@@ -132,15 +132,15 @@ class _Access(IRDLOperation):
             raise VerifyException("a store must write each element once: distinct dims, steps other than 0")
 
 
-def is_plain(memref: Attribute) -> bool:
-    """Whether a type is a memref as level 4 has them: a static shape, row-major, identity layout."""
+def is_plain_memref(memref: Attribute) -> bool:
+    """Return whether a type is a memref as level 4 has them: a static shape, row-major, identity layout."""
     if not isinstance(memref, MemRefType) or not isinstance(memref.layout, NoneAttr):
         return False
     return min(memref.get_shape(), default=0) >= 0
 
 
 def _verify_memref(memref: Attribute) -> None:
-    if not is_plain(memref):
+    if not is_plain_memref(memref):
         raise VerifyException(f"expected a memref with a static shape and the identity layout, got {memref}")
 
 

@@ -88,7 +88,7 @@ def stack(g: Graph, parts: Sequence[Value], axis: int) -> Value:
     return concat(g, [unsqueeze(g, p, [axis]) for p in parts], axis)
 
 
-def element(g: Graph, x: Value, axis: int, index: int) -> Value:
+def element_at(g: Graph, x: Value, axis: int, index: int) -> Value:
     """The element `index` along `axis`, without the axis."""
     return squeeze(g, cut(g, x, axis, index, 1), [axis])
 
@@ -123,7 +123,9 @@ def tile(g: Graph, x: Value, repeats: Sequence[int]) -> Value:
 
 
 def one_hot(g: Graph, index: Value, depth: int, axis: int) -> Value:
-    """Where ``index`` (integers, without the new axis) is each of 0 … depth - 1, as i1 with a new axis at `axis`."""
+    """The flags where ``index`` (integers, without the new axis) is each of 0 … depth - 1, as i1 with a new axis at
+    `axis`.
+    """
     g.bounded(depth, "an axis of classes")
     grid = np.arange(depth, dtype=index.dtype.np).reshape([-1 if k == axis else 1 for k in range(index.ndim + 1)])
     return g.op("equal", unsqueeze(g, index, [axis]), g.constant(grid))

@@ -20,7 +20,7 @@ from xdsl.ir import Block
 
 from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.passing import Refused, passing
-from lightnet.frontends.sizes import Size, Symbol, UndecidedSize, bound, least, of_symbol
+from lightnet.frontends.sizes import Size, SizeSymbol, UndecidedSize, bound, least, of_symbol
 from lightnet.ir.constraints import check_op
 from lightnet.ir.types import tensor_type
 from lightnet.runtime.dtypes import BY_NAME
@@ -63,8 +63,8 @@ class Counted(Value):
 
 
 class Numbers(Value):
-    """An i64 tensor of sizes: `numbers` is an array of ints and `Size`s. It is computed when an op of the network reads
-    it."""
+    """An i64 tensor of sizes: `dim_numbers` is an array of ints and `Size`s. It is computed when an op of the network
+    reads it."""
 
     __slots__ = ("numbers",)
 
@@ -74,11 +74,11 @@ class Numbers(Value):
         self.numbers = numbers
 
     def emitted(self, g: Graph) -> Value:
-        parts = [g.reshape(number(g, d), (1,)) for d in self.numbers.reshape(-1)]
+        parts = [g.reshape(dim_number(g, d), (1,)) for d in self.numbers.reshape(-1)]
         return g.reshape(g.op("concat", *parts, axis=0) if len(parts) > 1 else parts[0], self.numbers.shape)
 
 
-def numbers(g: Graph, dims: Any) -> Value:
+def dim_numbers(g: Graph, dims: Any) -> Value:
     """A tensor of dims: a constant where all are known."""
     array = np.asarray(dims, object)
     if not any(isinstance(d, Size) for d in array.reshape(-1)):
@@ -118,17 +118,17 @@ def widths(dims: Sequence[Dim]) -> tuple[int, ...]:
 
 def symbol(g: Graph, name: str, high: int, value: Value) -> Size:
     """A size that the scalar `value` (i64) is at run time."""
-    return of_symbol(Symbol(f"{name} (0…{high})", high, lambda: value, value.inputs))
+    return of_symbol(SizeSymbol(f"{name} (0…{high})", high, lambda: value, value.inputs))
 
 
 def decided(g: Graph, key: Any, make: Callable[[], Any]) -> Any:
-    """What `make` gives, made once for a key: two ops that decide the same size make one symbol."""
+    """The result of `make`, made once for a key: two ops that decide the same size make one symbol."""
     if key not in g.sizes:
         g.sizes[key] = make()
     return g.sizes[key]
 
 
-def number(g: Graph, dim: Dim) -> Value:
+def dim_number(g: Graph, dim: Dim) -> Value:
     """A dim as a tensor of rank 0, i64."""
     if not isinstance(dim, Size):
         return g.scalar(dim, "i64")
@@ -150,7 +150,7 @@ def _emitted(g: Graph, dim: Size) -> Value:
     return total
 
 
-def smaller(g: Graph, a: Dim, b: Dim, largest: bool = False) -> Dim:
+def smaller_dim(g: Graph, a: Dim, b: Dim, largest: bool = False) -> Dim:
     """The minimum (or maximum) of two dims, by their bounds where these decide it."""
     for x, y in ((a, b), (b, a)):
         if bound_of(x) <= least(y):
@@ -163,13 +163,13 @@ def smaller(g: Graph, a: Dim, b: Dim, largest: bool = False) -> Dim:
         op = "maximum" if largest else "minimum"
         inputs = frozenset().union(*(s.inputs for d in (a, b) if isinstance(d, Size) for s in d.symbols))
         return of_symbol(
-            Symbol(f"{what}({a}, {b})", high, lambda: g.plain(op, number(g, a), number(g, b)), inputs, low)
+            SizeSymbol(f"{what}({a}, {b})", high, lambda: g.plain(op, dim_number(g, a), dim_number(g, b)), inputs, low)
         )
 
     return decided(g, (what, a, b), make)
 
 
-def quotient(g: Graph, a: Dim, b: Dim) -> Dim:
+def dim_quotient(g: Graph, a: Dim, b: Dim) -> Dim:
     """a / b, rounded down, of what is not negative."""
     exact = a.over(b) if isinstance(a, Size) else a // b if not isinstance(b, Size) else None
     if exact is not None:
@@ -182,8 +182,8 @@ def quotient(g: Graph, a: Dim, b: Dim) -> Dim:
 
     def make() -> Size:
         inputs = frozenset().union(*(s.inputs for s in a.symbols))
-        emit = lambda: g.plain("div", number(g, a), g.scalar(b, "i64"))  # noqa: E731
-        return of_symbol(Symbol(f"({a}) / {b}", a.high // b, emit, inputs, a.low // b))
+        emit = lambda: g.plain("div", dim_number(g, a), g.scalar(b, "i64"))  # noqa: E731
+        return of_symbol(SizeSymbol(f"({a}) / {b}", a.high // b, emit, inputs, a.low // b))
 
     return decided(g, ("div", a, b), make)
 
@@ -195,7 +195,7 @@ def bound_of(dim: Dim) -> int:
 
 def floor0(g: Graph, dim: Dim) -> Dim:
     """A dim, or 0 where it is below."""
-    return smaller(g, dim, 0, largest=True)
+    return smaller_dim(g, dim, 0, largest=True)
 
 
 # -- ops -------------------------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
 
 
-def rule(*optypes: str) -> Callable[[Rule], Rule]:
+def counted_rule(*optypes: str) -> Callable[[Rule], Rule]:
     """Decorator: the function (graph, op type, operands, params) makes these ops of counted operands."""
 
     def register(function: Rule) -> Rule:
@@ -248,7 +248,7 @@ def derived(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]
             f"({', '.join(map(str, classes))}): {e}",
         ) from None
     if passed.fill is not None:
-        operands = [filled(g, v, passed.fill) if isinstance(v, Counted) else v for v in operands]
+        operands = [filled_behind(g, v, passed.fill) if isinstance(v, Counted) else v for v in operands]
     found = g.plain(optype, *operands, **params)
     results = found if isinstance(found, tuple) else (found,)
     given = [
@@ -259,16 +259,18 @@ def derived(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]
 
 
 def before_count(g: Graph, dims: Sequence[Dim]) -> Value | None:
-    """Which elements of a tensor of these dims count, as i1 that broadcasts to them; None where all do."""
+    """The flags of the elements of a tensor of these dims that count, as i1 that broadcasts to them; None where all
+    do.
+    """
     flags = None
     for axis, dim in enumerate(dims):
         if isinstance(dim, Size):
-            here = g.plain("less", positions(g, width(dim), axis, len(dims)), number(g, dim))
+            here = g.plain("less", axis_positions(g, width(dim), axis, len(dims)), dim_number(g, dim))
             flags = here if flags is None else g.plain("bit_and", flags, here)
     return flags
 
 
-def positions(g: Graph, count: int, axis: int, ndim: int) -> Value:
+def axis_positions(g: Graph, count: int, axis: int, ndim: int) -> Value:
     """0, 1, … along an axis of a tensor, i64."""
     dims = [count if k == axis else 1 for k in range(ndim)]
     return decided(
@@ -276,7 +278,7 @@ def positions(g: Graph, count: int, axis: int, ndim: int) -> Value:
     )
 
 
-def filled(g: Graph, x: Value, fill: float | int) -> Value:
+def filled_behind(g: Graph, x: Value, fill: float | int) -> Value:
     """A counted tensor with `fill` behind its counts."""
     flags = before_count(g, x.dims)
     if flags is None:
@@ -303,8 +305,9 @@ def _equal(g: Graph, a: Dim, b: Dim) -> bool:
 _SCALAR: dict[str, Callable[..., Any]] = {
     "add": lambda g, a, b: a + b, "sub": lambda g, a, b: a - b, "mul": lambda g, a, b: a * b, "neg": lambda g,
     a: a * -1,
-    "div": quotient, "minimum": smaller, "maximum": lambda g, a, b: smaller(g, a, b, largest=True), "abs": lambda g,
-    a: smaller(g, a, a * -1, largest=True),
+    "div": dim_quotient, "minimum": smaller_dim, "maximum": lambda g, a, b: smaller_dim(g, a, b, largest=True),
+    "abs": lambda g,
+    a: smaller_dim(g, a, a * -1, largest=True),
     "equal": _equal, "less": _decide(operator.lt), "less_equal": _decide(operator.le), "where": lambda g, c, a,
     b: a if c else b,
     "cast": lambda g, a: a,
@@ -330,7 +333,7 @@ def _on_numbers(g: Graph, optype: str, operands: Sequence[Value], params: Mappin
             specs = [v.spec for v in operands]
             results = check_op(cls, specs, given)
             built = cls.build_unchecked(Block(arg_types=[tensor_type(s) for s in specs]).args, given, results)
-            return numbers(
+            return dim_numbers(
                 g,
                 built.reference(
                     *(a.astype(object) if k == 0 or optype == "concat" else a for k, a in enumerate(arrays))
@@ -344,7 +347,7 @@ def _on_numbers(g: Graph, optype: str, operands: Sequence[Value], params: Mappin
                 array = np.expand_dims(
                     _each(lambda *column: reduce(lambda a, b: function(g, a, b), column), *rows), axis
                 )
-            return numbers(g, array)
+            return dim_numbers(g, array)
         if optype not in _SCALAR or (optype == "cast" and BY_NAME_TL.get(params["dtype"]) != "i64"):
             return None
         found = _each(lambda *given: _SCALAR[optype](g, *given), *arrays)
@@ -352,7 +355,7 @@ def _on_numbers(g: Graph, optype: str, operands: Sequence[Value], params: Mappin
         return None
     if optype in ("equal", "less", "less_equal"):
         return g.constant(found.astype(bool))
-    return numbers(g, found)
+    return dim_numbers(g, found)
 
 
 def _each(function: Callable[..., Any], *arrays: np.ndarray) -> np.ndarray:

@@ -17,26 +17,26 @@ from lightnet.frontends.counted import (
     Counted,
     Dim,
     Numbers,
+    axis_positions,
     before_count,
     bound_of,
     counted,
+    counted_rule,
     decided,
     derived,
-    filled,
+    dim_number,
+    dim_quotient,
+    filled_behind,
     floor0,
-    number,
     op,
-    positions,
-    quotient,
-    rule,
-    smaller,
+    smaller_dim,
     width,
     widths,
 )
 from lightnet.frontends.graph import Graph, Value
-from lightnet.frontends.sizes import Size, Symbol, UndecidedSize, known, least, of_symbol
+from lightnet.frontends.sizes import Size, SizeSymbol, UndecidedSize, known, least, of_symbol
 
-__all__ = ["concat", "expand", "number", "op", "reshape", "slice_axis"]
+__all__ = ["concat", "dim_number", "expand", "op", "reshape", "slice_axis"]
 
 
 # -- reshape ---------------------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def reshape(g: Graph, x: Value, dims: Sequence[Dim]) -> Value:
     return _spread(g, _flat(g, x), dims)
 
 
-@rule("reshape")
+@counted_rule("reshape")
 def _reshape(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
     return reshape(g, operands[0], params["dims"])
 
@@ -86,7 +86,7 @@ def _in_place(source: Sequence[Dim], lens: Sequence[int], target: Sequence[Dim])
 
 
 def _shorter(a: Dim, b: Dim, more_left: bool, more_right: bool) -> bool | None:
-    """Whether the left side of a group gets one more axis (False: the right one); None where neither helps."""
+    """Return whether the left side of a group gets one more axis (False: the right one); None where neither helps."""
     left = isinstance(b, Size) and b.over(a) is not None if isinstance(a, Size) or a else False
     right = isinstance(a, Size) and a.over(b) is not None if isinstance(b, Size) or b else False
     if not isinstance(a, Size) and not isinstance(b, Size):
@@ -146,9 +146,9 @@ def _spread(g: Graph, flat: Value, dims: Sequence[Dim]) -> Value:
     for axis, dim in enumerate(dims):
         if dim == 1:
             continue
-        here = positions(g, lens[axis], axis, len(dims))
+        here = axis_positions(g, lens[axis], axis, len(dims))
         stride = prod(dims[axis + 1 :])
-        here = here if stride == 1 else g.plain("mul", here, number(g, stride))
+        here = here if stride == 1 else g.plain("mul", here, dim_number(g, stride))
         place = here if place is None else g.plain("add", place, here)
     assert place is not None
     return counted(g, g.plain("take", _plain(flat), g.plain("expand", place, dims=lens), axis=0), dims)
@@ -179,7 +179,7 @@ def expand(g: Graph, x: Value, dims: Sequence[Dim]) -> Value:
     return counted(g, g.plain("expand", _plain(x), dims=lens), dims)
 
 
-@rule("expand")
+@counted_rule("expand")
 def _expand(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
     return expand(g, operands[0], params["dims"])
 
@@ -211,7 +211,7 @@ def _joined(g: Graph, parts: Sequence[Value], axis: int) -> Value:
     return plain_concat(g, parts, axis)
 
 
-@rule("concat")
+@counted_rule("concat")
 def _concat(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
     return concat(g, operands, params["axis"])
 
@@ -221,20 +221,20 @@ def slice_axis(g: Graph, x: Value, axis: int, start: Dim, end: Dim, step: int) -
     n = x.dims[axis]
     if step < 0:
         first, last = _within(g, start, n, -1), _within(g, end, n, -1)
-        length = quotient(g, floor0(g, first - last) + (-step - 1), -step)
+        length = dim_quotient(g, floor0(g, first - last) + (-step - 1), -step)
     else:
         first, last = _within(g, start, n, 0), _within(g, end, n, 0)
-        length = quotient(g, floor0(g, last - first) + (step - 1), step)
+        length = dim_quotient(g, floor0(g, last - first) + (step - 1), step)
     if isinstance(x, Numbers):
         raise UndecidedSize(*(d for d in (first, last) if isinstance(d, Size)))
     dims = [length if k == axis else d for k, d in enumerate(x.dims)]
     if first == 0 and step == 1:
         return counted(g, _plain(x), dims)
     most = width(length)
-    place = positions(g, most, 0, 1)
+    place = axis_positions(g, most, 0, 1)
     if step != 1:
         place = g.plain("mul", place, g.scalar(step, "i64"))
-    place = g.plain("add", place, number(g, first))
+    place = g.plain("add", place, dim_number(g, first))
     place = g.plain("clip", place, lo=0, hi=max(x.spec.dims[axis] - 1, 0))  # below 0 would count from the end
     return counted(g, g.plain("take", _plain(x), place, axis=axis), dims)
 
@@ -247,10 +247,10 @@ def _within(g: Graph, at: Dim, n: Dim, low: int) -> Dim:
             raise UndecidedSize(at)
     elif at < 0:
         at = n + at if at > -(1 << 31) else low
-    return smaller(g, smaller(g, at, n + low), low, largest=True)
+    return smaller_dim(g, smaller_dim(g, at, n + low), low, largest=True)
 
 
-@rule("slice")
+@counted_rule("slice")
 def _slice(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
     x, axis = operands[0], params["axis"]
     if isinstance(x.dims[axis], Size):
@@ -266,7 +266,7 @@ def pad(g: Graph, x: Value, before: Sequence[int], after: Sequence[Dim], value: 
     if any(width(d) < 0 or least(d) < 0 for d in dims) or not known(before):
         raise UndecidedSize(*(d for d in (*dims, *before) if isinstance(d, Size)))
     behind = tuple(width(d) - n - b for d, n, b in zip(dims, x.spec.dims, before))
-    inside = filled(g, x, value) if isinstance(x, Counted) else x
+    inside = filled_behind(g, x, value) if isinstance(x, Counted) else x
     return counted(g, g.plain("pad", _plain(inside), before=tuple(before), after=behind, value=value), dims)
 
 
@@ -285,7 +285,9 @@ def _chosen(g: Graph, cond: Value, m: Dim, n: Dim) -> Dim:
         inputs = frozenset().union(*(s.inputs for d in (m, n) if isinstance(d, Size) for s in d.symbols))
         high, low = max(bound_of(m), bound_of(n)), min(least(m), least(n))
         return of_symbol(
-            Symbol(f"{m} or {n}", high, lambda: g.plain("where", cond, number(g, m), number(g, n)), inputs, low)
+            SizeSymbol(
+                f"{m} or {n}", high, lambda: g.plain("where", cond, dim_number(g, m), dim_number(g, n)), inputs, low
+            )
         )
 
     return decided(g, ("or", g.ssa(cond), m, n), make)
@@ -300,9 +302,9 @@ def from_front(g: Graph, index: Value, lens: Sequence[Dim], along: bool = False)
     if known(lens):
         return index
     if along:
-        count: Value = g.cast(_joined(g, [g.reshape(number(g, d), (1,)) for d in lens], 0), index.dtype)
+        count: Value = g.cast(_joined(g, [g.reshape(dim_number(g, d), (1,)) for d in lens], 0), index.dtype)
     else:
-        count = g.cast(number(g, lens[0]), index.dtype)
+        count = g.cast(dim_number(g, lens[0]), index.dtype)
     below = g.op("less", index, g.scalar(0, index.dtype))
     return g.op("where", below, g.op("add", index, count), index)
 
@@ -317,7 +319,7 @@ def _pickable(g: Graph, x: Value, axes: Iterable[int]) -> Value:
     return x
 
 
-@rule("take", "take_along")
+@counted_rule("take", "take_along")
 def _take(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
     x, index = operands
     x, index = _pickable(g, x, [params["axis"]]), from_front(g, index, [x.dims[params["axis"]]])
@@ -328,7 +330,7 @@ def _take(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) 
     return derived(g, optype, [x, index], params, by_index=True)
 
 
-@rule("gather_nd")
+@counted_rule("gather_nd")
 def _gather_nd(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
     x, index = operands
     batch, depth = params.get("batch_dims", 0), index.spec.dims[-1]

@@ -16,12 +16,12 @@ from lightnet.frontends.counted import (
     Dim,
     before_count,
     counted,
+    counted_rule,
     decided,
     derived,
-    filled,
-    number,
-    rule,
-    smaller,
+    dim_number,
+    filled_behind,
+    smaller_dim,
     symbol,
     width,
 )
@@ -38,27 +38,27 @@ def _refuse(optype: str, *operands: Value) -> UndecidedSize:
     )
 
 
-@rule("topk")
+@counted_rule("topk")
 def topk(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> tuple[Value, Value]:
     """Of what counts."""
     (x,), axis, k = operands, params["axis"], params["k"]
     n = x.dims[axis]
     most = min(width(k), width(n))
     params = {**params, "k": most}
-    found = g.plain("topk_of", x, number(g, n), **params) if isinstance(n, Size) else g.plain("topk", x, **params)
+    found = g.plain("topk_of", x, dim_number(g, n), **params) if isinstance(n, Size) else g.plain("topk", x, **params)
     dims = [(k if isinstance(k, Size) else most) if j == axis else d for j, d in enumerate(x.dims)]
     return tuple(counted(g, r, dims) for r in found)  # type: ignore[return-value]
 
 
-@rule("cumsum", "cumprod")
+@counted_rule("cumsum", "cumprod")
 def scan(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
     (x,) = operands
     if params.get("reverse") and isinstance(x.dims[params["axis"]], Size):
-        x = filled(g, x, int(optype == "cumprod"))
+        x = filled_behind(g, x, int(optype == "cumprod"))
     return counted(g, g.plain(optype, x, **params), x.dims)
 
 
-@rule("reduce_mean")
+@counted_rule("reduce_mean")
 def mean(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
     (x,), axes = operands, params["axes"]
     count: Dim = prod(x.dims[k] for k in axes)
@@ -66,12 +66,12 @@ def mean(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -
         return derived(g, optype, operands, params)
     wide = g.cast(x, "f32") if x.dtype.is_short else x
     total = g.op("reduce_sum", wide, axes=axes)
-    return g.cast(g.op("div", total, g.cast(number(g, count), wide.dtype)), x.dtype)
+    return g.cast(g.op("div", total, g.cast(dim_number(g, count), wide.dtype)), x.dtype)
 
 
-@rule("scatter_elements")
+@counted_rule("scatter_elements")
 def scatter_elements(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
-    """What is behind the count is written to an element more along the axis, which is cut off."""
+    """Scatter elements. What is behind the count is written to an element more along the axis, which is cut off."""
     x, index, updates = operands
     axis, dims = params["axis"], x.dims
     if index.dims != updates.dims or any(
@@ -92,7 +92,7 @@ def scatter_elements(g: Graph, optype: str, operands: list[Value], params: dict[
     return counted(g, g.plain("slice", found, axis=axis, start=0, len=last) if last else _empty(g, found, axis), dims)
 
 
-@rule("scatter_nd")
+@counted_rule("scatter_nd")
 def scatter_nd(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
     """As `scatter_elements`, over the axes that the index names as one."""
     x, index, updates = operands
@@ -134,7 +134,7 @@ def _empty(g: Graph, x: Value, axis: int) -> Value:
     return g.plain("strided_slice", x, starts=(0,) * x.ndim, steps=(1,) * x.ndim, lens=tuple(lens))
 
 
-@rule("roi_align", "roi_pool")
+@counted_rule("roi_align", "roi_pool")
 def regions(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
     """Each region is its own."""
     x, rois, batch = operands
@@ -151,9 +151,9 @@ def regions(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]
 
 
 def nonzero(g: Graph, x: Value) -> Value:
-    """Where `x` is not zero: [rank, N], in row-major order. Equal questions have one answer."""
+    """The places where `x` is not zero: [rank, N], in row-major order. Equal questions have one answer."""
     if isinstance(x, Counted):
-        x = filled(g, x, 0)
+        x = filled_behind(g, x, 0)
     x = Value(x.spec, ssa=g.ssa(x), inputs=x.inputs)
 
     def make() -> Value:
@@ -167,7 +167,7 @@ def unique(g: Graph, rows: Value, is_sorted: bool) -> tuple[Value, Value, Value]
     """Of the rows of a matrix [N, W]: the first row of each kind, which kind each row is, and how many of each there
     are."""
     n = rows.dims[0]
-    first, inverse, repeats, count = g.plain("unique", rows, number(g, n), sorted=is_sorted)
+    first, inverse, repeats, count = g.plain("unique", rows, dim_number(g, n), sorted=is_sorted)
     kinds = symbol(g, "number of different elements", width(n), count)
     return counted(g, first, (kinds,)), counted(g, inverse, (n,)), counted(g, repeats, (kinds,))
 
@@ -190,11 +190,11 @@ def suppressed(
     threshold = g.scalar(0, "f32") if least is None else least
     indices, found = g.plain(
         "non_max_suppression", boxes, scores, g.reshape(most, ()), g.reshape(overlap, ()), g.reshape(threshold, ()),
-        number(g, n),
+        dim_number(g, n),
         capacity=capacity, filtered=least is not None, centred=centred,
     )  # fmt: skip
     rows = indices.spec.dims[0]
     if not rows:
         return indices
     kept: Any = symbol(g, "number of boxes that stay", rows, found)
-    return counted(g, indices, (smaller(g, kept, rows), 3))
+    return counted(g, indices, (smaller_dim(g, kept, rows), 3))

@@ -142,7 +142,7 @@ class _Exporter:
         return [sizes.get(i, 0) for i in range(max(sizes) + 1)]
 
     def extra(self, ops: Sequence[NetOp], outputs: list[str]) -> dict[str, Any]:
-        """What upstream's form cannot say, under ``lightnet``; upstream ignores it."""
+        """The facts that upstream's form cannot say, under ``lightnet``; upstream ignores it."""
         ours: dict[str, Any] = {}
         if self.spaces is not None and not self.upstream:
             ours["spaces"] = {name: list(span) for name, span in self.spaces.items()}

@@ -93,7 +93,7 @@ class Value:
 
     @property
     def is_known(self) -> bool:
-        """Whether there are `contents`, told without loading anything."""
+        """True if there are `contents`, told without loading anything."""
         return self._load is not None
 
     @property
@@ -254,7 +254,7 @@ class Graph:
                                         label="graph.int")  # fmt: skip
 
     def _folds(self, specs: Sequence[TensorSpec], results: Sequence[TensorSpec]) -> bool:
-        """Whether an op on known operands is small enough to be computed now; counts what it will keep."""
+        """Return whether an op on known operands is small enough to be computed now; counts what it will keep."""
         largest = max(s.len for s in (*specs, *results))
         if largest > (MAX_FOLDED if self._folded_bytes <= MAX_FOLDED_BYTES else ALWAYS_FOLDED):
             return False
@@ -391,7 +391,7 @@ class Graph:
         found, at = [], {}
         for output, axis, size in counts:
             if size not in at:
-                ssa = self.ssa(_counted().number(self, size))
+                ssa = self.ssa(_counted().dim_number(self, size))
                 ssa = self._forward(ssa) if ssa in taken or isinstance(ssa.owner, Input | ParamOp) else ssa
                 taken.add(ssa)
                 _set_tensor_name(ssa, self._names.fresh(f"{names[output]}.count"))

@@ -1,5 +1,5 @@
-"""What the handlers of both graph front ends share: how they are called, axes, refusals. Imports the graph builder and
-diagnostics.
+"""The common part of the handlers of both graph front ends: how they are called, axes, refusals. Imports the graph
+builder and diagnostics.
 
 A handler is a function of a node and of one value for each of the node's inputs (None for one that is absent). Its
 signature says how many inputs the op takes, and which may be absent.
@@ -69,7 +69,7 @@ def _place(function: Handler) -> str:
 
 
 def called(handler: Handler, node: HandledNode, inputs: Sequence[Any]) -> Any:
-    """What `handler` makes of a node with these inputs; a wrong number of them is an error."""
+    """The result of `handler` on a node with these inputs; a wrong number of them is an error."""
     least, most, needed = arity(handler)
     given = list(inputs)
     while given and given[-1] is None and len(given) > least:
@@ -90,7 +90,7 @@ def called(handler: Handler, node: HandledNode, inputs: Sequence[Any]) -> Any:
 
 @cache
 def arity(handler: Handler) -> tuple[int, int, tuple[bool, ...]]:
-    """How many inputs a handler takes, at least and at most, and which must be there."""
+    """The number of inputs that a handler takes, at least and at most, and which must be there."""
     params = list(inspect.signature(handler).parameters.values())[1:]
     plain = [p for p in params if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     # An input before one that must be there has no default, and says by its type that it may be absent.

@@ -26,7 +26,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue
 
 from lightnet.diagnostics import MAX_ERRORS, ErrorList, LightNetError, did_you_mean
-from lightnet.dialects.ln.dialect import find, optypes
+from lightnet.dialects.ln.dialect import find_op, optypes
 from lightnet.dialects.ln.source import Create, Input, ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.frontends import planned
@@ -87,7 +87,7 @@ class _Importer:
         self.errors = errors
         self.lost: set[str] = set()  # tensors of statements that are left out
         self.classes = optypes()
-        self.types = planned.memory_types(netlist)
+        self.types = planned.netlist_memory_types(netlist)
         self.spaces = planned.spaces(netlist, self.types)
         self.roles, self.outputs = planned.roles(netlist), planned.ours(netlist).get("outputs")
         self.required = planned.role_names(netlist, "required")
@@ -179,14 +179,14 @@ class _Importer:
 
     def layers(self, op: NetOp, scope: _Scope) -> Operation:
         """The kernel that an op of upstream's with a list of layers stands for."""
-        from lightnet.dialects.tensorrt_layers import Entry, kernel_of
+        from lightnet.dialects.tensorrt_layers import LayerEntry, kernel_of_layers
 
         values = {t.name: scope.read(op, t.name) for t in op.tensors_in}
         ins, outs = ([(t.arg, t.name) for t in tensors] for tensors in (op.tensors_in, op.tensors_out))
         params = {p.arg: p.value for p in op.params}
         if len(params) != len(op.params):
             raise LightNetError(f"{op.optype}: `{op.name}` has a parameter twice")
-        built = kernel_of(Entry(ins, outs, params), values)
+        built = kernel_of_layers(LayerEntry(ins, outs, params), values)
         built.attributes[NAME] = StringAttr(op.name)
         scope.use(list(values.values()))
         for tensor, value in zip(op.tensors_out, built.results):
@@ -244,13 +244,13 @@ class _Importer:
     def op_class(self, op: NetOp) -> tuple[type[LnOp], str | None]:
         """The class of an optype, and the target when the optype is a lowered one (``conv2d_cpu``). ``X_nocopy_ARCH``
         is X: that what it moves stands in place from the start is a matter of plans, for every op with `views`."""
-        if (cls := find(op.optype, self.classes)) is not None:
+        if (cls := find_op(op.optype, self.classes)) is not None:
             return cls, cls.arch if cls.arch != "none" and self.spaces else None
         base, _, target = op.optype.rpartition("_")
-        if target in KERNELS and (cls := find(base, self.classes)) is not None:
+        if target in KERNELS and (cls := find_op(base, self.classes)) is not None:
             return cls, target
         if target in KERNELS and base.endswith(NOCOPY):
-            cls = find(base.removesuffix(NOCOPY), self.classes)
+            cls = find_op(base.removesuffix(NOCOPY), self.classes)
             if cls is not None and cls.views is not LnOp.views:
                 return cls, target
         near = get_close_matches(op.optype, self.classes, 3)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Options:
-    """What may be said about reading a network.
+class ReadOptions:
+    """The options of reading a network.
 
     `include_dirs`, `eval_mode` and `defines` are for IL; `on_warning` gets what a source warns of. `shapes` gives
     inputs their dims, `values` makes inputs constants; `weights` is the store that the caller has opened, for forms
@@ -54,10 +54,10 @@ class Imported(NamedTuple):
 @dataclass(frozen=True)
 class FrontEnd:
     """One form of networks. `binary` forms are read from a path or bytes; `reshapes` says that `read` heeds
-    `Options.shapes` and `Options.values` itself (other forms are reshaped afterwards, see `reshaping.py`). `suffixes`
-    are those that a plugin's front end is registered under; ours stand in the registry."""
+    `ReadOptions.shapes` and `ReadOptions.values` itself (other forms are reshaped afterwards, see `reshaping.py`).
+    `suffixes` are those that a plugin's front end is registered under; ours stand in the registry."""
 
-    read: Callable[[Any, str, Any, Options], Imported]
+    read: Callable[[Any, str, Any, ReadOptions], Imported]
     binary: bool = False
     reshapes: bool = False
     suffixes: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class OpenError(LightNetError):
     signature: Mapping[str, tuple[str, tuple[int | str | None, ...] | None]]
 
 
-def _il(text: str, name: str, ctx: Any, options: Options) -> Imported:
+def _il(text: str, name: str, ctx: Any, options: ReadOptions) -> Imported:
     from lightnet.frontends.il import reader as il
     from lightnet.frontends.importer import to_module
 
@@ -87,7 +87,7 @@ def _il(text: str, name: str, ctx: Any, options: Options) -> Imported:
     return Imported(module)
 
 
-def _json(text: str, name: str, ctx: Any, options: Options) -> Imported:
+def _json(text: str, name: str, ctx: Any, options: ReadOptions) -> Imported:
     sources_of(ctx).add(name, text)
     if is_nnvm(text):
         from lightnet.frontends.nnvm import importer
@@ -101,20 +101,20 @@ def _json(text: str, name: str, ctx: Any, options: Options) -> Imported:
     return Imported(reshaped(module, options))
 
 
-def _mlir(text: str, name: str, ctx: Any, options: Options) -> Imported:
+def _mlir(text: str, name: str, ctx: Any, options: ReadOptions) -> Imported:
     from lightnet.frontends import mlir
 
     return Imported(mlir.read(text, name, ctx))
 
 
-def _onnx(source: str | bytes, name: str, ctx: Any, options: Options) -> Imported:
+def _onnx(source: str | bytes, name: str, ctx: Any, options: ReadOptions) -> Imported:
     from lightnet.frontends.onnx import importer, reader
 
     model = reader.read_model(source, name)
     return importer.read(model, options.shapes, options.values, options.seed)
 
 
-def warn_of_data(module: ModuleOp, options: Options) -> None:
+def warn_of_data(module: ModuleOp, options: ReadOptions) -> None:
     """Warn of tensors whose `data` is shorter than they are; a single number says that contents do not matter, as
     everywhere."""
     from lightnet.dialects.ln.source import Source, holds_data
@@ -129,7 +129,7 @@ def warn_of_data(module: ModuleOp, options: Options) -> None:
             warn(where, f"tensor '{name}' has {count} elements, and its data has {len(op.data)}: zeros follow")
 
 
-def reshaped(module: ModuleOp, options: Options) -> ModuleOp:
+def reshaped(module: ModuleOp, options: ReadOptions) -> ModuleOp:
     """The module for the shapes that the options ask for."""
     if options.values:
         raise LightNetError("values decide shapes in ONNX models only: feed this network's inputs when it runs")
@@ -141,7 +141,7 @@ def reshaped(module: ModuleOp, options: Options) -> ModuleOp:
 
 
 def is_nnvm(text: str) -> bool:
-    """Whether JSON text is an NNVM graph: it has `arg_nodes`, which LightNet's own form has not."""
+    """Return whether JSON text is an NNVM graph: it has `arg_nodes`, which LightNet's own form has not."""
     return re.search(r'"arg_nodes"\s*:', text) is not None
 
 

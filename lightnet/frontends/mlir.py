@@ -22,6 +22,6 @@ def read(text: str, path: str, ctx: Context | None = None, *, first_line: int = 
     return module
 
 
-def load(path: str, ctx: Context | None = None) -> ModuleOp:
+def load_mlir(path: str, ctx: Context | None = None) -> ModuleOp:
     """The verified module in the file `path` ("-" is standard input)."""
     return read(read_text(path, MAX_TEXT), STDIN_NAME if path == "-" else path, ctx)

@@ -1,4 +1,4 @@
-"""How an op passes on dims that the data decides, derived from its definition in index notation.
+"""The rules by which an op passes on dims that the data decides, derived from its definition in index notation.
 
 An index that runs over a counted axis of what is read counts the axis of what is written; one that is reduced over
 needs elements behind the count that change nothing: a *fill*, a number found by evaluating the definition with it. So
@@ -33,7 +33,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Passing:
-    """What an op makes of counted operands: of each result which axes are counted, and the number that elements behind
+    """An op's effect on counted operands: of each result the axes that are counted, and the number that elements behind
     the count have to be (None: any will do)."""
 
     results: tuple[Axes, ...]
@@ -42,8 +42,8 @@ class Passing:
 
 def passing(cls: type[LnOp], specs: Sequence[TensorSpec], params: Mapping[str, Any], counted: Sequence[Axes],
             by_index: bool = False) -> Passing:  # fmt: skip
-    """How an op passes on the counted axes of its operands. `by_index`: what it takes the length of an axis for is to
-    clamp indices.
+    """The way that an op passes on the counted axes of its operands. `by_index`: what it takes the length of an axis
+    for is to clamp indices.
 
     Raises `Refused`.
     """
@@ -162,7 +162,7 @@ class _Analysis:
         return set(names)
 
     def neutral(self, counted: Sequence[tuple[Statement, set[str]]], behind: dict[str, Any]) -> bool:
-        """Whether every reduction over a counted index adds nothing where operands are `behind`."""
+        """Return whether every reduction over a counted index adds nothing where operands are `behind`."""
         known: dict[str, Any] = dict(behind)
         for s, names in counted:
             if not names:
@@ -210,7 +210,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def _value(node: Node, behind: Mapping[str, Any], counted: set[str]) -> Any:
-    """What an expression is behind the count, where reads of counted axes are `behind`; None where it may be any
+    """The value of an expression behind the count, where reads of counted axes are `behind`; None where it may be any
     (finite) number."""
     match node:
         case Const(value=value):

@@ -1,4 +1,4 @@
-"""What a netlist says of its plan: the roles of its tensors, and its memory spaces. Imports the netlist and the IR."""
+"""The plan as a netlist says it: the roles of its tensors, and its memory spaces. Imports the netlist and the IR."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def role_names(netlist: Netlist, role: str) -> set[str]:
     return {str(n) for n in names} if isinstance(names, list) else set()
 
 
-def memory_types(netlist: Netlist) -> dict[str, str]:
+def netlist_memory_types(netlist: Netlist) -> dict[str, str]:
     """Memory space -> memory type of a netlist that is planned by upstream's rules, which keeps everything of one
     memory type in one block; empty for any other. The arena is that of the type of the device, if there is one."""
     if netlist.mem_sizes is None or isinstance(ours(netlist).get("spaces"), dict):
@@ -43,7 +43,7 @@ def memory_types(netlist: Netlist) -> dict[str, str]:
 
 def spaces(netlist: Netlist, types: Mapping[str, str]) -> dict[str, tuple[int, int]]:
     """Memory spaces of a planned netlist: name -> (first byte in the file's numbering, size), by first byte; empty if
-    unplanned. `types` are those of `memory_types`."""
+    unplanned. `types` are those of `netlist_memory_types`."""
     if netlist.mem_sizes is None:
         return {}
     if types:

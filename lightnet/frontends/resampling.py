@@ -35,7 +35,9 @@ def _centres(length: int, size: int) -> np.ndarray:
     return ((2 * np.arange(length) + 1) * size) // (2 * length)
 
 
-def taps(g: Graph, at: np.ndarray, size: int, scale: float, kind: str, **options: Any) -> tuple[np.ndarray, np.ndarray]:
+def bounded_taps(
+    g: Graph, at: np.ndarray, size: int, scale: float, kind: str, **options: Any
+) -> tuple[np.ndarray, np.ndarray]:
     """`sampling_tables.taps`, of tables that are small enough."""
     count = sampling_tables.reach(scale, kind, options.get("antialias", False))
     g.bounded(len(at) * 2 * count if count < MAX_MADE else count, "a table of weights")

@@ -1,4 +1,4 @@
-"""Where resampled elements come from, along one axis: tables of indices and weights, for every graph front end.
+"""The sources of resampled elements, along one axis: tables of indices and weights, for every graph front end.
 
 A resize is separable: along each axis, out[o] = sum over t of weight[o, t] * in[index[o, t]]. The tables are made here
 in float64, from the length of the axis and the way a format maps positions. Imports NumPy alone.
@@ -47,7 +47,7 @@ def coordinates(mode: str, size: int, length: int, scale: float, roi: Sequence[f
     return shift + (at + 0.5) / scale - 0.5
 
 
-def nearest(x: np.ndarray, size: int, rounding: str) -> np.ndarray:
+def nearest_elements(x: np.ndarray, size: int, rounding: str) -> np.ndarray:
     """The element nearest to each coordinate, int64."""
     return np.clip(ROUNDINGS[rounding](x), 0, max(size - 1, 0)).astype(np.int64)
 
@@ -66,7 +66,7 @@ def cubic_kernel(x: np.ndarray, a: float) -> np.ndarray:
 
 
 def reach(scale: float, kind: str, antialias: bool) -> int:
-    """How many elements a kernel reads on either side."""
+    """The number of elements that a kernel reads on either side."""
     return ceil((1 if kind == "linear" else 2) / (min(scale, 1.0) if antialias else 1.0))
 
 

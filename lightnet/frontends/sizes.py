@@ -25,7 +25,7 @@ class UndecidedSize(Exception):
         super().__init__(message or f"data-dependent shape: it needs the number {sizes[0]}, which the data decides")
 
 
-class Symbol:
+class SizeSymbol:
     """A size that is one number at run time, between `low` and `high`; `emit` gives the value (an i64 of rank 0) that
     is it. `name` is for messages. Two symbols are equal if they are the same object."""
 
@@ -36,19 +36,19 @@ class Symbol:
         self, name: str, high: int, emit: Callable[[], Any], inputs: frozenset[str] = frozenset(), low: int = 0
     ):
         self.name, self.low, self.high, self.emit, self.inputs = name, low, high, emit, inputs
-        Symbol._made += 1
-        self.key = Symbol._made  # the order in which polynomials name them
+        SizeSymbol._made += 1
+        self.key = SizeSymbol._made  # the order in which polynomials name them
 
     def __repr__(self) -> str:
         return self.name
 
 
-Monomial = tuple[Symbol, ...]
+Monomial = tuple[SizeSymbol, ...]
 
 
 class Size:
     """A polynomial: `terms` maps a product of symbols (sorted; () is 1) to its coefficient. It always has a symbol:
-    `size` gives an int for what has none."""
+    `_size` gives an int for what has none."""
 
     __slots__ = ("terms",)
 
@@ -56,7 +56,7 @@ class Size:
         self.terms = terms
 
     @property
-    def symbols(self) -> list[Symbol]:
+    def symbols(self) -> list[SizeSymbol]:
         """The symbols in it."""
         return list(dict.fromkeys(s for term in self.terms for s in term))
 
@@ -88,7 +88,7 @@ class Size:
         found = dict(self.terms)
         for term, c in terms.items():
             found[term] = found.get(term, 0) + c
-        return size(found)
+        return _size(found)
 
     def __mul__(self, other: Any) -> Any:
         if (terms := _terms(other)) is None:
@@ -98,7 +98,7 @@ class Size:
             for b, d in terms.items():
                 term = tuple(sorted((*a, *b), key=lambda s: s.key))
                 found[term] = found.get(term, 0) + c * d
-        return size(found)
+        return _size(found)
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -133,7 +133,7 @@ class Size:
             if c % by:
                 return None
             found[tuple(rest)] = c // by
-        return size(found)
+        return _size(found)
 
     def __floordiv__(self, other: Any) -> Any:
         return self._whole(other, self.over(other) if isinstance(other, int | Size) else None)
@@ -148,7 +148,7 @@ class Size:
     # -- comparisons, as far as the bounds decide them
 
     def __eq__(self, other: object) -> bool:
-        """Whether both are the same polynomial. Two that are not may be equal at run time: to Python they are
+        """Return whether both are the same polynomial. Two that are not may be equal at run time: to Python they are
         different."""
         return isinstance(other, Size) and self.terms == other.terms
 
@@ -168,7 +168,7 @@ class Size:
         return not self._below(other - self)
 
     def _below(self, difference: Any) -> bool:
-        """Whether a difference is below 0."""
+        """Return whether a difference is below 0."""
         if isinstance(difference, int):
             return difference < 0
         if difference.high < 0 or difference.low >= 0:
@@ -192,7 +192,7 @@ class Size:
     __repr__ = __str__
 
 
-def size(terms: dict[Monomial, int]) -> int | Size:
+def _size(terms: dict[Monomial, int]) -> int | Size:
     """The polynomial, or the int that it is."""
     terms = {term: c for term, c in terms.items() if c}
     if not terms:
@@ -200,7 +200,7 @@ def size(terms: dict[Monomial, int]) -> int | Size:
     return terms[()] if terms.keys() == {()} else Size(terms)
 
 
-def of_symbol(symbol: Symbol) -> Size:
+def of_symbol(symbol: SizeSymbol) -> Size:
     """The size that a symbol is."""
     return Size({(symbol,): 1})
 
@@ -222,5 +222,5 @@ def least(dim: int | Size) -> int:
 
 
 def known(dims: Sequence[int | Size]) -> bool:
-    """Whether no dim is decided by the data."""
+    """Return whether no dim is decided by the data."""
     return not any(isinstance(d, Size) for d in dims)

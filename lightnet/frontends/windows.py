@@ -17,7 +17,7 @@ from lightnet.ir.windows import Axis
 
 
 @dataclass(frozen=True)
-class Window:
+class SpatialWindow:
     """A window over the spatial axes: how many taps it has along each, the step from window to window, the distance of
     its taps, and the padding of all begins, then of all ends."""
 
@@ -41,7 +41,7 @@ class Window:
 
     @property
     def is_flat(self) -> bool:
-        """Whether the 2-D ops take it: over one or two axes, its taps side by side (of a pool), none in the padding
+        """True if the 2-D ops take it: over one or two axes, its taps side by side (of a pool), none in the padding
         alone."""
         return (
             len(self.size) <= 2
@@ -56,7 +56,7 @@ class Window:
         return {"stride": (1, *self.stride), "padding": (0, self.padding[0], 0, self.padding[1])}
 
 
-def same_padding(dims: Sequence[int], window: Window, upper: bool) -> tuple[int, ...]:
+def same_padding(dims: Sequence[int], window: SpatialWindow, upper: bool) -> tuple[int, ...]:
     """The padding with which each axis has ceil(dim / stride) positions; the odd element goes to the end if `upper`."""
     begins, ends = [], []
     for n, k, s, d in zip(dims, window.size, window.stride, window.dilation):
@@ -67,7 +67,9 @@ def same_padding(dims: Sequence[int], window: Window, upper: bool) -> tuple[int,
     return (*begins, *ends)
 
 
-def convolution(g: Graph, src: Value, weight: Value, bias: Value | None, window: Window, group: int = 1) -> Value:
+def convolution(
+    g: Graph, src: Value, weight: Value, bias: Value | None, window: SpatialWindow, group: int = 1
+) -> Value:
     """`src` [N, C, *S] under `weight` [O, C/group, *K], plus `bias` [O]."""
     bias = full(g, weight.dims[:1], 0, src.dtype) if bias is None else bias
     axes = src.ndim - 2
@@ -79,7 +81,7 @@ def convolution(g: Graph, src: Value, weight: Value, bias: Value | None, window:
     if axes == 2 and src.dims[3] == weight.dims[3] == 1 < src.dims[2] and window.padding[1] == window.padding[3] == 0:
         # One column is one row: a row runs along the vectors, some 30 times as fast.
         row, taps = (g.reshape(v, (*v.dims[:2], 1, v.dims[2])) for v in (src, weight))
-        turned = Window(window.size[::-1], window.stride[::-1], window.dilation[::-1],
+        turned = SpatialWindow(window.size[::-1], window.stride[::-1], window.dilation[::-1],
                         (0, window.padding[0], 0, window.padding[2]))  # fmt: skip
         result = convolution(g, row, taps, bias, turned, group)
         return g.reshape(result, (*result.dims[:2], result.dims[3], 1))
@@ -94,12 +96,13 @@ MAX_COPY = 1 << 26
 
 
 def _pays(src: Value, weight: Value) -> bool:
-    """Whether a convolution over three axes has so many products that a copy of its source for each tap along the first
-    axis is cheap."""
+    """Return whether a convolution over three axes has so many products that a copy of its source for each tap along
+    the first axis is cheap.
+    """
     return src.len * weight.dims[2] <= MAX_COPY and weight.dims[0] * weight.dims[3] * weight.dims[4] >= 8
 
 
-def _by_planes(g: Graph, src: Value, weight: Value, bias: Value, window: Window, group: int) -> Value:
+def _by_planes(g: Graph, src: Value, weight: Value, bias: Value, window: SpatialWindow, group: int) -> Value:
     """A convolution over three axes as one over two: the taps along the first axis become channels, its positions a
     batch.
 
@@ -132,7 +135,7 @@ def _by_planes(g: Graph, src: Value, weight: Value, bias: Value, window: Window,
     return g.transpose(result, (0, 2, 1, 3, 4))
 
 
-def transposed_convolution(g: Graph, src: Value, weight: Value, bias: Value | None, window: Window,
+def transposed_convolution(g: Graph, src: Value, weight: Value, bias: Value | None, window: SpatialWindow,
                            output_padding: Sequence[int], group: int = 1) -> Value:  # fmt: skip
     """`src` [N, C, *S] under the transpose of `weight` [C, O/group, *K], plus `bias` [O]."""
     bias = full(g, (weight.dims[1] * group,), 0, src.dtype) if bias is None else bias
@@ -147,7 +150,7 @@ def transposed_convolution(g: Graph, src: Value, weight: Value, bias: Value | No
     return _line(g, result, axes)
 
 
-def overhanging(dims: Sequence[int], window: Window) -> Window:
+def overhanging(dims: Sequence[int], window: SpatialWindow) -> SpatialWindow:
     """The window with the padding under which as many fit as under its own when their number is rounded up."""
     numbers = zip(dims, window.size, window.stride, window.dilation, window.begins, window.ends)
     axes = (Axis(n, k, s, d, begin, end, ceil_output_dim(n, k, s, begin, end, d)) for n, k, s, d, begin, end in numbers)
@@ -158,7 +161,7 @@ def overhanging(dims: Sequence[int], window: Window) -> Window:
 SEPARATE_FROM = 4
 
 
-def max_pool(g: Graph, src: Value, window: Window, ceil: bool = False) -> Value:
+def max_pool(g: Graph, src: Value, window: SpatialWindow, ceil: bool = False) -> Value:
     """The maximum of each window of `src` [N, C, *S]."""
     if ceil:  # padding never wins, so that it may as well be there
         window = overhanging(src.dims[2:], window)
@@ -171,7 +174,9 @@ def max_pool(g: Graph, src: Value, window: Window, ceil: bool = False) -> Value:
     return _line(g, g.op("maxpool2d", _picture(g, src), size=_pair(size, 1), **window.pair()), axes)
 
 
-def average_pool(g: Graph, src: Value, window: Window, ceil: bool = False, count_include_pad: bool = False) -> Value:
+def average_pool(
+    g: Graph, src: Value, window: SpatialWindow, ceil: bool = False, count_include_pad: bool = False
+) -> Value:
     """The mean of each window of `src` [N, C, *S]; with `count_include_pad`, padding counts as zeros."""
     wide = overhanging(src.dims[2:], window) if ceil else window
     counts = count_include_pad and any(window.padding)

@@ -1,4 +1,4 @@
-"""How an op reads its operands, as its definition says: what a target decides fusion by, so that no op is named there.
+"""The reads of an op's operands, as its definition says: what a target decides fusion by, so that no op is named there.
 
     elementwise   one result, each element of which is computed from operands' elements at the same index (and from
                   params and operands of other shapes along some of the axes: a scale for each channel, a scalar)
@@ -13,14 +13,14 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from lightnet.ir.expr import Expr, Index, Name, Num, Pack, Slice, is_flat, read_name, walk
+from lightnet.ir.expr import ArraySlice, Expr, Index, Name, Num, Pack, is_flat, read_name, walk
 from lightnet.ir.op import LnOp
-from lightnet.ir.statements import Assignment, Target, parse
+from lightnet.ir.statements import Assignment, StatementTarget, parse
 from lightnet.ir.types import spec_of
 
 
 def is_elementwise(op: LnOp) -> bool:
-    """Whether `op` computes each result element from data at its own index."""
+    """Return whether `op` computes each result element from data at its own index."""
     if op.is_move or op.is_host or op.definition is None or len(op.results) != 1 or not op.operands:
         return False
     repeated = broadcast_operands(op)
@@ -37,15 +37,16 @@ def broadcast_operands(op: LnOp) -> list[int]:
 
 
 def is_copy(op: LnOp) -> bool:
-    """Whether each result element is one operand element (of the one operand), found without a computation. Where
-    `op.is_move` is not set, an operand element may be read several times."""
+    """Return whether each result element is one operand element (of the one operand), found without a computation.
+    Where `op.is_move` is not set, an operand element may be read several times.
+    """
     if op.definition is None or len(op.operands) != 1 or len(op.results) != 1:
         return False
     return _is_copy(op.definition, op.arg_names()[0][0])
 
 
 def is_reduction(op: LnOp) -> bool:
-    """Whether the one result is made by a reduction, without tensors in between."""
+    """Return whether the one result is made by a reduction, without tensors in between."""
     if op.definition is None or len(op.results) != 1:
         return False
     return _is_reduction(op.definition, op.arg_names()[1][0])
@@ -78,16 +79,16 @@ def _is_elementwise(definition: str, operands: tuple[str, ...], data: tuple[str,
     return all(_at_index(r, target) if r.tensor in data else _along_axes(r, target) for r in reads)
 
 
-def _at_index(read: _Read, target: Target) -> bool:
+def _at_index(read: _Read, target: StatementTarget) -> bool:
     same = read.element.subs == target.subs and is_flat(read.element) == target.flat
     return same and read.element.filler is None
 
 
-def _along_axes(read: _Read, target: Target) -> bool:
-    """Whether a tensor is read by some of the indices that are written, and constants."""
+def _along_axes(read: _Read, target: StatementTarget) -> bool:
+    """Return whether a tensor is read by some of the indices that are written, and constants."""
     packs = {s.pattern for s in target.subs if isinstance(s, Pack)}
 
-    def picks(sub: Expr | Pack | Slice) -> bool:
+    def picks(sub: Expr | Pack | ArraySlice) -> bool:
         element = isinstance(sub, Index) and sub.base in packs  # i[2], of a pack i... on the left
         return isinstance(sub, Num) or element or (isinstance(sub, Name) and sub in target.subs)
 

@@ -1,9 +1,9 @@
 """Integer arithmetic on loop indices: linear forms, floor division and modulo, intervals. Imports `ir.bound` and the
 dtypes.
 
-A `Space` knows the range of each index. It normalises subscripts (so that equal ones are equal trees), divides out
-`/` and `%` where ranges allow it, and proves bounds. All identities hold in the integers; index arithmetic of checked
-shapes does not overflow 64 bits.
+An `IndexSpace` knows the range of each index. It normalises subscripts (so that equal ones are equal trees), divides
+out `/` and `%` where ranges allow it, and proves bounds. All identities hold in the integers; index arithmetic of
+checked shapes does not overflow 64 bits.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ def dtype_range(dtype: DType) -> Interval:
     return 0, 2**dtype.bits - 1
 
 
-def divisor(quotient: Apply) -> int:
-    """What a `floordiv` or `mod` of index arithmetic divides by: a constant."""
+def constant_divisor(quotient: Apply) -> int:
+    """The constant that a `floordiv` or `mod` of index arithmetic divides by."""
     by = quotient.args[1]
     assert isinstance(by, Const)
     return int(by.value)
 
 
-class Space:
+class IndexSpace:
     """The ranges of the indices of one statement, and what holds where a guard has been passed."""
 
     def __init__(self, loops: Iterable[Loop], facts: tuple[Linear, ...] = ()):
@@ -78,9 +78,9 @@ class Space:
         self.facts = facts
         self._forms: dict[Node, Linear] = {}
 
-    def knowing(self, facts: Iterable[Linear]) -> Space:
+    def knowing(self, facts: Iterable[Linear]) -> IndexSpace:
         """This space where further linear forms are known to be at least 0."""
-        space = Space(())
+        space = IndexSpace(())
         space.ranges, space.facts = self.ranges, (*self.facts, *facts)
         return space
 
@@ -142,7 +142,7 @@ class Space:
         if not inner.const and len(inner.terms) == 1:
             ((atom, k),) = inner.terms.items()
             if k == 1 and isinstance(atom, Apply) and atom.fn == "floordiv":  # (x / a) / b = x / (a·b)
-                outer = Apply("floordiv", (atom.args[0], Const(divisor(atom) * (c // g), I64)), I64)
+                outer = Apply("floordiv", (atom.args[0], Const(constant_divisor(atom) * (c // g), I64)), I64)
                 return quotient.plus(Linear(0, {outer: 1}))
         return quotient.plus(Linear(0, {Apply("floordiv", (inner.node(), Const(c // g, I64)), I64): 1}))
 
@@ -161,7 +161,7 @@ class Space:
         """``k·c·(x / c) + k·(x mod c) = k·x``."""
         for atom, k in list(form.terms.items()):
             if isinstance(atom, Apply) and atom.fn == "mod":
-                c = divisor(atom)
+                c = constant_divisor(atom)
                 for other in list(form.terms):
                     if not (isinstance(other, Apply) and other.fn == "floordiv" and form.terms[other] == k * c):
                         continue
@@ -217,16 +217,16 @@ class Space:
         return dtype_range(node.dtype)
 
     def at_least_zero(self, form: Linear) -> bool:
-        """Whether `form` >= 0 everywhere, by ranges or with the help of one fact."""
+        """Return whether `form` >= 0 everywhere, by ranges or with the help of one fact."""
         return self.bounds(form)[0] >= 0 or any(self.bounds(form.plus(fact, -1))[0] >= 0 for fact in self.facts)
 
     def inside(self, sub: Node, extent: int) -> bool:
-        """Whether ``0 <= sub < extent`` is proven."""
+        """Return whether ``0 <= sub < extent`` is proven."""
         form = self.linear(sub)
         return self.at_least_zero(form) and self.at_least_zero(Linear(extent - 1).plus(form, -1))
 
     def outside(self, sub: Node, extent: int) -> bool:
-        """Whether `sub` never falls into ``0..extent-1``."""
+        """Return whether `sub` never falls into ``0..extent-1``."""
         form = self.linear(sub)
         return self.at_least_zero(form.plus(Linear(-extent))) or self.at_least_zero(Linear(-1).plus(form, -1))
 
@@ -253,7 +253,7 @@ class Space:
         return []
 
     def decide(self, cond: Node) -> Known:
-        """Whether a condition on indices is known to hold or to fail."""
+        """Return whether a condition on indices is known to hold or to fail."""
         match cond:
             case Const(value=value):
                 return bool(value)

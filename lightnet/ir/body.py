@@ -58,9 +58,10 @@ def epilogue_of(
     takes: Callable[[LnOp], bool],
     reads: Callable[[LnOp], Iterable[SSAValue]] = lambda op: op.operands,
 ) -> set[SSAValue] | None:
-    """What is computed by an anchor, the first of `ops`, and by the others, where these are its epilogue: each is one
-    that is taken, and reads (`reads`) something computed before it. None where they are not: an op that does not depend
-    on the anchor stays outside, as its own operands would live longer than its result."""
+    """The values that are computed by an anchor, the first of `ops`, and by the others, where these are its epilogue:
+    each is one that is taken, and reads (`reads`) something computed before it. None where they are not: an op that
+    does not depend on the anchor stays outside, as its own operands would live longer than its result.
+    """
     anchor, *rest = ops
     inside: set[SSAValue] = set(anchor.results)
     for op in rest:
@@ -70,7 +71,7 @@ def epilogue_of(
     return inside
 
 
-def build(body: Body, cls: type[KernelOp]) -> KernelOp:
+def build_body(body: Body, cls: type[KernelOp]) -> KernelOp:
     """A kernel, not inserted yet, with this body: the ops move into it and keep names and locations. A value from
     outside is one operand, however many ops read it. It has no choices: those of the parts were made for the parts."""
     inputs = body.inputs
@@ -95,7 +96,7 @@ def choice(kernel: Operation, name: str) -> str | None:
 
 
 def structure(ops: Sequence[Operation], values: dict[SSAValue, object]) -> tuple[object, ...]:
-    """What ops compute, as a hashable key: equal keys, equal results. `values` gives keys to values from outside, and
+    """The meaning of ops as a hashable key: equal keys, equal results. `values` gives keys to values from outside, and
     is extended by the results; names, locations and places do not count."""
     key: list[object] = []
     for op in ops:
@@ -124,7 +125,7 @@ def attribute_key(op: Operation) -> tuple[tuple[str, Attribute], ...]:
 
 
 class OfEqualKernels(Generic[_T]):
-    """What is found out about kernels, once for equal ones: those of the same body, types and attributes, names and
+    """The answers about kernels, found once for equal ones: those of the same body, types and attributes, names and
     places left out. Networks repeat their blocks, and what a generator costs takes longer to find out than whether
     kernels are equal."""
 
@@ -135,28 +136,29 @@ class OfEqualKernels(Generic[_T]):
         self._found: dict[Hashable, _T] = {}
 
     def get(self, kernel: KernelOp, beside: Hashable, make: Callable[[], _T]) -> _T:
-        """What `make` gives for a kernel, where all that it depends on beside the kernel itself is `beside`."""
-        key = identity(kernel, kernel.operand_types, kernel.attributes), beside
+        """The result of `make` for a kernel, where all that it depends on beside the kernel itself is `beside`."""
+        key = kernel_identity(kernel, kernel.operand_types, kernel.attributes), beside
         try:
             return self._found[key]
         except KeyError:
             return self.keep(key, make())
 
     def find(self, key: Hashable) -> _T | None:
-        """What was kept under a key."""
+        """The value that was kept under a key."""
         return self._found.get(key)
 
     def keep(self, key: Hashable, value: _T) -> _T:
-        """Keep `value` under a key of one's own, made of `identity`."""
+        """Keep `value` under a key of one's own, made of `kernel_identity`."""
         if len(self._found) >= self.MOST:
             self._found.clear()
         self._found[key] = value
         return value
 
 
-def identity(kernel: KernelOp, types: Sequence[Attribute], attributes: Mapping[str, Attribute]) -> Hashable:
-    """What tells kernels apart that would be built differently: bodies, types of operands, and choices; these two may
-    be others than it has."""
+def kernel_identity(kernel: KernelOp, types: Sequence[Attribute], attributes: Mapping[str, Attribute]) -> Hashable:
+    """The key that tells kernels apart that would be built differently: bodies, types of operands, and choices; these
+    two may be others than it has.
+    """
     ops = [*kernel.body.ops]
     inside = structure(ops, {a: ("arg", i) for i, a in enumerate(kernel.body.args)})
     kinds = kernel.name, *map(type, ops)  # a plugin's op may have the name of one that went with another plugin

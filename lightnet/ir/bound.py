@@ -147,7 +147,7 @@ class BoundDefinition:
         names = {name: f"t{i}" for i, (name, _) in enumerate(self.operands + self.results + self.locals)}
         counts = f"{len(self.operands)},{len(self.results)}"
         specs = " ".join(map(str, self.specs.values()))
-        return "\n".join([counts, specs, *(str(rename(s, names, _positional(s))) for s in self.statements)])
+        return "\n".join([counts, specs, *(str(renamed_statement(s, names, _positional(s))) for s in self.statements)])
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -171,7 +171,7 @@ def _positional(s: Statement) -> dict[str, str]:
 # --- Walking --------------------------------------------------------------------------------------------------------
 
 
-def children(node: Node) -> tuple[Node, ...]:
+def operand_nodes(node: Node) -> tuple[Node, ...]:
     match node:
         case Apply(args=args):
             return args
@@ -180,20 +180,20 @@ def children(node: Node) -> tuple[Node, ...]:
     return ()
 
 
-def walk(node: Node) -> Iterator[Node]:
+def walk_nodes(node: Node) -> Iterator[Node]:
     """Every node of an expression, parents first."""
     yield node
-    for child in children(node):
-        yield from walk(child)
+    for child in operand_nodes(node):
+        yield from walk_nodes(child)
 
 
 def reads(node: Node) -> list[Read]:
     """The reads of an expression, those inside subscripts too."""
-    return [n for n in walk(node) if isinstance(n, Read)]
+    return [n for n in walk_nodes(node) if isinstance(n, Read)]
 
 
 def indices(node: Node) -> set[str]:
-    return {n.name for n in walk(node) if isinstance(n, Idx)}
+    return {n.name for n in walk_nodes(node) if isinstance(n, Idx)}
 
 
 def rebuild(node: Node, change: Callable[[Node], Node]) -> Node:
@@ -217,12 +217,12 @@ def substitute(node: Node, by: dict[str, Node]) -> Node:
     return rebuild(node, lambda n: substitute(n, by))
 
 
-def divided(index: Node, by: int) -> tuple[Node, Node]:
+def block_and_lane(index: Node, by: int) -> tuple[Node, Node]:
     """The block of so many elements that an index falls into, and where in it."""
     return Apply("floordiv", (index, Const(by, I64)), I64), Apply("mod", (index, Const(by, I64)), I64)
 
 
-def plus(index: Node, offset: int) -> Node:
+def shifted_index(index: Node, offset: int) -> Node:
     return Apply("add", (index, Const(offset, I64)), I64)
 
 
@@ -233,7 +233,7 @@ def rename_tensors(node: Node, names: dict[str, str]) -> Node:
     return new
 
 
-def rename(s: Statement, tensors: dict[str, str], index_names: dict[str, str] | None = None) -> Statement:
+def renamed_statement(s: Statement, tensors: dict[str, str], index_names: dict[str, str] | None = None) -> Statement:
     """The statement with tensors and indices renamed."""
     by: dict[str, Node] = {old: Idx(new) for old, new in (index_names or {}).items()}
 

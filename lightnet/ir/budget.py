@@ -1,5 +1,5 @@
-"""How long compiling may take: a budget that whoever works on one op after another asks, and that names the op where it
-ends.
+"""The time that compiling may take: a budget that whoever works on one op after another asks, and that names the op
+where it ends.
 
     with limited(seconds):          reading, or compiling, one network
         check(op)                   before the work on an op: raises `LightNetError` once the budget is spent
@@ -35,7 +35,7 @@ CODE_A_SECOND = 1000
 
 
 class Budget:
-    """What is left of `seconds`, counted from now."""
+    """The rest of `seconds`, counted from now."""
 
     def __init__(self, seconds: float):
         self.seconds = seconds
@@ -66,7 +66,7 @@ def limited(seconds: float | None = None) -> Iterator[Budget]:
         _CURRENT.reset(token)
 
 
-def within(function: Callable[P, T]) -> Callable[P, T]:
+def budgeted(function: Callable[P, T]) -> Callable[P, T]:
     """Let a call of `function` take the seconds of its keyword `budget`."""
 
     @wraps(function)

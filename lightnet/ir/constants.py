@@ -1,7 +1,7 @@
 """The values of constant expressions: what the checks, bounds and shapes of ops are computed with.
 
-`constant` compiles an AST into closures over an `Env` of tensor shapes and parameters; integers are bounded, so that no
-expression takes long or much memory. Imports `expr`, the dtypes and `diagnostics`.
+`compile_constant` compiles an AST into closures over an `Env` of tensor shapes and parameters; integers are bounded, so
+that no expression takes long or much memory. Imports `expr`, the dtypes and `diagnostics`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.expr import (
     Array,
+    ArraySlice,
     Attr,
     Binary,
     Call,
@@ -24,7 +25,6 @@ from lightnet.ir.expr import (
     Num,
     Pack,
     Select,
-    Slice,
     Str,
     Unary,
     format_expr,
@@ -44,7 +44,7 @@ Value = bool | int | float | str | tuple[Any, ...] | None
 
 
 class TensorLike(Protocol):
-    """What an expression may ask of a tensor (`ir.types.TensorSpec` is one)."""
+    """The part of a tensor that an expression may ask for (`ir.types.TensorSpec` is one)."""
 
     @property
     def dims(self) -> tuple[int, ...]: ...
@@ -53,7 +53,7 @@ class TensorLike(Protocol):
 
 
 class Env(NamedTuple):
-    """What the names of a constant expression stand for. Numbers are ints or floats as their realtype says."""
+    """The meaning of the names in a constant expression. Numbers are ints or floats as their realtype says."""
 
     tensors: Mapping[str, Any]
     params: Mapping[str, Any]
@@ -67,7 +67,7 @@ def int_div(a: int, b: int) -> int:
     return q if (a < 0) == (b < 0) else -q
 
 
-def divide(a: float, b: float) -> float:
+def _divide(a: float, b: float) -> float:
     """``a / b`` outside subscripts: integers truncate, x/0 is 0 for integers and as IEEE 754 says for floats."""
     if isinstance(a, int) and isinstance(b, int):
         return int_div(a, b)
@@ -76,7 +76,7 @@ def divide(a: float, b: float) -> float:
     return a / b
 
 
-def remainder(a: float, b: float) -> float:
+def _remainder(a: float, b: float) -> float:
     """``a % b`` outside subscripts: the sign of `a`, as in C; x%0 is 0 for integers."""
     if isinstance(a, int) and isinstance(b, int):
         return a - b * int_div(a, b) if b else 0
@@ -91,7 +91,7 @@ def round_half_away(x: float) -> float:
     return math.copysign(whole + (abs(x) - whole >= 0.5), x)
 
 
-def total(fn: Callable[[float], float]) -> Callable[[float], float]:
+def total_function(fn: Callable[[float], float]) -> Callable[[float], float]:
     """A function of `math` that gives infinity or NaN, as C's does, where Python's raises."""
 
     def wrapped(x: float) -> float:
@@ -182,7 +182,7 @@ FUNCTIONS: dict[str, tuple[int | None, Callable[..., Any]]] = {
     "min": (None, _extreme(min)),
     "max": (None, _extreme(max)),
     "abs": (1, abs),
-    **{name: (1, total(f.of_number)) for name, f in FLOAT_FUNCTIONS.items()},
+    **{name: (1, total_function(f.of_number)) for name, f in FLOAT_FUNCTIONS.items()},
     "isnan": (1, lambda x: x != x),
     "isinf": (1, lambda x: isinstance(x, float) and math.isinf(x)),
     "rint": (1, _whole(lambda x: math.copysign(round(x), x))),
@@ -241,8 +241,8 @@ ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
-    "/": divide,
-    "%": remainder,
+    "/": _divide,
+    "%": _remainder,
 }
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "==": _equal,
@@ -298,7 +298,7 @@ def tensor_attr(spec: TensorLike, attr: str) -> Value:
     raise LightNetError("'.flat' is for subscripts")
 
 
-def element(values: Any, subs: Sequence[Any], what: str) -> Any:
+def constant_element(values: Any, subs: Sequence[Any], what: str) -> Any:
     """``values[i]`` of a constant array, checked; ``values[array]`` is the array of those elements."""
     if not isinstance(values, tuple):
         raise LightNetError(f"'{what}' is no array: {show_value(values)}")
@@ -306,7 +306,7 @@ def element(values: Any, subs: Sequence[Any], what: str) -> Any:
         raise LightNetError(f"'{what}' has one subscript, got {len(subs)}")
     i = subs[0]
     if isinstance(i, tuple):
-        return tuple(element(values, [k], what) for k in i)
+        return tuple(constant_element(values, [k], what) for k in i)
     if isinstance(i, float) and i.is_integer():
         i = int(i)
     if isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < len(values):
@@ -315,7 +315,7 @@ def element(values: Any, subs: Sequence[Any], what: str) -> Any:
 
 
 @lru_cache(4096)
-def constant(expr: Expr) -> Closure:
+def compile_constant(expr: Expr) -> Closure:
     """Compile a constant expression: a closure from an `Env` to a value. Wrong types or names raise `LightNetError`."""
     match expr:
         case Num(value=value) | Str(value=value):
@@ -325,32 +325,32 @@ def constant(expr: Expr) -> Closure:
         case Attr(base=base, attr=attr):
             return lambda env: tensor_attr(_tensor(env, base.name), attr)
         case Unary(op="!", arg=arg):
-            inner = constant(arg)
+            inner = compile_constant(arg)
             return lambda env: not inner(env)
         case Unary(arg=arg):
-            inner = constant(arg)
+            inner = compile_constant(arg)
             return lambda env: arithmetic("*", -1, inner(env))
         case Binary(op="&&", left=left, right=right):
-            a, b = constant(left), constant(right)
+            a, b = compile_constant(left), compile_constant(right)
             return lambda env: bool(a(env)) and bool(b(env))
         case Binary(op="||", left=left, right=right):
-            a, b = constant(left), constant(right)
+            a, b = compile_constant(left), compile_constant(right)
             return lambda env: bool(a(env)) or bool(b(env))
         case Binary(op=op, left=left, right=right):
-            a, b = constant(left), constant(right)
+            a, b = compile_constant(left), compile_constant(right)
             if op in COMPARISONS:
                 compare = COMPARISONS[op]
                 return lambda env: compare(a(env), b(env))
             return lambda env: arithmetic(op, a(env), b(env))
         case Select(cond=cond, then=then, other=other):
-            c, a, b = constant(cond), constant(then), constant(other)
+            c, a, b = compile_constant(cond), compile_constant(then), compile_constant(other)
             return lambda env: a(env) if c(env) else b(env)
         case Call():
             return _constant_call(expr)
         case Index():
             return _constant_index(expr)
         case Array(items=items):
-            elements = [constant(x) for x in items]
+            elements = [compile_constant(x) for x in items]
             return lambda env: _joined([x(env) for x in elements])
     raise LightNetError("this is no constant expression")
 
@@ -363,7 +363,7 @@ def _joined(values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _constant_call(expr: Call) -> Closure:
-    args = [constant(a) for a in expr.args]
+    args = [compile_constant(a) for a in expr.args]
     if expr.fn in DTYPE_FUNCTIONS:
 
         def of_dtype(env: Env) -> Value:
@@ -381,14 +381,14 @@ def _constant_call(expr: Call) -> Closure:
 
 
 def _constant_index(expr: Index) -> Closure:
-    base, what = constant(expr.base), format_expr(expr.base)
+    base, what = compile_constant(expr.base), format_expr(expr.base)
     if expr.filler is not None or any(isinstance(s, Pack) for s in expr.subs):
         raise LightNetError(f"'{format_expr(expr)}' is no constant expression")
-    if len(expr.subs) == 1 and isinstance(part := expr.subs[0], Slice):
-        start, stop = constant(part.start), constant(part.stop)
+    if len(expr.subs) == 1 and isinstance(part := expr.subs[0], ArraySlice):
+        start, stop = compile_constant(part.start), compile_constant(part.stop)
         return lambda env: _slice(base(env), start(env), stop(env), what)
-    subs = [constant(s) for s in expr.subs if not isinstance(s, (Pack, Slice))]
-    return lambda env: element(base(env), [s(env) for s in subs], what)
+    subs = [compile_constant(s) for s in expr.subs if not isinstance(s, (Pack, ArraySlice))]
+    return lambda env: constant_element(base(env), [s(env) for s in subs], what)
 
 
 def _slice(values: Any, start: Any, stop: Any, what: str) -> tuple[Any, ...]:
@@ -418,13 +418,13 @@ def evaluate(text: str | Expr, env: Env, file: str = "<expression>") -> Value:
     """The value of a constant expression in `env`. Raises `LightNetError`."""
     expr = parse_expr(text, file) if isinstance(text, str) else text
     try:
-        return constant(expr)(env)
+        return compile_constant(expr)(env)
     except RecursionError:
         raise LightNetError("expression too deep") from None
 
 
 class Failure(NamedTuple):
-    """Why a constraint does not hold: the part that fails; both sides' values when it is a comparison."""
+    """The reason why a constraint does not hold: the part that fails; both sides' values when it is a comparison."""
 
     text: str
     got: Value
@@ -440,12 +440,12 @@ class Failure(NamedTuple):
 def failure(text: str | Expr, env: Env) -> Failure | None:
     """None when the constraint holds in `env`; else its first conjunct that fails, `got` left and `expected` right."""
     expr = parse_expr(text) if isinstance(text, str) else text
-    if constant(expr)(env):
+    if compile_constant(expr)(env):
         return None
     while isinstance(expr, Binary) and expr.op == "&&":
-        expr = expr.left if not constant(expr.left)(env) else expr.right
+        expr = expr.left if not compile_constant(expr.left)(env) else expr.right
     if isinstance(expr, Binary) and expr.op in COMPARISONS:
-        return Failure(format_expr(expr), constant(expr.left)(env), constant(expr.right)(env), True)
+        return Failure(format_expr(expr), compile_constant(expr.left)(env), compile_constant(expr.right)(env), True)
     return Failure(format_expr(expr), False, True, False)
 
 

@@ -28,7 +28,7 @@ class ConstraintError(LightNetError, VerifyException):
 
 
 class Message(NamedTuple):
-    """What an error says instead of the text of a constraint: a format as C's `printf`, and constant expressions for
+    """The text of an error instead of that of a constraint: a format as C's `printf`, and constant expressions for
     the values in it."""
 
     format: str

@@ -1,7 +1,7 @@
 """Conversions between dtypes in bound expressions: rounding, saturating, wrapping; constants are converted at once.
 
-f16 and bf16 are types of memory: `widened` makes an f32 of what is read from one, `as_stored` takes that back. Part of
-`notation.py`; imports `bound` and the dtypes.
+f16 and bf16 are types of memory: `widened_value` makes an f32 of what is read from one, `as_stored` takes that back.
+Part of `notation.py`; imports `bound` and the dtypes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def cast(node: Node, dtype: DType) -> Node:
     if isinstance(node, Const):
         return Const(convert_constant(node.value, dtype), dtype)
     if node.dtype.is_short and dtype is not F32:
-        node = widened(node)
+        node = widened_value(node)
     if dtype.is_short:  # of f32, and rounded once of f64
         if as_stored(node).dtype is dtype:
             return as_stored(node)
@@ -49,13 +49,13 @@ def cast(node: Node, dtype: DType) -> Node:
     return node if node.dtype is dtype else Apply("cast", (node,), dtype)
 
 
-def widened(node: Node) -> Node:
+def widened_value(node: Node) -> Node:
     """A value that was stored in f16 or bf16, as one of f32; any other as it is."""
     return cast(node, F32) if node.dtype.is_short else node
 
 
 def as_stored(node: Node) -> Node:
-    """The converse of `widened`: exact, so that a value that is only moved is not converted."""
+    """The converse of `widened_value`: exact, so that a value that is only moved is not converted."""
     if isinstance(node, Apply) and node.fn == "cast" and node.dtype is F32 and node.args[0].dtype.is_short:
         return node.args[0]
     return node

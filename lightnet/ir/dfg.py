@@ -22,7 +22,7 @@ MAX_NODES = 20_000
 
 
 @dataclass(frozen=True)
-class Tensor:
+class DataTensor:
     """A value as people read it: `type` is ``1x3x8x8xf32`` (``1x3x8x8xf32 c16h1`` in a layout), `place` ``arena+64`` or
     empty."""
 
@@ -35,7 +35,7 @@ class Tensor:
 
     @property
     def label(self) -> str:
-        """What tells it from others: its name, else its place."""
+        """The label that tells it from others: its name, else its place."""
         return self.name or self.place or self.type
 
 
@@ -51,7 +51,7 @@ class Inner:
 
 
 @dataclass(eq=False)
-class Node:
+class DataNode:
     """An op, a kernel or a launch. `kind`: input, weight (what is there before a run), op, host, kernel, launch or
     output; `title` is its name in the source, or what it computes, `name` the op's name alone; `optype` the op's name
     (of a kernel those of its ops). `weights` are the weights that it reads, where these are no nodes."""
@@ -61,8 +61,8 @@ class Node:
     optype: str
     where: SourceLoc | None = None
     group: str = ""  # the function it stands in, where there are several
-    results: tuple[Tensor, ...] = ()
-    weights: tuple[Tensor, ...] = ()
+    results: tuple[DataTensor, ...] = ()
+    weights: tuple[DataTensor, ...] = ()
     inner: tuple[Inner, ...] = ()
     notes: tuple[str, ...] = ()
     op: Operation | None = None
@@ -84,7 +84,7 @@ class Edge:
 
     source: int | None
     target: int | None
-    tensor: Tensor
+    tensor: DataTensor
     result: int | None = None
 
 
@@ -93,18 +93,18 @@ class DataFlowGraph:
     """Nodes in program order, and the edges between them, one for each tensor that a node reads. A node may read what
     stands behind it: a module under construction, or one with cycles, is a graph, too."""
 
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[DataNode] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
     dangling: list[Edge] = field(default_factory=list)
     left_out: int = 0
 
-    def add(self, node: Node) -> Node:
+    def add(self, node: DataNode) -> DataNode:
         """Add a node, which gets its number."""
         node.number = len(self.nodes)
         self.nodes.append(node)
         return node
 
-    def link(self, source: Node | None, target: Node, tensor: Tensor, result: int | None = None) -> None:
+    def link(self, source: DataNode | None, target: DataNode, tensor: DataTensor, result: int | None = None) -> None:
         """Add an edge; without a source it dangles."""
         if source is None:
             self.dangling.append(Edge(None, target.number, tensor))
@@ -113,32 +113,32 @@ class DataFlowGraph:
 
     # -- nodes and edges
 
-    def find(self, name: str) -> Node | None:
+    def find(self, name: str) -> DataNode | None:
         """The node of the op called `name` in the source, or None."""
         return next((node for node in self.nodes if node.name == name), None)
 
-    def nexts(self, node: Node, tensor: str | None = None) -> list[Node]:
+    def nexts(self, node: DataNode, tensor: str | None = None) -> list[DataNode]:
         """The nodes that read `node`'s result `tensor` (any of its results if None), in order."""
         edges = (e for e in self._at(node, _source) if tensor is None or e.tensor.label == tensor)
         return self._distinct(e.target for e in edges)
 
-    def next(self, node: Node, tensor: str | None = None) -> Node | None:
+    def next(self, node: DataNode, tensor: str | None = None) -> DataNode | None:
         """The first of `nexts`, or None."""
         return next(iter(self.nexts(node, tensor)), None)
 
-    def prev(self, node: Node, tensor: str) -> Node | None:
+    def prev(self, node: DataNode, tensor: str) -> DataNode | None:
         """The node that makes what `node` reads as `tensor`, or None."""
         found = (e.source for e in self._at(node, _target) if e.tensor.label == tensor)
         return next((self.nodes[k] for k in found if k is not None), None)
 
-    def prevs(self, node: Node) -> list[Node]:
+    def prevs(self, node: DataNode) -> list[DataNode]:
         """The nodes that make what `node` reads, in order."""
         return self._distinct(e.source for e in self._at(node, _target))
 
-    def _distinct(self, numbers: Iterable[int | None]) -> list[Node]:
+    def _distinct(self, numbers: Iterable[int | None]) -> list[DataNode]:
         return [self.nodes[k] for k in sorted({k for k in numbers if k is not None})]
 
-    def _at(self, node: Node, end: Callable[[Edge], int | None]) -> list[Edge]:
+    def _at(self, node: DataNode, end: Callable[[Edge], int | None]) -> list[Edge]:
         """The edges that begin, or end, at a node."""
         kept = self.__dict__.get("_kept")
         if kept is None or kept[0] != len(self.edges):
@@ -152,7 +152,7 @@ class DataFlowGraph:
     # -- structure
 
     def dangling_ins(self) -> list[Edge]:
-        """What is read and made by no node."""
+        """The edges that are read and made by no node."""
         return list(self.dangling)
 
     def dangling_outs(self) -> list[Edge]:
@@ -168,20 +168,20 @@ class DataFlowGraph:
                 found += [Edge(node.number, None, t, k) for k, t in enumerate(node.results) if k not in read]
         return found
 
-    def outliers(self) -> list[Node]:
+    def outliers(self) -> list[DataNode]:
         """Nodes that are linked with no other."""
         linked = {k for e in self.edges if e.source != e.target for k in (e.source, e.target)}
         return [node for node in self.nodes if node.number not in linked]
 
-    def layers(self) -> list[list[Node]]:
+    def layers(self) -> list[list[DataNode]]:
         """The nodes by topological layer: each reads only from layers before its own, and stands in the first such one.
         Raises `LightNetError` where there is a cycle."""
         waiting = [len(self.prevs(node)) for node in self.nodes]
-        layers: list[list[Node]] = []
+        layers: list[list[DataNode]] = []
         ready = [node for node in self.nodes if not waiting[node.number]]
         while ready:
             layers.append(ready)
-            following: list[Node] = []
+            following: list[DataNode] = []
             for reader in chain.from_iterable(map(self.nexts, ready)):
                 waiting[reader.number] -= 1
                 if not waiting[reader.number]:
@@ -193,14 +193,14 @@ class DataFlowGraph:
             raise LightNetError(f"the ops {names} depend on each other", cycle[0].where, "dfg.cycle")
         return layers
 
-    def cycles(self) -> list[list[Node]]:
+    def cycles(self) -> list[list[DataNode]]:
         """The sets of nodes that depend on each other (strongly connected components, Tarjan 1972), each in program
         order; empty for a well-formed network."""
         order: dict[int, int] = {}
         low: dict[int, int] = {}
-        stack: list[Node] = []
+        stack: list[DataNode] = []
         waiting: set[int] = set()
-        found: list[list[Node]] = []
+        found: list[list[DataNode]] = []
         for start in self.nodes:
             work = [] if start.number in order else [self._entered(start, order, low, stack, waiting)]
             while work:  # an explicit stack: networks are deep
@@ -221,15 +221,15 @@ class DataFlowGraph:
         return found
 
     def _entered(
-        self, node: Node, order: dict[int, int], low: dict[int, int], stack: list[Node], waiting: set[int]
-    ) -> tuple[Node, Iterator[Node]]:
+        self, node: DataNode, order: dict[int, int], low: dict[int, int], stack: list[DataNode], waiting: set[int]
+    ) -> tuple[DataNode, Iterator[DataNode]]:
         """A node of the search, met now, and its readers."""
         order[node.number] = low[node.number] = len(order)
         stack.append(node)
         waiting.add(node.number)
         return node, iter(self.nexts(node))
 
-    def _component(self, root: Node, stack: list[Node], waiting: set[int]) -> list[list[Node]]:
+    def _component(self, root: DataNode, stack: list[DataNode], waiting: set[int]) -> list[list[DataNode]]:
         """The component of `root`, taken off the stack, if it is a cycle."""
         part = [stack.pop()]
         while part[-1] is not root:
@@ -276,7 +276,7 @@ class DataFlowGraph:
         for node in self.nodes:
             out.write(f"{self._line(node)}\n")
 
-    def _line(self, node: Node) -> str:
+    def _line(self, node: DataNode) -> str:
         ins = [
             (e.source, e.tensor)
             for e in (*self._at(node, _target), *(d for d in self.dangling if d.target == node.number))

@@ -100,7 +100,7 @@ class Pack:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class ArraySlice:
     """``start:stop``, in a subscript of a constant array."""
 
     start: Expr
@@ -113,7 +113,7 @@ class Index:
     """``base[subs | filler]``: a tensor read, an element of an array, or a position of a pack."""
 
     base: Expr
-    subs: tuple[Expr | Pack | Slice, ...]
+    subs: tuple[Expr | Pack | ArraySlice, ...]
     filler: Expr | None = None
     pos: int = field(default=0, compare=False)
 
@@ -146,7 +146,7 @@ def location(text: str, pos: int, file: str) -> tuple[SourceLoc, str]:
     return SourceLoc(file, text.count("\n", 0, pos) + 1, pos - start + 1), text[start : end if end >= 0 else None]
 
 
-def fail(text: str, pos: int, message: str, file: str = "<expression>") -> NoReturn:
+def fail_at(text: str, pos: int, message: str, file: str = "<expression>") -> NoReturn:
     """Raise a located error about offset `pos` of `text`."""
     loc, line = location(text, pos, file)
     raise LightNetError(message, loc, source_line=line)
@@ -158,11 +158,11 @@ def tokenize(text: str, file: str) -> list[Token]:
         raise LightNetError(f"expression text of {len(text)} characters (at most {MAX_TEXT})", SourceLoc(file))
     tokens: list[Token] = []
     depth = 0
-    for token in lexed(text, _TOKEN, lambda pos: fail(text, pos, f"unexpected character {text[pos]!r}", file)):
+    for token in lexed(text, _TOKEN, lambda pos: fail_at(text, pos, f"unexpected character {text[pos]!r}", file)):
         if token.kind == "newline" and depth:
             continue
         if len(tokens) >= MAX_TOKENS:
-            fail(text, token.pos, f"more than {MAX_TOKENS} tokens", file)
+            fail_at(text, token.pos, f"more than {MAX_TOKENS} tokens", file)
         depth = max(0, depth + (token.text in ("[", "(", "{")) - (token.text in ("]", ")", "}")))
         tokens.append(token)
     tokens.append(Token("end", "end of text", len(text)))
@@ -170,7 +170,9 @@ def tokenize(text: str, file: str) -> list[Token]:
 
 
 def _ends_statement(tokens: list[Token], i: int) -> bool:
-    """Whether the newline `tokens[i]` separates statements: a name other than `for` follows, no operator precedes."""
+    """Return whether the newline `tokens[i]` separates statements: a name other than `for` follows, no operator
+    precedes.
+    """
     before = tokens[i - 1] if i else None
     after = next(t for t in tokens[i:] if t.kind != "newline")
     if before is None or before.kind == "newline" or before.text == ";":
@@ -186,7 +188,7 @@ _WORDS: dict[str, bool | float] = {"inf": math.inf, "true": True, "false": False
 ATTRIBUTES = ("dims", "ndim", "len", "dtype", "flat")
 
 
-class Parser(TokenParser["Expr"]):
+class NotationParser(TokenParser["Expr"]):
     """Recursive descent over tokens; `statements.py` adds statements on top of it."""
 
     LEVELS, MAX_DEPTH, MAX_ROW, WHAT = _LEVELS, MAX_DEPTH, MAX_DEPTH, "expression"
@@ -198,7 +200,7 @@ class Parser(TokenParser["Expr"]):
         self.file = file
 
     def error(self, message: str, pos: int | None = None) -> NoReturn:
-        fail(self.text, self.token.pos if pos is None else pos, message, self.file)
+        fail_at(self.text, self.token.pos if pos is None else pos, message, self.file)
 
     def expr(self) -> Expr:
         """One expression, conditional operator and all."""
@@ -217,7 +219,7 @@ class Parser(TokenParser["Expr"]):
         return self._operation(op.text, left, right(), op.pos)
 
     def _operation(self, op: str, left: Expr, right: Expr, pos: int) -> Expr:
-        """What an operator makes of its operands; a subclass may know better."""
+        """The expression that an operator makes of its operands; a subclass may know better."""
         return Binary(op, left, right, pos)
 
     def too_long(self) -> NoReturn:
@@ -293,18 +295,18 @@ class Parser(TokenParser["Expr"]):
         value = float(token.text)
         return value if math.isfinite(value) else self.error("number out of range", token.pos)
 
-    def subscripts(self) -> tuple[tuple[Expr | Pack | Slice, ...], Expr | None]:
+    def subscripts(self) -> tuple[tuple[Expr | Pack | ArraySlice, ...], Expr | None]:
         """Subscripts after ``[`` up to ``]``, and the filler. A tensor of rank 0 has none: ``x[]``."""
         if self.accept("]"):
             return (), None
-        subs: list[Expr | Pack | Slice] = [self._subscript()]
+        subs: list[Expr | Pack | ArraySlice] = [self._subscript()]
         while self.accept(","):
             subs.append(self._subscript())
         filler = self.expr() if self.accept("|") else None
         self.expect("]")
         return tuple(subs), filler
 
-    def _subscript(self) -> Expr | Pack | Slice:
+    def _subscript(self) -> Expr | Pack | ArraySlice:
         pos = self.token.pos
         value = self.expr()
         extra = self.expr() if self.accept(":") else None
@@ -312,7 +314,7 @@ class Parser(TokenParser["Expr"]):
             if extra is not None and not isinstance(value, Name):
                 self.error("a pack with a count is a name", pos)
             return Pack(value, extra, pos)
-        return value if extra is None else Slice(value, extra, pos)
+        return value if extra is None else ArraySlice(value, extra, pos)
 
     def finish(self) -> None:
         if self.token.kind != "end":
@@ -322,7 +324,7 @@ class Parser(TokenParser["Expr"]):
 @lru_cache(4096)
 def parse_expr(text: str, file: str = "<expression>") -> Expr:
     """Parse one expression; a mistake is a `LightNetError` with line and column."""
-    parser = Parser(text, file)
+    parser = NotationParser(text, file)
     value = parser.expr()
     parser.finish()
     return value
@@ -355,13 +357,13 @@ def walk(e: Any) -> Iterator[Any]:
             yield from walk(pattern)
             if count is not None:
                 yield from walk(count)
-        case Slice(start=start, stop=stop):
+        case ArraySlice(start=start, stop=stop):
             yield from walk(start)
             yield from walk(stop)
 
 
 def is_flat(e: Index) -> bool:
-    """Whether `e` reads the row-major vector of a tensor: ``x.flat[i]``."""
+    """Return whether `e` reads the row-major vector of a tensor: ``x.flat[i]``."""
     return isinstance(e.base, Attr) and e.base.attr == "flat"
 
 
@@ -377,13 +379,13 @@ _RANK = {op: rank for rank, ops in enumerate(_LEVELS, 1) for op in ops}
 _TIGHT = len(_LEVELS) + 1
 
 
-def format_expr(expr: Expr | Pack | Slice, outer: int = 0) -> str:
+def format_expr(expr: Expr | Pack | ArraySlice, outer: int = 0) -> str:
     """The text of an expression; parses back to an equal AST."""
     text, rank = _format(expr)
     return f"({text})" if rank < outer else text
 
 
-def _format(e: Expr | Pack | Slice) -> tuple[str, int]:
+def _format(e: Expr | Pack | ArraySlice) -> tuple[str, int]:
     match e:
         case Num(value=bool(value)):
             return ("true" if value else "false"), 9
@@ -412,7 +414,7 @@ def _format(e: Expr | Pack | Slice) -> tuple[str, int]:
             return f"{format_expr(base, 9)}[{', '.join(map(format_expr, subs))}{tail}]", 9
         case Pack(pattern=pattern, count=count):
             return f"{format_expr(pattern)}{'' if count is None else ':' + format_expr(count)}...", 0
-        case Slice(start=start, stop=stop):
+        case ArraySlice(start=start, stop=stop):
             return f"{format_expr(start)}:{format_expr(stop)}", 0
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from lightnet.ir.affine import Space
+from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import (
     BOOL,
     I64,
@@ -25,9 +25,9 @@ from lightnet.ir.bound import (
     Statement,
     reads,
     rebuild,
-    rename,
+    renamed_statement,
     substitute,
-    walk,
+    walk_nodes,
 )
 from lightnet.ir.functions import FLOAT_FUNCTIONS
 from lightnet.ir.types import TensorSpec
@@ -80,7 +80,7 @@ def merge(
                 raise ValueError(f"value '{names[n]}' is {specs[names[n]]} and {spec}")
         inputs.update(dict.fromkeys(v for v in part.operands if v not in made))
         local |= {names[n]: spec for n, spec in d.locals + d.results}
-        statements += [rename(s, names) for s in d.statements]
+        statements += [renamed_statement(s, names) for s in d.statements]
         made.update(part.results)
     found: dict[str, TensorSpec] = {}
     for k, name in enumerate(yielded):
@@ -140,7 +140,7 @@ def simplify(d: BoundDefinition) -> BoundDefinition:
 
 def divisions(nodes: Iterable[Node]) -> int:
     """Index divisions in expressions: what reading through a reshape may cost."""
-    return sum(isinstance(n, Apply) and n.fn in ("floordiv", "mod") for node in nodes for n in walk(node))
+    return sum(isinstance(n, Apply) and n.fn in ("floordiv", "mod") for node in nodes for n in walk_nodes(node))
 
 
 def _divisions(d: BoundDefinition) -> int:
@@ -148,7 +148,7 @@ def _divisions(d: BoundDefinition) -> int:
 
 
 def _evaluations(d: BoundDefinition, name: str) -> float:
-    """How often an element of a local is read, on average."""
+    """The number of times that an element of a local is read, on average."""
     count = sum(s.trips for s in d.statements for r in reads(s.value) if r.tensor == name)
     return count / max(1, d.specs[name].len)
 
@@ -181,13 +181,13 @@ def cost(node: Node) -> int:
         return guard + sum(cost(r) for s in node.subs for r in reads(s))
     if not isinstance(node, Apply):
         return 0
-    if node.dtype is I64 and not any(isinstance(n, Read) for n in walk(node)):
+    if node.dtype is I64 and not any(isinstance(n, Read) for n in walk_nodes(node)):
         return 0
     return _COSTS.get(node.fn, 1) + sum(map(cost, node.args))
 
 
 def worth_inlining(d: BoundDefinition, name: str) -> bool:
-    """Whether recomputing a local costs no more than one store and its loads."""
+    """Return whether recomputing a local costs no more than one store and its loads."""
     writers = [s for s in d.statements if name in s.targets]
     total = max((cost(s.value) for s in writers), default=0) + 2 * (len(writers) - 1)
     if any(r.tensor == name and r.filler is not None for s in d.statements for r in reads(s.value)):
@@ -218,8 +218,8 @@ def inline_local(d: BoundDefinition, name: str) -> BoundDefinition | None:
     for k, s in enumerate(d.statements):
         if k in readers:
             node = _inlined(s.value, name, [w for _, w in writers], d.specs)
-            node = Space(s.loops + s.reductions).simplify(node)
-            if sum(1 for _ in walk(node)) > MAX_NODES:
+            node = IndexSpace(s.loops + s.reductions).simplify(node)
+            if sum(1 for _ in walk_nodes(node)) > MAX_NODES:
                 return None
             s = replace(s, value=node)
         statements.append(s)
@@ -241,8 +241,8 @@ def _inlined(node: Node, name: str, writers: list[Statement], specs: Mapping[str
 
 
 def _same_bounds(read: Read, value: Read, specs: Mapping[str, TensorSpec]) -> bool:
-    """Whether the inlined move has the same subscripts with the same extents, in any order: then a subscript that
-    falls outside of one tensor falls outside of the other, and the filler may stay with the read.
+    """Return whether the inlined move has the same subscripts with the same extents, in any order: then a subscript
+    that falls outside of one tensor falls outside of the other, and the filler may stay with the read.
     """
     if read.flat or value.flat:
         return False
@@ -259,7 +259,7 @@ def _written(read: Read, writers: list[Statement], spec: TensorSpec) -> Node:
         by: dict[str, Node] = {}
         box: list[tuple[int, int]] = []
         for sub, target in zip(subs, w.subs):
-            offset, index = Space(()).written(target)
+            offset, index = IndexSpace(()).written(target)
             box.append((offset, 1 if index is None else extents[index]))
             if index is not None:
                 by[index] = sub if not offset else Apply("sub", (sub, Const(offset, I64)), I64)
@@ -325,7 +325,8 @@ class Nest:
     axes: tuple[tuple[Loop, str], ...] = ()
 
     def axis(self, loop: Loop) -> str:
-        """What the notation calls the index of a loop: the names of all axes, where it runs through several."""
+        """The name that the notation gives the index of a loop: the names of all axes, where it runs through
+        several."""
         names = [name for (index, _), name in self.axes]
         sizes = [n for (_, n), _ in self.axes]
         first = next((k for k, ((index, _), _) in enumerate(self.axes) if index == loop[0]), None)
@@ -380,7 +381,7 @@ def _axes(old: tuple[Loop, ...], new: tuple[Loop, ...]) -> tuple[tuple[Loop, str
 def _renamed(s: Statement, loops: tuple[Loop, ...], serial: int) -> Statement:
     names = {old: new for (old, _), (new, _) in zip(s.loops, loops)}
     names |= {old: f"q{serial}_{k}" for k, (old, _) in enumerate(s.reductions)}
-    return rename(s, {}, names)
+    return renamed_statement(s, {}, names)
 
 
 def _join(nest: Nest, s: Statement) -> Statement | None:

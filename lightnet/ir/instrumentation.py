@@ -1,4 +1,4 @@
-"""What watches a pipeline: printing the IR around passes, and timing. Writes to the stream it is given.
+"""The watchers of a pipeline: printing the IR around passes, and timing. Writes to the stream it is given.
 
 Imports xDSL's printer and `ir/passes.py`.
 """
@@ -34,7 +34,7 @@ def module_text(module: ModuleOp, form: TextForm = TextForm()) -> str:
 
 @contextmanager
 def printing() -> Iterator[None]:
-    """What is printed inside raises `LightNetError` where it is nested too deeply."""
+    """Raise `LightNetError` for what is printed inside and nested too deeply."""
     try:
         yield
     except RecursionError as e:

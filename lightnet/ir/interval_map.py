@@ -1,4 +1,4 @@
-"""What is known of bytes: disjoint intervals of memory spaces, each with a value. The one home of such tables; imports
+"""The facts about bytes: disjoint intervals of memory spaces, each with a value. The one home of such tables; imports
 nothing of ours."""
 
 from __future__ import annotations

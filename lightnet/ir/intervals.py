@@ -13,7 +13,7 @@ from functools import reduce
 from itertools import product
 from math import inf, prod
 
-from lightnet.ir.bound import Apply, BoundDefinition, Const, Idx, Node, Read, Statement, indices, reads, walk
+from lightnet.ir.bound import Apply, BoundDefinition, Const, Idx, Node, Read, Statement, indices, reads, walk_nodes
 from lightnet.runtime.dtypes import DType
 
 Interval = tuple[float, float]
@@ -33,7 +33,7 @@ def intervals(definition: BoundDefinition, operands: Mapping[str, Interval], fac
 
 
 def is_contraction(definition: BoundDefinition, s: Statement) -> bool:
-    """Whether a statement sums products of two operands."""
+    """Return whether a statement sums products of two operands."""
     operands = {name for name, _ in definition.operands}
 
     def is_product(node: Node) -> bool:
@@ -46,8 +46,9 @@ def is_contraction(definition: BoundDefinition, s: Statement) -> bool:
 
 
 def has_positions(definition: BoundDefinition) -> bool:
-    """Whether a float says where something is, so that rounding it by a share of itself moves that: it has an index
-    added to it or taken from it, or an element is read there."""
+    """Return whether a float says where something is, so that rounding it by a share of itself moves that: it has an
+    index added to it or taken from it, or an element is read there.
+    """
 
     def says_where(node: Node) -> bool:
         if not (isinstance(node, Apply) and node.fn in ("add", "sub") and node.dtype.is_float):
@@ -56,7 +57,7 @@ def has_positions(definition: BoundDefinition) -> bool:
 
     def reads_there(node: Node) -> bool:
         subs = node.subs if isinstance(node, Read) else ()
-        return any(isinstance(n, Read) and n.dtype.is_float for sub in subs for n in walk(sub))
+        return any(isinstance(n, Read) and n.dtype.is_float for sub in subs for n in walk_nodes(sub))
 
     nodes = [node for s in definition.statements for node in values(s.value)]
     return any(says_where(node) or reads_there(node) for node in nodes)

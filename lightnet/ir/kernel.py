@@ -24,7 +24,7 @@ from lightnet.ir.op import (
     parse_operands,
     parse_suffix,
     print_suffix,
-    resolve,
+    resolve_value,
     set_tensor_names,
     tensor_name,
 )
@@ -161,7 +161,7 @@ class KernelOp(RegionOp):
         return [op for op in self.body.ops if type(op) is not YieldOp]
 
     def number_of(self, value: SSAValue) -> int:
-        """Which operand a value of the body is: an argument of its block."""
+        """The number of the operand that a value of the body is: an argument of its block."""
         assert isinstance(value, BlockArgument) and value.block is self.body
         return value.index
 
@@ -193,7 +193,7 @@ class KernelOp(RegionOp):
                 parser.parse_punctuation(",")
             argument = parser.parse_argument(expect_type=False)
             parser.parse_punctuation("=")
-            operands.append(resolve(parser, parser.parse_unresolved_operand()))
+            operands.append(resolve_value(parser, parser.parse_unresolved_operand()))
             arguments.append(argument.resolve(operands[-1].type))
         attributes: dict[str, Attribute] = {}
         if parser.parse_optional_keyword("choices"):
@@ -242,7 +242,7 @@ def choice_attr(value: str | int | Sequence[int]) -> Attribute:
 
 
 def choice_integers(attr: Attribute) -> int | tuple[int, ...] | None:
-    """What a choice says, however it was written, that is an integer or an array of integers; None for any other."""
+    """The value of a choice, however it was written, that is an integer or an array of integers; None for any other."""
     value = attr.data if isinstance(attr, ParamAttr | ArrayAttr) else attr
     if not isinstance(value, tuple | list):
         return _integer(value)

@@ -29,7 +29,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import winograd
-from lightnet.ir.bound import I64, Apply, Const, Node, divided, plus
+from lightnet.ir.bound import I64, Apply, Const, Node, block_and_lane, shifted_index
 from lightnet.ir.types import TensorSpec, spec_of
 
 MAX_BLOCK, MAX_HALO, MAX_PHASES = 1024, 64, 99
@@ -70,7 +70,7 @@ class Layout:
         return type(self) is Layout
 
     def fits(self, dims: Sequence[int]) -> bool:
-        """Whether a tensor of these dims can have the layout."""
+        """Return whether a tensor of these dims can have the layout."""
         return True
 
     def physical_dims(self, dims: Sequence[int]) -> tuple[int, ...]:
@@ -78,7 +78,7 @@ class Layout:
         return tuple(dims)
 
     def subscripts(self, subs: Sequence[Node], dims: Sequence[int]) -> tuple[Node, ...]:
-        """Where an element lies: its subscripts in `physical_dims`, from those in `dims`. Subscripts in `gaps` have a
+        """The place of an element: its subscripts in `physical_dims`, from those in `dims`. Subscripts in `gaps` have a
         place, too. Only for a layout that is lossless: what is transformed has no elements."""
         return tuple(subs)
 
@@ -93,7 +93,7 @@ class Layout:
 
     @property
     def is_lossless(self) -> bool:
-        """Whether `unpack` gives exactly what was packed."""
+        """True if `unpack` gives exactly what was packed."""
         return not getattr(self, "winograd", 0)
 
     def pack(self, array: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:
@@ -159,8 +159,8 @@ class Blocked(Layout):
 
     def subscripts(self, subs: Sequence[Node], dims: Sequence[int]) -> tuple[Node, ...]:
         n, c, y, x = subs
-        block, lane = divided(c, self.block)
-        return n, block, plus(y, self.halo[0]), plus(x, self.halo[1]), lane
+        block, lane = block_and_lane(c, self.block)
+        return n, block, shifted_index(y, self.halo[0]), shifted_index(x, self.halo[1]), lane
 
     def gaps(self, dims: Sequence[int]) -> list[Box]:
         (n, c, h, w), (rows, cols) = dims, self.halo
@@ -296,7 +296,7 @@ class Packed(Layout):
         if self.axes == "d":
             return (blocks, kh, kw, self.block)
         if self.winograd:
-            products = winograd.products_of(self.winograd, (kh, kw))
+            products = winograd.tile_products(self.winograd, (kh, kw))
             return (blocks, products, -(-i // winograd.CHANNELS) * winograd.CHANNELS, self.block)
         if self.inner:
             return (blocks, kh, -(-i // self.inner), kw, self.inner, self.block)
@@ -305,11 +305,11 @@ class Packed(Layout):
     def subscripts(self, subs: Sequence[Node], dims: Sequence[int]) -> tuple[Node, ...]:
         assert self.is_lossless, "what is transformed has no elements"
         first, *rest = (subs[1], subs[0], *subs[2:]) if self.axes in "tn" else subs
-        block, lane = divided(first, self.block)
+        block, lane = block_and_lane(first, self.block)
         if not self.inner:
             rest = [] if self.axes == "v" else rest[1:] if self.axes == "d" else rest
             return block, *rest, lane
-        inner, at = divided(rest[0], self.inner)
+        inner, at = block_and_lane(rest[0], self.inner)
         return block, rest[1], inner, rest[2], at, lane
 
     def pack_parts(self, array: np.ndarray, memory: np.ndarray) -> Iterator[int]:
@@ -383,7 +383,7 @@ class Phases(Layout):
         return (*self.stride, o, rows, columns, i)
 
     def subscripts(self, subs: Sequence[Node], dims: Sequence[int]) -> tuple[Node, ...]:
-        (row, p), (column, q) = (divided(sub, stride) for sub, stride in zip(subs[2:], self.stride))
+        (row, p), (column, q) = (block_and_lane(sub, stride) for sub, stride in zip(subs[2:], self.stride))
         _, _, _, rows, columns, _ = self.physical_dims(dims)
         last, end = (Apply("sub", (Const(n - 1, I64), at), I64) for n, at in ((rows, row), (columns, column)))
         return p, q, subs[1], last, end, subs[0]
@@ -441,7 +441,7 @@ def layout_of(type: Attribute) -> Layout:
 
 
 def is_plain(op: Operation) -> bool:
-    """Whether all operands and results of an op are plain."""
+    """Return whether all operands and results of an op are plain."""
     return all(layout_of(v.type).is_plain for v in (*op.operands, *op.results))
 
 

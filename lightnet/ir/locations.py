@@ -77,10 +77,10 @@ def fused(ops: Iterable[Operation]) -> LocationAttr:
 
     One place stays a plain location, none is the unknown location.
     """
-    return fuse(op.location for op in ops)
+    return fuse_locations(op.location for op in ops)
 
 
-def fuse(locations: Iterable[LocationAttr]) -> LocationAttr:
+def fuse_locations(locations: Iterable[LocationAttr]) -> LocationAttr:
     """As `fused`, from the locations themselves."""
     distinct = dict.fromkeys(place for loc in locations for place in places(loc))
     match list(distinct)[:MAX_FUSED]:

@@ -1,4 +1,4 @@
-"""What a planned module says about memory: the size of each space, the rules of its plan, workspaces of kernels.
+"""The memory of a planned module: the size of each space, the rules of its plan, workspaces of kernels.
 
 Imports xDSL and the names of ops.
 """
@@ -89,7 +89,7 @@ def unplan(module: ModuleOp) -> None:
 
 
 def is_upstream(module: ModuleOp) -> bool:
-    """Whether the places follow upstream's rules (`--plan=upstream`)."""
+    """Return whether the places follow upstream's rules (`--plan=upstream`)."""
     return module.attributes.get(PLAN_RULES) == StringAttr("upstream")
 
 

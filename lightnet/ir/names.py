@@ -1,4 +1,5 @@
-"""What every op of levels 1 to 3 may carry: its name and its results' names in the source network, and their places.
+"""The attributes that every op of levels 1 to 3 may carry: its name and its results' names in the source network, and
+their places.
 
 All are discardable attributes, printed behind the op: ``at arena+64 as "conv2d0"("conv1")``. Rewrites keep names.
 """
@@ -104,12 +105,12 @@ def parse_operands(parser: Parser) -> list[SSAValue]:
     operands: list[SSAValue] = []
     unresolved = parser.parse_optional_unresolved_operand()
     while unresolved is not None:
-        operands.append(resolve(parser, unresolved))
+        operands.append(resolve_value(parser, unresolved))
         unresolved = parser.parse_unresolved_operand() if parser.parse_optional_punctuation(",") else None
     return operands
 
 
-def resolve(parser: Parser, unresolved: Any) -> SSAValue:
+def resolve_value(parser: Parser, unresolved: Any) -> SSAValue:
     """The value behind a parsed ``%name``; an undefined one is an error at its use."""
     values = parser.ssa_values.get(unresolved.operand_name)
     if values is None or unresolved.index >= len(values):

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import constants
 from lightnet.ir import expr as ast
-from lightnet.ir.affine import Space
+from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import (
     F32,
     F64,
@@ -30,18 +30,18 @@ from lightnet.ir.bound import (
     Node,
     Read,
     Statement,
-    rename,
-    walk,
+    renamed_statement,
+    walk_nodes,
 )
 from lightnet.ir.constants import Env
-from lightnet.ir.conversions import cast, widened
-from lightnet.ir.expr import Attr, Binary, Call, Expr, Index, Name, Num, Pack, Select, Slice, Str, Unary
+from lightnet.ir.conversions import cast, widened_value
+from lightnet.ir.expr import ArraySlice, Attr, Binary, Call, Expr, Index, Name, Num, Pack, Select, Str, Unary
 from lightnet.ir.expr import walk as walk_expr
-from lightnet.ir.packs import Packs, tensor_name
+from lightnet.ir.packs import Packs, indexed_tensor
 from lightnet.ir.proof import Finisher, check_covered
-from lightnet.ir.statements import Assignment, Definition, Target, parse
+from lightnet.ir.statements import Assignment, Definition, StatementTarget, parse
 from lightnet.ir.types import MAX_TENSOR_BYTES, TensorSpec
-from lightnet.ir.values import CONVERSIONS, RUNTIME_FUNCTIONS, Typed, Typing, constant, identity
+from lightnet.ir.values import CONVERSIONS, RUNTIME_FUNCTIONS, Typed, Typing, reduction_identity, weak_constant
 from lightnet.runtime.dtypes import BY_NAME, DType
 
 #: Evaluations of one statement's value; more is a mistake or an attack.
@@ -93,7 +93,7 @@ def _store(state: _State, name: str, spec: TensorSpec) -> None:
     local = f"{name}.f32"
     state.locals[local] = state.specs[local] = state.specs[name]
     state.specs[name] = spec
-    state.statements = [rename(s, {name: local}) for s in state.statements]
+    state.statements = [renamed_statement(s, {name: local}) for s in state.statements]
     if spec.len:
         loops = tuple((f"i.{k}", n) for k, n in enumerate(spec.dims) if n > 1)
         subs = tuple(Idx(f"i.{k}") if n > 1 else Const(0, I64) for k, n in enumerate(spec.dims))
@@ -101,7 +101,7 @@ def _store(state: _State, name: str, spec: TensorSpec) -> None:
 
 
 class _State:
-    """What the statements of one definition share."""
+    """The common state of the statements of one definition."""
 
     def __init__(
         self, definition: Definition, specs: dict[str, TensorSpec], params: dict[str, Any], results: tuple[str, ...]
@@ -120,7 +120,7 @@ class _State:
                 raise LightNetError(f"result '{name}' has no type")
 
     def fail(self, pos: int, message: str) -> NoReturn:
-        ast.fail(self.definition.text, pos, message, self.definition.file)
+        ast.fail_at(self.definition.text, pos, message, self.definition.file)
 
 
 class _Binder:
@@ -162,8 +162,8 @@ class _Binder:
         if any(n == 0 for _, n in loops):
             return None
         if any(n == 0 for _, n in reductions):
-            return self._empty_reduction(target.dtype, [Space(loops).simplify(x) for x in subs[0]], loops)
-        space = Space(loops + reductions)
+            return self._empty_reduction(target.dtype, [IndexSpace(loops).simplify(x) for x in subs[0]], loops)
+        space = IndexSpace(loops + reductions)
         if math.prod(n for _, n in loops + reductions) > MAX_TRIPS:
             self.fail(f"the statement's value is evaluated more than {MAX_TRIPS} times")
         node = Finisher(specs, space, self.fail).finish(node)
@@ -195,7 +195,7 @@ class _Binder:
         if s.targets[0].name in self.state.written:
             return None
         kept = tuple((name, n) for name, n in loops if n > 1)
-        value = self._assignable(constant(identity(s.op, dtype)), dtype)
+        value = self._assignable(weak_constant(reduction_identity(s.op, dtype)), dtype)
         return Statement(s.targets[0].name, tuple(subs), "=", value, kept, flat=s.targets[0].flat)
 
     def _assignable(self, value: Typed, dtype: DType) -> Node:
@@ -205,20 +205,20 @@ class _Binder:
 
     def _check_self_read(self, node: Node, subs: tuple[Node, ...]) -> None:
         """A statement may read its own target at the index written, and only with ``=``."""
-        for n in walk(node):
+        for n in walk_nodes(node):
             if isinstance(n, Read) and n.tensor in {t.name for t in self.s.targets}:
                 if self.s.op != "=" or n.subs != subs or n.flat != self.s.targets[0].flat:
                     self.fail(f"'{n.tensor}' is read at another index than the one that is written")
 
     # -- Indices
 
-    def _target_subs(self, t: Target) -> list[Node]:
+    def _target_subs(self, t: StatementTarget) -> list[Node]:
         subs = self.subscripts(t.subs)
         spec = self.state.specs.get(t.name)
         rank = None if spec is None else 1 if t.flat else spec.ndim
         if rank is not None and rank != len(subs):
             self.fail(f"'{t.name}' has rank {rank}, got {len(subs)} subscripts", t.pos)
-        space = Space(())
+        space = IndexSpace(())
         seen: set[Any] = set()
         for sub in subs:
             form = space.linear(sub)
@@ -237,7 +237,7 @@ class _Binder:
         return n
 
     def _extent(self, name: str, ranges: dict[str, int], room: int | None) -> int:
-        """What an index ranges over: what the statement says, else all that there is room for, or that is read."""
+        """The range of an index: what the statement says, else all that there is room for, or that is read."""
         n = ranges.get(name, room if room is not None else self.alone.get(name, (None,))[0])
         if n is None:
             self.fail(
@@ -245,13 +245,13 @@ class _Binder:
             )
         return n
 
-    def _loops(self, target: Target, subs: list[Node], ranges: dict[str, int]) -> list[Loop]:
+    def _loops(self, target: StatementTarget, subs: list[Node], ranges: dict[str, int]) -> list[Loop]:
         """The loops over the target, in the order of its subscripts, with their extents."""
         spec = self.state.specs.get(target.name)
         dims = None if spec is None else ((spec.len,) if target.flat else spec.dims)
         loops: list[Loop] = []
         for k, sub in enumerate(subs):
-            offset, name = Space(()).written(sub)
+            offset, name = IndexSpace(()).written(sub)
             room = None if dims is None else dims[k] - offset
             if name is None:
                 if room is None or room < 1:
@@ -264,7 +264,7 @@ class _Binder:
         return loops
 
     def _reductions(self, value: Node, loops: dict[str, int], ranges: dict[str, int]) -> list[Loop]:
-        names = [n.name for n in walk(value) if isinstance(n, Idx)] + list(ranges)
+        names = [n.name for n in walk_nodes(value) if isinstance(n, Idx)] + list(ranges)
         reductions: dict[str, int] = {}
         for name in names:
             if name in loops or name in reductions:
@@ -274,7 +274,7 @@ class _Binder:
             reductions[name] = self._extent(name, ranges, None)
         return list(reductions.items())
 
-    def _declare(self, t: Target, subs: list[Node], loops: list[Loop], value: Typed, index: bool) -> None:
+    def _declare(self, t: StatementTarget, subs: list[Node], loops: list[Loop], value: Typed, index: bool) -> None:
         """A name on the left that is no result is a local tensor, as large as its indices range."""
         if t.name in self.state.specs:
             return
@@ -293,7 +293,7 @@ class _Binder:
         """Bind an expression."""
         match e:
             case Num(value=value):
-                return constant(value)
+                return weak_constant(value)
             case Str():
                 self.fail("a string stands only in a comparison of constants", e.pos)
             case Name():
@@ -316,11 +316,13 @@ class _Binder:
         self.fail("unexpected expression", e.pos)
 
     def _is_constant(self, e: Expr) -> bool:
-        """Whether a value follows from dims and parameters alone, as one number (not element by element of a pack)."""
+        """Return whether a value follows from dims and parameters alone, as one number (not element by element of a
+        pack).
+        """
         for x in walk_expr(e):
             if isinstance(x, Name) and x.name not in self.state.params and x.name not in self.state.specs:
                 return False
-            if isinstance(x, Index) and tensor_name(x) in self.state.specs and not _is_dims(x):
+            if isinstance(x, Index) and indexed_tensor(x) in self.state.specs and not _is_dims(x):
                 return False
             if isinstance(x, Call) and x.fn not in constants.FUNCTIONS and x.fn not in constants.ARRAY_FUNCTIONS:
                 return False
@@ -330,7 +332,7 @@ class _Binder:
 
     def _evaluate(self, e: Expr) -> Any:
         try:
-            return constants.constant(e)(self.state.env)
+            return constants.compile_constant(e)(self.state.env)
         except LightNetError as error:
             if error.loc is None:
                 self.fail(error.message, e.pos)
@@ -346,7 +348,7 @@ class _Binder:
             value = value[self.position]
         if not isinstance(value, (int, float)):
             self.fail(f"'{ast.format_expr(e)}' is no number: {constants.show_value(value)}", e.pos)
-        return constant(value)
+        return weak_constant(value)
 
     def constant_int(self, e: Expr, what: str) -> int:
         value = self._evaluate(e)
@@ -392,12 +394,12 @@ class _Binder:
 
     # -- Reads
 
-    def subscripts(self, subs: Iterable[Expr | Pack | Slice]) -> list[Node]:
+    def subscripts(self, subs: Iterable[Expr | Pack | ArraySlice]) -> list[Node]:
         """Bind a subscript list: packs expanded, every subscript an i64."""
         nodes: list[Node] = []
         outer, self.in_subscript = self.position, self.in_subscript + 1
         for sub in subs:
-            if isinstance(sub, Slice):
+            if isinstance(sub, ArraySlice):
                 self.fail("a slice stands only in a constant array", sub.pos)
             if not isinstance(sub, Pack):
                 nodes.append(self._integer(self.expr(sub), sub.pos))
@@ -423,7 +425,7 @@ class _Binder:
         return cast(x.node, I64)
 
     def _index(self, e: Index) -> Typed:
-        name = tensor_name(e)
+        name = indexed_tensor(e)
         if name in self.state.specs and not _is_dims(e):
             return self._read(e, name)
         if isinstance(e.base, Name) and e.base.name in self.pack_sizes:
@@ -435,7 +437,9 @@ class _Binder:
         return self._table(e)
 
     def _pack_element(self, e: Index, name: str) -> Typed:
-        value = self._evaluate(e.subs[0]) if len(e.subs) == 1 and not isinstance(e.subs[0], (Pack, Slice)) else None
+        value = (
+            self._evaluate(e.subs[0]) if len(e.subs) == 1 and not isinstance(e.subs[0], (Pack, ArraySlice)) else None
+        )
         if isinstance(value, tuple) and self.position is not None and self.position < len(value):
             value = value[self.position]
         if isinstance(value, float) and value.is_integer():
@@ -452,7 +456,7 @@ class _Binder:
         if not all(isinstance(v, (int, float)) for v in values):
             self.fail("an array indexed by an index holds numbers", e.pos)
         dtype = F64 if any(isinstance(v, float) for v in values) else I64
-        table = Apply("table", (subs[0], *(cast(constant(v).node, dtype) for v in values)), dtype)
+        table = Apply("table", (subs[0], *(cast(weak_constant(v).node, dtype) for v in values)), dtype)
         return Typed(table, True)
 
     def _read(self, e: Index, name: str) -> Typed:
@@ -479,7 +483,7 @@ class _Binder:
         node: Node = Read(name, tuple(subs), filler, spec.dtype, flat)
         if self.in_subscript and not spec.dtype.is_float:
             node = cast(node, I64)
-        return Typed(widened(node))
+        return Typed(widened_value(node))
 
     def _left_names(self) -> set[str]:
         return {x.name for t in self.s.targets for s in t.subs for x in walk_expr(s) if isinstance(x, Name)} | {

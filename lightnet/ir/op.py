@@ -1,4 +1,4 @@
-"""How an `ln` op is declared: one class that says everything about the op, from which the rest is derived.
+"""The declaration of an `ln` op: one class that says everything about the op, from which the rest is derived.
 
     @ln_op
     class Slice(LnOp):
@@ -51,7 +51,7 @@ from lightnet.ir.names import (
     parse_suffix,
     places_of,
     print_suffix,
-    resolve,
+    resolve_value,
     set_tensor_names,
     tensor_name,
     tensor_names,
@@ -74,13 +74,14 @@ from lightnet.ir.schema import (
     string,
 )
 from lightnet.ir.types import ParamAttr, TensorSpec, format_param_value, parse_param_value, spec_of, tensor_type
-from lightnet.runtime.dtypes import is_float, round_to, widened
+from lightnet.runtime.dtypes import is_float, round_to, widened_array
 from lightnet.runtime.initial import sample
 
 __all__ = [
     "NAME", "PLACES", "SUFFIX", "TENSORS", "WORKSPACE", "Case", "ConstraintError", "LnOp", "Operand", "Param", "Result",
     "Schema", "boolean", "case", "check_op", "constant_env", "dims_of_result", "dtype_of_result", "ln_op", "name_hint",
-    "name_of", "number", "numbers", "operand", "parse_operands", "parse_suffix", "places_of", "print_suffix", "resolve",
+    "name_of", "number", "numbers", "operand", "parse_operands", "parse_suffix", "places_of", "print_suffix",
+    "resolve_value",
     "result", "set_tensor_names", "string", "tensor_name", "tensor_names",
 ]  # fmt: skip
 
@@ -143,7 +144,7 @@ class LnOp(Operation):
         ):  # no reference need know what happens to nothing
             return [np.empty(s.dims, s.dtype.np) for s in self.result_specs]
         with np.errstate(all="ignore"):
-            found = self.reference(*(widened(a) for a in operands) if short else operands)
+            found = self.reference(*(widened_array(a) for a in operands) if short else operands)
         results = list(found) if isinstance(found, tuple | list) else [found]
         if short:
             pairs = zip(results, self.result_specs, strict=True)
@@ -197,8 +198,9 @@ class LnOp(Operation):
 
     @classmethod
     def refusal(cls, target: str) -> str | None:
-        """Why no kernel of `target` may hold the op, whatever the target runs; None if that is for the target to
-        say."""
+        """The reason why no kernel of `target` may hold the op, whatever the target runs; None if that is for the
+        target to say.
+        """
         return None if cls.arch in ("none", target) else f"it is an op of the target '{cls.arch}'"
 
     def views(self) -> Iterator[tuple[int, int, int]]:
@@ -327,8 +329,9 @@ class LnOp(Operation):
         return self.remembered(_derived_values)
 
     def remembered(self, make: Callable[[Self], _T]) -> _T:
-        """What `make`, a function of a module, gives for this op: something immutable that follows from its types and
-        parameters alone. It is made again when one of these is another one."""
+        """The result of `make`, a function of a module, for this op: something immutable that follows from its types
+        and parameters alone. It is made again when one of these is another one.
+        """
         types = [v.type for v in (*self.operands, *self.results)]
         then = self.__dict__.get("_remembered")
         if then is None or then[0] != types or then[1] != self.properties:

@@ -36,7 +36,7 @@ class Packs:
             spec = self.specs.get(t.name)
             yield t.subs, 1 if t.flat else spec and spec.ndim, t.pos
         for e in walk_expr(self.s.value):
-            if isinstance(e, Index) and (name := tensor_name(e)) in self.specs:
+            if isinstance(e, Index) and (name := indexed_tensor(e)) in self.specs:
                 yield e.subs, self.specs[name].ndim if isinstance(e.base, Name) else 1, e.pos
 
     def solved(self) -> dict[str, int]:
@@ -84,7 +84,7 @@ class Packs:
         return list(names) or self.fail("a pack needs an index", pack.pos)
 
 
-def tensor_name(e: Index) -> str:
+def indexed_tensor(e: Index) -> str:
     """The tensor that is indexed, or one of whose attributes (``x.dims``) is; "" for none."""
     base = e.base.base if isinstance(e.base, Attr) else e.base
     return base.name if isinstance(base, Name) else ""

@@ -215,7 +215,7 @@ class LocatedParser(Parser):
             raise self.as_error(e) from (e.__cause__ if isinstance(e, LightNetError) else e)
 
     def as_error(self, error: Exception) -> LightNetError:
-        """What a user sees of an exception that parsing raised."""
+        """The error that a user sees for an exception that parsing raised."""
         if isinstance(error, LightNetError):
             return self._located(error)
         if isinstance(error, ParseError):

@@ -67,7 +67,7 @@ class LnPass(ModulePass):
 
 
 class Instrumentation:
-    """What watches a pipeline; a subclass overrides what it needs."""
+    """A watcher of a pipeline; a subclass overrides what it needs."""
 
     #: Whether `rewrote` is to be called, and with texts, which cost printing each op that is looked at.
     wants_rewrites: bool = False
@@ -176,7 +176,7 @@ def _verify(
 
 
 def _pass_error(pass_: ModulePass, error: Exception) -> LightNetError:
-    """What a user sees of an exception that a pass let out."""
+    """The error that a user sees for an exception that a pass let out."""
     if isinstance(error, LightNetError):
         error.notes.append((None, f"in pass '{pass_.name}'"))
         return error

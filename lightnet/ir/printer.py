@@ -29,7 +29,7 @@ _MARKS = re.compile(r'"(?:[^"\\]++|\\.)*+"|->|[(\[{<]|[)\]}>]|, | : | (?=[a-z_]+
 
 @dataclass(frozen=True)
 class TextForm:
-    """How IR is printed: in MLIR's `generic` form, with the `locations` of ops, with lines of at most so many
+    """The form of printed IR: in MLIR's `generic` form, with the `locations` of ops, with lines of at most so many
     `columns` where lists allow it (0: lines are never broken)."""
 
     generic: bool = False
@@ -103,7 +103,7 @@ def _constant(op: Operation, value: SSAValue) -> str:
 
 
 def _of_loop(op: Operation, value: SSAValue) -> str:
-    """What a loop leaves has the name of what it carries."""
+    """Name what a loop leaves after what it carries."""
     carried = op.regions[0].block.args[1:]
     return next((a.name_hint for a, r in zip(carried, op.results) if r is value and a.name_hint), "acc")
 
@@ -145,20 +145,20 @@ def wrapped_line(line: str, columns: int = COLUMNS) -> list[str]:
 
 
 class _Place(NamedTuple):
-    """Where a line may be broken: it ends before `end` and goes on at `next`; `nesting` counts the brackets."""
+    """A place where a line may be broken: it ends before `end` and goes on at `next`; `nesting` counts the brackets."""
 
     end: int
     next: int
     nesting: float
 
     def cost(self, start: int, room: int) -> float:
-        """How bad it is to break there: a fourth of the line that stays empty is as bad as a bracket."""
+        """The price of breaking there: a fourth of the line that stays empty is as bad as a bracket."""
         return self.nesting + 4 * (room + start - self.end) / room
 
 
 def _places(line: str) -> Iterator[_Place]:
-    """Where a line may be broken. What is in angle brackets is a type or table, which other places are better than;
-    before types is better than between them."""
+    """The places where a line may be broken. What is in angle brackets is a type or table, which other places are
+    better than; before types is better than between them."""
     nesting = 0
     for mark in _MARKS.finditer(line):
         text = mark.group()

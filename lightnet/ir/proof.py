@@ -1,4 +1,5 @@
-"""What binding proves of index notation: every read falls inside its tensor, every result is written whole, once.
+"""The proofs that binding makes of index notation: every read falls inside its tensor, every result is written whole,
+once.
 
 Imports `bound` and `affine`.
 """
@@ -10,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.affine import Space
-from lightnet.ir.bound import BOOL, I64, Apply, Const, Node, Read, Statement, indices, show, walk
+from lightnet.ir.affine import IndexSpace
+from lightnet.ir.bound import BOOL, I64, Apply, Const, Node, Read, Statement, indices, show, walk_nodes
 from lightnet.ir.types import TensorSpec
 
 
@@ -40,7 +41,7 @@ def _apart(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> bool:
 
 
 def _offset_extent(sub: Node, extents: dict[str, int]) -> tuple[int, int]:
-    offset, name = Space(extents.items()).written(sub)
+    offset, name = IndexSpace(extents.items()).written(sub)
     return offset, 1 if name is None else extents[name]
 
 
@@ -48,7 +49,7 @@ class Finisher:
     """Canonical subscripts, clamped data indices, and the proof that every read falls inside its tensor; where there is
     none, `fail` gets the message and raises."""
 
-    def __init__(self, specs: Mapping[str, TensorSpec], space: Space, fail: Callable[[str], NoReturn]):
+    def __init__(self, specs: Mapping[str, TensorSpec], space: IndexSpace, fail: Callable[[str], NoReturn]):
         self.specs, self.space, self.fail = specs, space, fail
 
     def finish(self, node: Node) -> Node:
@@ -70,11 +71,11 @@ class Finisher:
         return new
 
     def _clamped(self, sub: Node, extent: int) -> Node:
-        if not any(isinstance(n, Read) for n in walk(sub)) or self.space.inside(sub, extent):
+        if not any(isinstance(n, Read) for n in walk_nodes(sub)) or self.space.inside(sub, extent):
             return sub
         return Apply("min", (Apply("max", (sub, Const(0, I64)), I64), Const(extent - 1, I64)), I64)
 
-    def _check(self, node: Node, space: Space) -> Node:
+    def _check(self, node: Node, space: IndexSpace) -> Node:
         """Prove bounds; a filler that is never needed goes away."""
         match node:
             case Apply(fn="select", args=(cond, a, b), dtype=dtype):
@@ -89,7 +90,7 @@ class Finisher:
                 return self._check_read(node, space)
         return node
 
-    def _check_read(self, node: Read, space: Space) -> Node:
+    def _check_read(self, node: Read, space: IndexSpace) -> Node:
         dims = self._dims(node)
         if 0 in dims and node.filler is not None:
             return self._check(node.filler, space)

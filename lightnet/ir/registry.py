@@ -27,7 +27,7 @@ def resolve(row: str) -> Any:
 
 
 def where_from(row: Any) -> str:
-    """Where the object of a row comes from, as ``module:Attribute``; of a value that is no class, its module alone."""
+    """The source of the object of a row, as ``module:Attribute``; of a value that is no class, its module alone."""
     if isinstance(row, str):
         return row
     if isinstance(row, tuple | list) and row:  # a family: the ops of one module
@@ -50,7 +50,7 @@ def described(row: Any, source: str | None) -> str:
 
 
 def _value(row: Any) -> Any:
-    """What a row stands for, if that is imported; else the row."""
+    """The object that a row stands for, if that is imported; else the row."""
     if not isinstance(row, str):
         return row
     module, _, attribute = row.partition(":")
@@ -94,23 +94,23 @@ class Table:
         return map(self.get, list(self._rows))
 
     def where(self, name: str) -> str:
-        """Where `name` comes from, for listings."""
+        """The source of `name`, for listings."""
         return where_from(self._rows[name])
 
     def is_added(self, name: str) -> bool:
-        """Whether a plugin added the row `name`."""
+        """Return whether a plugin added the row `name`."""
         return self._sources.get(name) is not None
 
     def origin(self, name: str) -> str:
-        """Where `name` comes from, for errors: with the file that added it."""
+        """The source of `name`, for errors: with the file that added it."""
         return described(self._rows[name], self._sources.get(name))
 
     def origin_of(self, name: str, member: type) -> str:
-        """Where one of the objects of the row `name` (a family) comes from, for errors."""
+        """The source of one of the objects of the row `name` (a family), for errors."""
         return described(member, self._sources.get(name))
 
     def holds(self, name: str, value: Any) -> bool:
-        """Whether the row `name` is there and stands for `value`."""
+        """Return whether the row `name` is there and stands for `value`."""
         return name in self._rows and _value(self._rows[name]) is _value(value)
 
     def add(self, name: str, row: Any) -> None:
@@ -345,7 +345,7 @@ def pattern(pass_name: str, target: str = "*") -> Callable[[type], type]:
 
 
 def misplaced(pass_name: str, target: str) -> str | None:
-    """Why no pattern is ever applied by this pass for this target; None where one may be."""
+    """The reason why no pattern is ever applied by this pass for this target; None where one may be."""
     if pass_name not in PASSES:
         return f"unknown pass '{pass_name}'{near(pass_name, PASSES)}"
     if str(PASSES.where(pass_name)).startswith("lightnet.passes.") and pass_name not in PATTERN_PASSES:
@@ -356,7 +356,7 @@ def misplaced(pass_name: str, target: str) -> str | None:
 
 
 def meet(target: str, other: str) -> bool:
-    """Whether patterns for these targets are ever applied together."""
+    """Return whether patterns for these targets are ever applied together."""
     return target == other or "*" in (target, other)
 
 
@@ -430,4 +430,4 @@ def load_installed(name: str | None = None) -> None:
     error, any other one a warning."""
     from lightnet.plugins import installed
 
-    installed.load(name)
+    installed.load_entry_points(name)

@@ -56,7 +56,9 @@ class Rewrite:
 
 
 class Listener(Protocol):
-    """Who is told of rewrites. The module is consistent when `rewrote` is called; what that raises ends the pass."""
+    """A listener that is told of rewrites. The module is consistent when `rewrote` is called; what that raises ends the
+    pass.
+    """
 
     wants_text: bool
 
@@ -82,7 +84,7 @@ class Disabled:
         return bool(self.names)
 
     def has(self, name: str) -> bool:
-        """Whether a name is among them; it has come up now."""
+        """Return whether a name is among them; it has come up now."""
         if name not in self.names:
             return False
         self.met.add(name)
@@ -110,7 +112,7 @@ def disabling(names: Iterable[str]) -> Iterator[Disabled]:
 
 
 def is_disabled(name: str) -> bool:
-    """Whether a pass or a pattern is switched off now."""
+    """Return whether a pass or a pattern is switched off now."""
     return _DISABLED.get().has(name)
 
 
@@ -132,10 +134,10 @@ class Rewrites:
 
     @property
     def stopped(self) -> bool:
-        """Whether the limit is reached: no further rewrite but required ones."""
+        """True if the limit is reached: no further rewrite but required ones."""
         return self.limit is not None and self.count >= self.limit
 
-    def begin(self, pattern: str, ops: Sequence[Operation], *, required: bool = False) -> Step | None:
+    def begin(self, pattern: str, ops: Sequence[Operation], *, required: bool = False) -> RewriteStep | None:
         """Announce a rewrite of `ops`, the op that it matched first; None where the limit forbids it."""
         if self.stopped and not required:
             return None
@@ -144,10 +146,10 @@ class Rewrites:
                 text = f"'{pattern}' cannot be switched off: pass '{self.pass_name}' cannot do without it"
                 raise LightNetError(text, label="pipelines.disable")
             return None
-        return Step(self, pattern, ops, required)
+        return RewriteStep(self, pattern, ops, required)
 
 
-class Step:
+class RewriteStep:
     """A rewrite that is going on: `done` ends it. One that is dropped has not happened."""
 
     def __init__(self, run: Rewrites, pattern: str, ops: Sequence[Operation], required: bool):
@@ -155,10 +157,10 @@ class Step:
         if not run.listeners:
             return
         self._where, self._root = loc_of(ops[0]), op_and_name(ops[0])
-        self._lines = Lines()
+        self._lines = _Lines()
         self._before = [self._lines.op(op) for op in ops] if run.wants_text else []
 
-    def named(self, pattern: str) -> Step:
+    def named(self, pattern: str) -> RewriteStep:
         """The same step under the name of the pattern that matched."""
         self._pattern = pattern
         return self
@@ -204,7 +206,7 @@ def current() -> Rewrites:
     return _CURRENT.get()
 
 
-def begin(pattern: str, ops: Sequence[Operation], *, required: bool = False) -> Step | None:
+def begin(pattern: str, ops: Sequence[Operation], *, required: bool = False) -> RewriteStep | None:
     """`Rewrites.begin` of the current run."""
     return _CURRENT.get().begin(pattern, ops, required=required)
 
@@ -270,7 +272,7 @@ def matching() -> Match | None:
 
 
 def pattern_name(pattern: RewritePattern | type[RewritePattern]) -> str:
-    """What a pattern is called: the `name` of its class if it has one, else that of the class itself."""
+    """The name of a pattern: the `name` of its class if it has one, else that of the class itself."""
     cls = pattern if isinstance(pattern, type) else type(pattern)
     name = getattr(cls, "name", None)
     return name if isinstance(name, str) else cls.__name__
@@ -285,7 +287,7 @@ def op_and_name(op: Operation) -> str:
     return f"{op.name} %{hint}" if hint else op.name
 
 
-class Lines(Printer):
+class _Lines(Printer):
     """Ops as one line of text each, with the same names for the same values. Values that follow each other under one
     name (a result and what replaces it) are printed under that name both."""
 

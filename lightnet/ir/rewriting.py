@@ -20,13 +20,13 @@ from xdsl.utils.worklist import Worklist
 
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir import budget
-from lightnet.ir.locations import fuse, fused, has_loc, set_loc, source_loc
+from lightnet.ir.locations import fuse_locations, fused, has_loc, set_loc, source_loc
 from lightnet.ir.names import NAME, name_of, set_tensor_names, tensor_names
 from lightnet.ir.rewrites import (
     Match,
     Rewrite,
     Rewrites,
-    Step,
+    RewriteStep,
     begin,
     current,
     enabled,
@@ -150,7 +150,7 @@ class _Driver:
         self.replacements: list[SSAValue] = []
         self.modified = False
         self.rewrites = current()
-        self.step: Step | None = None
+        self.step: RewriteStep | None = None
 
     def run(self) -> bool:
         changed = False
@@ -218,8 +218,9 @@ class _Driver:
         return None
 
     def new_ops(self, op: Operation) -> list[Operation | SSAValue]:
-        """What is there after a rewrite of `op`: the ops inserted, `op` itself if it was changed in place, or the
-        values that replace its results."""
+        """The ops and values that are there after a rewrite of `op`: the ops inserted, `op` itself if it was changed in
+        place, or the values that replace its results.
+        """
         new: list[Operation | SSAValue] = [new for new in self.inserted if new.parent is not None]
         if op.parent is not None and self.modified:
             new.append(op)
@@ -240,7 +241,7 @@ class _Driver:
         fresh = [op for new in attached for op in new.walk() if not has_loc(op)]
         if not fresh:
             return
-        location = fuse(self.replaced_locs)
+        location = fuse_locations(self.replaced_locs)
         for op in fresh:
             op.location = location
 

@@ -1,4 +1,4 @@
-"""How the networks of a target become code, and how that is run: a `Runtime` is a field of `Target`, and nothing else
+"""The way that a target's networks become code, and are run: a `Runtime` is a field of `Target`, and nothing else
 asks which target it is.
 
 A runtime says which options its target has beside those of every target, makes code of launch lists (level 4), and
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 from lightnet.diagnostics import LightNetError, near
-from lightnet.runtime.formats import Format
+from lightnet.runtime.formats import CodeFormat
 
 if TYPE_CHECKING:
     from xdsl.context import Context
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lightnet.executable import Executable
     from lightnet.report.steps import Stepper
     from lightnet.runtime.program import Program
-    from lightnet.trust.level4 import Threads
+    from lightnet.trust.level4 import ThreadRunner
 
 #: The tools that an option may be one of: those that run networks (`lightnet`, `lightnet run`, `lightnet serve`),
 #: `lightnet compile`, `ln-opt`.
@@ -65,7 +65,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a target's options come to in one compilation.
+    """The settings that a target's options come to in one compilation.
 
     `runtime` makes the code and runs it (that of another target, where code is made for its machine); `options` has the
     value of each option of the target; `passes` is what passes are told (`features`, `arch`), `behind` which of them
@@ -96,7 +96,7 @@ class Files:
 
 
 class Runtime:
-    """How networks of a target become code, and how that runs. A target of one's own derives it, and names an object in
+    """The way that networks of a target become code, and run. A target of one's own derives it, and names an object in
     `Target.runtime`.
 
     `options` are those of the target alone; `files` the kinds of files that there are of its executables beside ``lnx``
@@ -109,7 +109,7 @@ class Runtime:
     shares: ClassVar[bool] = False
 
     @property
-    def format(self) -> Format:
+    def format(self) -> CodeFormat:
         """The format in which its code is loaded, called and saved."""
         raise LightNetError("there is no machine code: the reference interpreter runs the network")
 
@@ -131,8 +131,9 @@ class Runtime:
         return {name: known[name].checked(value) for name, value in options.items() if value is not None}
 
     def settle(self, given: Mapping[str, Any]) -> Settings:
-        """What options come to; `given` are those of `options` that a caller gives. Raises `LightNetError` where they
-        do not go together, or name what is not there."""
+        """The settings that options come to; `given` are those of `options` that a caller gives. Raises `LightNetError`
+        where they do not go together, or name what is not there.
+        """
         return Settings(self, self.valued(given))
 
     def valued(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,7 +162,7 @@ class Runtime:
         return {"threads": threads}
 
     def code(self, made: Any) -> Any:
-        """What the format loads and packs beside the program."""
+        """The code that the format loads and packs beside the program."""
         return None
 
     def holds(self, loops: ModuleOp | None, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,13 +186,13 @@ class Runtime:
         a copy of other form."""
         return module
 
-    def as_threads(self, module: ModuleOp) -> Threads | None:
-        """What runs the launches of a lowered module as the threads that they are, for `ln-opt --check`; None where
+    def as_threads(self, module: ModuleOp) -> ThreadRunner | None:
+        """The executor of a lowered module's launches as the threads that they are, for `ln-opt --check`; None where
         they are loops."""
         return None
 
     def writer(self, executable: Executable, name: str) -> Files:
-        """What makes the files of an executable."""
+        """The writer of the files of an executable."""
         return Files(executable, name)
 
 
@@ -203,12 +204,12 @@ def _whose(name: str) -> dict[str, Option]:
 
 
 def _says_nothing(name: str, value: Any) -> bool:
-    """Whether a value is what holds of an option of some target where nobody gives it."""
+    """Return whether a value is what holds of an option of some target where nobody gives it."""
     return any(value is None or value == option.default for option in _whose(name).values())
 
 
 def _others(name: str) -> str:
-    """Whose option a name is, where the target has it not."""
+    """The target whose option a name is, where the target has it not."""
     whose = _whose(name)
     return f" ('{name}' is of target {' and '.join(whose)})" if whose else ""
 

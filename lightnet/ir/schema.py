@@ -1,4 +1,4 @@
-"""What an `ln` op class declares: operands, results, parameters and test cases, and the schema they add up to.
+"""The declarations of an `ln` op class: operands, results, parameters and test cases, and the schema they add up to.
 
 The functions (`operand`, `result`, `number` …) are what op classes call; `Schema` is what everything derived from an op
 reads. Imports the types and the runtime's number model.
@@ -165,7 +165,7 @@ def case(type_: str = "f32", /, **fields: Any) -> Case:
 
 @dataclass
 class Schema:
-    """What a class declared, in order."""
+    """The declarations of a class, in order."""
 
     operands: tuple[Operand, ...]
     results: tuple[Result, ...]

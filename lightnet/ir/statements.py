@@ -8,16 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from lightnet.ir.expr import Expr, Pack, Parser, Slice, format_expr
+from lightnet.ir.expr import ArraySlice, Expr, NotationParser, Pack, format_expr
 
 MAX_STATEMENTS = 256
 OPERATORS = ("=", "+=", "*=", "max=", "min=", "argmax=", "argmin=")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class StatementTarget:
     name: str
-    subs: tuple[Expr | Pack | Slice, ...]
+    subs: tuple[Expr | Pack | ArraySlice, ...]
     flat: bool
     pos: int = field(default=0, compare=False)
 
@@ -26,7 +26,7 @@ class Target:
 class Assignment:
     """One statement as written."""
 
-    targets: tuple[Target, ...]
+    targets: tuple[StatementTarget, ...]
     op: str
     value: Expr
     ranges: tuple[tuple[str, Expr], ...]
@@ -45,7 +45,7 @@ class Definition:
         return "\n".join(map(format_statement, self.statements))
 
 
-class _StatementParser(Parser):
+class _StatementParser(NotationParser):
     def definition(self) -> Definition:
         statements: list[Assignment] = []
         while self.token.kind != "end":
@@ -80,7 +80,7 @@ class _StatementParser(Parser):
                 ranges.append(self._range())
         return Assignment(tuple(targets), op, value, tuple(ranges), pos)
 
-    def _target(self) -> Target:
+    def _target(self) -> StatementTarget:
         token = self.name("a tensor to assign to")
         flat = False
         if self.accept("."):
@@ -89,7 +89,7 @@ class _StatementParser(Parser):
         subs, filler = self.subscripts()
         if filler is not None:
             self.error("a target has no filler", token.pos)
-        return Target(token.text, subs, flat, token.pos)
+        return StatementTarget(token.text, subs, flat, token.pos)
 
     def _range(self) -> tuple[str, Expr]:
         name = self.name("an index").text

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 GIB = 1 << 30
 #: What reads the patterns of an optimizer description of the package.
-DESCRIBED = "lightnet.descriptions.optimizer:packaged"
+DESCRIBED = "lightnet.descriptions.optimizer:packaged_optimizer"
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,11 @@ Halo = tuple[int, int]
 
 @dataclass(frozen=True)
 class Form:
-    """How some generator of a target takes a body on maps in a layout of their own (`ir/layout.py`): `maps` are the
-    values from outside that it reads as maps, with the halo (rows, columns) that each must have at least; `weights`
-    those that it wants packed, which must be static. Every result is a map, or none is (`plain_results`). `tied`: all
-    maps and results need the same layout. What else comes from outside stays plain."""
+    """The form in which some generator of a target takes a body on maps in a layout of their own (`ir/layout.py`):
+    `maps` are the values from outside that it reads as maps, with the halo (rows, columns) that each must have at
+    least; `weights` those that it wants packed, which must be static. Every result is a map, or none is
+    (`plain_results`). `tied`: all maps and results need the same layout. What else comes from outside stays plain.
+    """
 
     maps: Mapping[SSAValue, Halo]
     weights: frozenset[SSAValue] = frozenset()
@@ -86,7 +87,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Blocking:
-    """What a target makes of a kernel on maps in the layout `map` (before a halo is added), and nanoseconds of both
+    """A target's offer for a kernel on maps in the layout `map` (before a halo is added), and nanoseconds of both
     ways, roughly."""
 
     form: Form
@@ -97,11 +98,12 @@ class Blocking:
 
 @dataclass(frozen=True)
 class Request:
-    """What kernels are chosen for: the `features` of a machine (what they mean is the target's business), the `threads`
-    that a kernel is shaped for, and the `most` that may share it (0: as many), and whether results should be `exact`:
-    those of a direct evaluation but for the order of sums; `weight_memory` is how many bytes transformed weights may
-    take beyond the plain ones (None: what the target thinks right), `precision` to what the factors of products of f32
-    may be rounded."""
+    """The request that kernels are chosen for: the `features` of a machine (what they mean is the target's business),
+    the `threads` that a kernel is shaped for, and the `most` that may share it (0: as many), and whether results should
+    be `exact`: those of a direct evaluation but for the order of sums; `weight_memory` is how many bytes transformed
+    weights may take beyond the plain ones (None: what the target thinks right), `precision` to what the factors of
+    products of f32 may be rounded.
+    """
 
     features: str = ""
     threads: int = 1
@@ -130,7 +132,7 @@ def _nothing(body: Body) -> str | None:
 
 
 def unfusable(body: Body) -> str | None:
-    """Why the loops of a body's definitions cannot be one kernel; None where they can."""
+    """The reason why the loops of a body's definitions cannot be one kernel; None where they can."""
     alone = next((op for op in body.ops if op.definition is None or op.has_builder or op.is_host), None)
     return None if alone is None else f"{alone.name} has no definition in index notation: it stands alone in its kernel"
 
@@ -236,12 +238,15 @@ class Target:
         return resolve(self.runtime) if isinstance(self.runtime, str) else self.runtime
 
     def settings(self, **options: Any) -> Settings:
-        """What options of its own come to. Raises `LightNetError` as `Runtime.given` and `Runtime.settle` do."""
+        """The settings that options of its own come to. Raises `LightNetError` as `Runtime.given` and `Runtime.settle`
+        do.
+        """
         return self.own_runtime.settle(self.own_runtime.given(self.name, options))
 
     def emitter(self, form: str, options: Iterable[str] = ()) -> Callable[..., str | bytes]:
-        """What makes a module into `form`. Raises LightNetError for a form that the target has not, and for options
-        that it does not take."""
+        """The emitter that makes a module into `form`. Raises LightNetError for a form that the target has not, and for
+        options that it does not take.
+        """
         if form not in self.emitters:
             there = ", ".join(self.emitters) or "none"
             raise LightNetError(f"target '{self.name}' has no emitter for '{form}'; there are: {there}")
@@ -313,5 +318,5 @@ __all__ = [
 
 
 def is_here(arch: str) -> bool:
-    """Whether there is code for an architecture: a target that lowers its kernels, or none."""
+    """Return whether there is code for an architecture: a target that lowers its kernels, or none."""
     return arch == "none" or (arch in TARGETS and get_target(arch).lowering is not None)

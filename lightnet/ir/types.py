@@ -161,7 +161,7 @@ class ParamAttr(Data[ParamValue]):
 
 
 def _negative_zeros(value: ParamValue) -> object:
-    """What tells values that Python takes for equal apart: 0.0 and -0.0 are two."""
+    """The key that tells values apart that Python takes for equal: 0.0 and -0.0 are two."""
     if isinstance(value, tuple):
         return [_negative_zeros(v) for v in value]
     return isinstance(value, float) and value == 0 and copysign(1, value) < 0

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import constants
 from lightnet.ir.bound import BOOL, F64, I64, Apply, Const, Node
-from lightnet.ir.conversions import as_stored, cast, not_finite, saturated, widened, wrap
+from lightnet.ir.conversions import as_stored, cast, not_finite, saturated, widened_value, wrap
 from lightnet.ir.functions import FLOAT_FUNCTIONS
 from lightnet.runtime.dtypes import BY_NAME, DTYPES, DType
 
@@ -55,15 +55,15 @@ _COMPARE = {
 }
 
 
-def constant(value: Any) -> Typed:
+def weak_constant(value: Any) -> Typed:
     """A weak constant; bools are strong."""
     if isinstance(value, bool):
         return Typed(Const(value, BOOL))
     return Typed(Const(value, F64 if isinstance(value, float) else I64), True)
 
 
-def identity(op: str, dtype: DType) -> bool | float:
-    """What a reduction over nothing gives, before it is converted to `dtype` (saturating)."""
+def reduction_identity(op: str, dtype: DType) -> bool | float:
+    """The result of a reduction over nothing, before it is converted to `dtype` (saturating)."""
     if op in ("+=", "*="):
         return int(op == "*=")
     if dtype.kind == "bool":
@@ -83,7 +83,7 @@ class Typing:
             return Typed(Const(not flag.value, BOOL) if isinstance(flag, Const) else Apply("not", (flag,), BOOL))
         x = self.promoted(x)
         if isinstance(x.node, Const) and x.weak:
-            return constant(-x.node.value)
+            return weak_constant(-x.node.value)
         return Typed(Apply("neg", (x.node,), x.node.dtype), x.weak)
 
     def condition(self, x: Typed) -> Node:
@@ -132,9 +132,9 @@ class Typing:
         if indexing and op in ("/", "%") and isinstance(a, int) and isinstance(b, int):
             if b <= 0:
                 self.fail(f"'{op}' in a subscript takes a positive constant on its right", pos)
-            return constant(a // b if op == "/" else a % b)
+            return weak_constant(a // b if op == "/" else a % b)
         try:
-            return constant(constants.arithmetic(op, a, b))
+            return weak_constant(constants.arithmetic(op, a, b))
         except LightNetError as error:
             self.fail(error.message, pos)
 
@@ -175,7 +175,7 @@ class Typing:
 
     def _constant_call(self, fn: str, values: list[Any], pos: int) -> Typed:
         try:
-            return constant(constants.apply_function(fn, values))
+            return weak_constant(constants.apply_function(fn, values))
         except LightNetError as error:
             self.fail(error.message, pos)
 
@@ -237,6 +237,6 @@ class Typing:
             node = as_stored(node)
             if BOOL in (node.dtype, dtype) or node.dtype.size != dtype.size:
                 self.fail(f"bitcast of {node.dtype} to {dtype}: no two numbers of one size", pos)
-            return Typed(widened(node if node.dtype is dtype else Apply("bitcast", (node,), dtype)))
+            return Typed(widened_value(node if node.dtype is dtype else Apply("bitcast", (node,), dtype)))
         convert = {"wrap": wrap, "sat": saturated}.get(fn, cast)
-        return Typed(widened(convert(node, dtype)))
+        return Typed(widened_value(convert(node, dtype)))

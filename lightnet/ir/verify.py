@@ -45,7 +45,9 @@ def verify_module(module: ModuleOp, ctx: Context | None = None) -> None:
 
 
 def module_errors(module: ModuleOp, ctx: Context | None = None, *, limit: int = 100) -> list[LightNetError]:
-    """What `verify_module` raises, for the first `limit` ops that are wrong rather than for the first one."""
+    """The errors that `verify_module` raises, for the first `limit` ops that are wrong rather than for the first
+    one.
+    """
     sources = sources_of(ctx) if ctx is not None else SourceMap()
     found: list[LightNetError] = []
 
@@ -77,13 +79,13 @@ class OpError(Exception):
             error.notes.append((None, f"the op is: {op_text(op)}"))
 
 
-def fail(op: Operation, message: str, label: str | None = None) -> OpError:
+def _fail(op: Operation, message: str, label: str | None = None) -> OpError:
     """The error `message` about `op`, to be raised."""
     return OpError(op, LightNetError(f"'{op.name}' op: {message}", loc_of(op), label))
 
 
 def error_of(op: Operation, *, in_place: bool = True) -> OpError | None:
-    """What is wrong with one op, dominance left out, and with `in_place` false its place in its block; None for
+    """The mistake of one op, dominance left out, and with `in_place` false its place in its block; None for
     nothing."""
     try:
         _verify_op(op, in_place)
@@ -103,12 +105,12 @@ def _verify_op(op: Operation, in_place: bool) -> None:
         raise OpError(op, e) from e
     except VerifyException as e:
         # IRDL describes the constraint on the first line and its trail on the next ones.
-        raise fail(op, " ".join(str(e).split())[:600]) from e
+        raise _fail(op, " ".join(str(e).split())[:600]) from e
     except (OpError, RecursionError):
         raise
     except Exception as e:
         # A verifier that stumbles over malformed IR (a missing operand, an attribute of a wrong class).
-        raise fail(op, f"its verifier failed: {type(e).__name__}: {e}") from e
+        raise _fail(op, f"its verifier failed: {type(e).__name__}: {e}") from e
 
 
 _right: set[tuple[object, ...]] = set()
@@ -138,7 +140,7 @@ def _kind(op: Operation) -> tuple[object, ...] | None:
 
 @cache
 def _is_local(cls: type[Operation]) -> bool:
-    """Whether the ops of a class are of `LOCAL`, and none of its traits looks at what is around them."""
+    """Return whether the ops of a class are of `LOCAL`, and none of its traits looks at what is around them."""
     around = HasParent | IsTerminator | SymbolOpInterface
     return cls.name.partition(".")[0] in LOCAL and not any(isinstance(t, around) for t in cls.traits)
 
@@ -152,23 +154,23 @@ def _check_place(op: Operation) -> None:
     region = block.parent if block is not None else None
     if op.successors:
         if block is None or region is None or block.last_op is not op:
-            raise fail(op, "an op with successors must be the last op of its block")
+            raise _fail(op, "an op with successors must be the last op of its block")
         if any(successor.parent is not region for successor in op.successors):
-            raise fail(op, "branches to a block of another region")
+            raise _fail(op, "branches to a block of another region")
     for inner in op.regions:
         blocks = inner.blocks
         if len(blocks) == 1 and blocks[0].last_op is None and not needs_none:
-            raise fail(op, "its block is empty, but needs a terminator")
+            raise _fail(op, "its block is empty, but needs a terminator")
     if block is None or region is None or block.last_op is not op or is_terminator:
         return
     parent = region.parent
     if len(region.blocks) > 1 or (parent is not None and not parent.has_trait(NoTerminator)):
-        raise fail(op, "ends its block, but is not a terminator")
+        raise _fail(op, "ends its block, but is not a terminator")
 
 
 @cache
 def _traits(cls: type[Operation]) -> tuple[bool, bool, bool]:
-    """What `_check_place` asks of each op, asked of its class once."""
+    """The answers to what `_check_place` asks of each op, asked of its class once."""
     return cls.has_trait(SymbolTable), cls.has_trait(IsTerminator), cls.has_trait(NoTerminator)
 
 
@@ -181,7 +183,7 @@ def _check_symbols(table: Operation) -> None:
             continue
         if (first := seen.setdefault(name.data, op)) is not op:
             where = loc_of(first)
-            raise fail(op, f"symbol @{name.data} is already defined" + (f" at {where}" if where else ""))
+            raise _fail(op, f"symbol @{name.data} is already defined" + (f" at {where}" if where else ""))
 
 
 class _Structure:
@@ -203,7 +205,7 @@ class _Structure:
             return
         if len(blocks) > MAX_BLOCKS and region.parent is not None:
             text = f"has a region of {len(blocks)} blocks; the limit is {MAX_BLOCKS}"
-            self.report(fail(region.parent, text))
+            self.report(_fail(region.parent, text))
             return
         dominance = DominanceInfo(region)
         for block in blocks:
@@ -224,7 +226,7 @@ class _Structure:
         for op in block.ops:
             for i, operand in enumerate(op.operands):
                 if operand not in visible:
-                    self.report(fail(op, _undefined(i, operand, op)))
+                    self.report(_fail(op, _undefined(i, operand, op)))
             for region in op.regions:
                 self.region(region)
             visible.update(op.results)

@@ -1,4 +1,5 @@
-"""Which values of an op may be the same memory: views (moves that cost nothing) and operands that may be overwritten.
+"""The values of an op that may be the same memory: views (moves that cost nothing) and operands that may be
+overwritten.
 
 Planning merges such values, the checker allows them to overlap, the interpreter and the lowering write nothing for a
 move whose places coincide. All three ask here, for single ops and for kernels (their bodies are composed). Imports the
@@ -43,7 +44,7 @@ class View(NamedTuple):
 
 
 def place_of(value: SSAValue) -> PlaceAttr | None:
-    """Where a planned value stands; None before `plan` (and for block arguments)."""
+    """The place of a planned value; None before `plan` (and for block arguments)."""
     if not isinstance(value, OpResult):
         return None
     places = places_of(value.op)
@@ -61,7 +62,7 @@ def alignment_of(values: Sequence[SSAValue]) -> int:
 # -- moves -----------------------------------------------------------------------------------------------------------
 
 
-def pieces_of(op: Operation) -> list[list[Piece] | None]:
+def operand_pieces(op: Operation) -> list[list[Piece] | None]:
     """For each result: the runs of operand bytes that it consists of, in order; None where it is computed, or moved in
     another order."""
     if isinstance(op, KernelOp):
@@ -103,8 +104,9 @@ def _in_layout(operand: Attribute, result: Attribute, offset: int) -> int | None
 
 
 def _same_bytes(one: Layout, other: Layout, dims: Sequence[int]) -> bool:
-    """Whether a tensor has the same memory in both layouts: [N, C, 1, 1] in whole blocks of channels, or with the
-    channels last and none added, is plain memory."""
+    """Return whether a tensor has the same memory in both layouts: [N, C, 1, 1] in whole blocks of channels, or with
+    the channels last and none added, is plain memory.
+    """
     if one == other:
         return True
 
@@ -143,7 +145,7 @@ def _kernel_pieces(kernel: KernelOp) -> list[list[Piece] | None]:
     for op in kernel.ops:
         if not op.is_move:  # nothing behind a computation is a view
             return [None] * len(kernel.results)
-        for value, pieces in zip(op.results, pieces_of(op)):
+        for value, pieces in zip(op.results, operand_pieces(op)):
             known[value] = _composed(pieces, [known.get(o) for o in op.operands])
     return [known.get(v) for v in kernel.terminator.operands]
 
@@ -156,11 +158,11 @@ def _composed(pieces: list[Piece] | None, operands: Sequence[list[Piece] | None]
         inner = operands[k]
         if inner is None:
             return None
-        out += cut(inner, offset, size)
-    return [Piece(*p) for p in joined(out)]
+        out += cut_pieces(inner, offset, size)
+    return [Piece(*p) for p in joined_pieces(out)]
 
 
-def cut(pieces: Sequence[tuple[Any, int, int]], offset: int, size: int) -> list[tuple[Any, int, int]]:
+def cut_pieces(pieces: Sequence[tuple[Any, int, int]], offset: int, size: int) -> list[tuple[Any, int, int]]:
     """The part of a run of (source, offset, size) pieces from byte `offset` on."""
     out: list[tuple[Any, int, int]] = []
     at = 0
@@ -172,7 +174,7 @@ def cut(pieces: Sequence[tuple[Any, int, int]], offset: int, size: int) -> list[
     return out
 
 
-def joined(pieces: Sequence[tuple[Any, int, int]]) -> list[tuple[Any, int, int]]:
+def joined_pieces(pieces: Sequence[tuple[Any, int, int]]) -> list[tuple[Any, int, int]]:
     """The same bytes in as few pieces as can be."""
     out: list[tuple[Any, int, int]] = []
     for piece in pieces:
@@ -186,7 +188,7 @@ def joined(pieces: Sequence[tuple[Any, int, int]]) -> list[tuple[Any, int, int]]
 def views_of(op: Operation) -> list[View]:
     """The pairs of an operand and a result that may share memory because the op only moves."""
     views = []
-    for j, pieces in enumerate(pieces_of(op)):
+    for j, pieces in enumerate(operand_pieces(op)):
         if pieces is None:
             continue
         if len(pieces) == 1:
@@ -201,10 +203,11 @@ def views_of(op: Operation) -> list[View]:
 
 
 def moves_left(op: Operation) -> list[tuple[int, int | None]]:
-    """What a planned op has to do: (result, operand) for each piece of a move that does not stand in place, or
-    (result, None) for a result that is computed."""
+    """The moves that a planned op has to do: (result, operand) for each piece of a move that does not stand in place,
+    or (result, None) for a result that is computed.
+    """
     left: list[tuple[int, int | None]] = []
-    for j, pieces in enumerate(pieces_of(op)):
+    for j, pieces in enumerate(operand_pieces(op)):
         to = place_of(op.results[j])
         if pieces is None or to is None:
             left.append((j, None))
@@ -248,7 +251,7 @@ def _relations(op: Operation) -> list[list[bool | None]]:
         return _kernel_relations(op)
     if not isinstance(op, LnOp) or op.is_host:
         return [[False] * len(op.results) for _ in op.operands]
-    pieces = pieces_of(op)
+    pieces = operand_pieces(op)
     operands, results = op.arg_names()
     text = op.definition
     table = _definition_relations(text, tuple(operands), tuple(results)) if isinstance(text, str) else None

@@ -66,7 +66,7 @@ class Axis:
 
     @property
     def clipped(self) -> bool:
-        """Whether windows reach beyond the elements."""
+        """True if windows reach beyond the elements."""
         return self.before > 0 or self.overhang > 0
 
     @property
@@ -75,17 +75,17 @@ class Axis:
         return max(self.before, self.overhang, 0)
 
     def strides(self) -> list[tuple[int, int]]:
-        """How many whole strides each tap lies behind the first one, and by how many elements more, [taps]."""
+        """The number of whole strides that each tap lies behind the first one, and of elements more, [taps]."""
         return [divmod(tap * self.dilation, self.stride) for tap in range(self.taps)]
 
     def inside(self) -> np.ndarray:
-        """How many elements of each window there are, [positions]."""
+        """The number of elements of each window, [positions]."""
         begin = np.arange(self.positions) * self.stride - self.before
         first = np.maximum(-(begin // self.dilation), 0)  # ceil(-begin / dilation)
         return np.minimum(self.taps, -((begin - self.size) // self.dilation)) - first
 
     def counted(self) -> np.ndarray:
-        """How many elements of each window there are with the padding, 1 at least, [positions]."""
+        """The number of elements of each window with the padding, 1 at least, [positions]."""
         begin = np.arange(self.positions) * self.stride - self.before
         return np.maximum(np.minimum(self.taps, -((begin - self.size - self.behind) // self.dilation)), 1)
 
@@ -166,5 +166,5 @@ class Window:
 
     @property
     def is_pointwise(self) -> bool:
-        """Whether each window is the element at its own position alone."""
+        """True if each window is the element at its own position alone."""
         return self.taps == self.stride == (1, 1) and self.before == (0, 0) and self.size == self.positions

@@ -53,7 +53,7 @@ def window_matrix(m: int, size: tuple[int, int]) -> np.ndarray:
     return np.kron(weight_matrix(m, size[0]), weight_matrix(m, size[1]))
 
 
-def products_of(m: int, size: Sequence[int]) -> int:
+def tile_products(m: int, size: Sequence[int]) -> int:
     """Products of a tile: (m + 2) in each axis that has 3 taps."""
     return prod(m + 2 if taps == 3 else 1 for taps in size)
 

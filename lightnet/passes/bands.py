@@ -9,7 +9,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.ir import rewrites
-from lightnet.ir.body import Body, build
+from lightnet.ir.body import Body, build_body
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import PLAIN
 from lightnet.ir.locations import fused, set_loc
@@ -60,7 +60,7 @@ def _merge(chain: list[KernelOp], target: Target) -> KernelOp:
     body, last = Body.of(chain[0]), chain[-1]
     for before, kernel in pairwise(chain):
         body = Body.union(body, before.results, Body.of(kernel))
-    kernel = build(body, target.kernel_op)
+    kernel = build_body(body, target.kernel_op)
     set_loc(kernel, fused(chain))
     keep_names(last, kernel.results)
     if NAME in last.attributes:

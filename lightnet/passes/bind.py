@@ -92,17 +92,19 @@ class BindPass(LnPass):
 
 
 def is_data(value: SSAValue) -> bool:
-    """Whether a tensor is data: an op reads it as such; a host op's look counts only where no op reads it at all."""
-    uses = list(roles(value))
+    """Return whether a tensor is data: an op reads it as such; a host op's look counts only where no op reads it at
+    all.
+    """
+    uses = list(_roles(value))
     device = [role for role, host in uses if not host]
     return "data" in (device or [role for role, _ in uses])
 
 
-def roles(value: SSAValue) -> Iterator[tuple[str, bool]]:
+def _roles(value: SSAValue) -> Iterator[tuple[str, bool]]:
     """For each use of a value as an op's operand, inside kernels too: its role, and whether the op is a host op."""
     for use in value.uses:
         user = use.operation
         if isinstance(user, LnOp):
             yield user.schema.operand_fields(len(user.operands))[use.index].role, user.is_host
         elif isinstance(user, KernelOp):
-            yield from roles(user.body.args[use.index])
+            yield from _roles(user.body.args[use.index])

@@ -18,12 +18,12 @@ from lightnet.ir.module import main_of
 from lightnet.ir.op import LnOp, name_of
 from lightnet.ir.passes import LnPass
 from lightnet.ir.types import spec_of
-from lightnet.runtime.index_checks import tensor_name
+from lightnet.runtime.index_checks import check_name
 
 
 @runtime_checkable
 class _Indexing(Protocol):
-    """What an op at indices has."""
+    """The members of an op at indices."""
 
     index: SSAValue
 
@@ -96,4 +96,4 @@ def _check(node: Any, limits: tuple[int, ...], number: int, last: func.ReturnOp)
     flat = op("reshape", node.index, dims=(spec.len,))
     value, found = (op("cast", op("take", x, where, axis=0), dtype="TL_INT64") for x in (flat, bad))
     label = f"{node.optype} '{name_of(node)}'" if name_of(node) else node.optype
-    return op("concat", found, where, value, axis=0, name=tensor_name(number, spec.dims, limits, label))
+    return op("concat", found, where, value, axis=0, name=check_name(number, spec.dims, limits, label))

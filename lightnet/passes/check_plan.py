@@ -32,7 +32,7 @@ from lightnet.ir.op import WORKSPACE, LnOp, places_of
 from lightnet.ir.passes import LnPass
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import spec_of
-from lightnet.ir.views import cut, joined, overwritable, pieces_of
+from lightnet.ir.views import cut_pieces, joined_pieces, operand_pieces, overwritable
 from lightnet.passes.plan import CAPACITY
 from lightnet.runtime.program import is_port, ports_of
 
@@ -62,7 +62,7 @@ def check_plan(module: ModuleOp, *, capacity: int = CAPACITY, alignment: int | N
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """What an op writes: a result, or the garbage of a workspace."""
+    """A piece that an op writes: a result, or the garbage of a workspace."""
 
     name: str
     op: str
@@ -108,7 +108,7 @@ class ByteMap:
         self._runs[first:last] = [r for _, r in new]
 
     def read(self, at: int, size: int) -> list[Run]:
-        """What stands in `size` bytes from `at` on."""
+        """The contents of `size` bytes from `at` on."""
         out: list[Run] = []
         k = max(0, bisect_right(self._starts, at) - 1)
         end = at + size
@@ -125,7 +125,7 @@ class ByteMap:
                 out.append((leaf, offset + at - start, top - at))
                 at = top
             k += 1
-        return joined(out)
+        return joined_pieces(out)
 
 
 def _one_behind_the_other(runs: list[tuple[int, Run]]) -> list[tuple[int, Run]]:
@@ -227,14 +227,14 @@ class _Checker:
             raise self.error(op, "bounds", f"{what} takes {_bytes(place, size)}, but the space has {limit} bytes")
 
     def shares(self, value: OpResult) -> bool:
-        """Whether a value is a part of another one or has parts: then only its group is aligned."""
+        """Return whether a value is a part of another one or has parts: then only its group is aligned."""
         others = [*value.op.operands, *(r for use in value.uses for r in use.operation.results)]
         return any(isinstance(o, OpResult) and places_of(o.op) and self.overlap(value, o) for o in others)
 
     # -- the run
 
     def load(self, op: Operation) -> None:
-        """What is in memory before the first op: inputs, params and results of ln.once."""
+        """Put in memory what is there before the first op: inputs, params and results of ln.once."""
         for value in op.results:
             place, size = self.place(value), byte_size(value.type)
             for leaf, _, _ in self.maps[place.space.data].read(place.offset.data, size):
@@ -256,10 +256,12 @@ class _Checker:
                 if isinstance(value, OpResult):
                     self.expect(value, op, f"`{op_label(op)}` reads")
         new: dict[OpResult, list[Run] | None] = {}
-        for value, pieces in zip(op.results, pieces_of(op)):
+        for value, pieces in zip(op.results, operand_pieces(op)):
             runs = None
             if pieces is not None:
-                runs = joined([r for k, at, n in pieces for r in cut(self.content[op.operands[k]], at, n)])
+                runs = joined_pieces(
+                    [r for k, at, n in pieces for r in cut_pieces(self.content[op.operands[k]], at, n)]
+                )
             new[value] = runs
         self.check_op(op, new)
         for place in self.workspace(op):
@@ -280,11 +282,11 @@ class _Checker:
         """The value must stand whole at its place."""
         place, at = self.place(value), 0
         found = self.maps[place.space.data].read(place.offset.data, byte_size(value.type))
-        wanted = joined(self.content[value])
+        wanted = joined_pieces(self.content[value])
         if found == wanted:
             return
         for leaf, offset, size in found:
-            if cut(wanted, at, size) != [(leaf, offset, size)]:
+            if cut_pieces(wanted, at, size) != [(leaf, offset, size)]:
                 by = f"'{leaf.name}' of `{leaf.op}` at {leaf.where}" if leaf is not None else "nothing known"
                 raise self.error(
                     op,
@@ -297,7 +299,7 @@ class _Checker:
         raise AssertionError("unequal runs without a difference")
 
     def check_op(self, op: Operation, new: dict[OpResult, list[Run] | None]) -> None:
-        """What an op writes must not damage what the same op reads, nor anything else that it writes."""
+        """Check that what an op writes does not damage what the same op reads, nor anything else that it writes."""
         pairs: list[tuple[int, int]] | None = None
         for j, (value, runs) in enumerate(new.items()):
             written: OpResult | None = None  # the operand that the result takes the bytes of
@@ -340,10 +342,10 @@ class _Checker:
                     )
 
     def stands(self, op: Operation, j: int, read: OpResult) -> bool:
-        """Whether a move need not copy anything from the operand `read` to result `j`."""
+        """Return whether a move need not copy anything from the operand `read` to result `j`."""
         to, source = self.place(op.results[j]), self.place(read)
         at = to.offset.data
-        for operand, offset, size in pieces_of(op)[j] or ():
+        for operand, offset, size in operand_pieces(op)[j] or ():
             if op.operands[operand] is read and source.offset.data + offset != at:
                 return False
             at += size
@@ -351,9 +353,9 @@ class _Checker:
 
     def same_content(self, value: OpResult, runs: list[Run], operand: OpResult, shared: tuple[int, int]) -> bool:
         lo, hi = shared
-        ours = cut(runs, lo - self.place(value).offset.data, hi - lo)
-        theirs = cut(self.content[operand], lo - self.place(operand).offset.data, hi - lo)
-        return joined(ours) == joined(theirs)
+        ours = cut_pieces(runs, lo - self.place(value).offset.data, hi - lo)
+        theirs = cut_pieces(self.content[operand], lo - self.place(operand).offset.data, hi - lo)
+        return joined_pieces(ours) == joined_pieces(theirs)
 
     def owns(self, op: Operation, k: int, j: int) -> bool:
         """Upstream's rule: the result is made in its owner's memory."""

@@ -98,7 +98,7 @@ class ChoosePass(LnPass):
 
 
 def _plainer(kernel: KernelOp, refusal: LightNetError, target: Target, module: ModuleOp) -> list[KernelOp]:
-    """What takes the place of a kernel that no generator takes as it is; raises `refusal` where nothing can."""
+    """The kernels that take the place of one that no generator takes as it is; raises `refusal` where nothing can."""
     from lightnet.passes.fallback import plainer  # hardly ever needed
 
     return plainer(kernel, refusal, target, module)
@@ -135,7 +135,7 @@ def _value(text: str) -> Attribute:
 
 
 def _names(kernel: KernelOp) -> list[str | None]:
-    """What a kernel may be called: a tensor that it makes, inside or out, or an op of its body."""
+    """The names that a kernel may be called by: a tensor that it makes, inside or out, or an op of its body."""
     inside = (name for op in kernel.ops for name in (op.op_name, *op.tensor_names))
     return list(dict.fromkeys((*tensor_names(kernel), *inside)))
 

@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
 from lightnet.ir import rewrites
-from lightnet.ir.body import Body, build
+from lightnet.ir.body import Body, build_body
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import is_plain
 from lightnet.ir.locations import fused, set_loc
@@ -113,7 +113,7 @@ class _Merger:
             return False
         last, body = group.last, group.body
         outside = {arg: self.rebuilt.get(value, value) for arg, value in body.outside.items()}
-        kernel = build(Body(body.ops, body.yielded, outside), self.target.kernel_op)
+        kernel = build_body(Body(body.ops, body.yielded, outside), self.target.kernel_op)
         set_loc(kernel, fused(group.kernels))
         keep_names(last, kernel.results)
         if NAME in last.attributes:

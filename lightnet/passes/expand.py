@@ -15,7 +15,7 @@ from xdsl.rewriter import InsertPoint
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.source import Source, Zeros
 from lightnet.ir import rewrites
-from lightnet.ir.body import Body, build
+from lightnet.ir.body import Body, build_body
 from lightnet.ir.locations import fused, has_loc, loc_of, set_loc, source_loc
 from lightnet.ir.op import LnOp, tensor_names
 from lightnet.ir.passes import LnPass
@@ -131,7 +131,7 @@ class _Expander:
         block, next_op = op.parent, op.next_op
         assert block is not None and step is not None
         uses = [(use.operation, use.index, i) for i, result in enumerate(op.results) for use in result.uses]
-        kernel = build(Body((op,), tuple(op.results)), target.kernel_op)
+        kernel = build_body(Body((op,), tuple(op.results)), target.kernel_op)
         set_loc(kernel, op.location)
         for user, index, i in uses:
             user.operands[index] = kernel.results[i]
@@ -193,7 +193,7 @@ def _match(
 
 
 def _is_nothing(op: LnOp) -> bool:
-    """Whether an op (of every arch) gives tensors without elements alone."""
+    """Return whether an op (of every arch) gives tensors without elements alone."""
     return op.arch == "none" and bool(op.results) and all(s.len == 0 for s in op.result_specs)
 
 

@@ -62,7 +62,7 @@ class FoldConstants(RewritePattern):
         if any(s.len > MAX_ELEMENTS for s in specs):
             return
         results = op.evaluate([_value(v) for v in op.operands])
-        spelt = [spell(r, s) for r, s in zip(results, op.result_specs)]
+        spelt = [_spell(r, s) for r, s in zip(results, op.result_specs)]
         if all(ops is not None for ops in spelt):
             new = [ops for ops in spelt if ops is not None]
             rewriter.replace(op, [o for ops in new for o in ops], [ops[-1].results[0] for ops in new])
@@ -85,7 +85,7 @@ def _zeros(spec: TensorSpec) -> LnOp:
     return Zeros.make([], {"dtype": spec.dtype.tl, "dims": spec.dims})
 
 
-def spell(value: np.ndarray, spec: TensorSpec) -> list[LnOp] | None:
+def _spell(value: np.ndarray, spec: TensorSpec) -> list[LnOp] | None:
     """Ops whose last result is `value`, bit for bit, or None where there are none: zeros, or a range (reshaped)."""
     data = np.ascontiguousarray(value).reshape(-1)
     if not any(data.tobytes()):

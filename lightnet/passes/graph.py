@@ -1,4 +1,4 @@
-"""What the graph passes share: the block that they work on, and which of its values depend on params alone.
+"""The common part of the graph passes: the block that they work on, and which of its values depend on params alone.
 
 Imports xDSL, `ir` and the `ln` dialect.
 """
@@ -38,12 +38,12 @@ def is_constant(op: Operation) -> bool:
 
 
 def is_pure(op: Operation) -> bool:
-    """Whether an op has no effects for sure."""
+    """Return whether an op has no effects for sure."""
     return _kind(type(op)).is_pure or is_side_effect_free(op)
 
 
 class _Kind(NamedTuple):
-    """What passes ask of every op, as far as its class knows."""
+    """The kind of an op, as passes ask it of every one, as far as its class knows."""
 
     is_constant: bool
     computes_constants: bool  # where it has no operands
@@ -63,13 +63,13 @@ def static_values(block: Block) -> set[SSAValue]:
     """The values of a block that depend on params and constants alone, results of `ln.once` included."""
     static: set[SSAValue] = set()
     for op in block.ops:
-        if is_static(op, static):
+        if depends_on_params_alone(op, static):
             static.update(op.results)
     return static
 
 
-def is_static(op: Operation, static: set[SSAValue]) -> bool:
-    """Whether the results of `op` depend on params alone, if `static` are the values before it that do."""
+def depends_on_params_alone(op: Operation, static: set[SSAValue]) -> bool:
+    """Return whether the results of `op` depend on params alone, if `static` are the values before it that do."""
     if _kind(type(op)).is_given or is_constant(op):
         return True
     if not op.operands or not isinstance(op, LnOp | KernelOp) or not is_pure(op):

@@ -15,7 +15,7 @@ from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.locations import fused, set_loc
 from lightnet.ir.op import set_tensor_names, tensor_name
 from lightnet.ir.passes import LnPass
-from lightnet.passes.graph import graphs, is_static, static_values
+from lightnet.passes.graph import depends_on_params_alone, graphs, static_values
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class HoistPass(LnPass):
 
 def hoist_block(block: Block) -> None:
     static = static_values(block)
-    moved = [op for op in block.ops if is_static(op, static)]
+    moved = [op for op in block.ops if depends_on_params_alone(op, static)]
     if all(isinstance(op, OnceOp | Zeros) for op in moved) and sum(isinstance(op, OnceOp) for op in moved) <= 1:
         return
     if (step := rewrites.begin("hoist", moved)) is None:

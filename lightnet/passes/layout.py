@@ -103,7 +103,7 @@ def _blocks_in(block: Block) -> Iterator[Block]:
 
 
 def changes_layout(op: Operation) -> bool:
-    """Whether an op is a `forward` from one layout to another, or the kernel of one."""
+    """Return whether an op is a `forward` from one layout to another, or the kernel of one."""
     forward = isinstance(op, Forward) or (isinstance(op, KernelOp) and [type(o) for o in op.ops] == [Forward])
     alone = forward and len(op.operands) == len(op.results) == 1
     return alone and layout_of(op.operands[0].type) != layout_of(op.results[0].type)
@@ -162,8 +162,9 @@ class _Node:
 
 @dataclass
 class _Assignment:
-    """Which kernels of a block run on blocked maps: those that make the network cheapest by the model of the target,
-    the changes of layout between them and what stays plain included. Exact, as a minimum cut."""
+    """The choice of kernels of a block that run on blocked maps: those that make the network cheapest by the model of
+    the target, the changes of layout between them and what stays plain included. Exact, as a minimum cut.
+    """
 
     nodes: dict[Operation | Block, _Node]
     target: Target
@@ -200,7 +201,7 @@ class _Assignment:
             node.blocked = label
 
     def add_reorders(self, cut: TwoLabels, numbers: Mapping[Operation | Block, int], value: SSAValue) -> None:
-        """What changes of a value's layout cost: one, however many ops read it in the other layout."""
+        """Add the cost of changes of a value's layout: one, however many ops read it in the other layout."""
         owner = self.nodes.get(value.owner)
         makes = numbers[owner.kernel] if owner is not None and value in owner.makes else None
         readers = dict.fromkeys(use.operation for use in value.uses)
@@ -214,7 +215,7 @@ class _Assignment:
             cut.any_false(makes, maps, time)
 
     def is_map(self, value: SSAValue) -> bool:
-        """Whether the op that makes a value makes it as a map."""
+        """Return whether the op that makes a value makes it as a map."""
         node = self.nodes.get(value.owner)
         return node is not None and node.blocked and value in node.makes
 

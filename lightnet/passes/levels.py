@@ -98,8 +98,9 @@ class NothingToDo(Instrumentation):
 
 @contextmanager
 def driven(disable: Iterable[str] = (), named: bool = True) -> Iterator[tuple[Instrumentation, ...]]:
-    """What every tool puts around passes: switches off by name what somebody `disable`s, gives what watches them where
-    somebody `named` them, and warns in the end of names that nothing had."""
+    """The watchers that every tool puts around passes: switches off by name what somebody `disable`s, gives what
+    watches them where somebody `named` them, and warns in the end of names that nothing had.
+    """
     with disabling(disable) as disabled:
         yield (NothingToDo(),) if named else ()
     for name in disabled.unknown:

@@ -23,7 +23,7 @@ from lightnet.backends.cuda.arch import ARCH
 from lightnet.backends.cuda.loops import simt
 from lightnet.backends.cuda.selection import SELECTION
 from lightnet.backends.cuda.simt import SimtLaunch
-from lightnet.backends.launches import Launch, Memory
+from lightnet.backends.launches import Launch, LaunchMemory
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import ARCHS
 from lightnet.dialects.cuda_launch import CudaLaunchOp, dynamic_shared
@@ -75,6 +75,6 @@ class _Lowering(Lowering[SimtLaunch]):
     def adapted(self, launch: Launch) -> SimtLaunch:
         return simt(launch)
 
-    def line(self, op: KernelOp, made: SimtLaunch, places: Sequence[PlaceAttr], memory: Memory) -> CudaLaunchOp:
+    def line(self, op: KernelOp, made: SimtLaunch, places: Sequence[PlaceAttr], memory: LaunchMemory) -> CudaLaunchOp:
         name, shared = made.function.sym_name.data, dynamic_shared(made.function)
         return CudaLaunchOp(name, made.grid, made.block, places, shared=shared)

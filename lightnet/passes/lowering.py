@@ -1,4 +1,4 @@
-"""What lowering planned kernels has in common for all targets that have kernel functions and a launch list (level 3 →
+"""The common part of lowering planned kernels for all targets that have kernel functions and a launch list (level 3 →
 level 4).
 
 Kernels of equal structure, choices, alias pattern and alignment share their functions, whatever their names and places;
@@ -19,8 +19,8 @@ from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, MemRefType, ModuleOp, 
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from lightnet.backends.builder import Builder
-from lightnet.backends.launches import Argument, Launch, Made, Memory
-from lightnet.backends.launches import memory_of as memory_of_launches
+from lightnet.backends.launches import Argument, Launch, LaunchMemory, Made
+from lightnet.backends.launches import launch_memory_of as memory_of_launches
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import CopyOp, HostOp
 from lightnet.dialects.ln.move import Copy
@@ -36,7 +36,7 @@ from lightnet.ir.module import main_of
 from lightnet.ir.op import TENSORS, WORKSPACE, LnOp, places_of
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import storage_type
-from lightnet.ir.views import Piece, alignment_of, pieces_of, place_of
+from lightnet.ir.views import Piece, alignment_of, operand_pieces, place_of
 from lightnet.runtime.arrays import ALIGNMENT, align_up
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.program import is_port
@@ -54,7 +54,7 @@ class Lowering(ABC, Generic[M]):
         self.module = module
         self.functions: list[func.FuncOp] = []
         self.known: dict[object, list[M]] = {}
-        self.needed: dict[object, Memory] = {}
+        self.needed: dict[object, LaunchMemory] = {}
         self.lines: list[Operation] = []
         self.names: dict[str, int] = {}
         self.added = 0
@@ -70,7 +70,7 @@ class Lowering(ABC, Generic[M]):
         """A launch of a loop function over its blocks, as the target has it."""
 
     @abstractmethod
-    def line(self, op: KernelOp, made: M, places: Sequence[PlaceAttr], memory: Memory) -> Operation:
+    def line(self, op: KernelOp, made: M, places: Sequence[PlaceAttr], memory: LaunchMemory) -> Operation:
         """The line of ``@main`` that runs a launch on memory at `places`."""
 
     # -- the module
@@ -128,7 +128,7 @@ class Lowering(ABC, Generic[M]):
             )
         if any(place_of(r) is None for r in op.results):
             raise LightNetError(f"{op.name} has no place: run plan before {self.name}")
-        pieces = pieces_of(op)
+        pieces = operand_pieces(op)
         if (between := _between_spaces(op)) is not None:
             self.lines.append(between)
         elif len(moved := [p for p in pieces if p is not None]) == len(pieces):
@@ -150,11 +150,11 @@ class Lowering(ABC, Generic[M]):
                     unit = gcd(alignment_of([op.operands[operand], result]), start, at, size, 8)
                     made = self.copied(size, unit)
                     places = [PlaceAttr(source.space, start), PlaceAttr(to.space, at)]
-                    self.lines.append(self.line(op, made, places, Memory(0, 0)))
+                    self.lines.append(self.line(op, made, places, LaunchMemory(0, 0)))
                 at += size
 
     def copied(self, size: int, unit: int) -> M:
-        """What copies `size` bytes, `unit` at a time."""
+        """The op that copies `size` bytes, `unit` at a time."""
         key = ("copy", size, unit)
         if key not in self.known:
             type = MemRefType(storage_type(BY_NAME[f"i{unit * 8}"]), [size // unit])
@@ -204,7 +204,7 @@ class Lowering(ABC, Generic[M]):
         return f"{title}_{number}"
 
 
-def _argument(op: KernelOp, argument: Argument, workspace: PlaceAttr | None, memory: Memory) -> PlaceAttr:
+def _argument(op: KernelOp, argument: Argument, workspace: PlaceAttr | None, memory: LaunchMemory) -> PlaceAttr:
     """The place of a launch's argument."""
     if argument.kind == "operand":
         return placed(op.operands[argument.number])

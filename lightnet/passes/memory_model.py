@@ -1,4 +1,4 @@
-"""How much memory an order of ops needs, roughly and in linear time: what `schedule` compares orders by.
+"""The memory that an order of ops needs, roughly and in linear time: what `schedule` compares orders by.
 
 A value takes its bytes from the op that makes it to its last reader, outputs to the end. Values that a plan makes part
 of another one (views) take none and keep that one alive; a concatenation takes over the bytes of operands that end with

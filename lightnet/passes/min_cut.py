@@ -1,4 +1,4 @@
-"""Which of two labels each of many nodes gets, at the least cost: a minimum cut.
+"""The labelling of nodes by two labels at the least cost: a minimum cut.
 
 Costs are of a node with a label, and of pairs of nodes with different ones; any such sum has an exact minimum in
 polynomial time (Picard and Ratliff 1975). The flow is found as by Dinic (1970): shortest augmenting paths, many at a
@@ -30,15 +30,15 @@ class TwoLabels:
         return len(self.excess) - 1
 
     def cost(self, node: int, if_true: int = 0, if_false: int = 0) -> None:
-        """What each of a node's labels costs, in addition."""
+        """Add the cost of each of a node's labels."""
         self.excess[node] += if_false - if_true
 
     def pair(self, one: int, other: int, cost: int) -> None:
-        """What it costs that `one` is True and `other` False."""
+        """Add the cost that `one` is True and `other` False."""
         self._edge(one + 2, other + 2, cost)
 
     def any_false(self, one: int, others: list[int], cost: int) -> None:
-        """What it costs, once, that `one` is True and any of `others` False."""
+        """Add the cost, once, that `one` is True and any of `others` False."""
         if len(others) == 1:
             self.pair(one, others[0], cost)
         elif others:
@@ -48,7 +48,7 @@ class TwoLabels:
                 self.pair(both, other, NEVER)
 
     def any_true(self, others: list[int], one: int | None, cost: int) -> None:
-        """What it costs, once, that any of `others` is True and `one` False (or always, without `one`)."""
+        """Add the cost, once, that any of `others` is True and `one` False (or always, without `one`)."""
         if not others:
             return
         either = others[0] if len(others) == 1 else self.node()

@@ -1,4 +1,4 @@
-"""Which rewrite patterns each pass has: what the reference page lists, and what a plugin's pattern may clash with.
+"""The rewrite patterns that each pass has: what the reference page lists, and what a plugin's pattern may clash with.
 
 Imports the targets, the registry and the passes that have patterns of their own.
 """

@@ -35,7 +35,7 @@ PRECISIONS = ("f32", *SHORT)
 
 
 @dataclass(frozen=True)
-class Stage:
+class _Stage:
     """The passes that lead to the end of a level, as `parse_pipeline` reads each."""
 
     level: Level
@@ -47,7 +47,7 @@ class Pipeline:
     """Passes in order, by level. `name` is what errors call it."""
 
     name: str
-    stages: tuple[Stage, ...]
+    stages: tuple[_Stage, ...]
 
     @property
     def passes(self) -> tuple[str, ...]:
@@ -82,7 +82,9 @@ class Pipeline:
     def without(self, name: str) -> Pipeline:
         """All passes but those of a name."""
         self._find(name)
-        stages = (replace(stage, passes=tuple(p for p in stage.passes if name_of(p) != name)) for stage in self.stages)
+        stages = (
+            replace(stage, passes=tuple(p for p in stage.passes if pass_name_of(p) != name)) for stage in self.stages
+        )
         return replace(self, stages=tuple(stages))
 
     def before(self, name: str, new: str) -> Pipeline:
@@ -102,17 +104,17 @@ class Pipeline:
         return replace(self, stages=tuple(stages))
 
     def _find(self, name: str) -> list[tuple[int, int]]:
-        """Where the passes of a name stand: the stage, and the place in it."""
-        found = [(i, k) for i, s in enumerate(self.stages) for k, p in enumerate(s.passes) if name_of(p) == name]
+        """The places of the passes of a name: the stage, and the place in it."""
+        found = [(i, k) for i, s in enumerate(self.stages) for k, p in enumerate(s.passes) if pass_name_of(p) == name]
         if not found:
-            there = ", ".join(dict.fromkeys(map(name_of, self.passes)))
+            there = ", ".join(dict.fromkeys(map(pass_name_of, self.passes)))
             raise LightNetError(
                 f"pipeline '@{self.name}' has no pass '{name}'; there are: {there}", label="pipelines.pass"
             )
         return found
 
 
-def name_of(entry: str) -> str:
+def pass_name_of(entry: str) -> str:
     """The name of a pass that may have options behind it."""
     return entry.partition("{")[0].strip()
 
@@ -139,29 +141,29 @@ def pipeline_of(
     return architecture.pipeline(found) if architecture.pipeline is not None else found
 
 
-def _stages(target: Target, plan: str, planned: bool, shorten: tuple[str, ...]) -> Iterator[Stage]:
+def _stages(target: Target, plan: str, planned: bool, shorten: tuple[str, ...]) -> Iterator[_Stage]:
     lowering, last = (
         ((target.lowering,), LOOPS) if target.lowering is not None else ((), PLAN)
     )  # without code, a plan is the end
     decompose = ("decompose",) if decomposes() else ()
     if target.kernel is None:
-        yield Stage(GRAPH, (*decompose, "bind", *shorten))
+        yield _Stage(GRAPH, (*decompose, "bind", *shorten))
     elif planned:
-        yield Stage(GRAPH, (*decompose, "bind"))
-        yield Stage(last, ("choose", *lowering))
+        yield _Stage(GRAPH, (*decompose, "bind"))
+        yield _Stage(last, ("choose", *lowering))
     elif plan == "upstream":
         # What reproduces LightNet's plans: nothing is fused, packed or laid out anew, but for what the architecture
         # did. `choose` comes after `plan` (and for a network that comes in planned): workspace is then added behind
         # what was planned.
-        yield Stage(GRAPH, (*decompose, "bind"))
-        yield Stage(KERNELS, ("preprocess", "expand", "preprocess", *target.upstream))
-        yield Stage(PLAN, PLAN.passes)
-        yield Stage(last, ("choose", *lowering))
+        yield _Stage(GRAPH, (*decompose, "bind"))
+        yield _Stage(KERNELS, ("preprocess", "expand", "preprocess", *target.upstream))
+        yield _Stage(PLAN, PLAN.passes)
+        yield _Stage(last, ("choose", *lowering))
     else:
-        yield Stage(GRAPH, (*decompose, *GRAPH.passes[:-1], *shorten, *GRAPH.passes[-1:]))
-        yield Stage(KERNELS, KERNELS.passes)
-        yield Stage(PLAN, PLAN.passes)
-        yield Stage(last, lowering)
+        yield _Stage(GRAPH, (*decompose, *GRAPH.passes[:-1], *shorten, *GRAPH.passes[-1:]))
+        yield _Stage(KERNELS, KERNELS.passes)
+        yield _Stage(PLAN, PLAN.passes)
+        yield _Stage(last, lowering)
 
 
 def default(
@@ -227,19 +229,19 @@ def staged(text: str, defaults: Mapping[str, Any]) -> Pipeline:
             found += [(stage.level, name) for stage in _named(entry, defaults)[1].stages for name in stage.passes]
             continue
         level = found[-1][0] if found else GRAPH
-        if level is not LOOPS and _lowers(name_of(entry), target):
+        if level is not LOOPS and _lowers(pass_name_of(entry), target):
             level, at = LOOPS, len(found)
-            while at and name_of(found[at - 1][1]) == "choose":
+            while at and pass_name_of(found[at - 1][1]) == "choose":
                 at -= 1
             found[at:] = [(LOOPS, name) for _, name in found[at:]]
         found.append((level, entry))
     groups = groupby(found, lambda pair: pair[0].number)
-    stages = tuple(Stage(LEVELS[number - 1], tuple(name for _, name in pairs)) for number, pairs in groups)
+    stages = tuple(_Stage(LEVELS[number - 1], tuple(name for _, name in pairs)) for number, pairs in groups)
     return Pipeline(target.name, stages)
 
 
 def _lowers(name: str, target: Target) -> bool:
-    """Whether a pass makes launches."""
+    """Return whether a pass makes launches."""
     return name == target.lowering or (name in PASSES and getattr(PASSES.get(name), "makes", None) == LOOPS.name)
 
 
@@ -294,7 +296,9 @@ def _edited(pipeline: Pipeline, entry: str, edits: str) -> Pipeline:
             )
             pipeline, edits = pipeline.until(level), change["level"][len(level) :] + edits
         else:
-            names = [name for name in map(name_of, pipeline.passes) if re.match(rf"{re.escape(name)}(?![\w])", edits)]
+            names = [
+                name for name in map(pass_name_of, pipeline.passes) if re.match(rf"{re.escape(name)}(?![\w])", edits)
+            ]
             word = re.match(r"[\w-]*", edits)
             name = max(names, key=len, default=word[0] if word is not None else edits)
             pipeline, edits = pipeline.without(name), edits[len(name) :]
@@ -302,7 +306,7 @@ def _edited(pipeline: Pipeline, entry: str, edits: str) -> Pipeline:
 
 
 def decomposes() -> bool:
-    """Whether there are ops that are graphs of others: those of descriptions, and of plugins."""
+    """Return whether there are ops that are graphs of others: those of descriptions, and of plugins."""
     added = (op for family in FAMILIES if FAMILIES.is_added(family) for op in FAMILIES.get(family))
     return any(issubclass(op, LnOp) and op.decomposition is not LnOp.decomposition for op in added)
 

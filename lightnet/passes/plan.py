@@ -33,8 +33,8 @@ from lightnet.ir.op import PLACES, WORKSPACE
 from lightnet.ir.passes import LnPass
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.target import Space, get_target
-from lightnet.passes.plan_buffers import Group, Network, Problem, best_groups, in_arena
-from lightnet.passes.planning import Plan, pack
+from lightnet.passes.plan_buffers import PackingProblem, PlannedValues, ValueGroup, best_groups, in_arena
+from lightnet.passes.planning import MemoryPlan, pack
 from lightnet.passes.planning.buffers import load_profile
 from lightnet.runtime.arrays import align_up
 from lightnet.runtime.program import is_port
@@ -103,7 +103,7 @@ def plan_module(
     home: Callable[[OpResult], str] = in_arena,
     ports: int = 0,
     apart: int = 0,
-) -> Plan:
+) -> MemoryPlan:
     """Plan a module of level 1 or 2 in place; returns the plan of the arena. Raises `LightNetError` when a space
     exceeds `capacity`. `home` names the space, the arena or one of `others`, in which a computed value should stand;
     what does not fit into its space stands in the arena. Inputs and outputs of at least `ports` bytes are ports (0:
@@ -112,7 +112,7 @@ def plan_module(
     if alignment < 1:
         raise LightNetError(f"the alignment should be at least 1, but is {alignment}", label="plan.alignment")
     unplan(module)
-    network = Network.of(module, home, ports, apart)
+    network = PlannedValues.of(module, home, ports, apart)
     problem = best_groups(network, alignment, lambda p: pack(p.buffers, effort="fast").peak)
     base, sizes = {}, {}
     if unknown := set(problem.elsewhere).difference(others or ()):
@@ -121,7 +121,7 @@ def plan_module(
             f"values should stand in memory space '{min(unknown)}', which the target has not; there are: {there}"
         )
     for name, space in (others or {}).items():
-        fitted, sizes[name] = fit(problem, name, space)
+        fitted, sizes[name] = _fit(problem, name, space)
         base.update(fitted)
     try:
         plan = pack(problem.buffers, capacity=capacity, effort=effort)
@@ -144,13 +144,13 @@ def plan_module(
     return plan
 
 
-def _loc(group: Group) -> SourceLoc | None:
-    """Where the largest value of a group is made."""
+def _loc(group: ValueGroup) -> SourceLoc | None:
+    """The location where the largest value of a group is made."""
     value = group.largest.value
     return loc_of(value.owner) if isinstance(value.owner, Operation) else None
 
 
-def _place_static(problem: Problem, alignment: int, capacity: int, base: dict[int, int]) -> int:
+def _place_static(problem: PackingProblem, alignment: int, capacity: int, base: dict[int, int]) -> int:
     """Put the groups of the static space one behind the other, into `base`; the bytes that they take."""
     top = 0
     for group in problem.static:
@@ -170,7 +170,7 @@ def _place_static(problem: Problem, alignment: int, capacity: int, base: dict[in
     return top
 
 
-def fit(problem: Problem, name: str, space: Space) -> tuple[dict[int, int], int]:
+def _fit(problem: PackingProblem, name: str, space: Space) -> tuple[dict[int, int], int]:
     """Pack the groups of a small space into its capacity: the base of each group that stays there, by id, and the bytes
     used.
 
@@ -194,7 +194,7 @@ def fit(problem: Problem, name: str, space: Space) -> tuple[dict[int, int], int]
     return {}, 0
 
 
-def _may_spill(group: Group, name: str, space: Space) -> None:
+def _may_spill(group: ValueGroup, name: str, space: Space) -> None:
     """Raise `LightNetError` for a group that has to stand in its space, and does not fit."""
     if not space.spills:
         raise LightNetError(
@@ -228,7 +228,7 @@ def write_places(
             op.attributes[WORKSPACE] = ArrayAttr([work[i]])
 
 
-def _overflow(network: Network, problem: Problem, error: LightNetError, capacity: int) -> LightNetError:
+def _overflow(network: PlannedValues, problem: PackingProblem, error: LightNetError, capacity: int) -> LightNetError:
     """The capacity error with the op where the most is live, and what the largest buffers there are."""
     moment, load = max(load_profile(problem.buffers), key=lambda p: p[1])
     op = network.ops[min(moment, len(network.ops) - 1)]

@@ -23,7 +23,7 @@ from lightnet.ir.layout import byte_size
 from lightnet.ir.memory import ARENA, STATIC, workspace_size
 from lightnet.ir.module import main_of, op_label, value_name
 from lightnet.ir.types import spec_of
-from lightnet.ir.views import cut, joined, overwritable, pieces_of, views_of
+from lightnet.ir.views import cut_pieces, joined_pieces, operand_pieces, overwritable, views_of
 from lightnet.passes.planning import Buffer, lower_bound
 from lightnet.passes.planning.spans import Spans
 
@@ -32,12 +32,12 @@ MAX_PAIRS = 20_000
 
 
 def in_arena(value: OpResult) -> str:
-    """Where computed values stand on a machine with one memory."""
+    """The space of computed values on a machine with one memory."""
     return ARENA
 
 
 @dataclass(eq=False, slots=True)
-class Slot:
+class _Slot:
     """A value to be placed. Live in op positions [lower, upper); `pieces` is its content as runs of bytes of values
     that are computed (leaves), by which copies are told from new data."""
 
@@ -49,19 +49,19 @@ class Slot:
     lower: int
     upper: int
     protected: bool  # an input, a param or a result of ln.once: never overwritten
-    freed: int  # from which position on others may have its bytes: `upper`, or later (`Network.freed`)
+    freed: int  # from which position on others may have its bytes: `upper`, or later (`PlannedValues.freed`)
     pieces: list[tuple[int, int, int]] = field(default_factory=list)
-    group: Group = field(init=False)
+    group: ValueGroup = field(init=False)
     offset: int = 0
 
 
 @dataclass(eq=False, slots=True)
-class Group:
+class ValueGroup:
     """Values at fixed offsets to each other; `lo` and `hi` bound their bytes, `lower` and `upper` their lifetimes;
     `sources` counts those that are protected, `spans` has the slots by where they are. `doubtful` lists the ops whose
     merges made the group larger than the value merged."""
 
-    slots: list[Slot]
+    slots: list[_Slot]
     space: str
     lo: int
     hi: int
@@ -69,34 +69,34 @@ class Group:
     upper: int
     sources: int
     doubtful: list[int]
-    spans: Spans[Slot]
+    spans: Spans[_Slot]
 
     @classmethod
-    def single(cls, slot: Slot) -> Group:
-        spans: Spans[Slot] = Spans()
+    def single(cls, slot: _Slot) -> ValueGroup:
+        spans: Spans[_Slot] = Spans()
         spans.add(slot)
         return cls([slot], slot.home, 0, slot.size, slot.lower, slot.upper, int(slot.protected), [], spans)
 
     @property
     def protected(self) -> bool:
-        """Whether a value of it is never overwritten."""
+        """True if a value of it is never overwritten."""
         return self.sources > 0
 
     @property
-    def largest(self) -> Slot:
+    def largest(self) -> _Slot:
         """The slot of its largest value."""
         return max(self.slots, key=lambda s: (s.size, -s.number))
 
     @property
     def name(self) -> str:
-        """That of its largest value."""
+        """The name of its largest value."""
         return value_name(self.largest.value)
 
     def buffer(self, name: str, alignment: int) -> Buffer:
-        """What it asks of its space."""
+        """The buffer that it asks of its space."""
         return Buffer(name, self.lower, max(s.freed for s in self.slots), self.hi - self.lo, alignment)
 
-    def absorb(self, other: Group, shift: int) -> None:
+    def absorb(self, other: ValueGroup, shift: int) -> None:
         """Take in the slots of `other`, `shift` bytes further on."""
         for slot in other.slots:
             slot.group = self
@@ -109,11 +109,11 @@ class Group:
 
 
 @dataclass
-class Network:
-    """What planning needs to know of a module: its ops, and a slot for each value."""
+class PlannedValues:
+    """The facts about a module that planning needs: its ops, and a slot for each value."""
 
     ops: list[Operation]
-    slots: dict[SSAValue, Slot]
+    slots: dict[SSAValue, _Slot]
     workspaces: list[tuple[int, int, int]]  # (op position, bytes, position from which on others may have them)
     pieces: list[list]  # of each op, `views.pieces_of`
     views: list[list]  # of each op
@@ -122,14 +122,14 @@ class Network:
 
     @classmethod
     def of(cls, module: ModuleOp, home: Callable[[OpResult], str] = in_arena, ports: int = 0,
-           apart: int = 0) -> Network:  # fmt: skip
+           apart: int = 0) -> PlannedValues:  # fmt: skip
         """Read a module of level 1 or 2 (old places are ignored); `home` names the space a computed value should stand
         in. Values of at most `apart` bytes keep theirs from ops that need not wait for those that read them."""
         ops = planned_ops(main_of(module).body.block)
         position = {op: i for i, op in enumerate(ops)}
         end = len(ops)
-        slots: dict[SSAValue, Slot] = {}
-        moves = [pieces_of(op) for op in ops]
+        slots: dict[SSAValue, _Slot] = {}
+        moves = [operand_pieces(op) for op in ops]
         needs = _needs(ops, position) if apart else []
         for i, op in enumerate(ops):
             source = isinstance(op, Source | OnceOp)
@@ -141,13 +141,13 @@ class Network:
                 lower, upper = (0, end) if source else (i, end if last == end - 1 else last + 1)
                 freed = upper if source or size > apart else _freed(needs, readers, upper)
                 space = STATIC if static else ARENA if source else home(value)
-                slot = Slot(value, len(slots), size, spec.dtype.size, space, lower, upper, source, freed)
+                slot = _Slot(value, len(slots), size, spec.dtype.size, space, lower, upper, source, freed)
                 runs = moves[i][j]
                 if runs is None:
                     slot.pieces = [(slot.number, 0, slot.size)]
                 else:
-                    parts = (cut(slots[op.operands[k]].pieces, at, n) for k, at, n in runs)
-                    slot.pieces = joined([p for part in parts for p in part])
+                    parts = (cut_pieces(slots[op.operands[k]].pieces, at, n) for k, at, n in runs)
+                    slot.pieces = joined_pieces([p for part in parts for p in part])
                 slots[value] = slot
         workspaces = [
             (i, n, _freed(needs, [i], i + 1) if n <= apart else i + 1)
@@ -164,11 +164,11 @@ class Network:
             ports,
         )
 
-    def port_groups(self) -> dict[str, Group]:
+    def port_groups(self) -> dict[str, ValueGroup]:
         """The groups that are ports, by the names of these: as merged now, what has the bytes of one input or of one
         output and no more. All of an input's other values read it, for it is protected; what else an output's memory
         holds is for nobody to see."""
-        found: dict[str, Group] = {}
+        found: dict[str, ValueGroup] = {}
         taken: set[int] = set()
         if not self.ports:
             return found
@@ -187,10 +187,10 @@ class Network:
                 number += 1
         return found
 
-    def groups(self, disabled: frozenset[int] = frozenset(), inplace: bool = True) -> list[Group]:
+    def groups(self, disabled: frozenset[int] = frozenset(), inplace: bool = True) -> list[ValueGroup]:
         """Merge what can be merged; `disabled` are the positions of ops without doubtful merges."""
         for slot in self.slots.values():
-            slot.group, slot.offset = Group.single(slot), 0
+            slot.group, slot.offset = ValueGroup.single(slot), 0
         for i, op in enumerate(self.ops):
             budget.check(op)
             for k, j, delta in self.views[i]:
@@ -221,7 +221,7 @@ class Network:
             if self._merge(i, source, target, 0):
                 taken.add(j)
 
-    def _merge(self, i: int, source: Slot, target: Slot, delta: int) -> bool:
+    def _merge(self, i: int, source: _Slot, target: _Slot, delta: int) -> bool:
         """Put `target` at `delta` bytes from `source`, with the groups of both, if no value is damaged by it."""
         a, b = source.group, target.group
         if a is b:
@@ -243,21 +243,22 @@ class Network:
             a.doubtful.append(i)
         return True
 
-    def _compatible(self, a: Group, b: Group, shift: int, i: int) -> bool:
-        """Whether no two values, one of each group, disturb each other when b moves by `shift`."""
+    def _compatible(self, a: ValueGroup, b: ValueGroup, shift: int, i: int) -> bool:
+        """Return whether no two values, one of each group, disturb each other when b moves by `shift`."""
         ours = a.spans.meeting(b.lo + shift, b.hi + shift, b.lower, i)
         theirs = b.spans.meeting(a.lo - shift, a.hi - shift, a.lower, i)
         if len(ours) * len(theirs) > MAX_PAIRS:
             return False
         return all(self._apart(s, t, t.offset + shift) for s in ours for t in theirs)
 
-    def _met(self, a: Slot, b: Slot) -> bool:
-        """Whether two values share bytes already."""
+    def _met(self, a: _Slot, b: _Slot) -> bool:
+        """Return whether two values share bytes already."""
         return a.group is b.group and a.offset < b.offset + b.size and b.offset < a.offset + a.size
 
-    def _in_place_move(self, result: Slot, operand: Slot, delta: int) -> bool:
-        """Whether no byte need be copied from the operand to the result that stands `delta` bytes further on; if the
-        two are not operand and result of one op, none is."""
+    def _in_place_move(self, result: _Slot, operand: _Slot, delta: int) -> bool:
+        """Return whether no byte need be copied from the operand to the result that stands `delta` bytes further on; if
+        the two are not operand and result of one op, none is.
+        """
         op = self.ops[result.lower]
         pieces = self.pieces[result.lower][result.value.index] if result.lower else None
         at = 0
@@ -267,11 +268,11 @@ class Network:
             at += size
         return True
 
-    def _apart(self, s: Slot, t: Slot, t_offset: int) -> bool:
+    def _apart(self, s: _Slot, t: _Slot, t_offset: int) -> bool:
         lo, hi = max(s.offset, t_offset), min(s.offset + s.size, t_offset + t.size)
         if lo >= hi or s.upper <= t.lower or t.upper <= s.lower:
             return True
-        same = cut(s.pieces, lo - s.offset, hi - lo) == cut(t.pieces, lo - t_offset, hi - lo)
+        same = cut_pieces(s.pieces, lo - s.offset, hi - lo) == cut_pieces(t.pieces, lo - t_offset, hi - lo)
         first, second = (s, t) if s.lower < t.lower else (t, s)
         if same:
             return self._in_place_move(second, first, t_offset - s.offset if second is t else s.offset - t_offset)
@@ -323,21 +324,21 @@ def _freed(needs: Sequence[set[int] | None], readers: Sequence[int], upper: int)
 
 
 @dataclass
-class Problem:
+class PackingProblem:
     """The arena as a packing problem: a buffer for each group and each workspace, and what they stand for; and the
     groups of the other spaces, and those that are ports."""
 
-    groups: list[Group]
+    groups: list[ValueGroup]
     buffers: list[Buffer]
-    static: list[Group]
+    static: list[ValueGroup]
     workspaces: dict[int, str]  # op position -> buffer id
     ids: dict[int, str]  # id(group) -> buffer id
-    elsewhere: dict[str, list[Group]]  # space -> groups
+    elsewhere: dict[str, list[ValueGroup]]  # space -> groups
     alignment: int
     names: dict[str, int]  # the ids of buffers that are taken
-    ports: dict[str, Group]  # by name
+    ports: dict[str, ValueGroup]  # by name
 
-    def spill(self, group: Group) -> None:
+    def spill(self, group: ValueGroup) -> None:
         """Move a group of another space into the arena."""
         self.elsewhere[group.space].remove(group)
         group.space = ARENA
@@ -349,7 +350,7 @@ class Problem:
         return lower_bound(self.buffers)
 
 
-def problem_of(network: Network, groups: Sequence[Group], alignment: int) -> Problem:
+def _problem_of(network: PlannedValues, groups: Sequence[ValueGroup], alignment: int) -> PackingProblem:
     """Buffers for the groups of the arena, and the groups of the static space in order of definition."""
     ports = network.port_groups()
     given = {id(g) for g in ports.values()}
@@ -360,7 +361,7 @@ def problem_of(network: Network, groups: Sequence[Group], alignment: int) -> Pro
     for g in arena:
         ids[id(g)] = name = _unique(g.name, names)
         buffers.append(g.buffer(name, alignment))
-    elsewhere: dict[str, list[Group]] = {}
+    elsewhere: dict[str, list[ValueGroup]] = {}
     for g in groups:
         if g.space not in (ARENA, STATIC):
             elsewhere.setdefault(g.space, []).append(g)
@@ -368,7 +369,7 @@ def problem_of(network: Network, groups: Sequence[Group], alignment: int) -> Pro
     for i, size, freed in network.workspaces:
         workspaces[i] = _unique(f"workspace of {op_label(network.ops[i])}", names)
         buffers.append(Buffer(workspaces[i], i, freed, size, alignment))
-    return Problem(arena, buffers, static, workspaces, ids, elsewhere, alignment, names, ports)
+    return PackingProblem(arena, buffers, static, workspaces, ids, elsewhere, alignment, names, ports)
 
 
 def _unique(name: str, names: dict[str, int]) -> str:
@@ -376,14 +377,14 @@ def _unique(name: str, names: dict[str, int]) -> str:
     return name if count == 1 else _unique(f"{name}#{count}", names)
 
 
-def best_groups(network: Network, alignment: int, peak: Callable[[Problem], int]) -> Problem:
+def best_groups(network: PlannedValues, alignment: int, peak: Callable[[PackingProblem], int]) -> PackingProblem:
     """The groups with the lowest `peak`: all merges, less the doubtful ones that the peak can do better without.
 
     At each step the groups that waste bytes at the moment of the highest load lose their doubtful merges; a step is
     kept if the lower bound falls. Equal peaks go to more merges, which are fewer copies.
     """
     disabled: frozenset[int] = frozenset()
-    current = problem_of(network, network.groups(), alignment)
+    current = _problem_of(network, network.groups(), alignment)
     budget = 24 if len(network.ops) <= 2_000 else 6
     tried: set[int] = set()
     while budget:
@@ -393,7 +394,7 @@ def best_groups(network: Network, alignment: int, peak: Callable[[Problem], int]
         for sites in _trials(suspects, current):
             budget -= 1
             tried |= sites
-            trial = problem_of(network, network.groups(disabled | sites), alignment)
+            trial = _problem_of(network, network.groups(disabled | sites), alignment)
             if trial.bound() < current.bound():
                 disabled, current = disabled | sites, trial
                 break
@@ -407,20 +408,20 @@ def best_groups(network: Network, alignment: int, peak: Callable[[Problem], int]
         return current
     best, height = choices[0], 0
     for sites in dict.fromkeys(choices):
-        trial = problem_of(network, network.groups(sites), alignment)
+        trial = _problem_of(network, network.groups(sites), alignment)
         if not height or (trial.bound() < height and peak(trial) < height):
             best, height = sites, peak(trial)
-    return problem_of(network, network.groups(best), alignment)  # offsets stand in the slots: the last grouping counts
+    return _problem_of(network, network.groups(best), alignment)  # offsets stand in the slots: the last grouping counts
 
 
-def _trials(suspects: frozenset[int], problem: Problem) -> list[frozenset[int]]:
+def _trials(suspects: frozenset[int], problem: PackingProblem) -> list[frozenset[int]]:
     """Sets of merges to try without: all suspects, then those of each group alone."""
     each = [frozenset(g.doubtful) & suspects for g in problem.groups]
     alone = sorted((s for s in each if s), key=len)
     return [suspects, *(s for s in alone if s != suspects)][:6]
 
 
-def _wasteful(problem: Problem) -> frozenset[int]:
+def _wasteful(problem: PackingProblem) -> frozenset[int]:
     """The doubtful merges in groups that, at the moment of the highest load, are larger than what lives in them."""
     change: dict[int, int] = {}
     for b in problem.buffers:
@@ -438,7 +439,7 @@ def _wasteful(problem: Problem) -> frozenset[int]:
     return frozenset(found)
 
 
-def _live_bytes(group: Group, moment: int) -> int:
+def _live_bytes(group: ValueGroup, moment: int) -> int:
     total, end = 0, group.lo
     for slot in sorted((s for s in group.slots if s.lower <= moment < s.upper), key=lambda s: s.offset):
         top = slot.offset + slot.size

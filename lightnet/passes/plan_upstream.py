@@ -69,8 +69,8 @@ def _spaces(ops: Sequence[Operation], target: Target) -> list[str]:
     return list(found)
 
 
-def is_static(value: SSAValue) -> bool:
-    """Whether upstream never frees the tensor: results of `create` and `arange`."""
+def is_kept_by_upstream(value: SSAValue) -> bool:
+    """Return whether upstream never frees the tensor: results of `create` and `arange`."""
     field = _field(value)
     return field is not None and field.static
 
@@ -122,7 +122,7 @@ class _Planner:
             for value in op.results:
                 owner = _owner(value)
                 self.root[value] = value if owner is None else self.root[owner]
-                if is_static(value):
+                if is_kept_by_upstream(value):
                     self.places[value] = self.alloc(op, value)
             self.uses.update(self.root[v] for v in _operands(op))
         for op in self.ops:
@@ -134,15 +134,15 @@ class _Planner:
         for value in op.results:
             if self.root[value] is not value:
                 self.places[value] = self.places[self.root[value]]
-            elif not is_static(value):
+            elif not is_kept_by_upstream(value):
                 self.places[value] = self.alloc(op, value)
         for value in op.results:
-            if not self.uses[value] and self.root[value] is value and not is_static(value):
+            if not self.uses[value] and self.root[value] is value and not is_kept_by_upstream(value):
                 self.dealloc(value)
         for operand in _operands(op):
             root = self.root[operand]
             self.uses[root] -= 1
-            if not self.uses[root] and not is_static(root):
+            if not self.uses[root] and not is_kept_by_upstream(root):
                 self.dealloc(root)
 
     def dealloc(self, value: SSAValue) -> None:

@@ -98,7 +98,7 @@ def _check_level(block: Block) -> None:
 
 
 def keeps_range(op: LnOp) -> bool:
-    """Whether the definition of an op says that it may compute in a short type; see the pass."""
+    """Return whether the definition of an op says that it may compute in a short type; see the pass."""
     if op.is_move:
         return True
     if op.is_host or op.has_builder or op.definition is None:
@@ -148,7 +148,7 @@ class _Shortening:
         return not op.is_move or any(self._is_short(v) for v in op.operands)
 
     def _is_short(self, value: SSAValue) -> bool:
-        """Whether a tensor of f32 may as well be short: it was rounded already, or nothing computed it."""
+        """Return whether a tensor of f32 may as well be short: it was rounded already, or nothing computed it."""
         return isinstance(value.owner, Source) or value in self.static or value in self.casts
 
     def _shortened(self, op: LnOp) -> list[Operation]:
@@ -210,7 +210,7 @@ def _is_f32(specs: list[TensorSpec]) -> bool:
 
 
 def _becomes_integer(value: SSAValue) -> bool:
-    """Whether a cast makes integers of a tensor, directly or behind moves."""
+    """Return whether a cast makes integers of a tensor, directly or behind moves."""
     for use in value.uses:
         op = use.operation
         if isinstance(op, Cast) and not op.result_specs[0].dtype.is_float:

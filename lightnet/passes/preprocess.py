@@ -10,7 +10,7 @@ from xdsl.ir import Block, Operation
 
 from lightnet.ir.module import main_of
 from lightnet.ir.passes import LnPass
-from lightnet.passes.plan_upstream import is_static
+from lightnet.passes.plan_upstream import is_kept_by_upstream
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,17 @@ class PreprocessPass(LnPass):
     level = "graph"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        preprocess(main_of(op).body.block)
+        _preprocess(main_of(op).body.block)
 
 
-def preprocess(block: Block) -> None:
+def _preprocess(block: Block) -> None:
     """The pass, on one block that `func.return` ends."""
     for op in list(block.ops)[1:-1]:
-        if not op.results or not all(map(is_static, op.results)) or not all(map(is_static, op.operands)):
+        if (
+            not op.results
+            or not all(map(is_kept_by_upstream, op.results))
+            or not all(map(is_kept_by_upstream, op.operands))
+        ):
             continue
         makers = {v.owner for v in op.operands if isinstance(v.owner, Operation)}
         last = next((o for o in reversed(list(block.ops)) if o in makers), None) if makers else None

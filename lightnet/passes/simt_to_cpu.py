@@ -26,7 +26,7 @@ from xdsl.dialects.builtin import ModuleOp
 from lightnet.backends.cuda.arch import ARCH, arch_of
 from lightnet.backends.cuda.simt import Sizes
 from lightnet.backends.simt_helpers import Helpers
-from lightnet.backends.simt_loops import loops
+from lightnet.backends.simt_loops import simt_loops_of
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_launch import CudaLaunchOp, cuda_kernels, cuda_launches, verify_cuda
 from lightnet.dialects.launch import LaunchOp, kernels, memref_bytes
@@ -91,7 +91,7 @@ class _Conversion:
             kernel = self.kernels[name]
             is_first = all(of != name for of, _ in self.made)
             try:
-                self.made[name, grid] = loops(
+                self.made[name, grid] = simt_loops_of(
                     kernel, grid, name if is_first else self.helpers.fresh(name), self.helpers
                 )
             except LightNetError as error:

@@ -75,7 +75,7 @@ def _gather(op: Operation, table: SSAValue) -> KernelOp | None:
 
 
 def _is_cheap(gathers: list[KernelOp], form: SSAValue) -> bool:
-    """Whether the lines that gathers read are few beside what the products read."""
+    """Return whether the lines that gathers read are few beside what the products read."""
     lines = sum(spec_of(g.results[0].type).len for g in gathers)
     depth, columns = spec_of(form.type).dims
     rows = max(

@@ -54,7 +54,7 @@ class TrimWindowsPass(LnPass):
 
 
 def _reads(axis: Axis, tap: int) -> bool:
-    """Whether a tap, of a window that is whole, is ever inside."""
+    """Return whether a tap, of a window that is whole, is ever inside."""
     low = tap * axis.dilation - axis.before
     step = max(-(low // axis.stride), 0)  # the first place at which it is not before the beginning
     return step < axis.positions and low + step * axis.stride < axis.size

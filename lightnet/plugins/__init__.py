@@ -41,7 +41,7 @@ class Replacing(str):
 
 @dataclass(frozen=True)
 class Plugin:
-    """What a file added: op classes, pattern classes, and the module that it is if it is Python."""
+    """The additions of a file: op classes, pattern classes, and the module that it is if it is Python."""
 
     source: str
     ops: tuple[type, ...] = ()
@@ -86,7 +86,12 @@ def _files(path: str | Path) -> list[str]:
 def _loaded(path: str) -> Iterator[Plugin]:
     from lightnet.plugins import data, python_files, registering
 
-    loaders = {".py": python_files.file, ".json": data.descriptions, ".op": data.descriptions, ".mlir": data.patterns}
+    loaders = {
+        ".py": python_files.file,
+        ".json": data.descriptions,
+        ".op": data.descriptions,
+        ".mlir": data.registered_pdl,
+    }
     suffix = Path(path).suffix.lower()
     if isinstance(path, Replacing) and suffix not in (".op", ".json"):
         raise LightNetError(f"cannot load '{path}': --replace is for descriptions of operators (.op, .json)")

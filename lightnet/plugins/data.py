@@ -22,10 +22,10 @@ MAX_FILES = 1000
 def descriptions(path: str) -> Iterator[None]:
     """Register the ops and the patterns that a description file has. A `path` that is `Replacing` has ops that take the
     places of others."""
-    from lightnet.descriptions import load_file
+    from lightnet.descriptions import load_description_file
     from lightnet.plugins import Replacing
 
-    found = load_file(path, replace=isinstance(path, Replacing))
+    found = load_description_file(path, replace=isinstance(path, Replacing))
     for name, ops in found.families.items():
         registry.FAMILIES.add(name, tuple(ops))
     _register(found.patterns)
@@ -47,11 +47,11 @@ def files(folder: str) -> list[str]:
 
 
 @contextmanager
-def patterns(path: str) -> Iterator[None]:
+def registered_pdl(path: str) -> Iterator[None]:
     """Register the patterns of a PDL file."""
     from lightnet.descriptions import pdl
 
-    _register(pdl.load_file(path))
+    _register(pdl.load_pdl_file(path))
     yield None
 
 

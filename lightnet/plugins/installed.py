@@ -57,7 +57,7 @@ class _Installed:
         for key in [name] if name in self.waiting else list(self.waiting):
             point = self.waiting.pop(key)
             try:
-                add(point)
+                add_rows(point)
             except LightNetError as e:
                 self.failed[key] = e
                 if key != name:
@@ -69,7 +69,7 @@ class _Installed:
 _INSTALLED = _Installed()
 
 
-def load(name: str | None = None) -> None:
+def load_entry_points(name: str | None = None) -> None:
     """Load every plugin that is not loaded yet; if there is one called `name`, that one alone.
 
     Raises LightNetError where that one cannot be loaded; for any other it warns (`PluginWarning`).
@@ -86,7 +86,7 @@ def entry_points() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for point in metadata.entry_points(group=GROUP):
         if point.name in found:
-            text = f"plugin '{point.name}' is defined twice: by {origin(found[point.name])} and by {origin(point)}"
+            text = f"plugin '{point.name}' is defined twice: by {_origin(found[point.name])} and by {_origin(point)}"
             warnings.warn(f"{text}, which is left out", PluginWarning, stacklevel=2)
             continue
         found[point.name] = point
@@ -94,8 +94,9 @@ def entry_points() -> dict[str, Any]:
 
 
 def _mentioned() -> bool:
-    """Whether any package on `sys.path` names our group: `importlib.metadata` takes longer to import than to list
-    passes."""
+    """Return whether any package on `sys.path` names our group: `importlib.metadata` takes longer to import than to
+    list passes.
+    """
     for folder in sys.path:
         try:
             names = os.listdir(folder or ".")
@@ -115,13 +116,13 @@ def _names_us(path: str) -> bool:
         return False
 
 
-def origin(point: Any) -> str:
+def _origin(point: Any) -> str:
     """A plugin as errors name it: ``package 1.0 (module:object)``."""
     dist = point.dist
     return f"package {dist.name} {dist.version} ({point.value})" if dist is not None else str(point.value)
 
 
-def add(point: Any) -> None:
+def add_rows(point: Any) -> None:
     """Load one entry point and register what it holds, all or nothing. Raises LightNetError, which names the
     package."""
     from lightnet.plugins import registering
@@ -129,7 +130,7 @@ def add(point: Any) -> None:
     restore = registry.checkpoint()
     before = registering.Before()
     try:
-        with registry.adding(origin(point)), redirect_stdout(sys.stderr):  # stdout is for what the tools write
+        with registry.adding(_origin(point)), redirect_stdout(sys.stderr):  # stdout is for what the tools write
             value = point.load()
             if isinstance(value, ModuleType):
                 registering.register_module(value)
@@ -141,4 +142,4 @@ def add(point: Any) -> None:
         if not isinstance(e, Exception | SystemExit):
             raise
         what = e.message if isinstance(e, LightNetError) else f"{type(e).__name__}: {str(e)[:600]}"
-        raise LightNetError(f"plugin '{point.name}' of {origin(point)} cannot be loaded: {what}") from e
+        raise LightNetError(f"plugin '{point.name}' of {_origin(point)} cannot be loaded: {what}") from e

@@ -1,4 +1,4 @@
-"""Which table each thing goes to that a plugin's module defines, and the clashes that no table sees.
+"""The table for each thing that a plugin's module defines, and the clashes that no table sees.
 
 A class belongs to the module that defines it; a value (a target, a dialect, a front end, a generator) to the one that
 holds it and is not known yet. Imports xDSL, and of `ir`, `frontends` and `backends` what those things are.
@@ -28,7 +28,7 @@ from lightnet.passes.patterns import built_in
 
 
 class Added(NamedTuple):
-    """What a plugin added."""
+    """The additions of a plugin."""
 
     ops: tuple[type, ...]
     patterns: tuple[type, ...]
@@ -42,7 +42,7 @@ class Before:
         self.patterns = registry.all_patterns()
 
     def checked(self, module: ModuleType | None) -> Added:
-        """What was added since. Raises LightNetError where an op or a pattern has the name of another one."""
+        """The additions since then. Raises LightNetError where an op or a pattern has the name of another one."""
         families = registry.FAMILIES
         new = [name for name in families if name not in self.families]
         known = {op.name: (family, op) for family in self.families if new for op in families.get(family)}
@@ -117,7 +117,7 @@ def register(values: dict[str, Any], module: str) -> None:
 
 
 def _is_generator(value: Any) -> bool:
-    """Whether a value is a generator of kernels (a class of them is none)."""
+    """Return whether a value is a generator of kernels (a class of them is none)."""
     return isinstance(value, Generator)
 
 

@@ -17,7 +17,7 @@ from xdsl.ir import SSAValue
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.names import tensor_names
 from lightnet.ir.op import LnOp
-from lightnet.report.differences import Difference, difference
+from lightnet.report.differences import ArrayDifference, difference
 from lightnet.report.steps import specialized, stepper
 from lightnet.runtime.dtypes import is_float
 
@@ -28,12 +28,12 @@ class Alone:
     first of its ops (None: there is none) that makes NaN or infinity of finite operands, by the references."""
 
     kernel: KernelOp
-    differences: tuple[Difference, ...]
+    differences: tuple[ArrayDifference, ...]
     non_finite: LnOp | None
 
     @property
     def agrees(self) -> bool:
-        """Whether the compiled code computes what the ops of the kernel mean."""
+        """True if the compiled code computes what the ops of the kernel mean."""
         return all(d.agrees for d in self.differences)
 
 

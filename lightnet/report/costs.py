@@ -1,4 +1,4 @@
-"""What an op, a kernel or a network costs: floating-point operations, multiply-adds, bytes moved. Imports `ir`.
+"""The cost of an op, a kernel or a network: floating-point operations, multiply-adds, bytes moved. Imports `ir`.
 
 Operations are those that the op's class counts (`LnOp.flops`), or follow from its definition in index notation, which
 also says whether they are multiply-adds: sums of products of two tensors (``dst[…] += a[…] * b[…]``). Bytes are

@@ -25,11 +25,12 @@ JUMP = 10.0
 
 
 @dataclass(frozen=True)
-class Difference:
-    """How far an array is from what is expected. `absolute` and `relative` are the largest differences of an element,
-    and relative to the expected one; `largest` is the largest expected value; NaN and infinite elements count in
-    `wrong` only, unless both have them alike. `wrong` of `elements` are beyond the tolerance; `mismatch` says what
-    differs in type or shape."""
+class ArrayDifference:
+    """The distance of an array from what is expected. `absolute` and `relative` are the largest differences of an
+    element, and relative to the expected one; `largest` is the largest expected value; NaN and infinite elements count
+    in `wrong` only, unless both have them alike. `wrong` of `elements` are beyond the tolerance; `mismatch` says what
+    differs in type or shape.
+    """
 
     absolute: float = 0.0
     relative: float = 0.0
@@ -43,7 +44,7 @@ class Difference:
 
     @property
     def agrees(self) -> bool:
-        """Whether every element is within the tolerance."""
+        """True if every element is within the tolerance."""
         return not self.wrong and not self.mismatch
 
     @property
@@ -63,20 +64,20 @@ class Difference:
 
 def difference(
     got: np.ndarray, want: Any, rtol: float = 1e-4, atol: float | None = None, share: float = 1e-4
-) -> Difference:
+) -> ArrayDifference:
     """Compare two arrays. Elements agree within ``atol + rtol * |want|`` (`atol` is a `share` of the largest expected
     value unless given); NaN agrees with NaN, an infinity with itself. Integers and bools have to be equal."""
     want = np.asarray(want)
     if got.shape != want.shape or got.dtype != want.dtype:
         text = f"is {got.dtype}{list(got.shape)}, not {want.dtype}{list(want.shape)}"
-        return Difference(elements=want.size, mismatch=text)
+        return ArrayDifference(elements=want.size, mismatch=text)
     if want.dtype.hasobject:
-        return Difference(wrong=int((got != want).sum()), elements=want.size, exact=True)
+        return ArrayDifference(wrong=int((got != want).sum()), elements=want.size, exact=True)
     a, b = got.astype(np.float64).reshape(-1), want.astype(np.float64).reshape(-1)
     if not is_float(want.dtype):
         off = np.abs(a - b).max(initial=0)
         largest = np.abs(b).max(initial=0)
-        return Difference(float(off), 0.0, float(largest), int((got != want).sum()), want.size, exact=True)
+        return ArrayDifference(float(off), 0.0, float(largest), int((got != want).sum()), want.size, exact=True)
     finite = np.isfinite(a) & np.isfinite(b)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     off, size = np.zeros(a.size), np.zeros(a.size)
@@ -86,7 +87,9 @@ def difference(
     wrong = int((~same & ~(finite & (off <= limit))).sum())
     relative = (off / np.where(size > 0, size, 1))[size > 0].max(initial=0)
     strange = int((~same & ~finite).sum())
-    return Difference(float(off.max(initial=0)), float(relative), float(largest), wrong, want.size, strange=strange)
+    return ArrayDifference(
+        float(off.max(initial=0)), float(relative), float(largest), wrong, want.size, strange=strange
+    )
 
 
 def _widened(got: np.ndarray, want: np.ndarray) -> np.ndarray:
@@ -105,7 +108,7 @@ class Layer:
     kernel: str
     where: SourceLoc | None
     dims: tuple[int, ...]
-    difference: Difference
+    difference: ArrayDifference
     jumps: bool
     constant: bool = False
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.diagnostics import printable
-from lightnet.ir.dfg import DataFlowGraph, Edge, Node, Tensor
+from lightnet.ir.dfg import DataFlowGraph, DataNode, DataTensor, Edge
 from lightnet.report.graph import graph_of
 
 #: Longest name in a label; a node lists at most so many weights.
@@ -25,7 +25,7 @@ def dot(module: ModuleOp, title: str = "network") -> str:
     """The module as a digraph in the DOT language (https://graphviz.org/doc/info/lang.html)."""
     graph = graph_of(module).picture()
     lines = [
-        f"digraph {quoted(title)} {{",
+        f"digraph {_quoted(title)} {{",
         '  graph [rankdir=TB, compound=true, fontname="Helvetica", fontsize=11];',
         '  node [shape=box, style="rounded,filled", fillcolor="#eef3fa", fontname="Helvetica", fontsize=11];',
         '  edge [fontname="Helvetica", fontsize=9];',
@@ -33,7 +33,7 @@ def dot(module: ModuleOp, title: str = "network") -> str:
         *(_edge(graph, edge) for edge in graph.edges),
     ]
     if graph.left_out:
-        lines.append(f"  rest [shape=plaintext, label={quoted(f'{graph.left_out} more ops are left out')}];")
+        lines.append(f"  rest [shape=plaintext, label={_quoted(f'{graph.left_out} more ops are left out')}];")
     return "\n".join([*lines, "}", ""])
 
 
@@ -44,7 +44,7 @@ def _clusters(graph: DataFlowGraph) -> Iterator[str]:
         groups.setdefault(node.group, []).append(number)
     for k, (group, numbers) in enumerate(groups.items()):
         if group:
-            yield f"  subgraph cluster_f{k} {{ label={quoted(f'@{group}')}; style=dashed;"
+            yield f"  subgraph cluster_f{k} {{ label={_quoted(f'@{group}')}; style=dashed;"
         for number in numbers:
             yield from (
                 _kernel(number, graph.nodes[number])
@@ -55,7 +55,7 @@ def _clusters(graph: DataFlowGraph) -> Iterator[str]:
             yield "  }"
 
 
-def _node(number: int, node: Node) -> str:
+def _node(number: int, node: DataNode) -> str:
     shape = f", shape={SHAPES[node.kind]}" if node.kind in SHAPES else ""
     title = [node.title] if node.title != node.optype else []
     label = [*title, node.optype, *_weights(node), *node.notes]
@@ -66,7 +66,7 @@ def _node(number: int, node: Node) -> str:
     return f"  n{number} [label={_label(label)}{shape}];"
 
 
-def _kernel(number: int, node: Node) -> Iterator[str]:
+def _kernel(number: int, node: DataNode) -> Iterator[str]:
     """A cluster: the ops of the kernel, with the edges between them. Edges from outside go to the first op, edges to
     outside leave from the last."""
     heading = [*node.notes, *_weights(node)]
@@ -89,11 +89,11 @@ def _edge(graph: DataFlowGraph, edge: Edge) -> str:
     return f"  {tail} -> {head} [label={_label(_parts(edge.tensor))}{ends}];"
 
 
-def _parts(tensor: Tensor) -> list[str]:
+def _parts(tensor: DataTensor) -> list[str]:
     return [part for part in (tensor.name, tensor.type, tensor.place) if part]
 
 
-def _weights(node: Node) -> list[str]:
+def _weights(node: DataNode) -> list[str]:
     found = [str(t) for t in node.weights[:WEIGHTS]]
     rest = len(node.weights) - WEIGHTS
     return [*found, f"and {rest} more"] if rest > 0 else found
@@ -102,10 +102,10 @@ def _weights(node: Node) -> list[str]:
 def _label(lines: list[str]) -> str:
     """Lines as a label, in which Graphviz decodes entities as HTML has them."""
     shown = (line if len(line) <= LONGEST else line[: LONGEST - 1] + "…" for line in lines)
-    return quoted("\n".join(shown).replace("&", "&amp;"))
+    return _quoted("\n".join(shown).replace("&", "&amp;"))
 
 
-def quoted(text: str) -> str:
+def _quoted(text: str) -> str:
     """A string of the DOT language. Graphviz reads escapes (``\\N``, ``\\l``) in labels, and XML forbids control
     characters."""
     escaped = printable(text, "\n").replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

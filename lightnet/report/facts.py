@@ -1,4 +1,4 @@
-"""What is known of a network, as values, text and JSON: the form of every inspection. Imports tables and
+"""The facts about a network, as values, text and JSON: the form of every inspection. Imports tables and
 diagnostics."""
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class FlowInfo:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What is known of a network. `opsets` are an ONNX model's by domain. `missing` lists what the front end or the
+    """The facts about a network. `opsets` are an ONNX model's by domain. `missing` lists what the front end or the
     target cannot run, `problem` says what else stands in the way, `opened` which shapes a call has to decide;
     `weights_missing` are the tensors that a weight file has to hold and that no given one has. `host` says what of it
     runs on the host: ops on text."""
@@ -115,7 +115,7 @@ class Inspection:
 
     @property
     def op_counts(self) -> dict[str, int]:
-        """How many ops there are of each type, the most frequent first."""
+        """The number of ops of each type, the most frequent first."""
         return dict(Counter(op.op for op in self.ops).most_common())
 
     @property
@@ -135,7 +135,7 @@ class Inspection:
 
     @property
     def runs(self) -> bool:
-        """Whether nothing is known that keeps it from being compiled."""
+        """True if nothing is known that keeps it from being compiled."""
         return not self.missing and not self.problem
 
     def json(self) -> str:

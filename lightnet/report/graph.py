@@ -14,11 +14,11 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAValue
 
 from lightnet.dialects.accesses import Access, LineAccesses
-from lightnet.dialects.dependences import sources
+from lightnet.dialects.dependences import writers_of
 from lightnet.dialects.launch import CopyOp, LaunchLine, Line, lines_of
 from lightnet.dialects.ln.source import Create, Input, ParamOp
 from lightnet.dialects.ln.structure import OnceOp
-from lightnet.ir.dfg import DataFlowGraph, Inner, Node, Tensor
+from lightnet.ir.dfg import DataFlowGraph, DataNode, DataTensor, Inner
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import layout_of
 from lightnet.ir.locations import loc_of
@@ -63,9 +63,9 @@ class _Reader:
 
     def __init__(self, graph: DataFlowGraph, group: str):
         self.graph, self.group = graph, group
-        self.made: dict[SSAValue, Node] = {}
+        self.made: dict[SSAValue, DataNode] = {}
         self.unnamed: dict[SSAValue, str] = {}
-        self.reads: list[tuple[Node, list[SSAValue]]] = []
+        self.reads: list[tuple[DataNode, list[SSAValue]]] = []
 
     def read(self, blocks: Iterable[Block]) -> None:
         for block in blocks:
@@ -82,14 +82,14 @@ class _Reader:
         if value.first_use is not None:
             tensor = self.tensor(value)
             self.made[value] = self.graph.add(
-                Node("input", tensor.name, "argument", group=self.group, results=(tensor,))
+                DataNode("input", tensor.name, "argument", group=self.group, results=(tensor,))
             )
 
     def op(self, op: Operation) -> None:
         if isinstance(op, ReturnOp):
             self.outputs(op)
             return
-        node = self.graph.add(Node(
+        node = self.graph.add(DataNode(
             _kind(op), _title(op), _optype(op), loc_of(op), self.group,
             results=tuple(map(self.tensor, op.results)),
             inner=_inner(op) if isinstance(op, KernelOp) else (),
@@ -102,15 +102,15 @@ class _Reader:
 
     def outputs(self, op: Operation) -> None:
         for value in op.operands:
-            node = Node("output", self.name(value), "output", loc_of(op), self.group)
+            node = DataNode("output", self.name(value), "output", loc_of(op), self.group)
             self.reads.append((self.graph.add(node), [value]))
 
     def name(self, value: SSAValue) -> str:
         name = tensor_name(value) or (f"%{value.name_hint}" if value.name_hint else None)
         return name or self.unnamed.setdefault(value, f"%{len(self.unnamed)}")
 
-    def tensor(self, value: SSAValue) -> Tensor:
-        return Tensor(self.name(value), type_text(value.type), str(place_of(value) or ""))
+    def tensor(self, value: SSAValue) -> DataTensor:
+        return DataTensor(self.name(value), type_text(value.type), str(place_of(value) or ""))
 
 
 def _outer_operands(op: Operation) -> list[SSAValue]:
@@ -182,7 +182,7 @@ def _of_launches(module: ModuleOp, lines: Sequence[Line]) -> DataFlowGraph:
         node.results = tuple(_range(a) for a in found if a.writes and not a.is_workspace)
         node.notes += tuple(f"workspace {a.end - a.begin} bytes @ {a.space}+{a.begin}" for a in found if a.is_workspace)
         graph.add(node)
-    for node, found, writers in zip(list(graph.nodes), touched, sources(touched)):
+    for node, found, writers in zip(list(graph.nodes), touched, writers_of(touched)):
         for access, numbers in zip(found, writers):
             for number in numbers if access.space != "static" else ():
                 graph.link(graph.nodes[number], node, _range(access))
@@ -194,14 +194,14 @@ def _read(access: Access) -> Access:
     return replace(access, reads=access.reads and not access.is_workspace)
 
 
-def _line(line: Line) -> Node:
+def _line(line: Line) -> DataNode:
     if isinstance(line, LaunchLine):
-        return Node("launch", line.callee.string_value(), line.name, loc_of(line), notes=line.notes, op=line)
+        return DataNode("launch", line.callee.string_value(), line.name, loc_of(line), notes=line.notes, op=line)
     if isinstance(line, CopyOp):
-        return Node("host", "copy", line.name, loc_of(line), notes=(f"{line.size} bytes",), op=line)
-    return Node("host", line.service.data, line.name, loc_of(line), op=line)
+        return DataNode("host", "copy", line.name, loc_of(line), notes=(f"{line.size} bytes",), op=line)
+    return DataNode("host", line.service.data, line.name, loc_of(line), op=line)
 
 
-def _range(access: Access) -> Tensor:
+def _range(access: Access) -> DataTensor:
     type = type_text(access.type) if access.type is not None else f"{access.end - access.begin} bytes"
-    return Tensor("", type, f"{access.space}+{access.begin}")
+    return DataTensor("", type, f"{access.space}+{access.begin}")

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightnet.diagnostics import printable
-from lightnet.ir.dfg import Node, Tensor
-from lightnet.passes.planning.report import Report
+from lightnet.ir.dfg import DataNode, DataTensor
+from lightnet.passes.planning.report import PlanReport
 from lightnet.report.layout import layout
 from lightnet.report.recorder import Recorder, Snapshot
 
@@ -157,13 +157,13 @@ def _graph(stage: Snapshot) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _size(node: Node) -> tuple[float, float]:
+def _size(node: DataNode) -> tuple[float, float]:
     """A node shows its title, its op (or the ops in it), and its first result."""
-    rows = shown(node)
+    rows = _shown(node)
     return max(len(r) for r in rows) * CHARACTER + 2 * MARGIN, len(rows) * LINE + 2 * MARGIN
 
 
-def shown(node: Node) -> list[str]:
+def _shown(node: DataNode) -> list[str]:
     """The lines of a node in the picture."""
     inner = [" ".join(filter(None, (i.optype, i.title))) for i in node.inner[:INNER]]
     if len(node.inner) > INNER:
@@ -172,12 +172,12 @@ def shown(node: Node) -> list[str]:
     return [s if len(s) <= LONGEST else s[: LONGEST - 1] + "…" for s in [node.title, *(inner or [node.optype]), *types]]
 
 
-def _details(node: Node) -> tuple[Any, ...]:
+def _details(node: DataNode) -> tuple[Any, ...]:
     inner = [[i.optype, _clip(i.title), *map(_clip, i.tensors)] for i in node.inner]
     return [_tensor(t) for t in node.results], [_tensor(t) for t in node.weights], inner, [_clip(n) for n in node.notes]
 
 
-def _tensor(tensor: Tensor) -> list[str]:
+def _tensor(tensor: DataTensor) -> list[str]:
     return [_clip(tensor.name), tensor.type, tensor.place]
 
 
@@ -188,7 +188,7 @@ def _clip(text: str, longest: int = 400) -> str:
 # -- plan and kernels ------------------------------------------------------------------------------------------------
 
 
-def _plan(report: Report) -> dict[str, Any]:
+def _plan(report: PlanReport) -> dict[str, Any]:
     data = json.loads(report.json())
     data["buffers"] = [[_clip(b["id"]), b["offset"], b["size"], b["live"]] for b in data["buffers"]]
     data["ops"] = [_clip(op, 80) for op in data.get("ops", [])]

@@ -1,5 +1,5 @@
-"""What a network is, before anybody runs it: its ops with shapes and costs, its parameters, the memory it takes, and
-what of it cannot run, all at once. Weights are not needed.
+"""The inspection of a network, before anybody runs it: its ops with shapes and costs, its parameters, the memory it
+takes, and what of it cannot run, all at once. Weights are not needed.
 
     inspect(lightnet.load("squeezedet.net")).text()
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def inspect(model: Model, target: str = "cpu") -> Inspection:
-    """What a network is, and what it takes on a target. Raises `LightNetError` for an unknown target only."""
+    """Inspect what a network is, and what it takes on a target. Raises `LightNetError` for an unknown target only."""
     get_target(target)
     module = model.module.clone()
     run_pipeline(model.ctx, module, parse_pipeline("bind"))
@@ -56,8 +56,8 @@ def inspect(model: Model, target: str = "cpu") -> Inspection:
     assert isinstance(last, ReturnOp)
     found = Inspection(
         model.source,
-        tuple(tensor_info(op.dst) for op in ops if isinstance(op, Input)),
-        tuple(tensor_info(v) for v in last.operands),
+        tuple(_tensor_info(op.dst) for op in ops if isinstance(op, Input)),
+        tuple(_tensor_info(v) for v in last.operands),
         tuple(op_info(op) for op in ops if isinstance(op, LnOp) and not isinstance(op, Source)),
         sum(s.len for s in specs),
         sum(s.nbytes for s in specs),
@@ -112,12 +112,12 @@ def op_info(op: LnOp) -> OpInfo:
     data = [v for v in op.operands if not isinstance(v.owner, ParamOp)]
     name = name_of(op) or next((n for n in tensor_names(op) if n), "")
     return OpInfo(
-        name, op.optype, tuple(map(tensor_info, data)), tuple(map(tensor_info, op.results)),
+        name, op.optype, tuple(map(_tensor_info, data)), tuple(map(_tensor_info, op.results)),
         sum(spec_of(v.type).len for v in params), costs.flops(op), costs.macs(op), costs.bytes_moved(op), loc_of(op),
     )  # fmt: skip
 
 
-def tensor_info(value: SSAValue) -> TensorInfo:
+def _tensor_info(value: SSAValue) -> TensorInfo:
     """The name and type of a value."""
     spec = spec_of(value.type)
     return TensorInfo(value_name(value), spec.dims, spec.dtype.name)

@@ -1,4 +1,4 @@
-"""Where the nodes of a graph stand in a picture: a layered drawing (Sugiyama, Tagawa and Toda 1981), in time near
+"""The places of a graph's nodes in a picture: a layered drawing (Sugiyama, Tagawa and Toda 1981), in time near
 linear.
 
 Each node stands in the layer behind the last one that it reads from; long edges go through points in the layers
@@ -23,7 +23,7 @@ POINT_WEIGHT, NODE_WEIGHT = 6.0, 1.0
 
 
 @dataclass(frozen=True)
-class Layout:
+class _Layout:
     """Centres of the nodes, in pixels from the top left corner, the points of each edge between its ends, and the
     size."""
 
@@ -33,10 +33,10 @@ class Layout:
     height: float
 
 
-def layout(sizes: Sequence[tuple[float, float]], edges: Sequence[tuple[int, int]]) -> Layout:
+def layout(sizes: Sequence[tuple[float, float]], edges: Sequence[tuple[int, int]]) -> _Layout:
     """The drawing of nodes of these sizes (width, height). An edge (source, target) needs ``source < target``."""
     if not sizes:
-        return Layout([], [[] for _ in edges], 0, 0)
+        return _Layout([], [[] for _ in edges], 0, 0)
     return _Drawing(sizes, edges).run()
 
 
@@ -80,7 +80,7 @@ class _Drawing:
         self.below[a].append(b)
         self.above[b].append(a)
 
-    def run(self) -> Layout:
+    def run(self) -> _Layout:
         self.x = [0.0] * len(self.widths)
         for layer in self.layers:
             self.number(layer)
@@ -121,7 +121,7 @@ class _Drawing:
         for v, x in zip(layer, apart(wishes, weights, [self.widths[v] for v in layer])):
             self.x[v] = x
 
-    def result(self) -> Layout:
+    def result(self) -> _Layout:
         y, tops = 0.0, []
         for layer in self.layers:
             height = max((self.heights[v] for v in layer), default=0)
@@ -132,7 +132,7 @@ class _Drawing:
         at = [(self.x[v] - left, tops[self.layer[v]]) for v in range(len(self.x))]
         first = {pair: k for k, pair in reversed(list(enumerate(self.edges)))}
         bends = [[at[v] for v in self.points[first[pair]]] for pair in self.edges]
-        return Layout(at[: self.count], bends, right - left, y - GAP_Y)
+        return _Layout(at[: self.count], bends, right - left, y - GAP_Y)
 
 
 def apart(wishes: Sequence[float], weights: Sequence[float], widths: Sequence[float]) -> list[float]:

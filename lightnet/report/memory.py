@@ -1,4 +1,4 @@
-"""What memory tensors take. Imports `ir` and the launch dialect."""
+"""The memory that tensors take. Imports `ir` and the launch dialect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time of a compiled network goes: each kernel timed by itself, beside what the machine could do at best.
+"""The time of a compiled network by kernel: each kernel timed by itself, beside what the machine could do at best.
 
     from lightnet.report.profile import profile
     for kernel in profile(lightnet.compile("squeezedet.net")):
@@ -29,7 +29,7 @@ from lightnet.ir.names import name_of, tensor_names
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import spec_of
 from lightnet.report import costs, roofline
-from lightnet.report.steps import Step, specialized, stepper
+from lightnet.report.steps import KernelStep, specialized, stepper
 from lightnet.report.tables import count, shape, shortened, some, table
 
 #: Rows of the table on a terminal.
@@ -59,7 +59,7 @@ class KernelTime:
 
     @property
     def share_of_bound(self) -> float:
-        """How near the bound it comes: 1 is as fast as can be."""
+        """The share of the bound that it reaches: 1 is as fast as can be."""
         return self.bound_seconds / self.seconds if self.seconds else 0.0
 
 
@@ -110,7 +110,7 @@ class Profile:
 
     @property
     def machine(self) -> str:
-        """What the times are held against, as a sentence."""
+        """The bound that the times are held against, as a sentence."""
         return "" if self.peaks is None else f"this machine: {self.peaks}"
 
     def json(self) -> str:
@@ -193,14 +193,14 @@ def by_function(kernels: Sequence[KernelTime]) -> list[KernelTime]:
 # -- one kernel
 
 
-def _timed(step: Step, seconds: float, peaks: roofline.Peaks | None) -> KernelTime:
+def _timed(step: KernelStep, seconds: float, peaks: roofline.Peaks | None) -> KernelTime:
     op = step.op
     flops, nbytes = costs.flops(op), costs.bytes_moved(op)
     item = max((spec_of(v.type).dtype.size for v in op.results if spec_of(v.type).dtype.is_float), default=4)
     bound = 0.0 if peaks is None else peaks.bound(flops, nbytes, item)
     return KernelTime(
-        kernel_name(op), _function(step.lines[0]), ops_of(op), len(step.lines), seconds, flops, nbytes, bound,
-        shapes_of(op), loc_of(op),
+        kernel_name(op), _function(step.lines[0]), _ops_of(op), len(step.lines), seconds, flops, nbytes, bound,
+        _shapes_of(op), loc_of(op),
     )  # fmt: skip
 
 
@@ -209,17 +209,17 @@ def _function(line: LaunchLine | CopyOp) -> str:
 
 
 def kernel_name(op: Operation) -> str:
-    """What to call a kernel: the tensors that it makes, or else its ops."""
+    """The name of a kernel: the tensors that it makes, or else its ops."""
     return ", ".join(n for n in tensor_names(op) if n) or op_label(op)
 
 
-def ops_of(op: Operation) -> tuple[str, ...]:
+def _ops_of(op: Operation) -> tuple[str, ...]:
     """The ops of a kernel's body, each with its name in the source."""
     inner = op.ops if isinstance(op, KernelOp) else [op] if isinstance(op, LnOp) else []
     return tuple(f"{o.optype} {name}" if (name := name_of(o)) else o.optype for o in inner)
 
 
-def shapes_of(op: Operation) -> str:
+def _shapes_of(op: Operation) -> str:
     """The shapes of what a kernel reads and makes: ``1x64x56x56 64x64x3x3 64 -> 1x64x56x56``."""
     read, made = ([shape(spec_of(v.type).dims) for v in values] for values in (op.operands, op.results))
     kept = [*read[:4], "…"] if len(read) > 4 else read

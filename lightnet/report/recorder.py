@@ -1,5 +1,5 @@
-"""What a pipeline did, kept for a report: the module as text and as a graph at each stage, the rewrites, the figures,
-the plan.
+"""The history of a pipeline, kept for a report: the module as text and as a graph at each stage, the rewrites, the
+figures, the plan.
 
 Imports `ir`, the memory plan's report, and the other files of this folder.
 """
@@ -23,7 +23,7 @@ from lightnet.ir.memory import memory_of
 from lightnet.ir.printer import LnPrinter, wrapped_line
 from lightnet.ir.rewrites import Rewrite
 from lightnet.passes.planning.module import plan_report
-from lightnet.passes.planning.report import Report
+from lightnet.passes.planning.report import PlanReport
 from lightnet.report.graph import graph_of
 from lightnet.report.stats import Stats
 
@@ -53,7 +53,7 @@ class Recorder(Stats):
         self.applied: list[Rewrite] = []
         self.left_out = 0
         self.error: str | None = None
-        self.plans: dict[str, Report] = {}
+        self.plans: dict[str, PlanReport] = {}
 
     def before_pipeline(self, passes: Sequence[ModulePass], module: ModuleOp) -> None:
         super().before_pipeline(passes, module)

@@ -1,4 +1,4 @@
-"""What this machine can do at most: fused multiply-adds a second, and bytes a second out of each level of its memory.
+"""The peaks of this machine: fused multiply-adds a second, and bytes a second out of each level of its memory.
 
 The roofline of a kernel (Williams, Waterman, Patterson, CACM 52(4), 2009): it takes at least its operations at the
 peak, and at least its bytes at the bandwidth. Both are measured here, on one thread as launches run, by kernels of our
@@ -17,7 +17,7 @@ from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import MemRefType, ModuleOp, f32
 
 from lightnet.backends.builder import Builder
-from lightnet.backends.llvm.jit import Machine, compile_module
+from lightnet.backends.llvm.jit import CodeMachine, compile_module
 from lightnet.runtime.arrays import aligned
 
 #: Independent chains of multiply-adds: latency times throughput of today's cores, and no more than half of their
@@ -61,7 +61,7 @@ class Peaks:
 @cache
 def measured() -> Peaks:
     """The limits of this machine, measured at the first call in a process (some 0.2 s)."""
-    width = Machine.host().vectors.width
+    width = CodeMachine.host().vectors.width
     bandwidth, least = [], float("inf")
     for size in SETS:
         least = min(least, _read_rate(width, size))  # a larger set is not faster, but for noise
@@ -72,7 +72,7 @@ def measured() -> Peaks:
 def raised(peaks: Peaks) -> Peaks:
     """The limits with the arithmetic measured once more; the higher peak counts. Clocks change within seconds, with
     heat and with what the neighbours do."""
-    return replace(peaks, flops=max(peaks.flops, _fma_rate(Machine.host().vectors.width)))
+    return replace(peaks, flops=max(peaks.flops, _fma_rate(CodeMachine.host().vectors.width)))
 
 
 def _fma_rate(width: int) -> float:

@@ -62,7 +62,7 @@ class Measure:
 
     @property
     def count(self) -> int:
-        """How many ops there are."""
+        """The number of ops."""
         return self.ops.total()
 
     def as_json(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def _walk(module: ModuleOp) -> Iterator[tuple[Operation, bool]]:
 
 
 @dataclass
-class Stage:
+class _Stage:
     """A pass: seconds, rewrites by pattern, the measures before and after (None where it failed)."""
 
     name: str
@@ -101,13 +101,13 @@ class Stage:
     def as_json(self) -> dict[str, Any]:
         """The stage as JSON values; `seconds` is the only one that differs between equal runs."""
         after = self.after.as_json() if self.after is not None else None
-        changed = changes(self.before, self.after) if self.after is not None else {}
+        changed = op_changes(self.before, self.after) if self.after is not None else {}
         return {"pass": self.name, "seconds": round(self.seconds, 6), "rewrites": dict(self.rewrites.most_common()),
                 "changed": changed, "after": after}  # fmt: skip
 
 
-def changes(before: Measure, after: Measure) -> dict[str, tuple[int, int]]:
-    """How many ops of a name there were and are, where that differs; the largest difference first."""
+def op_changes(before: Measure, after: Measure) -> dict[str, tuple[int, int]]:
+    """The numbers of ops of a name that there were and are, where that differs; the largest difference first."""
     names = {n for n in {*before.ops, *after.ops} if before.ops[n] != after.ops[n]}
     return {
         n: (before.ops[n], after.ops[n]) for n in sorted(names, key=lambda n: (-abs(before.ops[n] - after.ops[n]), n))
@@ -121,7 +121,7 @@ class Stats(Instrumentation):
 
     def __init__(self) -> None:
         self.first: Measure | None = None
-        self.stages: list[Stage] = []
+        self.stages: list[_Stage] = []
         self._start = 0.0
 
     def before_pipeline(self, passes: Sequence[ModulePass], module: ModuleOp) -> None:
@@ -130,7 +130,7 @@ class Stats(Instrumentation):
 
     def before_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
         last = self.stages[-1].after if self.stages else self.first
-        self.stages.append(Stage(str(pass_.spec()), last or Measure.of(module)))
+        self.stages.append(_Stage(str(pass_.spec()), last or Measure.of(module)))
         self._start = time.perf_counter()
 
     def rewrote(self, rewrite: Rewrite) -> None:
@@ -146,7 +146,7 @@ class Stats(Instrumentation):
             self.stages[-1].seconds = time.perf_counter() - self._start
 
     def as_json(self) -> dict[str, Any]:
-        """What was collected, as JSON values."""
+        """The figures that were collected, as JSON values."""
         first = self.first.as_json() if self.first is not None else None
         return {"input": first, "passes": [s.as_json() for s in self.stages]}
 
@@ -177,11 +177,13 @@ def _row(name: str, ms: str, m: Measure | None, rewrites: int) -> tuple[str, ...
     return (name, ms, str(m.count), *sizes, str(m.launches or ""), str(rewrites or ""))
 
 
-def _rewrites(stage: Stage) -> list[tuple[str, ...]]:
+def _rewrites(stage: _Stage) -> list[tuple[str, ...]]:
     return [(stage.name, pattern, f"{times}") for pattern, times in stage.rewrites.most_common()]
 
 
-def _changes(stage: Stage) -> list[tuple[str, ...]]:
+def _changes(stage: _Stage) -> list[tuple[str, ...]]:
     if stage.after is None:
         return []
-    return [(stage.name, name, str(was), str(now)) for name, (was, now) in changes(stage.before, stage.after).items()]
+    return [
+        (stage.name, name, str(was), str(now)) for name, (was, now) in op_changes(stage.before, stage.after).items()
+    ]

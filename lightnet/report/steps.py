@@ -44,7 +44,7 @@ IDLE_CALLS = 3
 
 
 @dataclass(frozen=True)
-class Step:
+class KernelStep:
     """A kernel of a planned network (or a host op), and what it became: its launches, in order, and copies between
     memory spaces. A move whose pieces stand in place has none."""
 
@@ -64,7 +64,7 @@ def specialized(executable: Any, feeds: Mapping[str, Any] | None) -> tuple[Execu
     return found, feeds if found is executable else {n: v for n, v in feeds.items() if n in found.inputs}
 
 
-def steps_of(planned: ModuleOp, loops: ModuleOp) -> list[Step]:
+def steps_of(planned: ModuleOp, loops: ModuleOp) -> list[KernelStep]:
     """The kernels of a planned module in order, each with its launches in the lowered one.
 
     Launches stand in the order of the kernels. A move has one for each piece that does not stand in place; any other
@@ -78,7 +78,7 @@ def steps_of(planned: ModuleOp, loops: ModuleOp) -> list[Step]:
         if isinstance(op, Source | OnceOp | ReturnOp):
             continue
         count = _launch_count(op, lines, at)
-        steps.append(Step(op, tuple(lines[at : at + count])))
+        steps.append(KernelStep(op, tuple(lines[at : at + count])))
         at += count
     if at != len(lines):
         raise LightNetError(
@@ -130,7 +130,7 @@ class Stepper(ABC):
         """Run the whole network, from where `restart` leaves the memory. Not for networks that print."""
 
     @abstractmethod
-    def calls(self, step: Step) -> list[Call]:
+    def calls(self, step: KernelStep) -> list[Call]:
         """A call of each launch of a step."""
 
     @abstractmethod
@@ -138,7 +138,7 @@ class Stepper(ABC):
         """A copy of what stands where the planned `value` does."""
 
     @abstractmethod
-    def seconds(self, step: Step) -> float:
+    def seconds(self, step: KernelStep) -> float:
         """Run a step; how long its launches took, without what calling costs from here."""
 
     @abstractmethod
@@ -147,7 +147,7 @@ class Stepper(ABC):
 
     @abstractmethod
     def peaks(self) -> Peaks | None:
-        """What the machine can do at most, as far as that is known."""
+        """The peaks of the machine, as far as that is known."""
 
 
 def stepper(executable: Executable, feeds: Mapping[str, Any] | None = None) -> Stepper:
@@ -195,7 +195,7 @@ class InstanceStepper(Stepper):
         self.instance.launch_all()
         self.instance.wait()
 
-    def calls(self, step: Step) -> list[Call]:
+    def calls(self, step: KernelStep) -> list[Call]:
         return [partial(self.instance.launch, k) for k in self._launches[step.op]]
 
     def read(self, value: SSAValue) -> np.ndarray:
@@ -204,7 +204,7 @@ class InstanceStepper(Stepper):
         raw = self.instance.bytes_at((place.space.data, place.offset.data), byte_size(value.type))
         return from_memory(value.type, raw)
 
-    def seconds(self, step: Step) -> float:
+    def seconds(self, step: KernelStep) -> float:
         return sum(map(_seconds, self.calls(step)))
 
     def whole_seconds(self) -> float:
@@ -232,7 +232,7 @@ class NativeStepper(Stepper):
     def call_whole(self) -> None:
         cast(Instance, self.executable.instance).run(self.arena, self.static)
 
-    def calls(self, step: Step) -> list[Call]:
+    def calls(self, step: KernelStep) -> list[Call]:
         return [self._call(line) for line in step.lines]
 
     def _call(self, line: LaunchLine | CopyOp) -> Call:
@@ -252,7 +252,7 @@ class NativeStepper(Stepper):
         raw = memory[place.offset.data : place.offset.data + byte_size(value.type)]
         return from_memory(value.type, raw.copy())
 
-    def seconds(self, step: Step) -> float:
+    def seconds(self, step: KernelStep) -> float:
         if not self._timed:
             measured()  # before the kernels, and `peaks` once more behind them
         if step.op not in self._timed:

@@ -1,4 +1,4 @@
-"""What can be said of a network that cannot be imported: its graph as the file has it, and everything that is missing,
+"""The survey of a network that cannot be imported: its graph as the file has it, and everything that is missing,
 at once.
 
 Shapes are those that the file states. Used where `lightnet.load` raises; a file that is malformed stays an error.
@@ -48,12 +48,12 @@ def survey(path: str, error: LightNetError, *, shapes: Mapping[str, Sequence[int
 
 
 def _opened(error: LightNetError) -> str:
-    """Which shapes a call has to decide, where that stands in the way beside missing ops."""
+    """The shapes that a call has to decide, where that stands in the way beside missing ops."""
     return f"open shapes: {error.message}" if isinstance(error, OpenError) else ""
 
 
 def _problem(error: LightNetError, refused: bool) -> str:
-    """What else does."""
+    """The reasons besides."""
     return "" if refused or isinstance(error, OpenError) else f"cannot be imported: {error.message}"
 
 

@@ -69,8 +69,9 @@ def tensors(executable: Any, feeds: Mapping[str, Any] | None = None) -> Tensors:
 
 
 def _by_kernels(executable: Any, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """What the compiled code computes: each kernel is run, and its results are read before the next one may overwrite
-    them."""
+    """The tensors that the compiled code computes: each kernel is run, and its results are read before the next one may
+    overwrite them.
+    """
     walk = stepper(executable, feeds)
     main = main_of(executable.planned).body.block
     params = _params(executable.planned)
@@ -86,7 +87,7 @@ def _by_kernels(executable: Any, feeds: Mapping[str, Any]) -> dict[str, np.ndarr
 
 
 def _interpreted(executable: Any, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """What the reference interpreter computes, without the params."""
+    """The tensors that the reference interpreter computes, without the params."""
     params = _params(executable.planned)
     return {n: a for n, a in executable.interpreted(feeds).items() if n not in params}
 
@@ -107,7 +108,7 @@ def _note_swallowed(found: Tensors, kernel: KernelOp) -> None:
 
 
 def kernel_label(op: Operation) -> str:
-    """What a kernel computes, for a sentence: ``conv2d conv1 + relu relu1``."""
+    """The label of what a kernel computes, for a sentence: ``conv2d conv1 + relu relu1``."""
     inner = op.ops if isinstance(op, KernelOp) else [op] if isinstance(op, LnOp) else []
     shown = [f"{o.optype} {name_of(o) or ''}".strip() for o in inner[:6]]
     return " + ".join(shown) + (f" + {len(inner) - 6} more" if len(inner) > 6 else "")
@@ -209,7 +210,7 @@ def _is_bad(executable: Any, name: str) -> bool:
 # -- files
 
 
-def write(found: Tensors, path: str, names: Sequence[str] | None = None) -> list[str]:
+def write_tensors(found: Tensors, path: str, names: Sequence[str] | None = None) -> list[str]:
     """Write the tensors (those called `names`, or all) to one ``.npz``, or to a folder: one ``.npy`` each, under names
     that are safe as file names, and ``index.json``, which says what is what. Returns the names written. bfloat16, which
     the formats lack, is written as float32. Raises `LightNetError` for what cannot be written."""

@@ -62,7 +62,7 @@ class TraceRewrites(Instrumentation):
         rest = self.coloured(printable(f"  on {rewrite.root}{where}{required}"), DIM)
         lines = [heading + rest]
         for sign, colour, ops in (("-", RED, rewrite.before), ("+", GREEN, rewrite.after)):
-            lines += [self.coloured(f"  {sign} {text}", colour) for text in aligned(ops[:OPS], self.width - 4)]
+            lines += [self.coloured(f"  {sign} {text}", colour) for text in aligned_lines(ops[:OPS], self.width - 4)]
             if len(ops) > OPS:
                 lines.append(self.coloured(f"  {sign} … {len(ops) - OPS} more", colour))
         if not rewrite.after:
@@ -74,13 +74,15 @@ class TraceRewrites(Instrumentation):
 
 
 def matches(rewrite: Rewrite, wanted: Collection[str]) -> bool:
-    """Whether a rewrite is one of those that `wanted` names by pattern, pass, or the op or name that it matched."""
+    """Return whether a rewrite is one of those that `wanted` names by pattern, pass, or the op or name that it
+    matched.
+    """
     op, _, name = rewrite.root.partition(" ")
     about = (rewrite.pattern, rewrite.pass_name, op, op.removeprefix("ln."), name.strip('"').removeprefix("%"))
     return any(fnmatchcase(text, want) for want in wanted for text in about)
 
 
-def aligned(ops: Sequence[str], width: int) -> list[str]:
+def aligned_lines(ops: Sequence[str], width: int) -> list[str]:
     """The lines of some ops with their ``=`` below each other, bodies elided, none wider than `width`."""
     split = [printable(elided(text)).partition(" = ") for text in ops]
     heads = [head for head, equals, _ in split if equals and head.startswith("%") and len(head) <= 30]
@@ -115,7 +117,7 @@ def elided(text: str) -> str:
 
 
 def _braces(text: str) -> list[tuple[int, int]]:
-    """Where the outermost braces open and close, those in strings left alone."""
+    """The places where the outermost braces open and close, those in strings left alone."""
     found, depth, start, in_string, k = [], 0, 0, False, 0
     while k < len(text):
         c = text[k]

@@ -97,7 +97,7 @@ class IRTree(Instrumentation):
         self._written = True
 
     def pass_failed(self, pass_: ModulePass, module: ModuleOp, error: Exception) -> None:
-        """What the pass left, which need not verify, nor print; it is there where a check failed after it."""
+        """Write what the pass left, which need not verify, nor print; it is there where a check failed after it."""
         if self._written:
             return
         try:

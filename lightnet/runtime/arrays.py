@@ -1,4 +1,5 @@
-"""What a caller hands over, as arrays that the compiled network takes. Imports NumPy and the rest of the runtime.
+"""The arrays that a caller hands over, as those that the compiled network takes. Imports NumPy and the rest of the
+runtime.
 
 One rule for feeds and for weights in memory: the shape must agree, and the dtype must be the tensor's or convert to it
 without changing the kind of number. NumPy makes float64 and int64 of most things, so float64 goes to float32 by
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime.dtypes import DType, is_float, is_stored, round_to, widened
+from lightnet.runtime.dtypes import DType, is_float, is_stored, round_to, widened_array
 
 #: Memory spaces begin, and planned values and workspaces stand, at multiples of this many bytes unless a plan says
 #: otherwise.
@@ -100,7 +101,7 @@ def _stored(name: str, array: np.ndarray, dtype: DType) -> np.ndarray:
     form = FORMATS[dtype.name]
     if array.dtype == np.uint8:
         return array.view(dtype.np)
-    numbers = widened(array)
+    numbers = widened_array(array)
     if is_stored(array.dtype) or not (numbers.dtype.kind in "iu" or (numbers.dtype.kind == "f" and form.is_float)):
         raise LightNetError(
             f"'{name}' takes {dtype} ({dtype.np}, or bytes as uint8), but gets {array.dtype}; convert it first",
@@ -114,7 +115,7 @@ def _stored(name: str, array: np.ndarray, dtype: DType) -> np.ndarray:
 
 
 def by_name(feeds: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """What a call is fed, by name; LightNetError for anything but a mapping."""
+    """The feeds of a call, by name; LightNetError for anything but a mapping."""
     if feeds is None:
         return {}
     if not isinstance(feeds, Mapping):

@@ -102,7 +102,7 @@ def save(path: str | Path, variants: Sequence[Variant], texts: Mapping[str, str]
 
 
 def saved_bytes(variants: Sequence[Variant], texts: Mapping[str, str]) -> bytes:
-    """What `save` would write."""
+    """The bytes that `save` would write."""
     head, sections, end = _laid_out(variants, texts)
     found = bytearray(end)
     found[: len(head)] = head
@@ -140,8 +140,9 @@ def _describe(sections: _Sections, i: int, variant: Variant) -> dict[str, Any]:
 
 
 def is_saved(path: str | Path) -> bool:
-    """Whether a file begins as saved executables do; False of a pipe or a device, which gives its bytes only once.
-    Raises LightNetError for what cannot be opened or read: what it holds nobody knows."""
+    """Return whether a file begins as saved executables do; False of a pipe or a device, which gives its bytes only
+    once. Raises LightNetError for what cannot be opened or read: what it holds nobody knows.
+    """
     with suppress(OSError, ValueError):  # of which `open_file` tells
         if not stat.S_ISREG(os.stat(path).st_mode):
             return False

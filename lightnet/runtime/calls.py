@@ -1,5 +1,5 @@
-"""What a call is given, in the forms that callers have: arrays of any library, by name or in order, and buffers for the
-outputs.
+"""The arguments of a call, in the forms that callers have: arrays of any library, by name or in order, and buffers for
+the outputs.
 
 Imports NumPy, the standard library and the rest of the runtime.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Types = Mapping[str, tuple[tuple[int, ...], np.dtype]]
 
 
-class Call(NamedTuple):
+class Invocation(NamedTuple):
     """One call of an executable: what is fed, by name; which `outputs` are asked for (None: all); `buffers` for some of
     these, which are just what the outputs are; the `stream` that `print` ops write to (None: standard output); and on
     how many `threads` it may run (None: the executable's own choice)."""
@@ -41,7 +41,7 @@ class Call(NamedTuple):
 
 
 def feeds_of(given: Sequence[Any], named: Mapping[str, Any], inputs: Iterable[str]) -> dict[str, Any]:
-    """What a call is fed, by name: a mapping, or values in the order of `inputs`; and values by keyword. Raises
+    """The feeds of a call, by name: a mapping, or values in the order of `inputs`; and values by keyword. Raises
     LightNetError for more values than inputs, and for what is given twice."""
     first = given[0] if given else None
     feeds: dict[str, Any] = {}

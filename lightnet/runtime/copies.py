@@ -76,12 +76,12 @@ def private(fd: int, offset: int, size: int, digest: str) -> np.ndarray:
         if found is not None:
             return found
     found = read_at(fd, offset, size)
-    check(found, digest)
+    check_digest(found, digest)
     found.flags.writeable = False
     return found
 
 
-def check(data: np.ndarray, digest: str) -> None:
+def check_digest(data: np.ndarray, digest: str) -> None:
     """Raise `Damaged` unless the bytes have this SHA-256."""
     from hashlib import sha256
 
@@ -97,19 +97,19 @@ def weights_folder(make: bool = True) -> Path | None:
     return usable(path / "weights", make)
 
 
-def nbytes() -> int:
+def copied_bytes() -> int:
     """The bytes of all copies."""
     folder = weights_folder(make=False)
     return sum(found.st_size for _, found in listed(folder, _SUFFIX)) if folder is not None else 0
 
 
-def clear() -> int:
+def clear_copies() -> int:
     """Remove every copy; how many there were. Who has mapped one keeps it."""
     folder = weights_folder(make=False)
     return sum(remove(path) for path, _ in listed(folder, _SUFFIX)) if folder is not None else 0
 
 
-def bound() -> int:
+def copies_limit() -> int:
     """The most bytes that the copies may take, but for the newest."""
     text = os.environ.get(SIZE_VARIABLE, "")
     return (int(text) if text.isdecimal() and len(text) < 12 else DEFAULT_MIB) << 20
@@ -167,7 +167,7 @@ def _has_room(folder: Path, size: int) -> bool:
         found = os.statvfs(folder)
     except OSError:
         return False
-    return size <= bound() and found.f_bavail * found.f_frsize - size > _FREE * found.f_blocks * found.f_frsize
+    return size <= copies_limit() and found.f_bavail * found.f_frsize - size > _FREE * found.f_blocks * found.f_frsize
 
 
 def _evict(folder: Path, newest: str) -> None:
@@ -179,7 +179,7 @@ def _evict(folder: Path, newest: str) -> None:
             remove(path)
     total = sum(size for _, _, size, _ in rows)
     for is_newest, _, size, path in sorted(rows):
-        if total <= bound() or is_newest:
+        if total <= copies_limit() or is_newest:
             return
         total -= size * remove(path)
 

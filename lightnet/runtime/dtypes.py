@@ -78,12 +78,12 @@ class DType:
 
     @property
     def is_stored(self) -> bool:
-        """Whether this is a type of `STORED`: one element a byte, whose meaning `runtime/stored.py` has."""
+        """True if this is a type of `STORED`: one element a byte, whose meaning `runtime/stored.py` has."""
         return self.kind == "stored"
 
     @property
     def is_short(self) -> bool:
-        """Whether this is a float that values are stored in, and not computed in."""
+        """True if this is a float that values are stored in, and not computed in."""
         return self.kind == "float" and self.size < 4
 
     @cached_property
@@ -158,18 +158,19 @@ def __getattr__(name: str) -> Any:
 
 
 def is_float(dtype: np.dtype) -> bool:
-    """Whether an array of this type holds floats to compute in, ml_dtypes' bfloat16 included."""
+    """Return whether an array of this type holds floats to compute in, ml_dtypes' bfloat16 included."""
     return (dtype.kind == "f" and dtype.itemsize > 1) or is_bfloat16(dtype)
 
 
 def is_bfloat16(dtype: np.dtype) -> bool:
-    """Whether this is `BFLOAT16`; asks NumPy alone for any other type."""
+    """Return whether this is `BFLOAT16`; asks NumPy alone for any other type."""
     return dtype.kind == "V" and dtype == _bfloat16()
 
 
 def is_stored(dtype: np.dtype) -> bool:
-    """Whether an array of this type holds ml_dtypes' elements of a type of `STORED`; asks NumPy alone for its own
-    types."""
+    """Return whether an array of this type holds ml_dtypes' elements of a type of `STORED`; asks NumPy alone for its
+    own types.
+    """
     return dtype.itemsize == 1 and dtype.kind in "Vf" and dtype in _by_np()  # NumPy calls float8_e5m2 a float of a byte
 
 
@@ -197,7 +198,7 @@ def convert(array: np.ndarray, dtype: DType) -> np.ndarray:
         return src
     if dtype.is_stored or is_stored(src.dtype):
         return _convert_stored(src, dtype)
-    src = widened(src)  # the bounds of other types fit into a float
+    src = widened_array(src)  # the bounds of other types fit into a float
     with np.errstate(all="ignore"):
         if dtype.kind == "bool":
             result = src != 0
@@ -210,7 +211,7 @@ def convert(array: np.ndarray, dtype: DType) -> np.ndarray:
     return np.asarray(result)  # NumPy makes scalars of zero-dimensional arrays
 
 
-def widened(array: np.ndarray) -> np.ndarray:
+def widened_array(array: np.ndarray) -> np.ndarray:
     """An array of f16 or bf16 in float32, which is what is computed in; any other as it is."""
     return array.astype(np.float32) if array.dtype == np.float16 or is_bfloat16(array.dtype) else array
 
@@ -222,7 +223,7 @@ def numbers_of(array: np.ndarray) -> np.ndarray:
         from lightnet.runtime.stored import FORMATS
 
         return FORMATS[_by_np()[array.dtype].name].decoded(array)
-    return widened(array)
+    return widened_array(array)
 
 
 def round_to(array: np.ndarray | np.floating, dtype: DType) -> np.ndarray:

@@ -46,7 +46,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Symbol:
+class ObjectSymbol:
     """A symbol: `section` is the index of the one it stands in, at `value`; `is_local` says that other objects cannot
     name it."""
 
@@ -62,21 +62,21 @@ class Object:
 
     machine: int
     sections: list[Section]
-    symbols: list[Symbol]
+    symbols: list[ObjectSymbol]
     relocations: dict[int, list[tuple[int, int, int, int]]]
 
 
 def is_elf(image: bytes) -> bool:
-    """Whether these are the bytes of a 64-bit little-endian ELF file."""
+    """Return whether these are the bytes of a 64-bit little-endian ELF file."""
     return image[: len(_MAGIC)] == _MAGIC
 
 
-def machine_of(image: bytes) -> int:
+def elf_machine_of(image: bytes) -> int:
     """The machine that an ELF object is for: `X86_64`, `AARCH64`, or another number of the ABI."""
     return _HEADER.unpack_from(image)[2]
 
 
-def read(image: bytes) -> Object:
+def read_object(image: bytes) -> Object:
     """The contents of an object file. Raises LightNetError for anything else."""
     if not is_elf(image):
         raise LightNetError("this is no 64-bit little-endian ELF object")
@@ -94,13 +94,13 @@ def _read(image: bytes) -> Object:
     sections = [
         Section(_name(data[names], h[0]), h[1], h[2], h[4], h[6], h[7], max(h[8], 1), d) for h, d in zip(headers, data)
     ]
-    symbols: list[Symbol] = []
+    symbols: list[ObjectSymbol] = []
     relocations: dict[int, list[tuple[int, int, int, int]]] = {}
     for section in sections:
         if section.kind == SYMTAB:
             strings = data[section.link]
             symbols = [
-                Symbol(_name(strings, name), index, value, info >> 4 == 0)
+                ObjectSymbol(_name(strings, name), index, value, info >> 4 == 0)
                 for name, info, _, index, value, _ in _SYMBOL.iter_unpack(section.data)
             ]
         elif section.kind == RELA:
@@ -137,7 +137,7 @@ def with_data(image: bytes, symbol: str, size: int, align: int = 64) -> tuple[by
     raw = [list(_SECTION.unpack_from(image, start + i * _SECTION.size)) for i in range(count)]
     patched = bytearray(image)
     table = next(h for h in raw if h[1] == SYMTAB)
-    for k, entry in enumerate(read(image).symbols):
+    for k, entry in enumerate(read_object(image).symbols):
         if entry.name == symbol and entry.section == UNDEFINED:
             at = table[4] + k * _SYMBOL.size
             label, info, other, _, _, _ = _SYMBOL.unpack_from(patched, at)

@@ -127,5 +127,5 @@ def _write(target: Path, write: Callable[[BinaryIO], None]) -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """What the system says is wrong."""
+    """The reason that the system gives."""
     return getattr(error, "strerror", None) or str(error)

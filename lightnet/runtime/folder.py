@@ -47,7 +47,7 @@ def usable(path: Path, make: bool = False) -> Path | None:
 
 
 def is_ours(found: os.stat_result) -> bool:
-    """Whether something is this user's, and no one else may write to it."""
+    """Return whether something is this user's, and no one else may write to it."""
     return (not hasattr(os, "geteuid") or found.st_uid == os.geteuid()) and not found.st_mode & 0o022
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lightnet.runtime.program import Program
 
 
-class Format:
+class CodeFormat:
     """A form of code. `name` is what `Program.triple` begins with, `options` are what loading takes beside the file
     (``lightnet.load_executable(path, emulate=True)``)."""
 
@@ -33,8 +33,9 @@ class Format:
         return ()
 
     def packed(self, program: Program, code: Any) -> tuple[dict[str, Any], bytes]:
-        """What a file has of code: facts, as JSON values, and bytes. Facts are signed and checked, but trusted as far
-        as the code is."""
+        """The part of a file that code is: facts, as JSON values, and bytes. Facts are signed and checked, but trusted
+        as far as the code is.
+        """
         raise NotImplementedError
 
     def objects(self, facts: Mapping[str, Any], body: memoryview) -> tuple[bytes, ...]:
@@ -61,15 +62,15 @@ class Format:
 #: The processors that machine code goes by, the format of that, and the formats of devices: ``module:Attribute``,
 #: imported when code of theirs is saved or loaded.
 PROCESSORS, NATIVE = ("x86_64", "aarch64"), "lightnet.runtime.native_format:NATIVE"
-_FORMATS: dict[str, str | Format] = {"nvptx64": "lightnet.runtime.cuda.format:PTX"}
+_FORMATS: dict[str, str | CodeFormat] = {"nvptx64": "lightnet.runtime.cuda.format:PTX"}
 
 
-def add(format: Format) -> None:
+def add(format: CodeFormat) -> None:
     """Make a format known where no target brings it."""
     _FORMATS[format.name] = format
 
 
-def format_of(triple: str, target: str | None = None) -> Format:
+def format_of(triple: str, target: str | None = None) -> CodeFormat:
     """The format of code that a target made for a triple. Raises `LightNetError` where the target is not known here."""
     name = triple.partition("-")[0]
     found = _FORMATS.get(triple, _FORMATS.get(name))
@@ -77,13 +78,13 @@ def format_of(triple: str, target: str | None = None) -> Format:
         found = _of_target(target)
     if found is None:
         found = NATIVE
-    if isinstance(found, Format):
+    if isinstance(found, CodeFormat):
         return found
     module, _, attribute = found.partition(":")
     return getattr(import_module(module), attribute)
 
 
-def _of_target(target: str) -> Format:
+def _of_target(target: str) -> CodeFormat:
     from lightnet.ir.registry import runtime_of
 
     try:

@@ -13,7 +13,7 @@ import numpy as np
 
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.runtime.artifact import HOST
-from lightnet.runtime.calls import Call, copied_out
+from lightnet.runtime.calls import Invocation, copied_out
 from lightnet.runtime.host.program import HostProgram
 from lightnet.runtime.program import Program, unknown
 from lightnet.runtime.runnable import Runnable
@@ -26,10 +26,10 @@ class HostedExecutable(Runnable):
     def __init__(self, network: Any, host: HostProgram):
         self.network, self.host = network, host
 
-    def _run(self, call: Call) -> dict[str, np.ndarray]:
+    def _run(self, call: Invocation) -> dict[str, np.ndarray]:
         self._check_open()
         env, feeds = self.split_feeds(call.feeds)
-        env = self.host.left(env, self.network._run(Call(feeds, None, None, call.stream, call.threads)))
+        env = self.host.left(env, self.network._run(Invocation(feeds, None, None, call.stream, call.threads)))
         there = self.outputs  # known of open shapes now
         asked = [call.outputs] if isinstance(call.outputs, str) else call.outputs
         names = list(there if asked is None else asked)
@@ -39,7 +39,7 @@ class HostedExecutable(Runnable):
         return copied_out(outputs, call.buffers) if call.buffers else outputs
 
     def split_feeds(self, feeds: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What stands before the network, by name, and what the network is fed. Raises LightNetError for what cannot be
+        """The values before the network, by name, and the feeds of the network. Raises LightNetError for what cannot be
         fed."""
         own, params = self.inputs, self.params
         if wrong := [name for name in feeds if name not in own and name not in params]:
@@ -89,7 +89,7 @@ class HostedExecutable(Runnable):
 
     @property
     def plan(self) -> Any:
-        """That of the network."""
+        """The plan of the network."""
         return self.network.plan
 
     def prepare(self) -> None:
@@ -104,7 +104,7 @@ class HostedExecutable(Runnable):
 
     @property
     def program(self) -> Program:
-        """That of the network."""
+        """The program of the network."""
         return self.network.program
 
     def __reduce__(self) -> Any:
@@ -121,7 +121,7 @@ class HostedSaved(HostedExecutable):
 
     @property
     def is_signed(self) -> bool:
-        """Whether the file has a signature, whosever."""
+        """True if the file has a signature, whosever."""
         return self.network.is_signed
 
 

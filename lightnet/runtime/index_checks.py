@@ -1,4 +1,4 @@
-"""What the pass `check-indices` has a network return beside its outputs, and what a call does with it.
+"""The outputs that the pass `check-indices` has a network return beside its outputs, and what a call does with it.
 
 A check is a tensor [3] of i64 (whether an index is outside of its axis, the place of the first one, that index), whose
 name says all that an error tells. Imports NumPy and the diagnostics.
@@ -16,14 +16,14 @@ from lightnet.diagnostics import LightNetError
 PREFIX = "check-indices:"
 
 
-def tensor_name(number: int, dims: Sequence[int], limits: Sequence[int], label: str) -> str:
+def check_name(number: int, dims: Sequence[int], limits: Sequence[int], label: str) -> str:
     """The name of check `number`: of indices of shape `dims` that lie below `limits` (one for each entry of the last
     axis, or one for all), of the op `label`."""
     return f"{PREFIX}{number}:{'x'.join(map(str, dims))}:{'x'.join(map(str, limits))}:{label}"
 
 
 def is_check(name: str) -> bool:
-    """Whether an output is a check."""
+    """Return whether an output is a check."""
     return name.startswith(PREFIX)
 
 

@@ -1,4 +1,4 @@
-"""What a `create` holds before a network runs, and test data for tensors.
+"""The contents of a `create` before a network runs, and test data for tensors.
 
 Random numbers come from a counter-based generator whose key is the SHA-256 of the seed and the tensor's name, so that a
 tensor's contents depend on neither the platform, the NumPy version, nor what else is in the network. Imports NumPy, the

@@ -46,7 +46,7 @@ class Arena:
         return {"arena": self.bytes, "static": static, **self.ports}
 
 
-class Code(Protocol):
+class _Code(Protocol):
     """Machine code in this process."""
 
     def address(self, symbol: str) -> int:
@@ -65,7 +65,7 @@ class Callee(Protocol):
     inputs: dict[str, Any]
 
     def quick(self, feeds: Any) -> dict[str, np.ndarray] | None:
-        """What `call` gives in the common case, or None."""
+        """The result of `call` in the common case, or None."""
 
     def call(
         self,
@@ -91,7 +91,7 @@ class Instance:
     """
 
     def __init__(
-        self, program: Program, static: np.ndarray, defaults: Mapping[str, np.ndarray], code: Code | None = None
+        self, program: Program, static: np.ndarray, defaults: Mapping[str, np.ndarray], code: _Code | None = None
     ):
         if code is None:
             from lightnet.runtime.native import NativeCode
@@ -125,9 +125,10 @@ class Instance:
         )
 
     def quick(self, feeds: Any) -> dict[str, np.ndarray] | None:
-        """What `call` gives for `feeds`, where that is the common case: a dict of exactly one array an input, each of
-        its very type, in a program that does nothing but compute. None for everything else, which `call` does, or
-        complains of."""
+        """The result of `call` for `feeds`, where that is the common case: a dict of exactly one array an input, each
+        of its very type, in a program that does nothing but compute. None for everything else, which `call` does, or
+        complains of.
+        """
         if not self._is_plain:
             return None
         try:

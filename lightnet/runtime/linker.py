@@ -22,14 +22,17 @@ _STUB = b"\xff\x25\0\0\0\0\xcc\xcc"  # jmp *rel32(%rip): over the whole address 
 
 
 def can_link(objects: Sequence[bytes]) -> bool:
-    """Whether `link` knows this kind of objects."""
-    return all(elf.is_elf(o) and elf.machine_of(o) == elf.X86_64 for o in objects)
+    """Return whether `link` knows this kind of objects."""
+    return all(elf.is_elf(o) and elf.elf_machine_of(o) == elf.X86_64 for o in objects)
 
 
-def entries(objects: Sequence[bytes]) -> list[str]:
+def exported_symbols(objects: Sequence[bytes]) -> list[str]:
     """The global symbols that are called from outside: those of the compiler's own prefix."""
     found = {
-        s.name: None for o in objects for s in elf.read(o).symbols if not s.is_local and s.section != elf.UNDEFINED
+        s.name: None
+        for o in objects
+        for s in elf.read_object(o).symbols
+        if not s.is_local and s.section != elf.UNDEFINED
     }
     return [name for name in found if name.startswith("ln_")]
 
@@ -38,7 +41,7 @@ def link(objects: Sequence[bytes], exports: Sequence[str]) -> Image:
     """Link objects that `can_link` takes; `exports` are the symbols to find later. Raises LightNetError where they do
     not fit together: a symbol that two define, or that none of them defines and that is to be exported."""
     try:
-        return _Linker([elf.read(image) for image in objects]).link(exports)
+        return _Linker([elf.read_object(image) for image in objects]).link(exports)
     except (IndexError, OverflowError, struct.error):
         raise LightNetError("the compiled objects are damaged, or too large to be linked") from None
 
@@ -123,7 +126,7 @@ class _Linker:
                 for at, kind, k, addend in rows:
                     yield start + at, kind, addend, self._target(i, obj.symbols[k])
 
-    def _target(self, i: int, symbol: elf.Symbol) -> int | str:
+    def _target(self, i: int, symbol: elf.ObjectSymbol) -> int | str:
         if symbol.section == elf.UNDEFINED:
             return self.globals.get(symbol.name, symbol.name)
         if (start := self.base.get((i, symbol.section))) is None:

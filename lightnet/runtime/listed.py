@@ -19,7 +19,7 @@ import numpy as np
 
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.arrays import ALIGNMENT, aligned
-from lightnet.runtime.formats import Format
+from lightnet.runtime.formats import CodeFormat
 from lightnet.runtime.machine import PROCESS, Area, Machine, Opened
 from lightnet.runtime.program import Program
 from lightnet.runtime.spaces import Place, SpacesInstance
@@ -75,7 +75,7 @@ class ListedCode:
 Kernel = Callable[[int, int, Sequence[np.ndarray]], None]
 
 
-class ListedFormat(Format):
+class ListedFormat(CodeFormat):
     """A format of launch lists. A subclass has a `name` and `load`; `machine` is what a loaded program runs on."""
 
     machine: Machine = PROCESS

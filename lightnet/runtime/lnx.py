@@ -73,7 +73,7 @@ def unpacked_code(section: bytes | memoryview) -> tuple[dict[str, Any], memoryvi
 
 
 def packed_header(text: bytes) -> bytes:
-    """What a file begins with."""
+    """The bytes that a file begins with."""
     return MAGIC + FIXED.pack(len(text), zlib.crc32(text)) + text
 
 

@@ -1,5 +1,5 @@
-"""What a ``.lnx`` says of itself, checked before anything of it is mapped, allocated or run: one function for each
-part.
+"""The statements of a ``.lnx`` about itself, checked before anything of it is mapped, allocated or run: one function
+for each part.
 
 A file may lie with its checksums repaired. So every size, offset, name and reference is checked by type and range,
 sections against the file, tensors against their memory, and memory against what the code says that it was compiled for
@@ -29,7 +29,7 @@ _HOST_KINDS = ("print", "fprint")
 
 
 class Lie(ValueError):
-    """What a file says cannot be."""
+    """An error: what a file says cannot be."""
 
 
 def _require(fact: object, says: str) -> None:
@@ -123,7 +123,7 @@ def check_variant(variant: Any, sections: Mapping[str, Any]) -> None:
 
 
 def check_texts(header: Mapping[str, Any]) -> None:
-    """What else the header has: named texts, options, warnings."""
+    """Check what else the header has: named texts, options, warnings."""
     for name, section in _mapping(header.get("texts"), "the list of texts").items():
         _require(isinstance(section, str) and section in header["sections"], f"the text '{name:.80}' is not there")
     _mapping(header.get("options"), "the list of options")
@@ -191,15 +191,16 @@ def _check_host(host: Any) -> None:
 
 
 def needs(program: Program) -> dict[str, Any]:
-    """What code says of the memory that it was compiled for: a part of its facts."""
+    """The demands of code on the memory that it was compiled for: a part of its facts."""
     hosts = [[h.kind, list(h.dims), h.dtype] for h in program.hosts]
     memory = [[k, v] for k, v in program.memory.items()]
     return {"memory": memory, "hosts": hosts, "widest": program.widest, "scratch": program.scratch}
 
 
 def check_needs(program: Program, facts: Mapping[str, Any], requires: Sequence[str]) -> None:
-    """That a program gives its code just the memory, ports, run-time calls and threads that this was compiled for, on a
-    processor that has what it requires."""
+    """Check that a program gives its code just the memory, ports, run-time calls and threads that this was compiled
+    for, on a processor that has what it requires.
+    """
     _require(facts.get("requires") == list(requires), "the code was compiled for another processor")
     for name, value in needs(program).items():
         _require(facts.get(name) == value, f"the code was compiled for another {name}")
@@ -220,7 +221,7 @@ def check_contents(program: Program, static: Mapping[str, Any], defaults: Mappin
 
 
 def check_image(facts: Mapping[str, Any], size: int) -> None:
-    """How linked code of `size` bytes is linked: entries in what is executable, imports in what is not and within it,
+    """Check the linking of code of `size` bytes: entries in what is executable, imports in what is not and within it,
     no two relocations of one word."""
     writable = _natural(facts.get("writable"), "the size of the code", size)
     _require(size > 0 and size % PAGE == 0 and writable % PAGE == 0 and writable, "the code is no whole pages")
@@ -240,8 +241,8 @@ def check_objects(facts: Mapping[str, Any], size: int) -> list[int]:
     return sizes
 
 
-def checked(check: Callable[[], Any]) -> Any:
-    """What `check` gives; what it finds in a value of no sensible type, as a `Lie`."""
+def checked_part(check: Callable[[], Any]) -> Any:
+    """The result of `check`; what it finds in a value of no sensible type, as a `Lie`."""
     try:
         return check()
     except Lie:

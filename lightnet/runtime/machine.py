@@ -1,4 +1,4 @@
-"""What a target does with its machine when networks run: getting hold of it, giving it back, and copies between its
+"""A target's use of its machine when networks run: getting hold of it, giving it back, and copies between its
 memories.
 
 These are document 004's `init_func`, `cleanup_func` and `priv` of an architecture, and `ln_mem_type_copy_func` of its
@@ -77,7 +77,7 @@ class Opened:
 
     @property
     def state(self) -> Any:
-        """What `Machine.open` gave. LightNetError once this is closed."""
+        """The state that `Machine.open` gave. LightNetError once this is closed."""
         with self._lock:
             if self.is_closed:
                 raise LightNetError("the executable is closed: compile or load the network again")

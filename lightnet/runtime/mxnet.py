@@ -57,7 +57,7 @@ def strip_prefix(name: str) -> str:
 
 
 def is_params(data: memoryview) -> bool:
-    """Whether the bytes of a file are such a list."""
+    """Return whether the bytes of a file are such a list."""
     return bytes(data[: len(MAGIC)]) == MAGIC
 
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from lightnet.runtime import lnx_check, processor
-from lightnet.runtime.formats import Format
+from lightnet.runtime.formats import CodeFormat
 from lightnet.runtime.image import Image, LoadedImage
 from lightnet.runtime.instance import Instance
 from lightnet.runtime.machine import Opened
 from lightnet.runtime.program import Program
 
 
-class NativeFormat(Format):
+class NativeFormat(CodeFormat):
     """Code in this process. Its code is a `LoadedImage`, or None where LLVM links the program's objects."""
 
     name = "native"
@@ -28,7 +28,7 @@ class NativeFormat(Format):
         from lightnet.runtime import linker
 
         if linker.can_link(program.objects):
-            image = linker.link(program.objects, linker.entries(program.objects))
+            image = linker.link(program.objects, linker.exported_symbols(program.objects))
             return {"kind": "image", **image.header()}, bytes(image.data)
         return {"kind": "objects", "objects": [len(o) for o in program.objects]}, b"".join(program.objects)
 

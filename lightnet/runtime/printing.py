@@ -54,12 +54,12 @@ def format_pieces(array: np.ndarray, dtype: DType | None = None) -> Iterator[str
 
 
 def _separator(ndim: int, k: int) -> str:
-    """What stands between two subarrays of the last `k` of `ndim` dims: a space for each level still open."""
+    """The text between two subarrays of the last `k` of `ndim` dims: a space for each level still open."""
     return "\n" + " " * (ndim - k) if k else " "
 
 
 def _wrapped_dims(index: int, dims: tuple[int, ...]) -> int:
-    """How many trailing dims are at coordinate 0 at the row-major `index` (> 0)."""
+    """The number of trailing dims that are at coordinate 0 at the row-major `index` (> 0)."""
     wrapped = 0
     for n in reversed(dims):
         if index % n:
@@ -82,7 +82,7 @@ def format_tensor(array: np.ndarray, dtype: DType | None = None) -> str:
 
 
 def print_tensor(stream: TextIO, msg: str, array: np.ndarray) -> None:
-    """What the `print` op writes: `msg` and a newline (even if `msg` is empty), then the tensor."""
+    """Write what the `print` op does: `msg` and a newline (even if `msg` is empty), then the tensor."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     stream.write(msg.encode(encoding, "backslashreplace").decode(encoding) + "\n")
     for piece in format_pieces(array):

@@ -1,4 +1,4 @@
-"""What this processor can do, without LLVM: the features by which saved machine code is accepted or refused.
+"""The abilities of this processor, without LLVM: the features by which saved machine code is accepted or refused.
 
 Features have LLVM's names. Only those are known that LLVM's code generator uses of its own accord: a processor that
 lacks another one (a random number generator, tile registers) runs the code as well. Imports the standard library, and
@@ -69,7 +69,7 @@ def supported() -> frozenset[str]:
     return frozenset(name for name, on in llvm.get_host_cpu_features().items() if on and name in {**_X86, **_ARM})
 
 
-def name() -> str:
+def processor_name() -> str:
     """The processor's name as the operating system has it, for messages."""
     try:
         match = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(errors="replace"), re.MULTILINE)
@@ -79,8 +79,9 @@ def name() -> str:
 
 
 def required(cpu: str, features: str) -> tuple[str, ...]:
-    """What a processor must have to run code that LLVM made for `cpu` with `features` (``+avx2,-fma,...``): what a
-    level brings, and what is switched on of those that matter."""
+    """The features that a processor must have to run code that LLVM made for `cpu` with `features`
+    (``+avx2,-fma,...``): what a level brings, and what is switched on of those that matter.
+    """
     found = dict.fromkeys(LEVELS.get(cpu, ()), True)
     for word in filter(None, features.split(",")):
         if word[1:] in _X86 or word[1:] in _ARM:
@@ -88,7 +89,7 @@ def required(cpu: str, features: str) -> tuple[str, ...]:
     return tuple(name for name, on in found.items() if on)
 
 
-def check(cpu: str, features: str, triple: str) -> None:
+def check_processor(cpu: str, features: str, triple: str) -> None:
     """Raise LightNetError where this processor does not run code that LLVM made for `cpu` with `features` under
     `triple`."""
     arch, here = architecture_of(triple), architecture()
@@ -96,4 +97,6 @@ def check(cpu: str, features: str, triple: str) -> None:
         raise LightNetError(f"the code is for {arch} processors, and this is a {here}")
     have = supported()
     if lacking := [f for f in required(cpu, features) if f not in have]:
-        raise LightNetError(f"the code is for {cpu}, and this processor ({name()}) lacks {', '.join(lacking[:8])}")
+        raise LightNetError(
+            f"the code is for {cpu}, and this processor ({processor_name()}) lacks {', '.join(lacking[:8])}"
+        )

@@ -30,8 +30,9 @@ _PORT = re.compile(r"(in|out)(0|[1-9][0-9]*)")
 
 
 def is_port(space: str) -> bool:
-    """Whether a memory space is a port: the caller's memory, of which one input is read (``in0``) or to which one
-    output is written (``out0``), where it is."""
+    """Return whether a memory space is a port: the caller's memory, of which one input is read (``in0``) or to which
+    one output is written (``out0``), where it is.
+    """
     return _PORT.fullmatch(space) is not None
 
 
@@ -77,7 +78,7 @@ class HostCall:
 
 @dataclass(frozen=True)
 class Program:
-    """What the compiler hands over.
+    """The program that the compiler hands over.
 
     `memory` maps a space to its size in bytes. `inputs` are the tensors that a call may feed, and those in `required`
     must be fed, having no contents of their own; `unread` are inputs of the network that nothing reads; `residents` are
@@ -118,7 +119,7 @@ class Program:
 
     @property
     def bound(self) -> Threads:
-        """How many threads a call may use."""
+        """The number of threads that a call may use."""
         return Threads(None if self.any_threads else self.threads)
 
     @property
@@ -234,7 +235,7 @@ class Program:
             raise not_fed({name: types.get(name, "?") for name in missing})
 
     def unreadable(self, name: str) -> LightNetError:
-        """Why the tensor `name` cannot be read after a run, and what to do."""
+        """The error that says why the tensor `name` cannot be read after a run, and what to do."""
         by = dict(self.overwritten).get(name)
         if by is not None:
             return LightNetError(

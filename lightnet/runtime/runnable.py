@@ -1,4 +1,4 @@
-"""What every executable is: a network that is called, tells what it takes and gives, and can be closed.
+"""The base of every executable: a network that is called, tells what it takes and gives, and can be closed.
 `lightnet.Executable` (compiled here), `SavedExecutable` (from a file) and `SpecializingExecutable` (compiled for the
 shapes of each call) are of this class.
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime.calls import Call, buffers_of, feeds_of
+from lightnet.runtime.calls import Invocation, buffers_of, feeds_of
 from lightnet.runtime.threads import processors
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Runnable(ABC):
             return found
         given = feeds_of(feeds, named, self.inputs)
         buffers = None if out is None else buffers_of(out, self._out_types(given), outputs)
-        return self._run(Call(given, outputs, buffers, stream, threads))
+        return self._run(Invocation(given, outputs, buffers, stream, threads))
 
     run = __call__
 
@@ -89,8 +89,8 @@ class Runnable(ABC):
         return await asyncio.get_running_loop().run_in_executor(_executor(), partial(self, *feeds, **options))
 
     @abstractmethod
-    def _run(self, call: Call) -> dict[str, np.ndarray]:
-        """What a call gives."""
+    def _run(self, call: Invocation) -> dict[str, np.ndarray]:
+        """The results of a call."""
 
     def _out_types(self, feeds: Mapping[str, Any]) -> Any:
         """Shape and dtype of what a call on `feeds` gives."""
@@ -116,18 +116,19 @@ class Runnable(ABC):
     @property
     @abstractmethod
     def threads(self) -> int:
-        """How many threads a call may use: as many as it is compiled for, or where nobody gave a number as many as a
-        call uses here unless it is told."""
+        """The number of threads that a call may use: as many as it is compiled for, or where nobody gave a number as
+        many as a call uses here unless it is told.
+        """
 
     @property
     @abstractmethod
     def options(self) -> dict[str, Any]:
-        """What it was compiled with: `target`, `cpu`, `threads` and the others of `lightnet.compile`."""
+        """The options that it was compiled with: `target`, `cpu`, `threads` and the others of `lightnet.compile`."""
 
     @property
     @abstractmethod
     def warnings(self) -> list[str]:
-        """What is odd about the weights and the plan."""
+        """The oddities of the weights and the plan."""
 
     @property
     @abstractmethod
@@ -143,7 +144,7 @@ class Runnable(ABC):
     @property
     @abstractmethod
     def is_closed(self) -> bool:
-        """Whether it was closed."""
+        """True if it was closed."""
 
     @abstractmethod
     def close(self) -> None:

@@ -18,10 +18,10 @@ import numpy as np
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.runtime import copies, lnx, lnx_check, processor
 from lightnet.runtime.arrays import ALIGNMENT, aligned
-from lightnet.runtime.calls import Call
+from lightnet.runtime.calls import Invocation
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.files import check_regular, open_file, reason_of
-from lightnet.runtime.formats import Format, format_of
+from lightnet.runtime.formats import CodeFormat, format_of
 from lightnet.runtime.index_checks import is_check
 from lightnet.runtime.program import Program
 from lightnet.runtime.runnable import Runnable, closed
@@ -47,9 +47,9 @@ class _File:
         if trust is not None:
             from lightnet.runtime import signing
 
-            signing.check(self.head, trust, where)
+            signing.check_signature(self.head, trust, where)
         self.header = json.loads(self.head.text)
-        lnx_check.checked(self._check)
+        lnx_check.checked_part(self._check)
         if trust is not None:
             self._check_gaps()
 
@@ -84,7 +84,7 @@ class _File:
             if zlib.crc32(found.data) != entry["crc"]:
                 raise copies.Damaged
             if self.is_trusted:
-                copies.check(found, entry["sha256"])
+                copies.check_digest(found, entry["sha256"])
         except copies.Damaged:
             raise LightNetError(
                 f"the file is damaged or cut short, or being written: section '{name}'", self.where
@@ -116,26 +116,26 @@ class _File:
             lacking.append((variant["program"]["cpu"], missing))
         cpu, missing = min(lacking, key=lambda item: len(item[1]))
         more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
-        raise LightNetError(f"the executable is for {cpu}, and this processor ({processor.name()}) lacks "
+        raise LightNetError(f"the executable is for {cpu}, and this processor ({processor.processor_name()}) lacks "
                             f"{', '.join(missing[:8])}{more}: compile it here, or with --variants",
                             self.where)  # fmt: skip
 
-    def program(self, variant: Mapping[str, Any]) -> tuple[Program, Format, Any]:
+    def program(self, variant: Mapping[str, Any]) -> tuple[Program, CodeFormat, Any]:
         """The program of a variant, checked against the facts of its code; its format; and its code."""
         header, name = variant["program"], variant["code"]
-        lnx_check.checked(lambda: lnx_check.check_program(header))
+        lnx_check.checked_part(lambda: lnx_check.check_program(header))
         try:
             facts, body = lnx.unpacked_code(self.section(name).data)
         except (ValueError, RecursionError) as error:
             raise LightNetError(f"the file is damaged or cut short: section '{name}' {error}", self.where) from None
         form = format_of(*self._made_for(variant))
-        objects = lnx_check.checked(lambda: form.objects(facts, body))
-        program = lnx_check.checked(lambda: Program.from_header(header, objects))
-        lnx_check.checked(lambda: lnx_check.check_needs(program, facts, variant["requires"]))
+        objects = lnx_check.checked_part(lambda: form.objects(facts, body))
+        program = lnx_check.checked_part(lambda: Program.from_header(header, objects))
+        lnx_check.checked_part(lambda: lnx_check.check_needs(program, facts, variant["requires"]))
         sections = self.header["sections"]
         defaults = {k: sections[v] for k, v in variant["defaults"].items()}
-        lnx_check.checked(lambda: lnx_check.check_contents(program, sections[variant["static"]], defaults))
-        return program, form, lnx_check.checked(lambda: form.unpacked(program, facts, body))
+        lnx_check.checked_part(lambda: lnx_check.check_contents(program, sections[variant["static"]], defaults))
+        return program, form, lnx_check.checked_part(lambda: form.unpacked(program, facts, body))
 
     def _made_for(self, variant: Mapping[str, Any]) -> tuple[str, str | None]:
         """The triple of a variant, and the target that it was compiled for."""
@@ -165,7 +165,7 @@ class SavedExecutable(Runnable):
     def of_bytes(
         cls, data: bytes, trust: Trust | None = None, options: Mapping[str, Any] | None = None
     ) -> SavedExecutable:
-        """What a file of these bytes holds."""
+        """The executable that a file of these bytes holds."""
         import tempfile
 
         self = cls.__new__(cls)
@@ -239,7 +239,7 @@ class SavedExecutable(Runnable):
         if self._opened is not None:
             self._opened.close()
 
-    def _run(self, call: Call) -> dict[str, np.ndarray]:
+    def _run(self, call: Invocation) -> dict[str, np.ndarray]:
         run = self.instance.call
         return call.answer(
             self.program, lambda: run(call.feeds, stream=call.stream, threads=call.threads, out=call.buffers)

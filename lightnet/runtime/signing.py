@@ -53,11 +53,11 @@ class Signer:
         self._public = key.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
 
     def trailer(self, head: bytes) -> bytes:
-        """What stands behind the sections of a file whose header, magic and checksum included, is `head`."""
+        """The bytes behind the sections of a file whose header, magic and checksum included, is `head`."""
         return SIGNATURE_MAGIC + self._public + self._key.sign(SIGNED_PREFIX + head)
 
 
-def check(head: Head, trust: Trust, where: SourceLoc) -> None:
+def check_signature(head: Head, trust: Trust, where: SourceLoc) -> None:
     """Raise LightNetError unless the header is signed by one of the trusted keys."""
     keys = trusted_keys(trust)
     if head.signature is None:

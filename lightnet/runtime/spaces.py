@@ -47,7 +47,7 @@ class SpacesInstance(ABC):
 
     @abstractmethod
     def at(self, place: Place) -> Any:
-        """Where a place is, as the machine's `copy` takes it (`Area.where`): up to the end of its space."""
+        """The address of a place, as the machine's `copy` takes it (`Area.where`): up to the end of its space."""
 
     @abstractmethod
     def run_all(self, stream: TextIO | None) -> None:

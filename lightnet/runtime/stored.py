@@ -1,8 +1,9 @@
-"""What the bytes of the types in `dtypes.STORED` mean: integers of 2 and 4 bits, floats of 4 and 8, one element a byte.
+"""The meaning of the bytes of the types in `dtypes.STORED`: integers of 2 and 4 bits, floats of 4 and 8, one element a
+byte.
 
-`FORMATS` has each by its name. An element decodes to a type that holds every value of it exactly (`Format.carrier`: i8,
-ui8 or f32), and numbers encode to the nearest element. ml_dtypes, which has the same types for NumPy, is not needed
-here. Imports NumPy and the types.
+`FORMATS` has each by its name. An element decodes to a type that holds every value of it exactly
+(`StoredFormat.carrier`: i8, ui8 or f32), and numbers encode to the nearest element. ml_dtypes, which has the same types
+for NumPy, is not needed here. Imports NumPy and the types.
 
 Source: the OCP formats of 8-bit floats (2023) and of microscaling (2023); onnx.proto for how files pack elements.
 """
@@ -18,7 +19,7 @@ from lightnet.runtime.dtypes import BY_NAME, DType
 
 
 @dataclass(frozen=True)
-class Format:
+class StoredFormat:
     """A type of `bits` bits: integers (`mantissa` is None), or floats with so many bits of mantissa and an exponent
     that is biased by `bias`. `kind` says what a float has beside numbers: ``ieee`` infinities and NaN, ``fn`` one NaN
     of each sign, ``fnuz`` one NaN and no negative zero, ``none`` neither, ``e8m0`` powers of two and one NaN."""
@@ -101,7 +102,7 @@ class Format:
         return self.values()[data]
 
     def packed(self, numbers: np.ndarray) -> bytes:
-        """What a file holds of these elements."""
+        """The bytes of these elements in a file."""
         codes = self.encoded(numbers).reshape(-1).view(np.uint8) & ((1 << self.bits) - 1)
         each = 8 // self.bits
         rows = np.concatenate([codes, np.zeros(-len(codes) % each, np.uint8)]).reshape(-1, each)
@@ -115,7 +116,7 @@ class Format:
 
 
 @cache
-def _values(s: Format) -> np.ndarray:
+def _values(s: StoredFormat) -> np.ndarray:
     code = np.arange(1 << s.bits)
     if s.mantissa is None:
         signed = np.where(code >> (s.bits - 1), code - (1 << s.bits), code) if s.signed else code
@@ -137,8 +138,12 @@ def _values(s: Format) -> np.ndarray:
 
 
 FORMATS = {s.name: s for s in (
-    Format("i4", 4), Format("ui4", 4, signed=False), Format("i2", 2), Format("ui2", 2, signed=False),
-    Format("f8E4M3FN", 8, mantissa=3, bias=7, kind="fn"), Format("f8E4M3FNUZ", 8, mantissa=3, bias=8, kind="fnuz"),
-    Format("f8E5M2", 8, mantissa=2, bias=15, kind="ieee"), Format("f8E5M2FNUZ", 8, mantissa=2, bias=16, kind="fnuz"),
-    Format("f8E8M0FNU", 8, mantissa=0, bias=127, kind="e8m0"), Format("f4E2M1FN", 4, mantissa=1, bias=1, kind="none"),
+    StoredFormat("i4", 4), StoredFormat("ui4", 4, signed=False), StoredFormat("i2", 2),
+    StoredFormat("ui2", 2, signed=False),
+    StoredFormat("f8E4M3FN", 8, mantissa=3, bias=7, kind="fn"),
+    StoredFormat("f8E4M3FNUZ", 8, mantissa=3, bias=8, kind="fnuz"),
+    StoredFormat("f8E5M2", 8, mantissa=2, bias=15, kind="ieee"),
+    StoredFormat("f8E5M2FNUZ", 8, mantissa=2, bias=16, kind="fnuz"),
+    StoredFormat("f8E8M0FNU", 8, mantissa=0, bias=127, kind="e8m0"),
+    StoredFormat("f4E2M1FN", 4, mantissa=1, bias=1, kind="none"),
 )}  # fmt: skip

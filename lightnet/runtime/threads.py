@@ -1,5 +1,6 @@
-"""How many threads a call may use: what a caller says, else the environment, else as many as there are processors. What
-this process may use of these is asked again while it runs. Imports the diagnostics only."""
+"""The number of threads that a call may use: what a caller says, else the environment, else as many as there are
+processors. What this process may use of these is asked again while it runs. Imports the diagnostics only.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ AFFINITY_HOLDS, QUOTA_HOLDS = 0.1, 1.0
 
 
 class _Seen(threading.local):
-    """What a thread saw last: until when that holds, and how many processors it may use."""
+    """The last look of a thread: until when it holds, and how many processors it may use."""
 
     until, count = 0.0, 1
 
@@ -39,9 +40,10 @@ _quota_seen: tuple[float, int] = (0.0, MAX_THREADS)
 
 
 def processors() -> int:
-    """How many processors the calling thread may use, at most `MAX_THREADS`: those of its affinity, and no more than
-    the quota of its control group (`quota`) pays for. What changes is seen a tenth of a second later, of a quota a
-    second."""
+    """The number of processors that the calling thread may use, at most `MAX_THREADS`: those of its affinity, and no
+    more than the quota of its control group (`quota`) pays for. What changes is seen a tenth of a second later, of a
+    quota a second.
+    """
     if (now := time.monotonic()) >= _seen.until:
         there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         _seen.count = max(min(there, _quota(now), MAX_THREADS), 1)
@@ -57,9 +59,10 @@ def _quota(now: float) -> int:
 
 
 def quota(groups: str = "/proc/self/cgroup", mounted: str = "/sys/fs/cgroup") -> int:
-    """How many processors this process's control group (version 2) may use at a time, by its ``cpu.max`` and those of
-    the groups around it: whole ones, as threads that wait for each other lose more by one that is held up than by doing
-    without it. At least 1; `MAX_THREADS` where nothing is limited, or nothing can be read."""
+    """The number of processors that this process's control group (version 2) may use at a time, by its ``cpu.max`` and
+    those of the groups around it: whole ones, as threads that wait for each other lose more by one that is held up than
+    by doing without it. At least 1; `MAX_THREADS` where nothing is limited, or nothing can be read.
+    """
     try:
         lines = Path(groups).read_text().splitlines()
     except (OSError, ValueError):
@@ -78,23 +81,25 @@ def quota(groups: str = "/proc/self/cgroup", mounted: str = "/sys/fs/cgroup") ->
 
 
 class Threads(NamedTuple):
-    """How many threads calls of a network may use: a number that somebody gave, or (`number` None) as many as there
-    are. The two differ even where that number is `MAX_THREADS`: what a call uses that says nothing then follows the
-    environment, and the processors that there are."""
+    """The number of threads that calls of a network may use: a number that somebody gave, or (`number` None) as many as
+    there are. The two differ even where that number is `MAX_THREADS`: what a call uses that says nothing then follows
+    the environment, and the processors that there are.
+    """
 
     number: int | None = None
 
     @classmethod
     def asked(cls, value: object = None) -> Threads:
-        """What a caller of the compiler says: a number, `ANY`, or nothing, for which the environment may have a number.
-        Raises `LightNetError` for what is no integer from 1 to `MAX_THREADS`."""
+        """The threads that a caller of the compiler asks for: a number, `ANY`, or nothing, for which the environment
+        may have a number. Raises `LightNetError` for what is no integer from 1 to `MAX_THREADS`.
+        """
         if isinstance(value, str) and value == ANY:
             return cls()
-        return cls(_said_by_environment() if value is None else counted(value))
+        return cls(_said_by_environment() if value is None else thread_count(value))
 
     @property
     def is_said(self) -> bool:
-        """Whether there is a number."""
+        """True if there is a number."""
         return self.number is not None
 
     @property
@@ -104,14 +109,16 @@ class Threads(NamedTuple):
 
     @property
     def wanted(self) -> int:
-        """How many threads calls are meant to use that say nothing, on a machine with enough processors: where nobody
-        gave a number, what the environment says now."""
+        """The number of threads that calls are meant to use that say nothing, on a machine with enough processors:
+        where nobody gave a number, what the environment says now.
+        """
         return self.number or _said_by_environment() or MAX_THREADS
 
     @property
     def used(self) -> int:
-        """What an executable tells of its threads: its number, or, where nobody gave one, how many a call uses here
-        that says nothing."""
+        """The number that an executable tells of its threads: its number, or, where nobody gave one, how many a call
+        uses here that says nothing.
+        """
         return self.number or min(self.wanted, processors())
 
     def of_call(self, value: object, most: int | None = None) -> int:
@@ -120,7 +127,7 @@ class Threads(NamedTuple):
         if value is None:
             most = self.bound if most is None else most
             return min(most, processors()) if most > 1 else 1
-        count = counted(value)
+        count = thread_count(value)
         if count > self.bound:
             raise LightNetError(f"the network is compiled for {self}, and cannot run on {count}: "
                                 f"compile it with threads={count}, or without a number")  # fmt: skip
@@ -131,7 +138,7 @@ class Threads(NamedTuple):
         return "any number of threads" if self.number is None else f"{self.number} thread{'s' * (self.number != 1)}"
 
 
-def counted(value: object) -> int:
+def thread_count(value: object) -> int:
     """A number of threads. Raises `LightNetError` for what is no integer from 1 to `MAX_THREADS`."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise LightNetError(f"threads is a number of threads, not {str(value)[:40]!r}")

@@ -88,7 +88,7 @@ class WeightStore(Mapping[str, np.ndarray]):
         return WeightStore({new: self._entries[old] for new, old in names.items()}, self.path)
 
     def is_expected(self, name: str) -> bool:
-        """Whether a name came with the network, so that nobody need use it."""
+        """Return whether a name came with the network, so that nobody need use it."""
         return name in self._expected
 
     def unused_names(self, used: Iterable[str]) -> list[str]:

@@ -16,7 +16,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.serving import protocol
 from lightnet.serving.errors import RequestError
 from lightnet.serving.metrics import Metrics
-from lightnet.serving.repository import Model, Options, Repository, Source
+from lightnet.serving.repository import ModelSource, Repository, ServedModel, ServingOptions
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -30,7 +30,7 @@ _ASIDE = 16 * 1024
 class Service:
     """The models of a server, and what answers requests for them."""
 
-    def __init__(self, sources: Iterable[Source], options: Options):
+    def __init__(self, sources: Iterable[ModelSource], options: ServingOptions):
         self.options, self.metrics = options, Metrics()
         self.repository = Repository(sources, options, self.metrics)
         self._codec = ThreadPoolExecutor(2, thread_name_prefix="lightnet-codec")
@@ -80,7 +80,7 @@ class Service:
         text, kind = self.metrics.text()
         return Response(text, headers={"Content-Type": kind})
 
-    def _model(self, http: HttpRequest) -> Model:
+    def _model(self, http: HttpRequest) -> ServedModel:
         return self.repository.model(http.path_params["name"], http.path_params.get("version"))
 
     # -- the repository
@@ -135,7 +135,7 @@ class Service:
             self.metrics.request_seconds.labels(*labels).observe(loop.time() - since)
 
     @contextmanager
-    def _accepted(self, model: Model) -> Any:
+    def _accepted(self, model: ServedModel) -> Any:
         """One of the requests that there may be at a time: counted before its body is read, which bounds memory as
         well."""
         entry = self.repository.entry(model.name, model.version)
@@ -152,7 +152,7 @@ class Service:
             entry.accepted -= 1
             gauge.dec()
 
-    async def _infer(self, model: Model, http: HttpRequest, deadline: float) -> tuple[bytes, dict[str, str]]:
+    async def _infer(self, model: ServedModel, http: HttpRequest, deadline: float) -> tuple[bytes, dict[str, str]]:
         limit = self.options.max_body or model.signature.body_limit
         body = await read_body(http, limit, deadline)
         header = http.headers.get(protocol.HEADER)
@@ -215,7 +215,7 @@ def _status(error: BaseException) -> int:
 
 
 def _text(error: Exception) -> str:
-    """What an error is called; what the system lacks (memory, descriptors, room) by the system's words."""
+    """The text of an error; what the system lacks (memory, descriptors, room) by the system's words."""
     if isinstance(error, RequestError | LightNetError):
         return error.message
     return f"the server lacks what it needs: {(isinstance(error, OSError) and error.strerror) or 'out of memory'}"

@@ -20,7 +20,7 @@ from lightnet.serving.errors import RequestError
 
 Arrays = Mapping[str, np.ndarray]
 #: Called with the requests of a call that ended, and the seconds that it took.
-Watcher = Callable[[Sequence["Item"], float], None]
+Watcher = Callable[[Sequence["QueuedRequest"], float], None]
 
 
 class Workers:
@@ -48,7 +48,7 @@ class Workers:
 
 
 @dataclass
-class Item:
+class QueuedRequest:
     """A request in a queue: its arrays, how many rows (0: it is a call of its own), when it came, and what waits for
     its outputs."""
 
@@ -69,19 +69,19 @@ class Queue:
                  watch: Watcher | None = None):  # fmt: skip
         self._call, self._workers, self._rows, self._delay = call, workers, rows, delay
         self._watch = watch
-        self._items: deque[Item] = deque()
+        self._items: deque[QueuedRequest] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._running: set[asyncio.Future[Any]] = set()
 
     def __len__(self) -> int:
-        """How many requests wait for a thread."""
+        """The number of requests that wait for a thread."""
         return sum(not item.done.done() for item in self._items)
 
     async def submit(self, feeds: dict[str, np.ndarray], rows: int, timeout: float | None) -> Arrays:
         """The outputs of a request, those of its rows alone. Raises what the call raises, and `RequestError` (504)
         after `timeout` seconds: what waits is then not run, and what runs is not waited for."""
         loop = asyncio.get_running_loop()
-        item = Item(feeds, rows, loop.time(), loop.create_future())
+        item = QueuedRequest(feeds, rows, loop.time(), loop.create_future())
         self._items.append(item)
         self.pump()
         try:
@@ -115,7 +115,7 @@ class Queue:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(seconds, self.pump)
 
-    def _taken(self) -> list[Item]:
+    def _taken(self) -> list[QueuedRequest]:
         """The requests of the next call, out of the queue: in order, up to the first that does not fit."""
         taken, rows = [self._items.popleft()], 0
         if self._rows:
@@ -130,7 +130,7 @@ class Queue:
                 self._items.popleft()
         return taken
 
-    def _start(self, items: list[Item]) -> None:
+    def _start(self, items: list[QueuedRequest]) -> None:
         loop = asyncio.get_running_loop()
         start = loop.time()
         for item in items:
@@ -139,7 +139,9 @@ class Queue:
         self._running.add(running)
         running.add_done_callback(lambda future: self._ended(items, future, loop.time() - start))
 
-    def _ended(self, items: list[Item], future: asyncio.Future[list[Arrays | Exception]], seconds: float) -> None:
+    def _ended(
+        self, items: list[QueuedRequest], future: asyncio.Future[list[Arrays | Exception]], seconds: float
+    ) -> None:
         self._running.discard(future)
         if self._watch is not None:
             self._watch(items, seconds)
@@ -153,7 +155,7 @@ class Queue:
         self._workers.give()
         self.pump()
 
-    def _run(self, items: list[Item]) -> list[Arrays | Exception]:
+    def _run(self, items: list[QueuedRequest]) -> list[Arrays | Exception]:
         """On a thread: the outputs of each request, or what its call raised. One that the network refuses does not fail
         those beside it."""
         try:
@@ -161,7 +163,7 @@ class Queue:
         except Exception as e:
             return [e] if len(items) == 1 else [result for item in items for result in self._run([item])]
 
-    def _outputs(self, items: list[Item]) -> list[Arrays]:
+    def _outputs(self, items: list[QueuedRequest]) -> list[Arrays]:
         """The outputs of each request, from one call."""
         if not self._rows:
             return [self._call(items[0].feeds)]
@@ -195,7 +197,7 @@ class Queue:
 
 
 def blank(dtype: np.dtype) -> Any:
-    """What rows have that no request has: zeros, or empty texts."""
+    """The contents of rows that no request has: zeros, or empty texts."""
     return "" if dtype.hasobject else np.zeros((), dtype)
 
 
@@ -231,12 +233,12 @@ def mixes_rows(
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether arrays are equal to the bit."""
+    """Return whether arrays are equal to the bit."""
     return a.tolist() == b.tolist() if a.dtype.hasobject else a.tobytes() == b.tobytes()
 
 
 def _agree(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether arrays are equal but for what the order of sums may change."""
+    """Return whether arrays are equal but for what the order of sums may change."""
     if a.dtype.kind in "iubO":
         return bool(np.array_equal(a, b))
     a, b = a.astype(np.float64), b.astype(np.float64)

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from lightnet.runtime.dtypes import DType, is_stored, round_to, widened
-from lightnet.serving.errors import RequestError, shown
-from lightnet.serving.signature import TEXT, Tensor
+from lightnet.runtime.dtypes import DType, is_stored, round_to, widened_array
+from lightnet.serving.errors import RequestError, shown_value
+from lightnet.serving.signature import TEXT, TensorSignature
 
 _SPECIAL = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 #: Types that the elements of JSON may have, by the kind of the tensor's type, and what an error calls them.
@@ -21,7 +21,7 @@ _TYPES = {"float": {float, int}, "int": {int}, "uint": {int}, "bool": {bool}}
 _CALLED = {"float": "numbers", "int": "integers", "uint": "integers", "bool": "true or false"}
 
 
-def array_of(tensor: Tensor, dims: tuple[int, ...], data: Any) -> np.ndarray:
+def array_of(tensor: TensorSignature, dims: tuple[int, ...], data: Any) -> np.ndarray:
     """The array of a JSON list, flat in row-major order or nested like the shape `dims`. Raises `RequestError`."""
     where = f"'data' of input '{tensor.name}'"
     flat = _flat(data, dims, where)
@@ -37,7 +37,7 @@ def array_of(tensor: Tensor, dims: tuple[int, ...], data: Any) -> np.ndarray:
     if wrong := types - _TYPES[kind]:
         k = next(k for k, v in enumerate(flat) if type(v) in wrong)
         raise RequestError(
-            f"{where} should be {_CALLED[kind]} ({tensor.datatype}), and element {k} is {shown(flat[k])}"
+            f"{where} should be {_CALLED[kind]} ({tensor.datatype}), and element {k} is {shown_value(flat[k])}"
         )
     made = _floats if kind == "float" else _integers
     return made(tensor.dtype, tensor.datatype, flat, where).reshape(dims)
@@ -46,7 +46,7 @@ def array_of(tensor: Tensor, dims: tuple[int, ...], data: Any) -> np.ndarray:
 def _flat(data: Any, dims: tuple[int, ...], where: str) -> list[Any]:
     """The elements of a list that is flat, or nested like the shape."""
     if not isinstance(data, list):
-        raise RequestError(f"{where} should be a list, and is {shown(data)}")
+        raise RequestError(f"{where} should be a list, and is {shown_value(data)}")
     if not any(isinstance(item, list) for item in data):
         return data
     level: list[Any] = data
@@ -54,7 +54,7 @@ def _flat(data: Any, dims: tuple[int, ...], where: str) -> list[Any]:
         if axis:
             if wrong := next((r for r in level if not isinstance(r, list)), None):
                 raise RequestError(
-                    f"{where} should be nested like shape {list(dims)}, and has {shown(wrong)} at depth {axis}"
+                    f"{where} should be nested like shape {list(dims)}, and has {shown_value(wrong)} at depth {axis}"
                 )
             if lengths := {len(row) for row in level} - {size}:
                 raise RequestError(
@@ -69,7 +69,7 @@ def _flat(data: Any, dims: tuple[int, ...], where: str) -> list[Any]:
 
 def _texts(flat: list[Any], where: str) -> np.ndarray:
     if (k := next((k for k, v in enumerate(flat) if type(v) is not str), None)) is not None:
-        raise RequestError(f"{where} should be strings ({TEXT}), and element {k} is {shown(flat[k])}")
+        raise RequestError(f"{where} should be strings ({TEXT}), and element {k} is {shown_value(flat[k])}")
     found = np.empty(len(flat), object)
     found[:] = flat
     return found
@@ -82,7 +82,7 @@ def _floats(dtype: DType, called: str, flat: list[Any], where: str) -> np.ndarra
         k = next(k for k, v in enumerate(flat) if type(v) is int and v.bit_length() > 1000)
         raise RequestError(f"{where}: element {k} is beyond the range of {called}") from None
     result = round_to(source, dtype)
-    if (beyond := np.isinf(widened(result)) & np.isfinite(source)).any():
+    if (beyond := np.isinf(widened_array(result)) & np.isfinite(source)).any():
         k = int(beyond.argmax())
         raise RequestError(f"{where}: element {k}, {source[k]}, is beyond the range of {called}")
     return result
@@ -94,10 +94,10 @@ def _integers(dtype: DType, called: str, flat: list[Any], where: str) -> np.ndar
     except OverflowError:
         low, high = dtype.limits
         k = next(k for k, v in enumerate(flat) if not low <= v <= high)
-        raise RequestError(f"{where}: element {k}, {shown(flat[k])}, is beyond the range of {called}") from None
+        raise RequestError(f"{where}: element {k}, {shown_value(flat[k])}, is beyond the range of {called}") from None
 
 
-def bytes_of(tensor: Tensor, dims: tuple[int, ...], raw: memoryview, said: int | None = None) -> np.ndarray:
+def raw_bytes(tensor: TensorSignature, dims: tuple[int, ...], raw: memoryview, said: int | None = None) -> np.ndarray:
     """The array of an input's bytes; `said` is how many there should be by what the request says. Raises
     `RequestError`."""
     where = f"input '{tensor.name}'"
@@ -140,7 +140,7 @@ def _decoded(raw: bytes, where: str) -> str:
         raise RequestError(f"{where} is not in UTF-8: {e.reason} at byte {e.start}") from None
 
 
-def text_of(raw: memoryview, where: str) -> str:
+def whole_text(raw: memoryview, where: str) -> str:
     """The one text that a body is. Raises `RequestError`."""
     return _decoded(bytes(raw), where)
 
@@ -153,12 +153,12 @@ def raw_of(array: np.ndarray) -> bytes:
     return b"".join(part for text in texts for part in (len(text).to_bytes(4, "little"), text))
 
 
-def values_of(tensor: Tensor, array: np.ndarray) -> list[Any]:
+def values_of(tensor: TensorSignature, array: np.ndarray) -> list[Any]:
     """The elements of an array for JSON, flat."""
     array = array.reshape(-1)
     if tensor.dtype is None:
         return [str(v) for v in array]
-    array = array.view(np.uint8) if is_stored(array.dtype) else widened(array)
+    array = array.view(np.uint8) if is_stored(array.dtype) else widened_array(array)
     values = array.tolist()
     if tensor.dtype.is_float and not (finite := np.isfinite(array)).all():
         for k in np.flatnonzero(~finite):

@@ -1,4 +1,4 @@
-"""What is answered instead of a result. Imports the diagnostics and the standard library."""
+"""The answers instead of a result. Imports the diagnostics and the standard library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RequestError(Exception):
         self.message, self.status, self.retry_after = printable(message), status, retry_after
 
 
-def shown(value: Any) -> str:
+def shown_value(value: Any) -> str:
     """A value out of a request for an error: its JSON, cut where it is long. A long list or object is not written whole
     first."""
     if isinstance(value, str):

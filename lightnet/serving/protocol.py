@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from lightnet.diagnostics import near
-from lightnet.serving.elements import array_of, bytes_of, raw_of, text_of, values_of
-from lightnet.serving.errors import RequestError, shown
-from lightnet.serving.signature import Signature, Tensor
+from lightnet.serving.elements import array_of, raw_bytes, raw_of, values_of, whole_text
+from lightnet.serving.errors import RequestError, shown_value
+from lightnet.serving.signature import Signature, TensorSignature
 
 #: The header that says how many bytes of a body are JSON.
 HEADER = "Inference-Header-Content-Length"
@@ -33,12 +33,12 @@ _REFUSED = ("classification", "shared_memory_region", "shared_memory_offset", "s
 class Wanted:
     """An output of a reply, and whether its elements are sent as bytes."""
 
-    tensor: Tensor
+    tensor: TensorSignature
     binary: bool
 
 
 @dataclass(frozen=True)
-class Request:
+class InferenceRequest:
     """A request: arrays by input name, the outputs of the reply, how many rows (0 where shapes are fixed), and the
     caller's id."""
 
@@ -48,7 +48,7 @@ class Request:
     id: str | None = None
 
 
-def read_request(body: bytes | bytearray, header: str | None, signature: Signature) -> Request:
+def read_request(body: bytes | bytearray, header: str | None, signature: Signature) -> InferenceRequest:
     """The request in a body; `header` is the value of `HEADER`, None where it is not sent.
 
     A header of 0 means that the whole body is the bytes of the only input. Raises `RequestError` (400) which names what
@@ -68,15 +68,15 @@ def read_request(body: bytes | bytearray, header: str | None, signature: Signatu
     rows = _rows(feeds, signature)
     number = top.get("id")
     if number is not None and not isinstance(number, str):
-        raise RequestError(f"'id' should be a string, and is {shown(number)}")
-    return Request(feeds, _wanted(top, signature, binary_output), rows, number)
+        raise RequestError(f"'id' should be a string, and is {shown_value(number)}")
+    return InferenceRequest(feeds, _wanted(top, signature, binary_output), rows, number)
 
 
 def _header_length(header: str | None, size: int) -> int:
     if header is None:
         return size
     if not header.isascii() or not header.isdigit() or len(header) > 18:
-        raise RequestError(f"the header {HEADER} should be a number of bytes, and is {shown(header)}")
+        raise RequestError(f"the header {HEADER} should be a number of bytes, and is {shown_value(header)}")
     if int(header) > size:
         raise RequestError(f"the header {HEADER} says {int(header)} bytes, and the body has {size}")
     return int(header)
@@ -90,11 +90,11 @@ def _parsed(text: bytes | bytearray) -> dict[str, Any]:
     except ValueError as e:  # also what is no UTF-8, and integers of thousands of digits
         raise RequestError(f"the body is no JSON: {e!s:.200}") from None
     if not isinstance(top, dict):
-        raise RequestError(f"the body should be a JSON object, and is {shown(top)}")
+        raise RequestError(f"the body should be a JSON object, and is {shown_value(top)}")
     return top
 
 
-def _raw(body: bytes | bytearray, signature: Signature) -> Request:
+def _raw(body: bytes | bytearray, signature: Signature) -> InferenceRequest:
     """A body that is the bytes of the only input."""
     if len(signature.inputs) != 1:
         raise RequestError(f"a body without JSON is for models of one input, and this one has {len(signature.inputs)}")
@@ -106,23 +106,23 @@ def _raw(body: bytes | bytearray, signature: Signature) -> Request:
         row = tensor.count // tensor.dims[0] * tensor.dtype.size
         dims = (len(body) // row if row else 0, *dims[1:])
         _check_shape(tensor, dims, signature)
-    feeds = {tensor.name: bytes_of(tensor, dims, memoryview(body))}
-    return Request(
+    feeds = {tensor.name: raw_bytes(tensor, dims, memoryview(body))}
+    return InferenceRequest(
         feeds,
         [Wanted(t, True) for t in signature.outputs.values()],
         feeds[tensor.name].shape[0] if signature.rows else 0,
     )
 
 
-def _raw_text(body: bytes | bytearray, tensor: Tensor, signature: Signature) -> Request:
+def _raw_text(body: bytes | bytearray, tensor: TensorSignature, signature: Signature) -> InferenceRequest:
     """A body that is one text, without its length: no more can be said without JSON where sizes are open."""
     dims = tuple(1 if d < 0 else d for d in signature.shape(tensor))
     if tensor.dtype is not None or prod(dims) != 1:
         raise RequestError(
             f"a body without JSON has no shape, and input '{tensor.name}' is {tensor.datatype}{signature.shape(tensor)}"
         )
-    array = np.array(text_of(memoryview(body), f"input '{tensor.name}'"), object).reshape(dims)
-    return Request(
+    array = np.array(whole_text(memoryview(body), f"input '{tensor.name}'"), object).reshape(dims)
+    return InferenceRequest(
         {tensor.name: array}, [Wanted(t, True) for t in signature.outputs.values()], 1 if signature.rows else 0
     )
 
@@ -153,10 +153,10 @@ def _feeds(top: Mapping[str, Any], binary: memoryview, signature: Signature) -> 
             feeds[tensor.name] = array_of(tensor, dims, item["data"])
             continue
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-            raise RequestError(f"'binary_data_size' of {where} should be a number of bytes, and is {shown(size)}")
+            raise RequestError(f"'binary_data_size' of {where} should be a number of bytes, and is {shown_value(size)}")
         if "data" in item:
             raise RequestError(f"{where} has both 'data' and the parameter 'binary_data_size'")
-        feeds[tensor.name] = bytes_of(tensor, dims, binary[position : position + size], size)
+        feeds[tensor.name] = raw_bytes(tensor, dims, binary[position : position + size], size)
         position += size
     if missing := [t for t in signature.inputs.values() if t.name in signature.required and t.name not in feeds]:
         names = ", ".join(f"'{t.name}' ({t.datatype}{signature.shape(t)})" for t in missing)
@@ -164,16 +164,16 @@ def _feeds(top: Mapping[str, Any], binary: memoryview, signature: Signature) -> 
     return feeds, position
 
 
-def _named(item: Any, where: str, known: Mapping[str, Tensor], what: str) -> Tensor:
+def _named(item: Any, where: str, known: Mapping[str, TensorSignature], what: str) -> TensorSignature:
     """The tensor of a JSON object that names it."""
     if not isinstance(item, dict):
-        raise RequestError(f"'{where}' should be an object, and is {shown(item)}")
+        raise RequestError(f"'{where}' should be an object, and is {shown_value(item)}")
     name = item.get("name")
     if not isinstance(name, str):
         raise RequestError(f"'{where}.name' should be a string, and {_is(item, 'name')}")
     if name not in known:
         ending = near(name, known) or f"; there are: {', '.join(list(known)[:8]) or 'none'}"
-        raise RequestError(f"the model has no {what} {shown(name)}{ending}")
+        raise RequestError(f"the model has no {what} {shown_value(name)}{ending}")
     return known[name]
 
 
@@ -186,11 +186,11 @@ def _shape(item: Mapping[str, Any], where: str) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _check_shape(tensor: Tensor, dims: tuple[int, ...], signature: Signature) -> None:
+def _check_shape(tensor: TensorSignature, dims: tuple[int, ...], signature: Signature) -> None:
     want = signature.shape(tensor)
     fits = len(dims) == len(want) and all(w in (-1, n) for w, n in zip(want, dims))
     if not fits:
-        raise RequestError(f"input '{tensor.name}' has shape {want}, but gets {shown(list(dims))}")
+        raise RequestError(f"input '{tensor.name}' has shape {want}, but gets {shown_value(list(dims))}")
     if signature.rows and not 1 <= dims[0] <= signature.rows:
         raise RequestError(f"input '{tensor.name}' has 1 to {signature.rows} rows, but gets {dims[0]}")
 
@@ -213,7 +213,7 @@ def _wanted(top: Mapping[str, Any], signature: Signature, binary: bool) -> Seque
     if outputs is None or outputs == []:
         return [Wanted(t, binary) for t in signature.outputs.values()]
     if not isinstance(outputs, list):
-        raise RequestError(f"'outputs' should be a list, and is {shown(outputs)}")
+        raise RequestError(f"'outputs' should be a list, and is {shown_value(outputs)}")
     found: dict[str, Wanted] = {}
     for k, item in enumerate(outputs):
         tensor = _named(item, f"outputs[{k}]", signature.outputs, "output")
@@ -229,7 +229,7 @@ def _parameters(item: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     if found is None:
         return {}
     if not isinstance(found, dict):
-        raise RequestError(f"'parameters' of {where} should be an object, and is {shown(found)}")
+        raise RequestError(f"'parameters' of {where} should be an object, and is {shown_value(found)}")
     for name in _REFUSED:
         if name in found:
             raise RequestError(f"the parameter '{name}' of {where} is of an extension that this server does not have")
@@ -239,23 +239,23 @@ def _parameters(item: Mapping[str, Any], where: str) -> Mapping[str, Any]:
 def _flag(parameters: Mapping[str, Any], name: str, where: str, default: bool = False) -> bool:
     value = parameters.get(name, default)
     if not isinstance(value, bool):
-        raise RequestError(f"'{name}' of {where} should be true or false, and is {shown(value)}")
+        raise RequestError(f"'{name}' of {where} should be true or false, and is {shown_value(value)}")
     return value
 
 
 def _is(item: Mapping[str, Any], key: str) -> str:
-    return f"is {shown(item[key])}" if key in item else "is not there"
+    return f"is {shown_value(item[key])}" if key in item else "is not there"
 
 
 def _gets(item: Mapping[str, Any], key: str) -> str:
-    return f"gets {shown(item[key])}" if key in item else "gets none"
+    return f"gets {shown_value(item[key])}" if key in item else "gets none"
 
 
 # -- replies
 
 
 def write_reply(
-    model: str, version: str, request: Request, outputs: Mapping[str, np.ndarray]
+    model: str, version: str, request: InferenceRequest, outputs: Mapping[str, np.ndarray]
 ) -> tuple[bytes, dict[str, str]]:
     """The body and the headers of a reply with the outputs of a request's arrays, which may have more rows than it."""
     described: list[dict[str, Any]] = []

@@ -12,24 +12,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lightnet.diagnostics import LightNetError
-from lightnet.serving.batching import Item, Queue, Workers, mixes_rows
-from lightnet.serving.errors import RequestError, shown
+from lightnet.serving.batching import Queue, QueuedRequest, Workers, mixes_rows
+from lightnet.serving.errors import RequestError, shown_value
 from lightnet.serving.metrics import Metrics
-from lightnet.serving.signature import Runnable, Signature, common_rows
+from lightnet.serving.signature import Servable, Signature, common_rows
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where a model comes from: `load` reads it, on a thread, and raises LightNetError."""
+class ModelSource:
+    """The source of a model: `load` reads it, on a thread, and raises LightNetError."""
 
     name: str
-    load: Callable[[], Runnable]
+    load: Callable[[], Servable]
     version: str = "1"
 
 
 @dataclass(frozen=True)
-class Options:
-    """How models are served: `delay` is for how many seconds a request may wait for others to share a call with (None:
+class ServingOptions:
+    """The options of serving: `delay` is for how many seconds a request may wait for others to share a call with (None:
     never), `timeout` how many seconds a request may take, `queue` how many requests of a model there may be at a time,
     `workers` how many calls, and `max_body` the bytes of a request (None: what the model's inputs take,
     `Signature.body_limit`). `control` lets clients load and unload the models that there are."""
@@ -42,11 +42,17 @@ class Options:
     control: bool = False
 
 
-class Model:
+class ServedModel:
     """A loaded model: its signature, and its queue."""
 
     def __init__(
-        self, source: Source, runnable: Runnable, rows: int, workers: Workers, options: Options, metrics: Metrics
+        self,
+        source: ModelSource,
+        runnable: Servable,
+        rows: int,
+        workers: Workers,
+        options: ServingOptions,
+        metrics: Metrics,
     ):
         self.name, self.version, self._runnable = source.name, source.version, runnable
         self.signature = Signature.of(runnable, rows)
@@ -69,7 +75,7 @@ class Model:
             if not self._users:
                 self._unused.set()
 
-    def _watch(self, items: Sequence[Item], seconds: float) -> None:
+    def _watch(self, items: Sequence[QueuedRequest], seconds: float) -> None:
         metrics, labels = self._metrics, self._labels
         metrics.calls.labels(*labels).inc()
         metrics.call_seconds.labels(*labels).observe(seconds)
@@ -91,8 +97,8 @@ class Model:
 class _Entry:
     """A version of a model: its source, what is loaded of it, and why nothing is."""
 
-    source: Source
-    model: Model | None = None
+    source: ModelSource
+    model: ServedModel | None = None
     reason: str = "not loaded yet"
     accepted: int = 0
 
@@ -100,7 +106,7 @@ class _Entry:
 class Repository:
     """The models by name and version."""
 
-    def __init__(self, sources: Iterable[Source], options: Options, metrics: Metrics):
+    def __init__(self, sources: Iterable[ModelSource], options: ServingOptions, metrics: Metrics):
         self.options, self.metrics = options, metrics
         self.workers = Workers(options.workers)
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="lightnet-load")
@@ -131,20 +137,22 @@ class Repository:
     def _versions(self, name: str) -> dict[str, _Entry]:
         if name not in self._entries:
             there = ", ".join(list(self._entries)[:8]) or "none"
-            raise RequestError(f"there is no model {shown(name)}; there are: {there}", 404)
+            raise RequestError(f"there is no model {shown_value(name)}; there are: {there}", 404)
         return dict(sorted(self._entries[name].items(), key=lambda item: (len(item[0]), item[0])))
 
     def entry(self, name: str, version: str | None = None) -> _Entry:
-        """That of a version (None: the highest that is loaded). Raises `RequestError` (404)."""
+        """The entry of a version (None: the highest that is loaded). Raises `RequestError` (404)."""
         versions = self._versions(name)
         if version is None:
             loaded = [entry for entry in versions.values() if entry.model is not None]
             return (loaded or list(versions.values()))[-1]
         if version not in versions:
-            raise RequestError(f"model '{name}' has no version {shown(version)}; there are: {', '.join(versions)}", 404)
+            raise RequestError(
+                f"model '{name}' has no version {shown_value(version)}; there are: {', '.join(versions)}", 404
+            )
         return versions[version]
 
-    def model(self, name: str, version: str | None = None) -> Model:
+    def model(self, name: str, version: str | None = None) -> ServedModel:
         """A loaded model. Raises `RequestError`: 404 where there is none of that name or version, 503 where it is not
         loaded."""
         entry = self.entry(name, version)
@@ -154,7 +162,7 @@ class Repository:
 
     @property
     def ready(self) -> bool:
-        """Whether all models are loaded."""
+        """True if all models are loaded."""
         return all(entry.model is not None for versions in self._entries.values() for entry in versions.values())
 
     def index(self) -> list[dict[str, str]]:
@@ -203,15 +211,15 @@ class Repository:
         finally:
             loads.inc()
 
-    def _place(self, entry: _Entry, runnable: Runnable, rows: int) -> None:
-        model = Model(entry.source, runnable, rows, self.workers, self.options, self.metrics)
+    def _place(self, entry: _Entry, runnable: Servable, rows: int) -> None:
+        model = ServedModel(entry.source, runnable, rows, self.workers, self.options, self.metrics)
         self.metrics.waiting.labels(model.name, model.version).set_function(
             lambda: len(entry.model.queue) if entry.model is not None else 0
         )
         self._retire(entry)
         entry.model, entry.reason = model, ""
 
-    def _read(self, source: Source) -> tuple[Runnable, int]:
+    def _read(self, source: ModelSource) -> tuple[Servable, int]:
         """On the loader's thread: the executable, and how many rows a call of several requests has (0: a call is of one
         request)."""
         runnable = source.load()

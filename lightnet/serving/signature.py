@@ -1,4 +1,4 @@
-"""What a model takes and gives, in the words of the Open Inference Protocol. Imports NumPy and the runtime."""
+"""The signature of a model, in the words of the Open Inference Protocol. Imports NumPy and the runtime."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ TEXT_ELEMENT, OPEN_DIM = 8 * 1024, 128
 TEXT = "BYTES"
 
 
-class Runnable(Protocol):
-    """What can be served: an executable, or any callable that says what it takes and gives. Calls come from several
-    threads."""
+class Servable(Protocol):
+    """A model that can be served: an executable, or any callable that says what it takes and gives. Calls come from
+    several threads.
+    """
 
     inputs: Mapping[str, tuple[Sequence[Any] | None, np.dtype]]
     outputs: Mapping[str, tuple[Sequence[Any] | None, np.dtype]]
@@ -31,7 +32,7 @@ class Runnable(Protocol):
 
 
 @dataclass(frozen=True)
-class Tensor:
+class TensorSignature:
     """The type of an input or output. `datatype` is the protocol's name of `dtype` (``FP32``), which is None of text.
     A dim that a call decides is -1."""
 
@@ -42,7 +43,7 @@ class Tensor:
 
     @property
     def count(self) -> int:
-        """How many elements it has; of open dims, how many count for the limits of requests."""
+        """The number of its elements; of open dims, how many count for the limits of requests."""
         return prod(OPEN_DIM if d < 0 else d for d in self.dims)
 
     @property
@@ -62,14 +63,14 @@ class Signature:
     contents of their own. With `rows`, requests may have 1 to so many rows (the first dim of every input and output);
     with 0, shapes are fixed."""
 
-    inputs: Mapping[str, Tensor]
-    outputs: Mapping[str, Tensor]
+    inputs: Mapping[str, TensorSignature]
+    outputs: Mapping[str, TensorSignature]
     required: frozenset[str]
     rows: int = 0
 
     @classmethod
-    def of(cls, model: Runnable, rows: int = 0) -> Signature:
-        """That of an executable, or of another callable, all of whose inputs are required."""
+    def of(cls, model: Servable, rows: int = 0) -> Signature:
+        """The signature of an executable, or of another callable, all of whose inputs are required."""
         inputs, outputs = (
             {name: _tensor(name, *of) for name, of in tensors.items()} for tensors in (model.inputs, model.outputs)
         )
@@ -97,7 +98,7 @@ class Signature:
             for kind, tensors in (("inputs", self.inputs), ("outputs", self.outputs))
         }
 
-    def shape(self, tensor: Tensor) -> list[int]:
+    def shape(self, tensor: TensorSignature) -> list[int]:
         """The shape that requests see."""
         return [-1, *tensor.dims[1:]] if self.rows else list(tensor.dims)
 
@@ -120,10 +121,10 @@ def datatype_of(dtype: DType) -> str:
     return {"float": "FP", "int": "INT", "uint": "UINT"}[dtype.kind] + str(dtype.bits)
 
 
-def _tensor(name: str, dims: Sequence[Any] | None, dtype: np.dtype) -> Tensor:
+def _tensor(name: str, dims: Sequence[Any] | None, dtype: np.dtype) -> TensorSignature:
     sizes = tuple(d if isinstance(d, int) else -1 for d in ((None,) if dims is None else dims))
     if np.dtype(dtype).hasobject:
-        return Tensor(name, sizes, None, TEXT)
+        return TensorSignature(name, sizes, None, TEXT)
     known = BY_NP[np.dtype(dtype)]
     known = BY_NAME["ui8"] if known.is_stored else known
-    return Tensor(name, sizes, known, datatype_of(known))
+    return TensorSignature(name, sizes, known, datatype_of(known))

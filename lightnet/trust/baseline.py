@@ -1,4 +1,4 @@
-"""What a module computes, to compare others with.
+"""The results of a module, to compare others with.
 
 Imports the passes' base, `ir`, the dialects' launches and sources, and the files of this folder below it.
 """
@@ -26,7 +26,7 @@ from lightnet.runtime.dtypes import DType
 from lightnet.runtime.weights import WeightStore
 from lightnet.trust.compare import says_nothing
 from lightnet.trust.data import DataSet, draw
-from lightnet.trust.evaluation import Evaluator
+from lightnet.trust.evaluation import RememberingEvaluator
 from lightnet.trust.record import Difference, DifferenceError, Trace
 from lightnet.trust.trace import execute
 
@@ -47,7 +47,7 @@ SMALL = 1 << 14
 
 
 @dataclass(frozen=True)
-class Options:
+class CheckOptions:
     """On which data (kinds of `data.KINDS`; None: by its size), from which seed, and from which weight store beside it
     a module is executed. `exact`: bit for bit (None: as the pass promises). `budget`: bytes of results that are
     remembered."""
@@ -79,12 +79,12 @@ class NotExecutableError(LightNetError):
 
 
 class Baseline:
-    """What a module computes on each data set, to compare others with. Raises `NotExecutableError` for a module that
+    """The results of a module on each data set, to compare others with. Raises `NotExecutableError` for a module that
     cannot be executed (it has no function @main of `ln` ops, say)."""
 
-    def __init__(self, module: ModuleOp, options: Options = Options()):
+    def __init__(self, module: ModuleOp, options: CheckOptions = CheckOptions()):
         self.options = options
-        self.evaluator = Evaluator(options.budget)
+        self.evaluator = RememberingEvaluator(options.budget)
         self.runs: list[tuple[DataSet, Trace]] = []
         self.fixed: list[bool] = []  # of each output, whether no data changes it
         try:
@@ -131,11 +131,13 @@ class Baseline:
 
     @property
     def compared(self) -> int:
-        """How many tensors the last comparison looked at, on all data sets."""
+        """The number of tensors that the last comparison looked at, on all data sets."""
         return sum(trace.compared for _, trace in self.runs)
 
     def notes(self) -> list[str]:
-        """What the data does not prove: outputs that tell nothing on every data set, tensors that were not kept."""
+        """The notes on what the data does not prove: outputs that tell nothing on every data set, tensors that were not
+        kept.
+        """
         notes = []
         for i, output in enumerate(self.runs[0][1].outputs if self.runs else ()):
             if self.fixed[i]:
@@ -178,7 +180,7 @@ def lowered_to(module: ModuleOp) -> str | None:
 
 
 def is_level4(module: ModuleOp) -> bool:
-    """Whether the module is kernel functions and a `@main` that is a list of launches, which may be empty."""
+    """Return whether the module is kernel functions and a `@main` that is a list of launches, which may be empty."""
     for op in module.ops:
         if isinstance(op, func.FuncOp) and op.sym_name.data == "main" and len(op.body.blocks) == 1:
             lines = list(op.body.block.ops)
@@ -189,7 +191,7 @@ def is_level4(module: ModuleOp) -> bool:
 
 
 def compare_modules(
-    before: ModuleOp, after: ModuleOp, *, exact: bool = False, options: Options = Options()
+    before: ModuleOp, after: ModuleOp, *, exact: bool = False, options: CheckOptions = CheckOptions()
 ) -> Difference | None:
     """The first difference between what two modules of level 1 to 3 compute on the same data, or None.
 

@@ -1,4 +1,4 @@
-"""Which rewrite of a whole pipeline is to blame: run with fewer and fewer of them (`rewrite_limit`), as LLVM's
+"""The rewrite of a whole pipeline that is to blame: run with fewer and fewer of them (`rewrite_limit`), as LLVM's
 opt-bisect-limit does.
 
 What is right is said by execution, or by a command of the user's, for faults that only machine code or another program
@@ -24,9 +24,9 @@ from lightnet.trust.blame import blame, first_wrong
 from lightnet.trust.check import (
     EXACT,
     Baseline,
+    CheckOptions,
     Difference,
     NotExecutableError,
-    Options,
     check_error,
     run_checked,
 )
@@ -50,7 +50,7 @@ def bisect(
     ctx: Context,
     module: ModuleOp,
     passes: Sequence[ModulePass],
-    options: Options = Options(),
+    options: CheckOptions = CheckOptions(),
     command: CommandJudge | None = None,
 ) -> Found:
     """Find the first rewrite of the pipeline without which its result is right, in about log2(rewrites) runs on copies
@@ -84,7 +84,7 @@ def _by_command(command: CommandJudge) -> Judge:
     return judge
 
 
-def _by_execution(module: ModuleOp, passes: Sequence[ModulePass], options: Options) -> Judge:
+def _by_execution(module: ModuleOp, passes: Sequence[ModulePass], options: CheckOptions) -> Judge:
     try:
         baseline = Baseline(module, options)
     except NotExecutableError as e:
@@ -120,7 +120,7 @@ class _Bisection:
         self.ctx, self.module, self.passes, self.judge = ctx, module, passes, judge
         self.runs = 0
 
-    def run(self, by_execution: bool, options: Options) -> Found:
+    def run(self, by_execution: bool, options: CheckOptions) -> Found:
         every = _Texts()
         wrong = self.wrong_after(None, every)
         count = len(every.rewrites)
@@ -134,7 +134,7 @@ class _Bisection:
         return Found(self.guilty(found, last, bad, count), count, self.runs)
 
     def wrong_after(self, limit: int | None, watcher: _Texts | None = None) -> Difference | None:
-        """What is wrong after `limit` rewrites."""
+        """The difference after `limit` rewrites."""
         module = self.module.clone()
         self.runs += 1
         try:
@@ -152,7 +152,7 @@ class _Bisection:
         )
         return error
 
-    def no_rewrite(self, without: Difference, by_execution: bool, options: Options) -> LightNetError:
+    def no_rewrite(self, without: Difference, by_execution: bool, options: CheckOptions) -> LightNetError:
         """The error about a pass that is wrong without any rewrite that could be left out."""
         reason = "the result is wrong without any rewrite, too (--rewrite-limit=0)"
         if not by_execution:

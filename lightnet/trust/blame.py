@@ -1,4 +1,4 @@
-"""Which rewrite of a pass made the module wrong: the pass is run again on what it got, and stopped after fewer
+"""The rewrite of a pass that made the module wrong: the pass is run again on what it got, and stopped after fewer
 rewrites.
 
 Imports the rewrites' record, `ir`, and `check`.

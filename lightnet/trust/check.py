@@ -1,4 +1,4 @@
-"""Whether passes keep what a module computes: executed before and after, compared tensor by tensor.
+"""The check that passes keep what a module computes: executed before and after, compared tensor by tensor.
 
     difference = compare_modules(before, after)
     verdict = run_checked(ctx, module, passes)
@@ -23,8 +23,8 @@ from lightnet.ir.verify import verify_module
 from lightnet.trust.baseline import (
     EXACT,
     Baseline,
+    CheckOptions,
     NotExecutableError,
-    Options,
     compare_modules,
     is_level4,
     lowered_to,
@@ -32,14 +32,22 @@ from lightnet.trust.baseline import (
 from lightnet.trust.record import Difference
 
 __all__ = [
-    "EXACT", "Baseline", "CheckError", "Checker", "Difference", "NotExecutableError", "Options", "Verdict",
-    "compare_modules", "run_checked",
+    "EXACT",
+    "Baseline",
+    "CheckError",
+    "CheckOptions",
+    "Checker",
+    "Difference",
+    "NotExecutableError",
+    "PipelineVerdict",
+    "compare_modules",
+    "run_checked",
 ]  # fmt: skip
 
 
 @dataclass
-class Verdict:
-    """What checking a pipeline found: the first difference, the pass (with its options) and the rewrite that made it
+class PipelineVerdict:
+    """The verdict on a pipeline: the first difference, the pass (with its options) and the rewrite that made it
     (None: the pass itself, or not known), and notes on what was not checked. `error` is all that as an error."""
 
     difference: Difference | None = None
@@ -59,7 +67,7 @@ class Verdict:
 
 
 class CheckError(LightNetError):
-    """A pass that changed what the module computes; `difference`, `pass_name` and `rewrite` as in `Verdict`."""
+    """A pass that changed what the module computes; `difference`, `pass_name` and `rewrite` as in `PipelineVerdict`."""
 
     difference: Difference
     pass_name: str
@@ -72,7 +80,7 @@ class Checker(Instrumentation):
 
     wants_text = True
 
-    def __init__(self, ctx: Context, options: Options = Options(), *, each_rewrite: bool = False):
+    def __init__(self, ctx: Context, options: CheckOptions = CheckOptions(), *, each_rewrite: bool = False):
         self.ctx, self.options, self.each_rewrite = ctx, options, each_rewrite
         self.wants_rewrites = each_rewrite
         self.baseline: Baseline | None = None
@@ -134,7 +142,7 @@ class Checker(Instrumentation):
         self.baseline, self._lowered = None, True
 
     def judge(self, module: ModuleOp, pass_: ModulePass, *, advance: bool = False) -> Difference | None:
-        """What is wrong with the module now, if anything: it does not verify, or it computes something else."""
+        """The difference in the module now, if anything: it does not verify, or it computes something else."""
         assert self.baseline is not None
         try:
             verify_module(module, self.ctx)
@@ -177,16 +185,16 @@ def run_checked(
     ctx: Context,
     module: ModuleOp,
     passes: Sequence[ModulePass],
-    options: Options = Options(),
+    options: CheckOptions = CheckOptions(),
     *,
     each_rewrite: bool = False,
-) -> Verdict:
+) -> PipelineVerdict:
     """Run `passes` on `module`, in place, and check each; the verdict tells of the first that is wrong. A pass that
     fails (rather than changing a result) raises its `LightNetError`, as in `run_pipeline`."""
     checker = Checker(ctx, options, each_rewrite=each_rewrite)
     try:
         run_pipeline(ctx, module, passes, [checker])
     except CheckError as e:
-        return Verdict(e.difference, e.pass_name, e.rewrite, checker.notes, checker.compared, e)
+        return PipelineVerdict(e.difference, e.pass_name, e.rewrite, checker.notes, checker.compared, e)
     notes = [*checker.notes, *(checker.baseline.notes() if checker.baseline is not None else ())]
-    return Verdict(notes=notes, compared=checker.compared)
+    return PipelineVerdict(notes=notes, compared=checker.compared)

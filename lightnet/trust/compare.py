@@ -1,4 +1,5 @@
-"""Whether two tensors are equal, how far rounding may take them apart, and what to say where they are not.
+"""The comparison of two tensors: whether they are equal, how far rounding may take them apart, and what to say where
+they are not.
 
 Imports NumPy and `runtime.dtypes`.
 """
@@ -21,8 +22,9 @@ ROUNDINGS, SHORT_ROUNDINGS = 256, 8
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Where two tensors of one type differ most: the index, both values as text, how many elements differ, and by how
-    much at most (absolute; 0 where the values are no numbers)."""
+    """The place where two tensors of one type differ most: the index, both values as text, how many elements differ,
+    and by how much at most (absolute; 0 where the values are no numbers).
+    """
 
     index: tuple[int, ...]
     before: str
@@ -52,9 +54,10 @@ def tolerance(dtype: np.dtype) -> float:
 
 
 def mismatch(before: np.ndarray, after: np.ndarray, exact: bool, least: float = 0.0) -> Mismatch | None:
-    """Where `after` differs from `before`, two arrays of one shape and dtype, or None. `exact`: bit for bit, but for
-    the bits of NaNs. Else a float may differ by its type's `tolerance`, by `least` at least, times its own magnitude
-    plus the tensor's largest finite one; a NaN or an infinity stands where there was the same."""
+    """The place where `after` differs from `before`, two arrays of one shape and dtype, or None. `exact`: bit for bit,
+    but for the bits of NaNs. Else a float may differ by its type's `tolerance`, by `least` at least, times its own
+    magnitude plus the tensor's largest finite one; a NaN or an infinity stands where there was the same.
+    """
     if same_bytes(before, after):
         return None
     wrong = differing(before, after, exact, least)
@@ -97,8 +100,9 @@ def _text(value: np.generic) -> str:
 
 
 def says_nothing(array: np.ndarray) -> str | None:
-    """Why the agreement of two such tensors proves nothing: ``NaN``, ``infinite`` or ``constant``; None where it
-    does."""
+    """The reason why the agreement of two such tensors proves nothing: ``NaN``, ``infinite`` or ``constant``; None
+    where it does.
+    """
     if not array.size:
         return None
     if is_float(array.dtype):

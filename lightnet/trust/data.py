@@ -1,4 +1,4 @@
-"""What a network is executed on to check a pass: seeded contents for everything that can be fed.
+"""The data that a network is executed on to check a pass: seeded contents for everything that can be fed.
 
 Contents are drawn by tensor name and by the operand that a tensor is, then fitted, so that activations neither vanish,
 explode nor go constant, and a wrong rewrite shows. Imports the dialect, the interpreter's references and the runtime.
@@ -28,7 +28,7 @@ from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dtypes import BFLOAT16, DType, convert, is_float
 from lightnet.runtime.initial import sample, uniform
 from lightnet.runtime.weights import WeightStore
-from lightnet.trust.evaluation import Evaluator
+from lightnet.trust.evaluation import RememberingEvaluator
 from lightnet.trust.trace import check_size, source_key
 
 #: The kinds of data: ``ordinary``; ``awkward``, with zeros, -0, ties, negatives and large numbers, small variances,
@@ -55,7 +55,9 @@ class DataSet:
         return f"data set '{self.kind}', seed {self.seed}"
 
 
-def draw(module: ModuleOp, kind: str, seed: int, evaluator: Evaluator, store: WeightStore | None = None) -> DataSet:
+def draw(
+    module: ModuleOp, kind: str, seed: int, evaluator: RememberingEvaluator, store: WeightStore | None = None
+) -> DataSet:
     """Contents for every source of a module of level 1 to 3, of one of `KINDS`.
 
     A source with literal contents keeps them, one that `store` names holds what is there (neither goes for floats of
@@ -78,7 +80,12 @@ class _Drawer:
     for."""
 
     def __init__(
-        self, kind: str, seed: int, evaluator: Evaluator, store: WeightStore | None, palette: tuple[float, ...]
+        self,
+        kind: str,
+        seed: int,
+        evaluator: RememberingEvaluator,
+        store: WeightStore | None,
+        palette: tuple[float, ...],
     ):
         self.kind, self.seed, self.evaluator, self.store, self.palette = kind, seed, evaluator, store, palette
         self.contents: dict[str, np.ndarray] = {}
@@ -124,8 +131,10 @@ class _Drawer:
         self.values[value] = self.contents[key]
 
     def seed_name(self, op: Source) -> str:
-        """Where the contents' randomness comes from: the tensor's name. A source without any is told by its SSA name
-        and the sources of this name before it, so that it holds the same when the module is printed and read again."""
+        """The name that the contents' randomness comes from: the tensor's name. A source without any is told by its SSA
+        name and the sources of this name before it, so that it holds the same when the module is printed and read
+        again.
+        """
         if (name := op.tensor_names[0] or op.op_name) is not None:
             return name
         hint = op.results[0].name_hint or ""
@@ -133,7 +142,7 @@ class _Drawer:
         return f"%{hint}.{self.hints[hint]}"
 
     def is_given(self, op: Source) -> bool:
-        """Whether the network, or the store, says what a source holds."""
+        """Return whether the network, or the store, says what a source holds."""
         if op.from_file:
             stored = self.store is not None and (op.tensor_names[0] or "") in self.store
             return stored and not (self.kind == "awkward" and op.result_specs[0].dtype.is_float)
@@ -237,7 +246,9 @@ class _Drawer:
 
 
 def _whole_numbers(dtype: DType) -> np.ndarray:
-    """What awkward data of an integer type consists of: a third of the maximum has as many digits as there are."""
+    """The numbers that awkward data of an integer type consists of: a third of the maximum has as many digits as there
+    are.
+    """
     numbers = [*dtype.limits, dtype.limits[1] // 3, 0, 1, 2, 2, 7, 100]
     return convert(np.array(numbers), dtype) if dtype.is_stored else np.array(numbers, dtype.np)
 
@@ -246,7 +257,7 @@ _Fit = Callable[[list[np.ndarray], list[np.ndarray], list, float], dict[int, np.
 
 
 def _fit(op: LnOp, fields: list, fresh: list[bool]) -> _Fit | None:
-    """How the drawn operands of an op are fitted to its data, if they are: those that change should be fresh floats."""
+    """The fit of the drawn operands of an op to its data, if they are: those that change should be fresh floats."""
     if not op.results or not op.result_specs[0].dtype.is_float:
         return None
     kinds = {f.kind for f in fields if f.role == "param"}
@@ -282,8 +293,9 @@ def _rescaled(result: np.ndarray, before: list[np.ndarray], after: list[np.ndarr
 def _fit_statistics(
     arrays: list[np.ndarray], results: list[np.ndarray], fields: list, deviation: float
 ) -> dict[int, np.ndarray]:
-    """What was drawn is relative to the data's own statistics by channel (axis 1 of [N, C, ...]): mean + deviation *
-    drawn, variance * drawn. A channel that does not vary keeps what was drawn."""
+    """Fit statistics: what was drawn is relative to the data's own statistics by channel (axis 1 of [N, C, ...]): mean
+    + deviation * drawn, variance * drawn. A channel that does not vary keeps what was drawn.
+    """
     data = arrays[0].astype(np.float64)
     axes = (0, *range(2, data.ndim))
     if data.ndim < 2 or any(

@@ -64,7 +64,7 @@ class Fresh:
 
 
 def _is_data(value: SSAValue) -> bool:
-    """Whether anything but the param operand of an op reads the value."""
+    """Return whether anything but the param operand of an op reads the value."""
     for use in value.uses:
         user = use.operation
         if isinstance(user, KernelOp):
@@ -78,14 +78,14 @@ def _is_data(value: SSAValue) -> bool:
 # -- what there is to drop ---------------------------------------------------------------------------------------------
 
 
-def functions(module: ModuleOp) -> list[FuncOp]:
+def block_functions(module: ModuleOp) -> list[FuncOp]:
     """The functions of one block."""
     return [op for op in module.ops if isinstance(op, FuncOp) and len(op.body.blocks) == 1]
 
 
 def graph_ops(module: ModuleOp) -> list[Operation]:
     """The ops of all functions that are graphs, in order: no sources, no terminators, nothing in a region."""
-    blocks = [f.body.block for f in functions(module)]
+    blocks = [f.body.block for f in block_functions(module)]
     graphs = [b for b in blocks if any(isinstance(op, LnOp | RegionOp) for op in b.ops)]
     return [op for b in graphs for op in b.ops if not isinstance(op, Source) and not op.has_trait(IsTerminator)]
 
@@ -105,14 +105,14 @@ def unread_results(module: ModuleOp) -> list[tuple[RegionOp, int]]:
 
 def outputs(module: ModuleOp) -> list[tuple[Operation, int]]:
     """Every value that a function returns, as an operand of its `func.return`."""
-    lasts = [f.body.block.last_op for f in functions(module)]
+    lasts = [f.body.block.last_op for f in block_functions(module)]
     return [(last, i) for last in lasts if isinstance(last, ReturnOp) for i in range(len(last.operands))]
 
 
 def twins(module: ModuleOp) -> list[tuple[SSAValue, SSAValue]]:
     """Pairs of sources of one kind, role and type: (the first of them, another)."""
     found: list[tuple[SSAValue, SSAValue]] = []
-    for block in (f.body.block for f in functions(module)):
+    for block in (f.body.block for f in block_functions(module)):
         first: dict[object, SSAValue] = {}
         for op in block.ops:
             if isinstance(op, Source):
@@ -293,7 +293,7 @@ def shrink_memory(module: ModuleOp, spaces: Collection[str]) -> None:
 
 def _needed(module: ModuleOp) -> dict[str, int]:
     """Bytes of each space up to the end of the last value or workspace in it; nothing for other levels than 3."""
-    ops = [op for f in functions(module) for op in f.body.block.ops if isinstance(op, LnOp | RegionOp)]
+    ops = [op for f in block_functions(module) for op in f.body.block.ops if isinstance(op, LnOp | RegionOp)]
     needed = dict.fromkeys(memory_of(module), 0) if ops else {}
     for op in ops:
         ends = [(p, p.offset.data + byte_size(r.type)) for p, r in zip(places_of(op), op.results)]
@@ -321,12 +321,14 @@ def tidied(module: ModuleOp) -> Iterator[None]:
         else:
             assert isinstance(value, OpResult)
             _erase([value.op])
-    for function in functions(module):
+    for function in block_functions(module):
         function.update_function_type()
 
 
 def _droppable(module: ModuleOp) -> Iterator[SSAValue]:
-    """What kernels read, then what sources make: a source may lose its reader when a kernel drops an operand."""
+    """The values that kernels read, then those that sources make: a source may lose its reader when a kernel drops an
+    operand.
+    """
     ops = list(module.walk())
     for op in ops:
         if isinstance(op, KernelOp):

@@ -22,7 +22,7 @@ MAX_BUDGET = 4 << 30
 SAMPLED = 64
 
 
-class Evaluator:
+class RememberingEvaluator:
     """`LnOp.evaluate` with a memory. Arrays that go through it are *interned*: equal in type, shape and bytes means the
     same object, which is read-only, so that a look-up compares identities.
 
@@ -65,7 +65,7 @@ class Evaluator:
         return interned
 
     def next_round(self) -> None:
-        """What was asked for before the last round may go."""
+        """Begin the next round: what was asked for before the last one may go."""
         self._round += 1
 
     def intern(self, array: np.ndarray) -> np.ndarray:
@@ -98,7 +98,7 @@ class Evaluator:
 
 @dataclass(slots=True)
 class _Entry:
-    """What an op gave on `operands`, which are held so that their ids stay theirs."""
+    """The results of an op on `operands`, which are held so that their ids stay theirs."""
 
     operands: tuple[np.ndarray, ...]
     results: list[np.ndarray]
@@ -114,13 +114,13 @@ def default_budget() -> int:
 
 
 def op_key(op: LnOp) -> object:
-    """What an op computes, as a hashable key: its class, parameters and result types. Parameters count as written: 1,
+    """The meaning of an op as a hashable key: its class, parameters and result types. Parameters count as written: 1,
     1.0 and true are equal in Python."""
     return type(op), tuple((k, repr(v)) for k, v in op.properties.items()), tuple(op.result_specs)
 
 
 def same_bytes(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two arrays of one shape and type hold the same bits."""
+    """Return whether two arrays of one shape and type hold the same bits."""
     if a is b:
         return True
     return a.shape == b.shape and a.dtype == b.dtype and np.array_equal(bits(a), bits(b))

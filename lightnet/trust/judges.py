@@ -1,4 +1,5 @@
-"""Who says whether a candidate of `ln-reduce` is still interesting: a command of the user's, or a run of a pipeline.
+"""The judges that say whether a candidate of `ln-reduce` is still interesting: a command of the user's, or a run of a
+pipeline.
 
 A judge runs each candidate in a process of its own with a time limit, and ends that with all it has started. Imports
 the standard library; a pipeline's judge the compiler, when it judges.
@@ -29,8 +30,8 @@ PATH_MARK = "{}"
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What a judge found in a candidate: a reduction keeps what equals the finding in the module itself. None is
+class CandidateVerdict:
+    """A judge's finding in a candidate: a reduction keeps what equals the finding in the module itself. None is
     nothing; `detail` says why."""
 
     found: str | None
@@ -40,7 +41,7 @@ class Verdict:
 class Judge(Protocol):
     """Looks at the text of a candidate."""
 
-    def verdict(self, text: str) -> Verdict: ...
+    def verdict(self, text: str) -> CandidateVerdict: ...
 
 
 @dataclass(frozen=True)
@@ -51,15 +52,19 @@ class CommandJudge:
     words: Sequence[str]
     timeout: float = TIMEOUT
 
-    def verdict(self, text: str) -> Verdict:
+    def verdict(self, text: str) -> CandidateVerdict:
         with tempfile.TemporaryDirectory(prefix="ln-reduce-") as folder:
             path = Path(folder) / "candidate.mlir"
             path.write_text(text, "utf-8")
             status = self.status(str(path))
         name = self.words[0]
         if status is None:
-            return Verdict(None, f"'{name}' does not end within {self.timeout:g} s")
-        return Verdict("interesting") if status == 0 else Verdict(None, f"'{name}' exits with status {status}")
+            return CandidateVerdict(None, f"'{name}' does not end within {self.timeout:g} s")
+        return (
+            CandidateVerdict("interesting")
+            if status == 0
+            else CandidateVerdict(None, f"'{name}' exits with status {status}")
+        )
 
     def status(self, path: str) -> int | None:
         """The exit status for the file at `path`; None if it took too long."""
@@ -99,10 +104,10 @@ class PipelineJudge:
     data: tuple[str, ...] | None = None
     seed: int = 0
 
-    def verdict(self, text: str) -> Verdict:
+    def verdict(self, text: str) -> CandidateVerdict:
         return _in_child(lambda: self.judge(text), self.timeout, self.kind == "crash")
 
-    def judge(self, text: str) -> Verdict:
+    def judge(self, text: str) -> CandidateVerdict:
         """The verdict, in this process. Raises `LightNetError` for a candidate that is no module."""
         from lightnet.frontends import mlir
         from lightnet.ir.context import make_context
@@ -116,29 +121,30 @@ class PipelineJudge:
         try:
             run_pipeline(ctx, module, passes, verify_each=True)
         except LightNetError as e:
-            return Verdict(f"{e.label or ''}: {head(e.message)}", e.message)
-        return Verdict(None, f"the passes '{self.pipeline}' run without an error")
+            return CandidateVerdict(f"{e.label or ''}: {head(e.message)}", e.message)
+        return CandidateVerdict(None, f"the passes '{self.pipeline}' run without an error")
 
-    def checked(self, ctx: Any, module: Any, passes: Sequence[Any]) -> Verdict:
-        """Which pass and pattern change a result, and whether it is a value, an effect, the interface or memory."""
-        from lightnet.trust.check import Options, run_checked
+    def checked(self, ctx: Any, module: Any, passes: Sequence[Any]) -> CandidateVerdict:
+        """The pass and pattern that change a result, and whether it is a value, an effect, the interface or memory."""
+        from lightnet.trust.check import CheckOptions, run_checked
 
-        verdict = run_checked(ctx, module, passes, Options(self.data, self.seed))
+        verdict = run_checked(ctx, module, passes, CheckOptions(self.data, self.seed))
         if verdict.difference is None or verdict.error is None:
             notes = "".join(f" ({note})" for note in verdict.notes)
-            return Verdict(None, f"--check finds no pass of '{self.pipeline}' that changes a result{notes}")
+            return CandidateVerdict(None, f"--check finds no pass of '{self.pipeline}' that changes a result{notes}")
         found = (verdict.pass_name, verdict.pattern, verdict.difference.kind)
-        return Verdict(", ".join(map(str, found)), verdict.error.message)
+        return CandidateVerdict(", ".join(map(str, found)), verdict.error.message)
 
 
 def head(message: str) -> str:
-    """What stays of a message when sizes and SSA names change: its first line without them."""
+    """The part that stays of a message when sizes and SSA names change: its first line without them."""
     return re.sub(r"%[\w.]+|\d+", "#", message.split("\n", 1)[0])
 
 
-def _in_child(work: Callable[[], Verdict], limit: float, death_counts: bool) -> Verdict:
-    """What `work` returns, run in a fork of this process. With `death_counts`, that it kills the process, or does not
-    end within `limit` seconds, is a finding as well."""
+def _in_child(work: Callable[[], CandidateVerdict], limit: float, death_counts: bool) -> CandidateVerdict:
+    """The verdict that `work` returns, run in a fork of this process. With `death_counts`, that it kills the process,
+    or does not end within `limit` seconds, is a finding as well.
+    """
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     sys.stdout.flush()
@@ -149,13 +155,13 @@ def _in_child(work: Callable[[], Verdict], limit: float, death_counts: bool) -> 
     try:
         if not ours.poll(limit):
             text = f"the passes do not end within {limit:g} s"
-            return Verdict(text if death_counts else None, text)
+            return CandidateVerdict(text if death_counts else None, text)
         return ours.recv()
     except EOFError:
         process.join()
         code = process.exitcode or 0
         text = f"the passes end the process: {signal.Signals(-code).name if code < 0 else f'exit status {code}'}"
-        return Verdict(text if death_counts else None, text)
+        return CandidateVerdict(text if death_counts else None, text)
     finally:
         ours.close()
         assert process.pid is not None
@@ -164,7 +170,7 @@ def _in_child(work: Callable[[], Verdict], limit: float, death_counts: bool) -> 
         process.join()
 
 
-def _serve(work: Callable[[], Verdict], pipe: Connection) -> None:
+def _serve(work: Callable[[], CandidateVerdict], pipe: Connection) -> None:
     os.setsid()
     quiet = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # what passes print is nobody's here
@@ -172,6 +178,6 @@ def _serve(work: Callable[[], Verdict], pipe: Connection) -> None:
     try:
         verdict = work()
     except LightNetError as e:
-        verdict = Verdict(None, e.message)
+        verdict = CandidateVerdict(None, e.message)
     pipe.send(verdict)
     pipe.close()

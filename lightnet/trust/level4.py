@@ -47,7 +47,7 @@ from lightnet.trust.record import Difference, DifferenceError
 from lightnet.trust.trace import TracedPlanned
 
 
-class Threads(Protocol):
+class ThreadRunner(Protocol):
     """Launches as the threads that they are (`Runtime.as_threads`)."""
 
     @property
@@ -134,12 +134,12 @@ def _lowered_alone(ctx: Context, pass_: ModulePass, before: ModuleOp, op: Operat
 
 @dataclass
 class _Check:
-    """What has been run of a lowered module."""
+    """The part of a lowered module that has been run."""
 
     module: ModuleOp
     lines: dict[Operation, list[LaunchOp]]
     #: Of kernels of threads, their launches as these; of each launch of loops there is one.
-    threads: Threads | None = None
+    threads: ThreadRunner | None = None
     as_loops: set[str] = field(default_factory=set)
     as_threads: set[str] = field(default_factory=set)
     kinds: set[tuple[frozenset[str], str]] = field(default_factory=set)
@@ -251,7 +251,7 @@ class _Check:
 
 
 def _computes(kernel: KernelOp) -> str:
-    """What a kernel computes, names and places left out. Kernels that differ in it must not share a function;
+    """The meaning of a kernel, names and places left out. Kernels that differ in it must not share a function;
     `lower-cpu` has its own idea of that, which is what is checked."""
     numbers: dict[SSAValue, int] = {arg: i for i, arg in enumerate(kernel.body.args)}
     found: list[object] = []
@@ -363,9 +363,10 @@ class _Lockstep(TracedPlanned):
 def _written_wrong(
     type: Attribute, expected: np.ndarray, raw: np.ndarray, complete: bool, in_place: bool
 ) -> Mismatch | None:
-    """Where the bytes `raw` of a value of this type differ from an expected array. Bytes that are poison still were not
-    written, which is wrong only where all blocks ran (blocks of a copy may be smaller than elements). Results in place
-    of an operand are looked at then only, too."""
+    """The place where the bytes `raw` of a value of this type differ from an expected array. Bytes that are poison
+    still were not written, which is wrong only where all blocks ran (blocks of a copy may be smaller than elements).
+    Results in place of an operand are looked at then only, too.
+    """
     if in_place and not complete:
         return None
     got = from_memory(type, np.array(raw))

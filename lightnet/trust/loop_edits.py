@@ -112,7 +112,7 @@ def _zero(type_: Attribute) -> Attribute:
     raise NotImplementedError(f"no zero of type {type_}")
 
 
-def loops(module: ModuleOp) -> list[scf.ForOp]:
+def kernel_loops_in(module: ModuleOp) -> list[scf.ForOp]:
     """The loops of the kernel functions."""
     return [op for op in loop_ops(module) if isinstance(op, scf.ForOp)]
 

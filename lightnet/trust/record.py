@@ -1,4 +1,4 @@
-"""What an execution of a module leaves behind, and what may be different in it: plain data.
+"""The record that an execution of a module leaves behind, and the differences of two: plain data.
 
 Imports NumPy, the `ln` dialect's sources and `ir`.
 """
@@ -68,7 +68,7 @@ class Fed:
         return cls(op.result_specs[0], op.name, own, isinstance(op.parent_op(), OnceOp))
 
     def changed(self, before: Fed) -> str | None:
-        """What is not as it was before, if anything."""
+        """The name of what is not as it was before, if anything."""
         if self.spec != before.spec:
             return f"was {before.spec} before and is {self.spec} after"
         if self.own != before.own:
@@ -90,7 +90,7 @@ class Output:
 
 @dataclass
 class Trace:
-    """What an execution gave: tensors by name in program order (a name that two different ones have is left out),
+    """The record of an execution: tensors by name in program order (a name that two different ones have is left out),
     outputs, what was printed, and what can be fed. `unkept` counts tensors left out for want of memory.
 
     Of a tensor there are two arrays: what its op gave, which the next execution is compared with, and the earlier array

@@ -41,9 +41,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Reduction:
-    """What came out: the module's text, tests made, ops before and after, and why it stopped early (None: nothing
-    smaller is left to try). `broken` are the exceptions of edits that failed in another way than by an error of the op
-    at hand."""
+    """The result of a reduction: the module's text, tests made, ops before and after, and why it stopped early (None:
+    nothing smaller is left to try). `broken` are the exceptions of edits that failed in another way than by an error of
+    the op at hand.
+    """
 
     text: str
     tests: int
@@ -176,7 +177,7 @@ class _Reducer:
 
 
 def _plan_holds(module: ModuleOp) -> bool:
-    """Whether the module is planned, by our rules and without a fault: then candidates have to be, too."""
+    """Return whether the module is planned, by our rules and without a fault: then candidates have to be, too."""
     if not memory_of(module):
         return False
     try:
@@ -248,7 +249,7 @@ STEPS = (
     Step("equal inputs", edits.twins, edits.merge_twins),
     Step("attributes", _attributes, _drop_attributes),
     Step("ops of loops", loop_edits.loop_ops, loop_edits.drop_loop_ops),
-    Step("loops", loop_edits.loops, loop_edits.run_once, singly=True),
+    Step("loops", loop_edits.kernel_loops_in, loop_edits.run_once, singly=True),
     Step("grids", loop_edits.grids, loop_edits.shrink_grids, singly=True),
     Step("threads", loop_edits.shared_launches, loop_edits.run_alone),
     Step("memory", edits.spare_memory, edits.shrink_memory),

@@ -27,7 +27,7 @@ from lightnet.ir.passes import Instrumentation
 from lightnet.ir.printer import TextForm
 from lightnet.ir.rewrites import current
 from lightnet.runtime.files import write_atomic
-from lightnet.trust.check import CheckError, Options, run_checked
+from lightnet.trust.check import CheckError, CheckOptions, run_checked
 
 MARK = "// lightnet-reproducer: "
 #: Bytes of the line that describes a reproducer.
@@ -37,8 +37,9 @@ _PACKAGES = ("xdsl", "numpy", "llvmlite")
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to run: the pipeline's text, plugin files to load, the tool's options by their long names, and the file that
-    weights came from, if any."""
+    """The recipe of a run: the pipeline's text, plugin files to load, the tool's options by their long names, and the
+    file that weights came from, if any.
+    """
 
     pipeline: str
     load: tuple[str, ...] = ()
@@ -57,7 +58,7 @@ class Reproducer(Instrumentation):
         path: str,
         load: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
-        data: Options = Options(),
+        data: CheckOptions = CheckOptions(),
         weights: str | None = None,
     ):
         self.ctx, self.path, self.load, self.options = ctx, path, tuple(load), dict(options or {})
@@ -101,7 +102,7 @@ class Reproducer(Instrumentation):
         return self.written
 
     def _shows(self, module: ModuleOp, pass_: ModulePass) -> bool:
-        """Whether a check of this pass alone finds a difference, too: data is drawn for the module as it is."""
+        """Return whether a check of this pass alone finds a difference, too: data is drawn for the module as it is."""
         try:
             return not run_checked(self.ctx, module.clone(), [pass_], self.data).ok
         except LightNetError:
@@ -136,7 +137,7 @@ def _quoted(name: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """What the failure was seen with."""
+    """The versions that the failure was seen with."""
     found = {"python": platform.python_version(), "machine": platform.machine(), "lightnet": __version__}
     for name in _PACKAGES:
         try:
@@ -147,7 +148,7 @@ def versions() -> dict[str, str]:
 
 
 def read_recipe(text: str, file: str) -> Recipe:
-    """What a reproducer says is to be run. Raises `LightNetError` for a text that is none."""
+    """The recipe that a reproducer says is to be run. Raises `LightNetError` for a text that is none."""
     first, _, _ = text.partition("\n")
     place = SourceLoc(file, 1, 1)
     if not first.startswith(MARK):

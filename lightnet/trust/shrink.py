@@ -21,12 +21,12 @@ from lightnet.ir.kernel import KernelOp, RegionOp
 from lightnet.ir.op import LnOp
 from lightnet.ir.params import ParamValue
 from lightnet.ir.types import ParamAttr, spec_of, tensor_type
-from lightnet.trust.edits import functions
+from lightnet.trust.edits import block_functions
 
 Changes = Mapping[Operation, Mapping[str, ParamValue]]
 
 
-class Size(NamedTuple):
+class _Size(NamedTuple):
     """Make every dimension of `old` elements one of `new`; `everywhere` also where a parameter has that number (the
     length of a slice), or else in dimensions only. With a `source` it is one dimension of that op alone, number
     `axis`."""
@@ -38,14 +38,14 @@ class Size(NamedTuple):
     axis: int = 0
 
 
-def sizes(module: ModuleOp) -> list[Size]:
+def sizes(module: ModuleOp) -> list[_Size]:
     """The ways to make dimensions smaller: all of one size, largest first; then single dimensions of sources."""
     sources = [op for op in module.walk() if isinstance(op, Source)]
     dims = sorted({n for op in sources for n in op.result_specs[0].dims if n > 1}, reverse=True)
-    found = [Size(n, to, everywhere) for n in dims for to in _smaller(n) for everywhere in (True, False)]
+    found = [_Size(n, to, everywhere) for n in dims for to in _smaller(n) for everywhere in (True, False)]
     for op in sources:
         for axis, n in enumerate(op.result_specs[0].dims):
-            found += [Size(n, to, False, op, axis) for to in _smaller(n)]
+            found += [_Size(n, to, False, op, axis) for to in _smaller(n)]
     return found
 
 
@@ -54,7 +54,7 @@ def _smaller(n: int) -> list[int]:
     return sorted({m for m in (1, n // 2, n - 1) if 0 < m < n})
 
 
-def resize(module: ModuleOp, changes: Collection[Size]) -> None:
+def resize(module: ModuleOp, changes: Collection[_Size]) -> None:
     """Make dimensions smaller. Raises `LightNetError` where an op cannot take what comes."""
     for size in changes:
         edited: dict[Operation, dict[str, ParamValue]] = {}
@@ -64,7 +64,7 @@ def resize(module: ModuleOp, changes: Collection[Size]) -> None:
         retype(module, edited)
 
 
-def _resized(op: LnOp, size: Size) -> dict[str, ParamValue]:
+def _resized(op: LnOp, size: _Size) -> dict[str, ParamValue]:
     changed: dict[str, ParamValue] = {}
     values = op.param_values()
     for p in op.schema.params:
@@ -141,7 +141,7 @@ def _ops(module: ModuleOp) -> list[LnOp]:
 
 def retype(module: ModuleOp, changes: Changes) -> None:
     """Set parameters of ops (those that a result's type gives included), and give every value the type that follows."""
-    for function in functions(module):
+    for function in block_functions(module):
         _retype(function.body.block, changes)
         function.update_function_type()
 

@@ -14,7 +14,7 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 
-from lightnet.backends.interpreter.graph import Machine, Planned, sources
+from lightnet.backends.interpreter.graph import Planned, ValueMachine, feedable_ops
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.arith import Cast
 from lightnet.dialects.ln.effect import Fprint, Print
@@ -28,7 +28,7 @@ from lightnet.ir.rewrites import op_and_name
 from lightnet.ir.types import spec_of
 from lightnet.runtime.dtypes import DType, round_to
 from lightnet.trust.compare import Mismatch, mismatch, tolerance
-from lightnet.trust.evaluation import Evaluator, same_bytes
+from lightnet.trust.evaluation import RememberingEvaluator, same_bytes
 from lightnet.trust.record import Difference, DifferenceError, Fed, Output, Trace
 
 #: Bytes of one tensor of a module that is executed.
@@ -38,7 +38,7 @@ MAX_TENSOR_BYTES = 2 << 30
 def execute(
     module: ModuleOp,
     contents: Mapping[str, np.ndarray],
-    evaluator: Evaluator,
+    evaluator: RememberingEvaluator,
     reference: Trace | None = None,
     *,
     exact: bool = False,
@@ -57,7 +57,7 @@ def execute(
 
 
 def source_key(op: Source) -> str:
-    """What a source is called in `contents`: its tensor's name, or where it stands, which passes keep."""
+    """The name of a source in `contents`: its tensor's name, or where it stands, which passes keep."""
     if (name := op.tensor_names[0] or name_of(op)) is not None:
         return name
     loc = loc_of(op)
@@ -73,14 +73,14 @@ def check_size(module: ModuleOp) -> None:
                 raise LightNetError(f"'{value_name(result)}' takes {size >> 20} MiB: {limit}", loc_of(op))
 
 
-class Traced(Machine):
+class Traced(ValueMachine):
     """The interpreter, observed."""
 
     def __init__(
         self,
         module: ModuleOp,
         contents: Mapping[str, np.ndarray],
-        evaluator: Evaluator,
+        evaluator: RememberingEvaluator,
         reference: Trace | None,
         exact: bool,
         rounded: DType | None = None,
@@ -88,7 +88,7 @@ class Traced(Machine):
         self.contents, self.evaluator, self.reference, self.exact = contents, evaluator, reference, exact
         self.rounded = rounded
         self.least = 0.0 if rounded is None else tolerance(rounded.np)
-        self.found = Trace(fed={source_key(op): Fed.of(op) for op in sources(module)})
+        self.found = Trace(fed={source_key(op): Fed.of(op) for op in feedable_ops(module)})
         self.op: Operation | None = None
         if reference is not None:
             self.check_interface()
@@ -141,14 +141,15 @@ class Traced(Machine):
         return passed_on
 
     def as_rounded(self, before: np.ndarray, after: np.ndarray) -> np.ndarray:
-        """What is of f32 in the reference, in the type that it is rounded to now."""
+        """The tensor that is of f32 in the reference, in the type that it is rounded to now."""
         if self.rounded is None or before.dtype != np.float32 or after.dtype != self.rounded.np:
             return before
         return self.evaluator.intern(round_to(before, self.rounded))
 
     def is_unrounded(self, op: LnOp) -> bool:
-        """Whether an op makes f32 again of a tensor that agreed with one of f32. That one goes on: what reads it is of
-        f32, and checked as such."""
+        """Return whether an op makes f32 again of a tensor that agreed with one of f32. That one goes on: what reads it
+        is of f32, and checked as such.
+        """
         if self.rounded is None or self.reference is None or not isinstance(op, Cast):
             return False
         known = self.reference.values.get(tensor_name(op.src) or "")
@@ -236,7 +237,7 @@ class Traced(Machine):
         self.found.shown.append((what, array))
 
 
-class TracedGraph(Traced, Machine):
+class TracedGraph(Traced, ValueMachine):
     """Levels 1 and 2."""
 
 

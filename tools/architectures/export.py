@@ -28,7 +28,7 @@ OPSET = 18
 
 
 def computed(example: Example) -> tuple[list[np.ndarray], str]:
-    """What PyTorch computes, and in which type."""
+    """The results that PyTorch computes, and their type."""
     inputs = tuple(example.inputs.values())
     with torch.no_grad():
         plain = _arrays(example.module(*inputs))

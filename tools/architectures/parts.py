@@ -1,4 +1,6 @@
-"""What several architectures need: noise, a module of a function, batch norms with statistics of their own. Imports PyTorch."""
+"""The common parts of several architectures: noise, a module of a function, batch norms with statistics of their own.
+Imports PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ class Calls(nn.Module):
         self.part, self.function = part, function
 
     def forward(self, *inputs: torch.Tensor) -> Any:
-        """What the function makes of the part."""
+        """Apply the function to the part."""
         return self.function(self.part, *inputs)
 
 

@@ -145,5 +145,7 @@ def installed(names: list[str], emulate: bool) -> list[str]:
 
 
 def concerns(name: str, work: Work) -> bool:
-    """Whether an engine has a way of its own for a work: what sm_90a adds, and sm_90 is to show the worth of, is for factors of 16 bits."""
+    """Return whether an engine has a way of its own for a work: what sm_90a adds, and sm_90 is to show the worth of, is
+    for factors of 16 bits.
+    """
     return name != WARPS or work.precision in ("f16", "bf16")

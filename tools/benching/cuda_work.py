@@ -1,4 +1,5 @@
-"""What `tools/bench_cuda.py` measures: the standard networks by batch and precision, matrix products and convolutions; and what should come out.
+"""The work that `tools/bench_cuda.py` measures: the standard networks by batch and precision, matrix products and
+convolutions; and what should come out.
 
 Imports lightnet and NumPy.
 """
@@ -46,12 +47,12 @@ class Work:
 
     @cached_property
     def contents(self) -> dict[str, np.ndarray]:
-        """What every source holds, by name."""
+        """The contents of every source, by name."""
         return networks.contents(self.model)
 
     @cached_property
     def inputs(self) -> dict[str, np.ndarray]:
-        """What is fed, in the order of the network."""
+        """The arrays that are fed, in the order of the network."""
         sources = [op for op in self.model.main.body.block.ops if isinstance(op, Source) and is_input(op)]
         names = [op.tensor_names[0] or op.op_name or "" for op in sources]
         return {name: self.contents[name] for name in names}
@@ -190,7 +191,7 @@ def conv(c: int, o: int, pixels: int, size: int, stride: int, groups: int, preci
 def works(
     names: Sequence[str], layers: bool, precisions: Sequence[str], batches: Sequence[int]
 ) -> Iterator[Callable[[], Work]]:
-    """What to measure, each made when it is its turn."""
+    """The works to measure, each made when it is its turn."""
     for precision in precisions:
         for batch in batches:
             for name in names:

@@ -203,10 +203,10 @@ class Peak(Engine):
         super().__init__(job, feeds)
         from xdsl.dialects.builtin import ModuleOp
 
-        from lightnet.backends.llvm.jit import Machine, compile_module
+        from lightnet.backends.llvm.jit import CodeMachine, compile_module
         from lightnet.report import roofline
 
-        width = Machine.host().vectors.width
+        width = CodeMachine.host().vectors.width
         self.kernel = roofline.fma_kernel(width)
         self.native = compile_module(ModuleOp([self.kernel.finish()]))
         self.lanes = roofline.CHAINS * width

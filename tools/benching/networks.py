@@ -66,7 +66,7 @@ class Prepared:
 
     @property
     def job(self) -> dict[str, Any]:
-        """What a worker has to know of it (`engines.py`)."""
+        """The job as a worker has to know it (`engines.py`)."""
         return {"onnx": self.onnx, "network": self.network, "feeds": self.feeds, "weights": self.weights, "values": self.values,
                 "shapes": self.shapes}  # fmt: skip
 
@@ -119,7 +119,7 @@ def _key(path: Path, *options: Any) -> str:
 
 
 def contents(model: Model) -> dict[str, np.ndarray]:
-    """What every source of a network holds, by name."""
+    """The contents of every source of a network, by name."""
     return {op.tensor_names[0] or op.op_name or "": np.asarray(op.contents(model.weights, model.seed))
             for op in model.main.walk() if isinstance(op, Source)}  # fmt: skip
 
@@ -184,7 +184,7 @@ def _referenced(found: Prepared, model: Model, given: Mapping[str, np.ndarray], 
 
 
 def error_of(prepared: Prepared, outputs: str | Path) -> float:
-    """How far the outputs in a file are off what `prepared.reference` has (`reference.error`)."""
+    """The distance of the outputs in a file from what `prepared.reference` has (`reference.error`)."""
     found = [Ranking(**{**r, "picks": tuple(map(tuple, r["picks"]))}) for r in prepared.rankings]
     assert prepared.reference is not None
     return error(dict(np.load(outputs)), dict(np.load(prepared.reference)), found)

@@ -141,7 +141,9 @@ def _coloured(title: str, header: Sequence[str], cells: Sequence[Sequence[str]])
 
 
 def notes(rows: Sequence[Row]) -> list[str]:
-    """What a reader has to know of single rows: engines that failed, references other than float64, other clocks."""
+    """The notes that a reader needs on single rows: engines that failed, references other than float64, other
+    clocks.
+    """
     found = [f"{r.name}, {r.threads}: {engine} did not run: {why}" for r in rows for engine, why in r.problems.items()]
     found += [f"{r.name}: compared with {r.oracle}" for r in rows if r.oracle not in ("", "float64")]
     found += [

@@ -1,4 +1,5 @@
-"""What a network should compute: the reference interpreter on it in float64, or else ONNX Runtime; and how far an engine is off.
+"""The reference for a network: the reference interpreter on it in float64, or else ONNX Runtime; and how far an engine
+is off.
 
 Imports lightnet and `compare_onnxruntime.py`, whose rules of comparison hold here.
 """
@@ -95,7 +96,7 @@ def double_outputs(model: Model, given: Arrays, names: Sequence[str]) -> dict[st
 
 
 def expected(model: Model, given: Arrays) -> tuple[dict[str, np.ndarray], str]:
-    """What the outputs of a network should be, with what is needed to compare sorted ones, and who says so."""
+    """The expected outputs of a network, with what is needed to compare sorted ones, and who says so."""
     returned = [n for v in model.main.body.block.last_op.operands for n in [_name(v)]]
     names = list(dict.fromkeys([*returned, *ranked_tensors(list(rankings(model)))]))
     try:

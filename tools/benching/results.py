@@ -1,5 +1,5 @@
-"""What was measured, and what follows from it: medians, ratios with their spread, shares of the peak, geometric means. Plain numbers,
-which JSON keeps as they are. Imports the standard library.
+"""The measurements, and what follows from them: medians, ratios with their spread, shares of the peak, geometric means.
+Plain numbers, which JSON keeps as they are. Imports the standard library.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _finite(value: Any) -> Any:
 
 
 def from_json(text: str) -> tuple[list[Row], dict[str, Any]]:
-    """What `to_json` wrote."""
+    """The rows that `to_json` wrote."""
     plain = json.loads(text)
     rows = [Row(**{k: v for k, v in r.items() if k != "derived"}) for r in plain["rows"]]
     for row in rows:

@@ -112,8 +112,9 @@ def worker(job: Mapping[str, Any], **options: Any) -> Iterator[Worker]:
 
 
 def order(names: Sequence[str], round_: int) -> list[str]:
-    """Who runs when in a round: everybody comes first in turn, and every other round goes backwards, so that no engine always
-    runs behind the same other."""
+    """The order of a round: everybody comes first in turn, and every other round goes backwards, so that no engine
+    always runs behind the same other.
+    """
     at = (round_ // 2) % len(names) if names else 0
     turned = [*names[at:], *names[:at]]
     return turned[::-1] if round_ % 2 else turned
@@ -175,8 +176,10 @@ def _slice(found: Rotation, workers: dict[str, Worker], name: str, seconds: floa
 
 def starts(job: Mapping[str, Any], warm: Mapping[str, Mapping[str, Mapping[str, Any]]], engines: Sequence[str], threads: int,
            trials: int, problems: dict[str, str]) -> dict[str, dict[str, list[dict[str, Any]]]]:  # fmt: skip
-    """What processes take to come up: ``result[engine][kind]`` has one report a trial, engines in turn. `warm` has, by engine, what
-    jobs of other kinds than ``cold`` have besides (`saved`, `cache`). `problems` gets what failed, as ``ENGINE, KIND``."""
+    """The time that processes take to come up: ``result[engine][kind]`` has one report a trial, engines in turn. `warm`
+    has, by engine, what jobs of other kinds than ``cold`` have besides (`saved`, `cache`). `problems` gets what failed,
+    as ``ENGINE, KIND``.
+    """
     found: dict[str, dict[str, list[dict[str, Any]]]] = {e: {} for e in engines}
     for i in range(trials):
         for name in order(list(engines), i):

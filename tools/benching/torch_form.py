@@ -25,7 +25,7 @@ Step = tuple[Callable[..., Any], tuple[SSAValue, ...]]
 
 
 def supports(op: LnOp) -> bool:
-    """Whether an op has a form here."""
+    """Return whether an op has a form here."""
     return op.optype in _FORMS or op.optype in ("conv2d", "batchnorm")
 
 
@@ -111,13 +111,14 @@ class _Builder:
 
 
 def is_input(op: Source) -> bool:
-    """Whether a source is data, as the pass `bind` has it."""
+    """Return whether a source is data, as the pass `bind` has it."""
     return not isinstance(op, ParamOp) and is_data(op.results[0])
 
 
 def _padded(op: LnOp, value: float | None = 0.0) -> tuple[Callable[[Any], Any], tuple[int, int]]:
-    """What to do with a map before a window, and the padding that the window's own function then has. Where padding is of no value (None), it has to be
-    the same on both sides."""
+    """The function to apply to a map before a window, and the padding that the window's own function then has. Where
+    padding is of no value (None), it has to be the same on both sides.
+    """
     import torch.nn.functional as F
 
     dilation = op.dilation if op.optype == "conv2d" else (1, 1)

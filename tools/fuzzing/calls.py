@@ -84,7 +84,7 @@ def _picture(seed: int) -> np.ndarray:
 
 
 def _rows(table: Sequence[tuple[bool, Any]], rng: random.Random) -> list[tuple[bool, Any]]:
-    """What fits, most of the time; or what does not."""
+    """The rows that fit, most of the time; or those that do not."""
     wanted = rng.random() < 0.7
     return [row for row in table if row[0] == wanted]
 

@@ -120,7 +120,7 @@ def _watch() -> Any:
     from lightnet.ir.passes import Instrumentation
 
     class Watch(Instrumentation):
-        """Which patterns were applied."""
+        """A watch on the patterns that were applied."""
 
         wants_rewrites = True
         wants_text = False
@@ -148,7 +148,7 @@ def _quiet() -> Any:
 
 
 def _runtime(data: bytes, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray] | None:
-    """What ONNX Runtime gives; None where it refuses the graph or it is not finite, which says little."""
+    """The results of ONNX Runtime; None where it refuses the graph or it is not finite, which says little."""
     import onnxruntime
 
     try:

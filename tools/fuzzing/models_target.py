@@ -121,7 +121,7 @@ def _options(rng: random.Random) -> Mapping[str, Any]:
 def _outputs(
     data: bytes, form: str, options: dict[str, Any], saved: bool, feeds: Mapping[str, np.ndarray], path: Path
 ) -> oracle.Arrays:
-    """What the network gives, read in a form and compiled with options."""
+    """The outputs of the network, read in a form and compiled with options."""
     import lightnet
     from lightnet.frontends import exporter, json_ir
     from lightnet.frontends.loading import OpenError

@@ -359,7 +359,7 @@ def resampling(g: Graph) -> None:
 
 @step(3)
 def choosing(g: Graph) -> None:
-    """What may turn on a rounding: exact operands only."""
+    """Add a choice that may turn on a rounding: exact operands only."""
     x = g.pick((1, 2, 3, 4), exact=True)
     if x is None:
         return

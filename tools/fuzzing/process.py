@@ -30,7 +30,9 @@ SILENCE = 120
 
 
 class Fault(AssertionError):
-    """What a target has found wrong itself: a wrong value, a form that does not read back. The first line of its message is what faults are told apart by."""
+    """A fault that a target has found itself: a wrong value, a form that does not read back. The first line of its
+    message is what faults are told apart by.
+    """
 
 
 class Hang(BaseException):
@@ -38,7 +40,7 @@ class Hang(BaseException):
 
 
 class Target(Protocol):
-    """What can be fuzzed. `make` gives the file of a case, `run` says in a word what became of it."""
+    """A target that can be fuzzed. `make` gives the file of a case, `run` says in a word what became of it."""
 
     name: str
     suffix: str
@@ -49,7 +51,9 @@ class Target(Protocol):
 
 @dataclass
 class Outcome:
-    """What became of a case: a word, or a `fault` with its kind and place (`signature`); what it covered, by kind of thing; what it took."""
+    """The outcome of a case: a word, or a `fault` with its kind and place (`signature`); what it covered, by kind of
+    thing; what it took.
+    """
 
     word: str
     seconds: float = 0.0
@@ -65,7 +69,7 @@ class Outcome:
 
 
 def judged(target: Target, data: bytes, path: Path) -> Outcome:
-    """What becomes of a file, in this process."""
+    """The outcome of a file, in this process."""
     covered: dict[str, list[str]] = {}
     path.write_bytes(data)
     _reset_peak()
@@ -140,7 +144,7 @@ def worker(find: Callable[[str], Target], scratch: Path) -> None:
 
 
 def wants_processor(pid: int) -> bool:
-    """Whether a thread of a process could go on if it got a processor. False where the system does not say."""
+    """Return whether a thread of a process could go on if it got a processor. False where the system does not say."""
     states = []
     for path in Path(f"/proc/{pid}/task").glob("*/stat"):
         with suppress(OSError):  # a thread that has ended
@@ -182,7 +186,7 @@ class Worker:
         self.process.stdin.flush()
 
     def is_starved(self) -> bool:
-        """Whether it has had next to no time for its case, and wants a processor: a busy machine may give none for minutes."""
+        """Return whether it has had next to no time for its case, and wants a processor: a busy machine may give none for minutes."""
         return wants_processor(self.process.pid) and cpu_seconds(self.process.pid) - self.used < 2 * SECONDS
 
     def answer(self) -> Outcome:

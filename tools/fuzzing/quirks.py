@@ -1,4 +1,5 @@
-"""What ONNX Runtime computes otherwise than ONNX says: models with such a node are run node by node, that one by ONNX's reference evaluator.
+"""The ops that ONNX Runtime computes otherwise than ONNX says: models with such a node are run node by node, that one
+by ONNX's reference evaluator.
 
 Each is listed with its reason; a difference in anything else stays a finding. Imports ONNX and the two runtimes.
 """
@@ -33,8 +34,9 @@ OPS = ("Resize",)
 
 
 def by_node(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> Arrays | None:
-    """What a model gives whose nodes with a quirk ONNX's reference evaluator runs, and the others ONNX Runtime. None where there is no such node, or
-    one does not run alone (as with a subgraph)."""
+    """The results of a model whose nodes with a quirk ONNX's reference evaluator runs, and the others ONNX Runtime.
+    None where there is no such node, or one does not run alone (as with a subgraph).
+    """
     if not any(node.op_type in OPS for node in model.graph.node):
         return None
     try:

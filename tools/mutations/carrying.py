@@ -47,7 +47,9 @@ def carry(faults: list[Fault], old: Mapping[str, str], new: Mapping[str, str]) -
 def holds(
     result: Mapping[str, Any], fault: Fault, moved: Fault, old: Mapping[str, str], new: Mapping[str, str]
 ) -> bool:
-    """Whether what was judged of a fault in `old` is so in `new`; both are texts of package and tests by name."""
+    """Return whether what was judged of a fault in `old` is so in `new`; both are texts of package and tests by
+    name.
+    """
     if result.get("verdict") not in KEPT or not fault.function:
         return False
     if _around(old[fault.file], fault.line) != _around(new[moved.file], moved.line):
@@ -96,7 +98,9 @@ def carried_map(
 def places(
     old: Mapping[str, str], new: Mapping[str, str], files: Iterable[str]
 ) -> dict[str, dict[int, tuple[str, int]]]:
-    """Where lines of `files` of the texts `old` stand in `new`, from 0, by file: in the same file, or with a function that has moved."""
+    """The places in `new` of lines of `files` of the texts `old`, from 0, by file: in the same file, or with a function
+    that has moved.
+    """
     stood, stands = (_standing(texts) for texts in (old, new))
     found = {}
     for file in files:
@@ -111,7 +115,7 @@ def places(
 
 
 def _standing(texts: Mapping[str, str]) -> dict[str, list[tuple[str, int]]]:
-    """Where each function stands."""
+    """The place of each function."""
     at: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for file, text in texts.items():
         for first, words in _bodies(text):
@@ -125,7 +129,7 @@ def _bodies(text: str) -> list[tuple[int, str]]:
 
 
 def _matching(old: list[Any], new: list[Any]) -> dict[int, int]:
-    """Where lines of `old` are in `new`, from 0."""
+    """The places where lines of `old` are in `new`, from 0."""
     at: dict[int, int] = {}
     for block in SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks():
         at |= {block.a + i: block.b + i for i in range(block.size)}

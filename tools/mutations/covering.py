@@ -1,5 +1,5 @@
-"""Which of the project's tests judge a fault: those that run its line, by what `watching.py` noted. Imports NumPy and the
-standard library.
+"""The tests of the project that judge a fault: those that run its line, by what `watching.py` noted. Imports NumPy and
+the standard library.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Tests:
         return list(dict.fromkeys([*self.of(fault, cpu)[:most], *self._running_file(fault, cpu)[:near]]))
 
     def _within(self, fault: Fault) -> np.ndarray:
-        """How many marks of a fault's file each test runs."""
+        """The number of marks of a fault's file that each test runs."""
         first, last = self.files[fault.file]
         return np.unpackbits(self.marks[:, first >> 3 : (last + 7) >> 3], axis=1).sum(1)
 

@@ -80,7 +80,7 @@ def faults(file: str, text: str) -> list[Fault]:
 
 
 def is_program(text: str) -> bool:
-    """Whether a text can be parsed."""
+    """Return whether a text can be parsed."""
     try:
         ast.parse(text)
     except SyntaxError:

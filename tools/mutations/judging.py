@@ -38,7 +38,7 @@ GRACE, SLOWER, BUSY, IDLE, TURN = 8.0, 4.0, 20.0, 60.0, 5.0
 
 
 class Answer(NamedTuple):
-    """What a child finds: the verdict, the test that it is from (None: before any), and how that one failed."""
+    """The answer of a child: the verdict, the test that it is from (None: before any), and how that one failed."""
 
     verdict: str
     by: str | None
@@ -112,7 +112,7 @@ class Session(Reporter):
 
 
 def pair(old: CodeType, new: CodeType, codes: dict[CodeType, CodeType]) -> None:
-    """What each changed code in `old` is in `new`."""
+    """Pair each changed code in `old` with the one that it is in `new`."""
     if old == new:
         return
     codes[old] = new
@@ -197,7 +197,9 @@ class Job:
         return Answer("survives", None, None)
 
     def trust(self, judge: Judge, test: str | None, tests: list[str]) -> bool:
-        """Whether a test passes as the project is; or, if that is collection or a death before any, one test of each file."""
+        """Return whether a test passes as the project is; or, if that is collection or a death before any, one test of
+        each file.
+        """
         if test is None or test == COLLECTION:
             few = {t.partition("::")[0]: t for t in reversed(tests)}.values()
             return self.child(judge, {}, list(few)).verdict == "survives"
@@ -257,7 +259,7 @@ class Job:
         return GRACE + SLOWER * self.seconds.get(test or "", 1.0)
 
     def _follow(self, pid: int, reading: int) -> Answer:
-        """What a child says last; or what became of it, and in which test."""
+        """The last answer of a child; or what became of it, and in which test."""
         at, text, used = None, b"", 0.0
         since = busy = time.monotonic()
         while True:

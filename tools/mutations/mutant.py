@@ -1,4 +1,4 @@
-"""What a mutant is, and the process in which it lives: modules of the project imported from changed text.
+"""The mutant, and the process in which it lives: modules of the project imported from changed text.
 
 Imports the standard library only, so that a process can load this before anything of the project.
 """

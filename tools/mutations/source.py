@@ -158,7 +158,7 @@ class Run:
         _compile(to)
 
     def is_pending(self, fault: Fault) -> bool:
-        """Whether it is not judged yet, or survived less time than it may have now."""
+        """Return whether it is not judged yet, or survived less time than it may have now."""
         found = self.results.get(fault.name, {})
         return "verdict" not in found or (found["verdict"] == SURVIVES and found.get("cpu", 0) < self.cpu)
 
@@ -221,7 +221,7 @@ class Run:
     # -- which tests -------------------------------------------------------------------------------------------------
 
     def map(self) -> Path:
-        """Which tests run which lines: made once, by running them."""
+        """The map of which tests run which lines: made once, by running them."""
         path = self.work / "map.npz"
         if path.exists():
             return path
@@ -247,7 +247,7 @@ class Run:
         return path
 
     def _carried_map(self, marks: Marks) -> list[dict[str, np.ndarray]]:
-        """What the map of another folder says of tests that are as they were."""
+        """The part of another folder's map that speaks of tests that are as they were."""
         if self.carried is None or not (self.carried / "map.npz").exists():
             return []
         old, new = (texts(tree, *PACKAGES) for tree in (self.carried / "tree", self.tree))
@@ -295,7 +295,7 @@ def texts(tree: Path, *folders: str) -> dict[str, str]:
 
 
 def _digests(tree: Path) -> dict[str, str]:
-    """Which text each file of tests has; `--again` brings later ones into the copy."""
+    """The digest of the text that each file of tests has; `--again` brings later ones into the copy."""
     return {name: sha256(text.encode()).hexdigest() for name, text in texts(tree, "tests").items()}
 
 

@@ -1,5 +1,5 @@
-"""Which tests run which lines: the project's functions in a copy, with a mark at each run of statements, and a pytest plugin
-that notes the marks of every test, those of the processes that it starts too.
+"""The record of which tests run which lines: the project's functions in a copy, with a mark at each run of statements,
+and a pytest plugin that notes the marks of every test, those of the processes that it starts too.
 
 ``marked`` gives the text with marks; the plugin writes ``$WATCHING/map.PID.npz``. Marks cost a store each, so that the tests
 take about as long as without. Imports the standard library, NumPy and pytest only.
@@ -88,7 +88,7 @@ class Marks:
 
 
 def _is_ahead(i: int, node: ast.stmt) -> bool:
-    """Whether a statement has to stay in front: the docstring, and imports from the future."""
+    """Return whether a statement has to stay in front: the docstring, and imports from the future."""
     text = i == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     return text or (isinstance(node, ast.ImportFrom) and node.module == "__future__")
 

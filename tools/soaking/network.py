@@ -75,9 +75,9 @@ def serve_peer(path: str) -> None:
     """The server of ONNX Runtime: the application of `lightnet serve` with another callable."""
     from lightnet.serving import server
     from lightnet.serving.app import Service
-    from lightnet.serving.repository import Options, Source
+    from lightnet.serving.repository import ModelSource, ServingOptions
 
-    options = Options(delay=0.001, workers=2, control=True, timeout=10)
-    service = Service([Source("net", lambda: load_peer(path))], options)
+    options = ServingOptions(delay=0.001, workers=2, control=True, timeout=10)
+    service = Service([ModelSource("net", lambda: load_peer(path))], options)
     with server.listen("127.0.0.1", 0) as sock:
         server.serve(service.open(), sock, grace=10, connections=512, log_level="error")

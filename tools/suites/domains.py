@@ -81,7 +81,7 @@ def _problem(domain: str, op: str, inputs: Mapping[str, np.ndarray | None], attr
 
 
 def _expected(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str, np.ndarray]:
-    """What ONNX Runtime computes, one op after the other."""
+    """The results that ONNX Runtime computes, one op after the other."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

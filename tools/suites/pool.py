@@ -45,7 +45,7 @@ class Worker:
         self.pipe.close()
 
     def death(self) -> str:
-        """How the process died, in words."""
+        """The way that the process died, in words."""
         self.process.join()
         code = self.process.exitcode or 0
         return signal.Signals(-code).name if code < 0 else f"exit status {code}"

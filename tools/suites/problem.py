@@ -1,4 +1,6 @@
-"""What a case is: a model with inputs and expected outputs, made when it is asked for. Imports onnx and NumPy."""
+"""The problem of a case: a model with inputs and expected outputs, made when it is asked for. Imports onnx and
+NumPy.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ Feeds = dict[str, Any]
 
 @dataclass
 class Problem:
-    """What a runner gets. `model` is an ONNX model, or the path of an NNVM graph with its `weights` and input `shapes`.
+    """The problem that a runner gets. `model` is an ONNX model, or the path of an NNVM graph with its `weights` and
+    input `shapes`.
 
     `sets` are pairs of feeds and expected outputs by name, in the model's order; an absent optional input is not fed.
     An output agrees within atol + rtol * |expected|, or, where `of_largest` is given, within that part of max|expected|.

@@ -1,4 +1,5 @@
-"""How a runtime runs a case, and the verdict: LightNet's cpu target, ONNX Runtime and ONNX's reference evaluator.
+"""The way that a runtime runs a case, and the verdict: LightNet's cpu target, ONNX Runtime and ONNX's reference
+evaluator.
 
 A runner is a class with `prepare(problem)`, which gives a function from feeds to outputs by name, and what is particular to
 it. Every runner is compared in the same way, by the suite's own comparison. Imports a runtime only when it is asked to run.
@@ -33,8 +34,10 @@ PASS, WRONG, UNSUPPORTED, ERROR, TIMEOUT, CRASH = STATUSES = (
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a case. `detail` is the error or the reason; `folded` says that no kernel was left to run: every
-    output was a constant once the inputs that decide shapes were known; `hosted`, that the host part made the outputs, as of ops on text."""
+    """The result of a case. `detail` is the error or the reason; `folded` says that no kernel was left to run: every
+    output was a constant once the inputs that decide shapes were known; `hosted`, that the host part made the outputs,
+    as of ops on text.
+    """
 
     status: str
     detail: str = ""
@@ -92,7 +95,7 @@ def refusals() -> Iterator[None]:
 
 
 def is_folded(planned: Any) -> bool:
-    """Whether a planned module has nothing left to compute."""
+    """Return whether a planned module has nothing left to compute."""
     from lightnet.ir.kernel import KernelOp
 
     return not any(isinstance(op, KernelOp) for op in planned.walk())
@@ -177,7 +180,7 @@ def _judge(runner: str, case: Case) -> tuple[str, str, Any]:
 
 
 def compare(problem: Problem, expected: dict[str, Any], got: dict[str, Any]) -> str:
-    """What differs, or nothing: every output, its dtype, its shape and its values."""
+    """The difference, or nothing: every output, its dtype, its shape and its values."""
     if list(got) != list(expected):
         return f"has outputs {list(got)}, not {list(expected)}"
     got = problem.align(got)

@@ -14,7 +14,7 @@ import lightnet
 
 
 class TritonPythonModel:
-    """What the backend makes of this file, once in each instance."""
+    """The model that the backend makes of this file, once in each instance."""
 
     def initialize(self, args: dict[str, str]) -> None:
         """Load the executable."""
@@ -44,7 +44,7 @@ class TritonPythonModel:
         return responses
 
     def misfit(self, arrays: dict[str, np.ndarray]) -> str | None:
-        """What is wrong with the inputs of a request."""
+        """The mistake of the inputs of a request."""
         rows = {len(array) for array in arrays.values() if array.ndim}
         if len(rows) != 1:
             return f"inputs should have one number of rows, and have {sorted(rows)}"

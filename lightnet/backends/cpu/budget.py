@@ -33,7 +33,7 @@ PARTS = 4096
 
 
 class _Way(NamedTuple):
-    """What kernels could do: nanoseconds of all, and bytes of their packed weights."""
+    """An option of kernels: nanoseconds of all, and bytes of their packed weights."""
 
     time: float
     size: int
@@ -41,9 +41,10 @@ class _Way(NamedTuple):
 
 
 def changes(kernels: Sequence[KernelOp], budget: int | None) -> dict[KernelOp, Plan]:
-    """Which of `kernels`, all of a network whose algorithm may change, should run by which plans instead of their own,
-    so that transformed weights take no more than `budget` bytes (None: the default) beyond the smallest that there are,
-    in the least time."""
+    """The plans by which some of `kernels`, all of a network whose algorithm may change, should run instead of their
+    own, so that transformed weights take no more than `budget` bytes (None: the default) beyond the smallest that there
+    are, in the least time.
+    """
     made = {k: chosen for k in kernels if (chosen := SELECTION.made(k)) is not None}
     grown = [k for k in made if not made[k].plan.generator.exact]
     if not grown:
@@ -80,7 +81,7 @@ def _weight(kernel: KernelOp, plan: Plan) -> SSAValue | None:
 
 
 def _items(group: Sequence[KernelOp], made: Mapping[KernelOp, Chosen]) -> Iterator[list[_Way]]:
-    """What a group could do, its present choices first: all in one layout, or, where there is none for all, each for
+    """The options of a group, its present choices first: all in one layout, or, where there is none for all, each for
     itself."""
     each = [_ways(kernel, made[kernel]) for kernel in group]
     shared = set.intersection(*(set(ways) for ways in each))

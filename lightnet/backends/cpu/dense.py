@@ -12,13 +12,13 @@ from xdsl.dialects.vector import FMAOp
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.window import Window
+from lightnet.backends.cpu.window import StagedWindow
 from lightnet.backends.cpu.window_kernel import WindowKernel, pieces_of
-from lightnet.backends.expressions import Tile
+from lightnet.backends.expressions import TileView
 from lightnet.ir.types import spec_of, storage_type
 
 
-def is_dense(window: Window) -> bool:
+def is_dense(window: StagedWindow) -> bool:
     """One output pixel that sees the whole input: a matrix-vector product."""
     (phase, *more) = window.phases
     return (
@@ -86,6 +86,6 @@ class DenseKernel(WindowKernel):
         if whole < length:
             acc = step(whole, acc, length - whole)
         total = b.reduce("add", acc, [1])
-        tile = Tile([n, output, 0, 0], [1], (outputs,), [1], None)
+        tile = TileView([n, output, 0, 0], [1], (outputs,), [1], None)
         start = b.tile_load(bias, [output], [0], (outputs,))
         self.finish(tile, b.op(arith.AddfOp, total, start))

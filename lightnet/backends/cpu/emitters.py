@@ -1,4 +1,4 @@
-"""What a lowered network becomes for a processor, for people and their tools: LLVM IR, assembly, an object. Imports
+"""The forms of a network lowered for a processor, for people and their tools: LLVM IR, assembly, an object. Imports
 LLVM.
 
 `cpu` and `triple` name the processor as `lightnet compile` does. Files that C calls are another matter (`deploy.py`):

@@ -1,5 +1,6 @@
-"""What a C program is built with, of a network compiled for a processor. Imports the code generator when it is asked
-for."""
+"""The files that a C program is built with, of a network compiled for a processor. Imports the code generator when it
+is asked for.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from xdsl.ir import SSAValue
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.registers import BODY, REGISTERS, cover
 from lightnet.backends.cpu.tile_kernel import TileKernel
-from lightnet.backends.expressions import Tile, has_tile_epilogue
+from lightnet.backends.expressions import TileView, has_tile_epilogue
 from lightnet.dialects.ln.matmul import Matmul, gemm_shape
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
@@ -35,8 +35,9 @@ STREAM = 24
 
 
 def accepts(ops: Sequence[LnOp], yielded: Sequence[SSAValue] = ()) -> bool:
-    """Whether the body is one product of floats followed by elementwise ops on its result, which make all that is
-    `yielded`. A column vector is left to the loops, which vectorise its sum."""
+    """Return whether the body is one product of floats followed by elementwise ops on its result, which make all that
+    is `yielded`. A column vector is left to the loops, which vectorise its sum.
+    """
     if not ops or not isinstance(ops[0], Matmul):
         return False
     anchor = ops[0]
@@ -57,7 +58,7 @@ def readable(op: Matmul) -> tuple[int, ...]:
 
 
 def folds(op: Matmul) -> bool:
-    """Whether batch dimensions count as rows."""
+    """Return whether batch dimensions count as rows."""
     return gemm_shape(op)[1] != op.result_specs[0].dims[-2]
 
 
@@ -69,7 +70,7 @@ class Shape:
     vectors: int
 
 
-def tile_shape(m: int, n: int, width: int, lanes: int) -> Shape:
+def _tile_shape(m: int, n: int, width: int, lanes: int) -> Shape:
     """As many accumulators as there are registers; few rows take more columns."""
     registers = REGISTERS[width]
     rows = min(m, 8 if registers > 16 else 4)
@@ -121,7 +122,7 @@ class _Gemm(TileKernel):
         itemsize = anchor.result_specs[0].dtype.size
         _, m, k, n = gemm_shape(anchor)
         lanes = width * 4 // itemsize
-        shape = tile_shape(m, n, width, lanes)
+        shape = _tile_shape(m, n, width, lanes)
         packs = -(-m // shape.rows) >= PACK_FROM and k * n * itemsize > NEAR and n != shape.vectors * lanes
         return lanes, shape, k * shape.vectors * lanes * itemsize if packs else 0
 
@@ -202,7 +203,7 @@ class _Gemm(TileKernel):
             acc = k.results[0]
         ndim = self.anchor.result_specs[0].ndim
         valid = None if count == width else [rows, count]
-        where = Tile([*self.batch, row, column], [ndim - 2, ndim - 1], shape, [1, 1], valid)
+        where = TileView([*self.batch, row, column], [ndim - 2, ndim - 1], shape, [1, 1], valid)
         self.finish(where, acc)
 
     def products(self, row: Index, k: Index, rows: int, depth: int, column: Index, count: int, width: int,

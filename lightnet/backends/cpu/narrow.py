@@ -18,9 +18,9 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.registers import BODY, REGISTERS, cover, even
-from lightnet.backends.cpu.window import Window
+from lightnet.backends.cpu.window import StagedWindow
 from lightnet.backends.cpu.window_kernel import TiledKernel, pieces_of
-from lightnet.backends.expressions import Tile
+from lightnet.backends.expressions import TileView
 from lightnet.runtime.arrays import align_up
 
 #: Bytes of the staged rows of one block.
@@ -28,7 +28,7 @@ MAP_BYTES = 768 << 10
 
 
 @dataclass(frozen=True)
-class Layout:
+class _Layout:
     """Numbers of a narrow kernel: output rows of a block (`band`), elements from row to row, vectors of flat positions,
     rows that a plane has room for."""
 
@@ -50,7 +50,7 @@ class Layout:
         return self.staged_bytes + align_up(self.outputs * self.vectors * self.lanes * self.itemsize)
 
 
-def layout_of(window: Window, width: int) -> Layout | None:
+def narrow_layout_of(window: StagedWindow, width: int) -> _Layout | None:
     """The layout for a window where this kernel takes fewer vectors by a fifteenth, None elsewhere; `width` is the
     target's lanes of f32."""
     w, lanes = window, width * 4 // window.itemsize
@@ -70,7 +70,7 @@ def layout_of(window: Window, width: int) -> Layout | None:
         return None
     rows = w.reach[0] + max(-(-(vectors * lanes + w.reach[1]) // pitch), band + 1)
     outputs = min(w.outputs, 8 if REGISTERS[width] > 16 else 4)
-    return Layout(band, pitch, vectors, rows, lanes, outputs, w.itemsize, planes)
+    return _Layout(band, pitch, vectors, rows, lanes, outputs, w.itemsize, planes)
 
 
 class NarrowKernel(TiledKernel):
@@ -78,7 +78,7 @@ class NarrowKernel(TiledKernel):
 
     def build(self) -> tuple[FuncOp, int]:
         w, b = self.window, self.b
-        layout = layout_of(w, self.width)
+        layout = narrow_layout_of(w, self.width)
         assert layout is not None
         self.layout, planes = layout, (w.channels, len(w.plane_rows), len(w.plane_cols))
         self.columns = layout.pitch
@@ -131,7 +131,7 @@ class NarrowKernel(TiledKernel):
                 valid = None if left == layout.lanes else [outputs, 1, left]
                 place = b.add(b.mul(y.iv, layout.pitch), x)
                 value = b.tile_load(self.buffer, [0, place], [0, 1, 1], shape, steps=[1, 0, 1], valid=valid)
-                self.finish(Tile([self.n, output, row, x], [1, 2, 3], shape, [1, 1, 1], valid), value)
+                self.finish(TileView([self.n, output, row, x], [1, 2, 3], shape, [1, 1, 1], valid), value)
 
     def sums(self, output: Index, outputs: int, at: Index, width: int) -> SSAValue:
         """Bias and products of the flat positions from `at` on."""

@@ -1,4 +1,4 @@
-"""How many threads a kernel uses. Imports `ir`."""
+"""The number of threads that a kernel uses. Imports `ir`."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ def threads_of(kernel: KernelOp) -> int:
 
 
 def worthwhile(cost: float, most: int) -> int:
-    """How many of `most` threads work of `cost` nanoseconds pays for."""
+    """The number of threads, `most` at most, that work of `cost` nanoseconds pays for."""
     return max(1, min(most, int(cost / WORTH)))

@@ -17,7 +17,7 @@ from xdsl.ir import SSAValue
 from lightnet.backends import kernel_loops
 from lightnet.backends.bodies import is_free
 from lightnet.backends.cpu import gemm, tiled
-from lightnet.backends.cpu.blocked.base import NO_HALO, Generator, Machine, chosen_lanes
+from lightnet.backends.cpu.blocked.base import NO_HALO, BlockedGenerator, ProcessorModel, chosen_lanes
 from lightnet.backends.generator import Plan
 from lightnet.backends.kernel_loops import bind_op
 from lightnet.backends.launches import Argument, Launch
@@ -25,7 +25,7 @@ from lightnet.backends.loop_layouts import laid_out
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.move import Forward
 from lightnet.ir.access import data_operands
-from lightnet.ir.affine import Space
+from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import Idx, Statement, indices, reads
 from lightnet.ir.fusion import linearize
 from lightnet.ir.kernel import KernelOp
@@ -45,7 +45,7 @@ ALONG, ACROSS = 1.1, 12.0
 PLAIN = Form({}, plain_results=True)
 
 
-class Plain(Generator):
+class Plain(BlockedGenerator):
     """A generator of kernels on row-major tensors."""
 
     on_maps = False
@@ -59,13 +59,13 @@ class Tiles(Plain):
     def __init__(self, make: ModuleType):
         self.make = make
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         return PLAIN if self.make.accepts(ops, yielded) else None
 
-    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
+    def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         lanes = chosen_lanes(kernel) or machine.lanes
         return Plan.of(
-            self, kernel, form, time_of(kernel.ops, machine), lanes, choices={"lanes": IntegerAttr(lanes, i64)},
+            self, kernel, form, plain_time_of(kernel.ops, machine), lanes, choices={"lanes": IntegerAttr(lanes, i64)},
             scratch_bytes=self.make.workspace_bytes(kernel, lanes), blocks=self.make.grid(kernel, lanes),
         )  # fmt: skip
 
@@ -78,7 +78,7 @@ class Tiles(Plain):
         return [Launch(function, grid, tuple(args))]
 
 
-class Loops(Generator):
+class Loops(BlockedGenerator):
     """Any body, from an op's own loop-level builder (sorts) or what ops' definitions say: these run on tensors in any
     layout. On maps it is asked for where nothing would be on register tiles if it were not."""
 
@@ -86,29 +86,29 @@ class Loops(Generator):
     #: It is asked where no other takes a kernel, or by name.
     last = True
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         return PLAIN
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Sequence[Form]:
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Sequence[Form]:
         maps = map_form(ops, yielded)
         free = len(ops) == 1 and is_free(ops[0])  # where changes of layout are: moves of the same memory
-        return (PLAIN,) if maps is None or free or tiles_of(ops, yielded) is not None else (maps, PLAIN)
+        return (PLAIN,) if maps is None or free or tile_generator_of(ops, yielded) is not None else (maps, PLAIN)
 
-    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
+    def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         blocks = 1 if kernel_loops.builder_op(kernel) is not None else MAX_THREADS
-        time = time_of(kernel.ops, machine)
+        time = plain_time_of(kernel.ops, machine)
         if form.maps or not form.plain_results:
             time *= ALONG if all(follows_lanes(op, machine.lanes) for op in kernel.ops) else ACROSS
         return Plan.of(self, kernel, form, time, blocks=blocks)
 
     def completed(self, kernel: KernelOp, plan: Plan) -> Plan:
-        return replace(plan, workspace_bytes=kernel_loops.workspace_bytes(kernel))
+        return replace(plan, workspace_bytes=kernel_loops.loop_workspace_bytes(kernel))
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         return kernel_loops.generate(kernel, name, aliases)
 
 
-def time_of(ops: Sequence[LnOp], machine: Machine) -> float:
+def plain_time_of(ops: Sequence[LnOp], machine: ProcessorModel) -> float:
     """Nanoseconds of a body on row-major tensors, very roughly."""
     anchor = ops[0]
     size = 4 * sum(s.len for s in (*anchor.operand_specs, *anchor.result_specs))
@@ -140,14 +140,14 @@ def map_form(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Form | None:
 
 
 def is_map(value: SSAValue) -> bool:
-    """Whether a value has channels to lie in blocks."""
+    """Return whether a value has channels to lie in blocks."""
     spec = spec_of(value.type)
     return spec.ndim == 4 and spec.len > 1
 
 
 def follows_lanes(op: LnOp, lanes: int) -> bool:
-    """Whether loops of an op on maps run along the channels of a block, which lie beside each other in all that is read
-    and written, or are not told apart there."""
+    """Return whether loops of an op on maps run along the channels of a block, which lie beside each other in all that
+    is read and written, or are not told apart there."""
     names, results = op.arg_names()
     data = [(names[k], op.operands[k]) for k in data_operands(op)] + list(zip(results, op.results))
     layouts = {name: Blocked(lanes) for name, value in data if is_map(value)}
@@ -156,8 +156,8 @@ def follows_lanes(op: LnOp, lanes: int) -> bool:
 
 
 def _follows_lanes(s: Statement, specs: Mapping[str, TensorSpec]) -> bool:
-    """Whether the last loop of a statement takes steps of one element, or of none."""
-    lane, space = Idx(s.loops[-1][0] if s.loops else ""), Space(s.loops + s.reductions)
+    """Return whether the last loop of a statement takes steps of one element, or of none."""
+    lane, space = Idx(s.loops[-1][0] if s.loops else ""), IndexSpace(s.loops + s.reductions)
     accesses = [(s.tensor, s.subs, s.flat), *((r.tensor, r.subs, r.flat) for r in reads(s.value))]
     forms = [space.linear(subs[0] if flat else linearize(subs, specs[t].dims)) for t, subs, flat in accesses]
     steps = [form.terms.get(lane, 0) for form in forms]
@@ -168,6 +168,6 @@ def _follows_lanes(s: Statement, specs: Mapping[str, TensorSpec]) -> bool:
 WINDOWS, PRODUCTS, LOOPS = Tiles(tiled), Tiles(gemm), Loops()
 
 
-def tiles_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Tiles | None:
+def tile_generator_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Tiles | None:
     """The generator on register tiles that takes a body."""
     return next((g for g in (WINDOWS, PRODUCTS) if g.make.accepts(ops, yielded)), None)

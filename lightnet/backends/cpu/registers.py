@@ -1,4 +1,4 @@
-"""What the register-tiled generators share: how many registers a tile may hold, how far bodies are unrolled."""
+"""The common limits of the register-tiled generators: registers that a tile may hold, and unrolling of bodies."""
 
 from __future__ import annotations
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lightnet.ir.runtime import COMPILE, PASSES, Files, Option, Runtime, Settings
-from lightnet.runtime.formats import Format
+from lightnet.runtime.formats import CodeFormat
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
-    from lightnet.backends.llvm.jit import Machine, NativeModule
+    from lightnet.backends.llvm.jit import CodeMachine, NativeModule
     from lightnet.executable import Executable
     from lightnet.report.steps import Stepper
     from lightnet.runtime.program import Program
@@ -39,7 +39,7 @@ class CpuRuntime(Runtime):
     shares = True
 
     @property
-    def format(self) -> Format:
+    def format(self) -> CodeFormat:
         from lightnet.runtime.native_format import NATIVE
 
         return NATIVE
@@ -76,7 +76,7 @@ class CpuRuntime(Runtime):
         from lightnet.runtime import processor
 
         if settings.machine is not None:
-            processor.check(program.cpu, program.features, program.triple)
+            processor.check_processor(program.cpu, program.features, program.triple)
 
     def made_all(self, static_bytes: int) -> None:
         if static_bytes > _MANY:
@@ -95,7 +95,7 @@ class CpuRuntime(Runtime):
         return CFiles(executable, name)
 
 
-def _machine(cpu: str, triple: str | None) -> Machine | None:
+def _machine(cpu: str, triple: str | None) -> CodeMachine | None:
     if (cpu, triple) == ("host", None):
         return None
     from lightnet.backends.llvm import machines
@@ -103,11 +103,11 @@ def _machine(cpu: str, triple: str | None) -> Machine | None:
     return machines.machine(cpu, triple)
 
 
-def host_features(machine: Machine | None = None) -> str:
+def host_features(machine: CodeMachine | None = None) -> str:
     """The feature of this machine (or of `machine`) that decides how kernels are shaped."""
-    from lightnet.backends.llvm.jit import Machine
+    from lightnet.backends.llvm.jit import CodeMachine
 
-    return _FEATURES.get((machine or Machine.host()).vectors.width, "neon")
+    return _FEATURES.get((machine or CodeMachine.host()).vectors.width, "neon")
 
 
 RUNTIME = CpuRuntime()

@@ -1,4 +1,6 @@
-"""Which generator takes a kernel of the CPU, and by which plan. Imports the table of generators, by what they are."""
+"""The generator that takes a kernel of the CPU, and by which plan. Imports the table of generators, by what they
+are.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,13 @@ from xdsl.dialects.builtin import IntegerAttr, i64
 from xdsl.ir import Attribute
 
 from lightnet.backends.cpu.blocked.base import (
-    Machine,
+    ProcessorModel,
     chosen_lanes,
     machine_for,
-    machine_of,
+    processor_model_of,
 )
 from lightnet.backends.cpu.blocked.forms import lies_right
-from lightnet.backends.cpu.plain import LOOPS, PLAIN, Tiles, time_of
+from lightnet.backends.cpu.plain import LOOPS, PLAIN, Tiles, plain_time_of
 from lightnet.backends.generator import Generator, Plan
 from lightnet.backends.kernel_loops import takes_layouts
 from lightnet.backends.selection import PINNED, Candidate, Selection, has_maps, layouts
@@ -34,18 +36,18 @@ from lightnet.ir.views import place_of
 
 
 def is_blocked(kernel: KernelOp) -> bool:
-    """Whether a kernel reads or writes blocked maps."""
+    """Return whether a kernel reads or writes blocked maps."""
     return any(isinstance(layout_of(v.type), Blocked) for v in (*kernel.operands, *kernel.results))
 
 
-class CpuSelection(Selection[Machine]):
+class CpuSelection(Selection[ProcessorModel]):
     """The generators of kernels on blocked maps and on row-major tensors."""
 
     def __init__(self) -> None:
         super().__init__("the CPU", GENERATORS)
 
-    def usable(self, kernel: KernelOp, machine: Machine) -> Iterable[Generator]:
-        """What is empty, and what has a builder of its own, is for the loops."""
+    def usable(self, kernel: KernelOp, machine: ProcessorModel) -> Iterable[Generator]:
+        """The generators that a kernel may have: the loops alone where it is empty or has a builder of its own."""
         values = (*kernel.operands, *kernel.results)
         if not kernel.operands or any(spec_of(v.type).len == 0 for v in values):
             return (LOOPS,)
@@ -53,7 +55,7 @@ class CpuSelection(Selection[Machine]):
             return (LOOPS,)
         return super().usable(kernel, machine)
 
-    def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: Machine) -> bool:
+    def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: ProcessorModel) -> bool:
         if generator is LOOPS and choice(kernel, "alg") == LOOPS.alg:
             return takes_layouts(kernel)
         if generator is LOOPS and not is_blocked(kernel):  # what was packed for others (`passes/tied.py`), too
@@ -65,20 +67,20 @@ class CpuSelection(Selection[Machine]):
             return False
         return not form.weights or is_blocked(kernel) or "alg" in kernel.attributes or _may_pack(form, kernel)
 
-    def named_by(self, plan: Plan, machine: Machine) -> dict[str, Attribute]:
+    def named_by(self, plan: Plan, machine: ProcessorModel) -> dict[str, Attribute]:
         name = super().named_by(plan, machine)
         return name if plan.generator is LOOPS else {**name, "lanes": IntegerAttr(machine.lanes, i64)}
 
-    def machine_for(self, kernel: KernelOp) -> Machine | None:
+    def machine_for(self, kernel: KernelOp) -> ProcessorModel | None:
         """Loops that are asked for by name are for every machine, in blocks of any length."""
         known = machine_for(kernel)
         anyone = choice(kernel, "alg") == LOOPS.alg or not is_blocked(kernel)
-        return machine_of("") if known is None and anyone else known
+        return processor_model_of("") if known is None and anyone else known
 
     def default(self, kernel: KernelOp) -> str | None:
         return LOOPS.alg if all(layout_of(v.type).is_plain for v in (*kernel.operands, *kernel.results)) else None
 
-    def refuse(self, kernel: KernelOp, machine: Machine, usable: Sequence[Candidate]) -> NoReturn:
+    def refuse(self, kernel: KernelOp, machine: ProcessorModel, usable: Sequence[Candidate]) -> NoReturn:
         pinned, what = choice(kernel, "alg"), f"{kernel.name} of {', '.join(op.optype for op in kernel.ops)}"
         if not is_blocked(kernel):
             raise LightNetError(f"no generator of the CPU takes {what} on plain tensors with its choice alg = "
@@ -92,22 +94,22 @@ class CpuSelection(Selection[Machine]):
             f"no generator of the CPU takes {what} with {given}{others}", loc_of(kernel), label="choose.layout"
         )
 
-    def machine(self, kernel: KernelOp, features: str, threads: int) -> Machine:
+    def machine(self, kernel: KernelOp, features: str, threads: int) -> ProcessorModel:
         """The machine that kernels are chosen for: of these features, but of the lanes that a kernel is for already."""
-        asked, known = machine_of(features, threads), machine_for(kernel)
+        asked, known = processor_model_of(features, threads), machine_for(kernel)
         return asked if known is None or known.lanes == asked.lanes else replace(known, threads=threads)
 
     # -- before there are layouts
 
-    def machine_of(self, features: str) -> Machine:
-        return machine_of(features)
+    def machine_of(self, features: str) -> ProcessorModel:
+        return processor_model_of(features)
 
     def origins(self, kernel: KernelOp) -> tuple[bool, ...]:
-        """Which operands come from outside of the network."""
+        """The flags of operands: True for those that come from outside of the network."""
         owners = (v.owner for v in kernel.operands)
         return tuple(isinstance(owner, Source) and not isinstance(owner, ParamOp) for owner in owners)
 
-    def numbered_blocking(self, kernel: KernelOp, machine: Machine) -> Blocking | None:
+    def numbered_blocking(self, kernel: KernelOp, machine: ProcessorModel) -> Blocking | None:
         """By the form that costs least, or that of its choice `alg`."""
         inputs = self.origins(kernel)
         pinned, ops, yielded = choice(kernel, "alg"), kernel.ops, list(kernel.terminator.operands)
@@ -127,13 +129,15 @@ class CpuSelection(Selection[Machine]):
             return plan.time + sum(reorder_time(v, layout) for v in outside)
 
         best = min(self.offers(kernel, found, machine), key=time)
-        plain = 0.0 if best.form.tied else time_of(ops, machine)
+        plain = 0.0 if best.form.tied else plain_time_of(ops, machine)
         plain += PINNED if pinned not in (None, Tiles.alg, LOOPS.alg) else 0
         return Blocking(best.form, layout, best.time, plain)
 
 
 def _may_pack(form: Form, kernel: KernelOp) -> bool:
-    """Whether what a form wants packed is static, and the kernel has no place yet: `pack` comes before `plan`."""
+    """Return whether what a form wants packed is static, and the kernel has no place yet: `pack` comes before
+    `plan`.
+    """
     outside = kernel.outside
     return place_of(kernel.results[0]) is None and all(isinstance(outside[v].owner, OnceOp) for v in form.weights)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from xdsl.ir import Operation
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from lightnet.backends.subgraphs import InterleaveConcat, kernel_of
+from lightnet.backends.subgraphs import InterleaveConcat, kernel_around
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.ln.arith import Cast
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
@@ -33,16 +33,16 @@ class WidenProducts(RewritePattern):
         if not short.is_short:
             return
         wide = [
-            kernel_of(
+            kernel_around(
                 CpuKernelOp, Cast.make([op.operands[op.body.args.index(v)]], {"dtype": "TL_FLOAT", "mode": "wrap"})
             )
             for v in anchor.operands
         ]
-        product = kernel_of(
+        product = kernel_around(
             CpuKernelOp, type(anchor).make([k.results[0] for k in wide], anchor.param_values(), name=anchor.op_name)
         )
         narrow = Cast.make([product.results[0]], {"dtype": short.tl, "mode": "wrap"})
-        rewriter.replace(op, [*wide, product, kernel_of(CpuKernelOp, narrow, tensor_names(anchor)[0])])
+        rewriter.replace(op, [*wide, product, kernel_around(CpuKernelOp, narrow, tensor_names(anchor)[0])])
 
 
 _PRODUCTS = (Conv2d, Deconv2d, Matmul)

@@ -13,7 +13,7 @@ from xdsl.ir import Attribute
 
 from lightnet.backends.cpu import budget
 from lightnet.backends.cpu.blocked.bands_body import chain_around
-from lightnet.backends.cpu.blocked.base import machine_of
+from lightnet.backends.cpu.blocked.base import processor_model_of
 from lightnet.backends.cpu.blocked.first_pool import pair_around
 from lightnet.backends.cpu.combiners import accepts
 from lightnet.backends.cpu.expanders import EXPANDERS, supports
@@ -27,7 +27,7 @@ from lightnet.ir.registry import GENERATORS
 from lightnet.ir.target import Description, Request, Space, Target
 
 
-def choose(kernel: KernelOp, request: Request) -> Mapping[str, Attribute]:
+def _choose(kernel: KernelOp, request: Request) -> Mapping[str, Attribute]:
     """The choices of a kernel (`Target.choose`): `alg`, what goes with it, the threads that share it, and the bytes of
     workspace that it needs."""
     machine = SELECTION.machine(kernel, request.features, request.threads)
@@ -35,7 +35,9 @@ def choose(kernel: KernelOp, request: Request) -> Mapping[str, Attribute]:
 
 
 def _choices(kernel: KernelOp, made: Chosen, request: Request) -> Mapping[str, Attribute]:
-    """What is written on a kernel: as many threads as its plan has blocks for, and its work pays for."""
+    """The attributes that are written on a kernel: as many threads as its plan has blocks for, and its work pays
+    for.
+    """
     choices, most = with_workspace(kernel, made), request.most or request.threads
     threads = worthwhile(made.plan.time, min(most, made.plan.blocks)) if most > 1 else 1
     known = threads == 1 or THREADS in kernel.attributes
@@ -57,7 +59,7 @@ def settle(kernels: Sequence[KernelOp], request: Request) -> None:
 def chain(kernel: KernelOp, request: Request) -> list[KernelOp]:
     """The kernels on blocked maps around one of a depthwise convolution, or of a pool, that save time in bands of
     rows."""
-    machine = machine_of(request.features, request.threads)
+    machine = processor_model_of(request.features, request.threads)
     return (chain_around(kernel, machine) or pair_around(kernel, machine)) if is_blocked(kernel) else []
 
 
@@ -83,7 +85,7 @@ CPU = Target(
     kernel="cpu",
     supports=supports,
     accepts=accepts,
-    choose=choose,
+    choose=_choose,
     settle=settle,
     expanders=EXPANDERS,
     subgraphs=SUBGRAPHS,

@@ -1,4 +1,4 @@
-"""What the register-tiled kernels share: a function's arguments, and the epilogue. Imports the builder and the
+"""The common part of the register-tiled kernels: a function's arguments, and the epilogue. Imports the builder and the
 epilogue."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from xdsl.dialects.builtin import IntegerType, MemRefType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder
-from lightnet.backends.expressions import Evaluator, Tile
+from lightnet.backends.expressions import TileEvaluator, TileView
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import storage_type
@@ -38,9 +38,9 @@ class TileKernel:
         """The memref of a tensor; called before anything but the kernel, its ops and the anchor is known."""
         raise NotImplementedError
 
-    def finish(self, tile: Tile, value: SSAValue) -> None:
+    def finish(self, tile: TileView, value: SSAValue) -> None:
         """Run the epilogue on a finished tile of the anchor's result and store what the kernel yields."""
-        evaluator = Evaluator(self.b, tile, lambda v: self.inputs[v])
+        evaluator = TileEvaluator(self.b, tile, lambda v: self.inputs[v])
         evaluator.registers[self.anchor.results[0]] = value
         for op in self.ops[1:]:
             evaluator.run(op)

@@ -13,9 +13,9 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from lightnet.backends.cpu.dense import DenseKernel, is_dense
-from lightnet.backends.cpu.narrow import NarrowKernel, layout_of
-from lightnet.backends.cpu.window import window_of
-from lightnet.backends.cpu.window_kernel import TiledKernel, lanes_of, pieces_of, tile_shape
+from lightnet.backends.cpu.narrow import NarrowKernel, narrow_layout_of
+from lightnet.backends.cpu.window import staged_window_of
+from lightnet.backends.cpu.window_kernel import TiledKernel, pieces_of, tile_shape, vector_lanes
 from lightnet.backends.expressions import has_tile_epilogue
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.pool import Avgpool2d, Maxpool2d
@@ -33,8 +33,9 @@ MAX_PHASES = 16 * 16
 
 
 def accepts(ops: Sequence[LnOp], yielded: Sequence[SSAValue] = ()) -> bool:
-    """Whether the body is one window op on floats followed by elementwise ops on its result, which make all that is
-    `yielded`."""
+    """Return whether the body is one window op on floats followed by elementwise ops on its result, which make all that
+    is `yielded`.
+    """
     if not ops:
         return False
     anchor = ops[0]
@@ -56,34 +57,34 @@ def readable(anchor: LnOp) -> tuple[int, ...]:
 
 def workspace_bytes(kernel: KernelOp, width: int) -> int:
     """Bytes of staged input that one block needs, for a target with `width` lanes of f32."""
-    window = window_of(kernel.ops[0])
+    window = staged_window_of(kernel.ops[0])
     if is_dense(window):
         return 0
-    if (layout := layout_of(window, width)) is not None:
+    if (layout := narrow_layout_of(window, width)) is not None:
         return layout.workspace_bytes
-    lanes = lanes_of(window, width)
+    lanes = vector_lanes(window, width)
     return window.staged_bytes(window.band(lanes, tile_shape(window, width).rows), lanes)
 
 
 def grid(kernel: KernelOp, width: int) -> int:
     """The blocks of the kernel."""
-    window = window_of(kernel.ops[0])
+    window = staged_window_of(kernel.ops[0])
     outputs, bands = DenseKernel.OUTPUTS, 1
-    if not is_dense(window) and (layout := layout_of(window, width)) is not None:
+    if not is_dense(window) and (layout := narrow_layout_of(window, width)) is not None:
         outputs, bands = layout.outputs, -(-window.rows // layout.band)
     elif not is_dense(window):
         shape = tile_shape(window, width)
-        outputs, bands = shape.outputs, -(-window.rows // window.band(lanes_of(window, width), shape.rows))
+        outputs, bands = shape.outputs, -(-window.rows // window.band(vector_lanes(window, width), shape.rows))
     coarse = window.batch * window.groups * bands
     return coarse * pieces_of(window, outputs, coarse)[0]
 
 
 def build(kernel: KernelOp, name: str, width: int, aliases: dict[int, int]) -> tuple[FuncOp, int]:
     """The kernel function and its grid. `aliases` maps a result to the operand whose memory it takes."""
-    window = window_of(kernel.ops[0])
+    window = staged_window_of(kernel.ops[0])
     make: type[DenseKernel | NarrowKernel | TiledKernel] = TiledKernel
     if is_dense(window):
         make = DenseKernel
-    elif layout_of(window, width) is not None:
+    elif narrow_layout_of(window, width) is not None:
         make = NarrowKernel
     return make(kernel, window, name, width, aliases, workspace_bytes(kernel, width)).build()

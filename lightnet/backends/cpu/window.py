@@ -51,7 +51,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Window:
+class StagedWindow:
     """A window op in numbers. Channels and outputs are those of one group; `in_hw` and `out_hw` are [rows, columns]."""
 
     kind: str  # sum (convolutions), max, mean, or count: the mean where windows reach padding, which does not count
@@ -70,7 +70,7 @@ class Window:
 
     @property
     def staged(self) -> bool:
-        """Whether the input is copied: not when taps read it contiguously and inside its bounds as it is."""
+        """True if the input is copied: not when taps read it contiguously and inside its bounds as it is."""
         inside = all(
             t.row - self.origin[0] >= 0
             and t.col - self.origin[1] >= 0
@@ -162,7 +162,7 @@ class Window:
         return size
 
 
-def window_of(op: LnOp) -> Window:
+def staged_window_of(op: LnOp) -> StagedWindow:
     """The window of a conv2d, deconv2d, maxpool2d or avgpool2d."""
     if isinstance(op, Deconv2d):
         return _transposed(op)
@@ -179,7 +179,7 @@ def window_of(op: LnOp) -> Window:
         for r, (row, py) in enumerate(found.rows.strides())
         for q, (col, px) in enumerate(found.cols.strides())
     )
-    return Window(
+    return StagedWindow(
         kind="sum" if isinstance(op, Conv2d) else "max" if isinstance(op, Maxpool2d) else "count" if padded else "mean",
         batch=n, groups=groups, channels=c // groups, outputs=op.result_specs[0].dims[1] // groups,
         in_hw=in_hw, out_hw=out_hw, planes=found.stride, origin=found.before, step=(1, 1),
@@ -196,7 +196,7 @@ def _rows_of(pixels: int) -> tuple[int, int]:
     return 1, pixels
 
 
-def _transposed(op: Deconv2d) -> Window:
+def _transposed(op: Deconv2d) -> StagedWindow:
     """Windows of stride 1, one for each remainder of the output pixel mod the stride."""
     n, c, *in_hw = op.operand_specs[0].dims
     _, o, *out_hw = op.result_specs[0].dims
@@ -207,7 +207,7 @@ def _transposed(op: Deconv2d) -> Window:
         for ox, (width, col_taps) in enumerate(columns):
             taps = tuple(Tap(r, q, 0, 0, y + down, x + right) for r, y in row_taps for q, x in col_taps)
             phases.append(Phase(taps, oy, ox, height, width))
-    return Window(
+    return StagedWindow(
         kind="sum", batch=n, groups=op.group, channels=c // op.group, outputs=o // op.group,
         in_hw=(in_hw[0], in_hw[1]), out_hw=(out_hw[0], out_hw[1]), planes=(1, 1), origin=(down, right),
         step=(op.stride[0], op.stride[1]), phases=tuple(phases), transposed=True,

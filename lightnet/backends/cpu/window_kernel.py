@@ -23,8 +23,8 @@ from xdsl.ir import SSAValue
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.registers import BODY, REGISTERS, cover, even
 from lightnet.backends.cpu.tile_kernel import TileKernel
-from lightnet.backends.cpu.window import BLOCKS, Phase, Tap, Window
-from lightnet.backends.expressions import Tile
+from lightnet.backends.cpu.window import BLOCKS, Phase, StagedWindow, Tap
+from lightnet.backends.expressions import TileView
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.types import spec_of, storage_type, vector_type_of
 
@@ -35,7 +35,7 @@ MANY_VECTORS = 8
 
 
 @dataclass(frozen=True)
-class Shape:
+class _Shape:
     """A tile: outputs x rows x vectors of pixels."""
 
     outputs: int
@@ -43,26 +43,26 @@ class Shape:
     vectors: int
 
 
-def lanes_of(window: Window, width: int) -> int:
+def vector_lanes(window: StagedWindow, width: int) -> int:
     """Elements of one vector register, for a target with `width` lanes of f32."""
     return width * 4 // window.itemsize
 
 
-def tile_shape(window: Window, width: int) -> Shape:
+def tile_shape(window: StagedWindow, width: int) -> _Shape:
     """The tile: wide maps take several vectors of one row, narrow ones several rows of one vector; few outputs take
     more pixels."""
     if len(window.phases) > MANY_PHASES:
-        return Shape(min(window.outputs, 8 if REGISTERS[width] > 16 else 4), 1, 1)
-    per_row = -(-window.cols // lanes_of(window, width))
+        return _Shape(min(window.outputs, 8 if REGISTERS[width] > 16 else 4), 1, 1)
+    per_row = -(-window.cols // vector_lanes(window, width))
     registers = REGISTERS[width]
     outputs = min(window.outputs, 8 if registers > 16 else 4)
     budget = max(1, min(registers // outputs, 8))
     vectors = min(per_row, budget)
     rows = max(1, min(budget // vectors, window.rows)) if vectors == per_row else 1
-    return Shape(outputs, rows, vectors)
+    return _Shape(outputs, rows, vectors)
 
 
-def pieces_of(window: Window, tile_outputs: int, grid: int) -> tuple[int, int]:
+def pieces_of(window: StagedWindow, tile_outputs: int, grid: int) -> tuple[int, int]:
     """(number, tiles in each) of the pieces that the outputs of one group are cut into, where `grid` is too coarse to
     share out."""
     tiles = window.outputs // tile_outputs  # a smaller rest goes with the last piece
@@ -73,17 +73,18 @@ def pieces_of(window: Window, tile_outputs: int, grid: int) -> tuple[int, int]:
 
 
 class WindowKernel(TileKernel):
-    """What all kernels of windows share: views of tensors, and the outputs of a block. `workspace` is the size of
-    theirs in bytes."""
+    """The common part of all kernels of windows: views of tensors, and the outputs of a block. `workspace` is the size
+    of theirs in bytes.
+    """
 
     #: Pieces of the outputs, tiles in each, and the piece that a block is for.
     pieces, tiles = 1, 1
     piece: Index = 0
 
     def __init__(
-        self, kernel: KernelOp, window: Window, name: str, width: int, aliases: dict[int, int], workspace: int
+        self, kernel: KernelOp, window: StagedWindow, name: str, width: int, aliases: dict[int, int], workspace: int
     ):
-        self.window, self.width, self.lanes = window, width, lanes_of(window, width)
+        self.window, self.width, self.lanes = window, width, vector_lanes(window, width)
         super().__init__(kernel, name, aliases, workspace)
 
     def over_outputs(self, size: int, tile: Callable[[Index, int], None]) -> None:
@@ -106,7 +107,7 @@ class WindowKernel(TileKernel):
 
     @contextmanager
     def first_piece(self, block: SSAValue) -> Iterator[None]:
-        """What the first block of a band does that a thread runs: the ones behind it find it done."""
+        """Run inside what the first block of a band does that a thread runs: the ones behind it find it done."""
         if self.pieces == 1:
             yield
             return
@@ -289,7 +290,7 @@ class TiledKernel(WindowKernel):
         output = b.add(b.mul(self.group, w.outputs), o)
         row = b.add(b.mul(b.add(self.y0, y), w.step[0]), phase.oy)
         column = b.add(b.mul(x, w.step[1]), phase.ox)
-        tile = Tile([self.n, output, row, column], [1, 2, 3], shape, [1, *w.step], valid)
+        tile = TileView([self.n, output, row, column], [1, 2, 3], shape, [1, *w.step], valid)
         if w.kind == "sum":
             bias = self.inputs[self.anchor.operands[2]]
             acc = b.tile_load(bias, [output], [0, 0, 0], shape, steps=[1, 0, 0])

@@ -1,4 +1,4 @@
-"""Which architecture a lowered module is for. Imports xDSL alone, so that asking costs nothing."""
+"""The architecture that a lowered module is for. Imports xDSL alone, so that asking costs nothing."""
 
 from __future__ import annotations
 

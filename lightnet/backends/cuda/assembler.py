@@ -19,7 +19,7 @@ TIMEOUT = 300
 
 
 @cache
-def find(program: str) -> str | None:
+def find_tool(program: str) -> str | None:
     """The path of ``ptxas``, ``nvdisasm`` or ``cuobjdump``: what $LIGHTNET_PTXAS names and what stands beside it, in
     the Python packages of NVIDIA (``pip install nvidia-cuda-nvcc``), or on PATH; None where it is not there."""
     named = os.environ.get("LIGHTNET_PTXAS")
@@ -35,7 +35,7 @@ def find(program: str) -> str | None:
 
 
 def _packages() -> Iterator[Path]:
-    """Where pip puts NVIDIA's packages: ``nvidia/cu13/bin/ptxas``."""
+    """The folders where pip puts NVIDIA's packages: ``nvidia/cu13/bin/ptxas``."""
     spec = importlib.util.find_spec("nvidia")
     yield from map(Path, (spec.submodule_search_locations or []) if spec is not None else [])
 
@@ -43,7 +43,7 @@ def _packages() -> Iterator[Path]:
 def assemble(ptx: str, arch: str) -> bytes:
     """The cubin of a PTX text for an architecture (``sm_90``). Raises LightNetError where there is no ptxas, and with
     what it says of text that it does not take."""
-    path = find("ptxas")
+    path = find_tool("ptxas")
     if path is None:
         raise LightNetError("objects of cuda are made by ptxas, which is not here: pip install nvidia-cuda-nvcc, put "
                             "it on PATH, "

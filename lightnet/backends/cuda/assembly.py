@@ -30,7 +30,7 @@ class Assembler:
 
     def __init__(self, arch: str, version: int):
         self.arch, self.version = arch, version
-        codegen.check(arch, version)
+        codegen.check_arch(arch, version)
         count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
         self._pool = ThreadPoolExecutor(min(THREADS, count) if unlocked.is_parallel() else 1)
         self._parts: list[tuple[str, str, str | Future[str]]] = []  # name, key of the cache on disk, PTX
@@ -44,14 +44,14 @@ class Assembler:
     def add(self, text: str, name: str = KERNEL) -> None:
         """Compile a module of LLVM IR, unless it is in the cache; its kernel `KERNEL` is called `name` in the PTX."""
         key = cache.key(FORMAT, self.arch, str(self.version), text)
-        found = cache.read([key]).get(key)
+        found = cache.read_cache([key]).get(key)
         made = self._pool.submit(codegen.ptx, text, self.arch, self.version) if found is None else found.decode()
         self._parts.append((name, key, made))
 
     def text(self) -> str:
         """The PTX of all that was added, in this order. Raises LightNetError where LLVM has no code for one."""
         new = {key: part.result() for _, key, part in self._parts if isinstance(part, Future)}
-        cache.write({key: text.encode() for key, text in new.items()})
+        cache.write_cache({key: text.encode() for key, text in new.items()})
         found = [(name, part if isinstance(part, str) else new[key]) for name, key, part in self._parts]
         return join([text.replace(KERNEL, name) for name, text in found])
 

@@ -1,5 +1,5 @@
-"""What a generator of kernels of threads is. `registry.CUDA_GENERATORS` has the table of them, `selection.py` asks them
-for their plans.
+"""The base of generators of kernels of threads. `registry.CUDA_GENERATORS` has the table of them, `selection.py` asks
+them for their plans.
 
 Imports layouts, the epilogue's conditions and the device's model.
 """
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from xdsl.ir import SSAValue
 
 from lightnet.backends import generator
-from lightnet.backends.cuda.device import Device
+from lightnet.backends.cuda.device import DeviceModel
 from lightnet.backends.expressions import has_tile_epilogue
 from lightnet.ir.layout import ChannelsLast
 from lightnet.ir.op import LnOp
@@ -23,7 +23,7 @@ MAP = ChannelsLast(4)
 FLOATS = ("f32", "f16", "bf16")
 
 
-class Generator(generator.Generator[Device]):
+class SimtGenerator(generator.Generator[DeviceModel]):
     """A generator of kernels of threads.
 
     `Form.maps` of what it takes lie in the layout `MAP` (halos are (0, 0)), and so does every result, unless the form
@@ -34,12 +34,12 @@ class Generator(generator.Generator[Device]):
     target = "cuda"
 
 
-def memory_time(size: int, device: Device) -> float:
+def memory_time(size: int, device: DeviceModel) -> float:
     """Nanoseconds of one launch that moves `size` bytes of device memory, in loops that keep it busy."""
     return device.launch + size / (0.8 * device.bytes)
 
 
-def has_epilogue(ops: Sequence[LnOp], yielded: Sequence[SSAValue], along: Sequence[int]) -> bool:
-    """Whether what follows the first of `ops` is an epilogue, of any of `FLOATS`, and these ops make all that is
+def is_all_epilogue(ops: Sequence[LnOp], yielded: Sequence[SSAValue], along: Sequence[int]) -> bool:
+    """Return whether what follows the first of `ops` is an epilogue, of any of `FLOATS`, and these ops make all that is
     yielded, at least one value and none twice."""
     return len(set(yielded)) == len(yielded) > 0 and has_tile_epilogue(ops, yielded, along, FLOATS)

@@ -93,13 +93,13 @@ def ptx(text: str, arch: str, version: int) -> str:
     """The PTX of a module of LLVM IR for an architecture (``sm_80``) and a version of PTX (80: 8.0); the same text for
     the same arguments. Raises LightNetError for a version that does not go with the architecture, and for what the
     target does not have."""
-    check(arch, version)
-    made = apart.run(f"{__name__}:assembly", text, arch, version) if apart.is_due() else None
+    check_arch(arch, version)
+    made = apart.run_apart(f"{__name__}:assembly", text, arch, version) if apart.is_due() else None
     return _rolled((made or assembly(text, arch, version)).decode())
 
 
 def assembly(text: str, arch: str, version: int) -> bytes:
-    """What LLVM makes of a module, for `apart.run`, too."""
+    """The assembly that LLVM makes of a module, for `apart.run_apart`, too."""
     machine = _machine(arch, version)
     module = _module(text, machine)
     _require_allowed(module)
@@ -110,7 +110,7 @@ def assembly(text: str, arch: str, version: int) -> bytes:
         module = _module(text, machine)
         _optimize(module, machine, 0)
     _require_allowed(module)
-    return unlocked.emit(machine, module, unlocked.ASSEMBLY)
+    return unlocked.emit_code(machine, module, unlocked.ASSEMBLY)
 
 
 _LABEL = re.compile(r"(\$L\w+):")
@@ -138,7 +138,7 @@ def _rolled(text: str) -> str:
     return "\n".join(found) + "\n"
 
 
-def check(arch: str, version: int) -> None:
+def check_arch(arch: str, version: int) -> None:
     """Raise LightNetError unless LLVM knows an architecture, and a version of PTX for it."""
     if arch not in LEAST_PTX:
         raise LightNetError(f"unknown architecture '{arch:.40}'; there are: {', '.join(LEAST_PTX)}")
@@ -190,4 +190,4 @@ def _optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine, level: int) -
     options = llvm.create_pipeline_tuning_options(speed_level=level)
     options.loop_vectorization = options.slp_vectorization = False
     builder = llvm.create_pass_builder(machine, options)
-    unlocked.run(builder.getModulePassManager(), module, builder)
+    unlocked.run_passes(builder.getModulePassManager(), module, builder)

@@ -1,7 +1,7 @@
-"""Which bodies of several ops cuda's generators take: those of `backends/bodies.py`, but an anchor that a generator of
-its own makes takes nothing in that would leave it to the plain loops; and of any other op that has a generator of its
-own (a norm, a softmax), it and the elementwise ops that this takes behind it, and in front of it a few that cost less
-than what memory they save. Imports the generators.
+"""The bodies of several ops that cuda's generators take: those of `backends/bodies.py`, but an anchor that a generator
+of its own makes takes nothing in that would leave it to the plain loops; and of any other op that has a generator of
+its own (a norm, a softmax), it and the elementwise ops that this takes behind it, and in front of it a few that cost
+less than what memory they save. Imports the generators.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from xdsl.ir import SSAValue
 
-from lightnet.backends.bodies import has_epilogue, kind_of
-from lightnet.backends.cuda.base import Generator
+from lightnet.backends.bodies import body_kind, has_epilogue
+from lightnet.backends.cuda.base import SimtGenerator
 from lightnet.backends.cuda.selection import ANYTHING, SELECTION
 from lightnet.ir.access import is_elementwise
 from lightnet.ir.body import Body
@@ -24,7 +24,7 @@ CHEAP = 4
 
 def accepts(body: Body) -> str | None:
     """The generator that takes `body`: ``anchor``, ``elementwise``, ``moves``, that of bodies of its own, or None."""
-    kind = kind_of(body)
+    kind = body_kind(body)
     if kind == "anchor":
         own = _maker(body.ops[0])
         return kind if own is None or len(body.ops) == 1 or all(_all_take([own], body)) else None
@@ -40,12 +40,12 @@ def accepts(body: Body) -> str | None:
     return "anchor" if maker is not None and all(_all_take([maker], body)) else None
 
 
-def _maker(op: LnOp) -> Generator | None:
+def _maker(op: LnOp) -> SimtGenerator | None:
     """The first generator of the table that makes an op alone, other than that of plain loops."""
     return next((g for g in SELECTION.generators() if _takes(g, [op], op.results)), None)
 
 
-def _all_take(chosen: Sequence[Generator], body: Body) -> list[bool]:
+def _all_take(chosen: Sequence[SimtGenerator], body: Body) -> list[bool]:
     """Of each generator, whether it takes a body."""
     ops, yielded = _joined(body)
     try:
@@ -55,7 +55,7 @@ def _all_take(chosen: Sequence[Generator], body: Body) -> list[bool]:
             op.erase()  # else the copies would go on using what the body reads
 
 
-def _takes(generator: Generator, ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> bool:
+def _takes(generator: SimtGenerator, ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> bool:
     return generator.alg != ANYTHING and bool(generator.takes(ops, yielded))
 
 

@@ -16,11 +16,11 @@ from xdsl.dialects.builtin import f32
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index, vector_type
-from lightnet.backends.cuda.base import FLOATS, Generator, has_epilogue, memory_time
-from lightnet.backends.cuda.device import Device
+from lightnet.backends.cuda.base import FLOATS, SimtGenerator, is_all_epilogue, memory_time
+from lightnet.backends.cuda.device import DeviceModel
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.simt import Simt, SimtLaunch
-from lightnet.backends.expressions import Evaluator, Tile
+from lightnet.backends.expressions import TileEvaluator, TileView
 from lightnet.backends.generator import Plan
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.conv import Conv2d
@@ -40,15 +40,17 @@ COLUMNS = 12
 THREADS, BUSY = 128, 256
 
 
-class Depthwise(Generator):
+class Depthwise(SimtGenerator):
     """Takes a depthwise `conv2d` whose channels are a multiple of four, with an epilogue."""
 
     alg = "depthwise"
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: Device | None = None) -> Sequence[Form]:
+    def takes(
+        self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None
+    ) -> Sequence[Form]:
         if not ops or not isinstance(ops[0], Conv2d) or not _is_depthwise(ops[0]):
             return []
-        if not has_epilogue(ops, yielded, range(4)):
+        if not is_all_epilogue(ops, yielded, range(4)):
             return []
         src, weight, _ = ops[0].operands
         inside = {r for op in ops for r in op.results}
@@ -59,7 +61,7 @@ class Depthwise(Generator):
             return []  # seen in two ways
         return [Form(dict.fromkeys((src, *wide), (0, 0)), frozenset([weight]))] if weight in others else []
 
-    def plan(self, kernel: KernelOp, form: Form, device: Device) -> Plan:
+    def plan(self, kernel: KernelOp, form: Form, device: DeviceModel) -> Plan:
         conv, strip = kernel.ops[0], strip_of(kernel, device)
         size = sum(spec_of(v.type).nbytes for v in (*kernel.operands, *kernel.results))
         time = max(memory_time(size, device), device.launch + conv.flops() / (0.25 * device.flops))
@@ -81,7 +83,7 @@ def _is_depthwise(conv: Conv2d) -> bool:
     )
 
 
-def strip_of(kernel: KernelOp, device: Device) -> int:
+def strip_of(kernel: KernelOp, device: DeviceModel) -> int:
     """Pixels of a row that a thread has: the kernel's choice (`LightNetError` for one that cannot be), else as many as
     leave enough threads."""
     conv, attr = kernel.ops[0], kernel.attributes.get("strip")
@@ -188,7 +190,7 @@ class _Kernel:
     def pixel(self, at: Sequence[Index], total: SSAValue) -> None:
         """The ops behind the convolution for the four channels at [n, c, y, x], and what the kernel yields."""
         b, conv = self.b, self.conv
-        evaluator = _Pixel(b, Tile(at, [1], (LANES,), [1], None), self.function.inputs.__getitem__)
+        evaluator = _Pixel(b, TileView(at, [1], (LANES,), [1], None), self.function.inputs.__getitem__)
         dtype = conv.result_specs[0].dtype
         evaluator.registers[conv.results[0]] = b.cast("truncf", total, storage_type(dtype)) if dtype.is_short else total
         for op in self.kernel.ops[1:]:
@@ -199,7 +201,7 @@ class _Kernel:
             b.tile_store(value, memref, [n, y, x, c], [3])
 
 
-class _Pixel(Evaluator):
+class _Pixel(TileEvaluator):
     """Evaluates ops on channels of a pixel. What has the shape of the result is a map, all else is row-major."""
 
     def read(self, value: SSAValue, subs: Sequence[bound.Node], position: dict[str, int]) -> SSAValue:
@@ -215,7 +217,7 @@ def _wide(b: Simt, value: SSAValue) -> SSAValue:
 
 
 def _inside(b: Simt, at: SSAValue, extent: int) -> SSAValue:
-    """Whether ``0 <= at < extent``."""
+    """Return whether ``0 <= at < extent``."""
     return b.both(b.below(-1, at), b.below(at, extent))
 
 

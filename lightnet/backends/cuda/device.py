@@ -1,4 +1,4 @@
-"""What the models of time know of a device, by the architecture that code is for.
+"""The figures of a device that the models of time know, by the architecture that code is for.
 
 Figures are those of data sheets (A100 40 GB, RTX 3090, RTX 4090, H100 SXM), dense, at boost clock; what a launch takes
 was measured on an H100. A model only has to order the ways to compute a kernel. Imports the architectures.
@@ -14,7 +14,7 @@ from lightnet.dialects.cuda_checks import ARCHS
 
 
 @dataclass(frozen=True, eq=False)
-class Device:
+class DeviceModel:
     """A device; equal to itself alone. Rates are per nanosecond (G/s): floating-point operations, 2 a multiply-add, on
     the cores for f32 and, by the type of the factors, on the tensor cores; bytes of device memory. `by_warps` is the
     share of the tensor cores' rate that products of warps (`mma`) can have, `cache` the bytes of the second-level
@@ -36,8 +36,8 @@ class Device:
 
 
 def _device(arch: str, processors: int, flops: float, tf32: float, f16: float, bytes: float, cache: float,
-            by_warps: float = 1.0) -> Device:  # fmt: skip
-    return Device(arch, processors, flops, {"f32": tf32, "f16": f16, "bf16": f16}, bytes, cache * 2**20, by_warps)
+            by_warps: float = 1.0) -> DeviceModel:  # fmt: skip
+    return DeviceModel(arch, processors, flops, {"f32": tf32, "f16": f16, "bf16": f16}, bytes, cache * 2**20, by_warps)
 
 
 DEVICES = {
@@ -52,7 +52,7 @@ DEVICES = {
 }
 
 
-def device_of(features: str) -> Device:
+def device_of(features: str) -> DeviceModel:
     """The device that `features`, an architecture, names (default: sm_80). Raises `LightNetError` for any other
     text."""
     if features and features not in DEVICES:

@@ -18,8 +18,8 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends import kernel_loops
 from lightnet.backends.bodies import is_free
-from lightnet.backends.cuda.base import MAP, Generator
-from lightnet.backends.cuda.device import Device
+from lightnet.backends.cuda.base import MAP, SimtGenerator
+from lightnet.backends.cuda.device import DeviceModel
 from lightnet.backends.cuda.simt import Simt, SimtLaunch
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
@@ -43,14 +43,16 @@ SUMS, SHORT_SUM, STEP = 0.02, 64, 2.5
 ALONE = 50.0
 
 
-class Loops(Generator):
+class Loops(SimtGenerator):
     """Takes any body on row-major tensors. Where it is made of definitions and a tensor from or for outside has four
     dims, it takes these as maps, too; a single result that has, is one as well. A change of layout is taken in each
     direction."""
 
     alg = "loops"
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: Device | None = None) -> Sequence[Form]:
+    def takes(
+        self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None
+    ) -> Sequence[Form]:
         plain = Form({}, plain_results=True)
         if any(op.has_builder or op.definition is None for op in ops):
             return [plain]
@@ -65,17 +67,17 @@ class Loops(Generator):
             found += [Form({}), Form(maps, plain_results=True)]
         return found
 
-    def plan(self, kernel: KernelOp, form: Form, device: Device) -> Plan:
+    def plan(self, kernel: KernelOp, form: Form, device: DeviceModel) -> Plan:
         return Plan.of(self, kernel, form, _time(kernel, form, device))
 
     def completed(self, kernel: KernelOp, plan: Plan) -> Plan:
-        return replace(plan, workspace_bytes=kernel_loops.workspace_bytes(kernel, None))
+        return replace(plan, workspace_bytes=kernel_loops.loop_workspace_bytes(kernel, None))
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
         return [simt(launch) for launch in kernel_loops.generate(kernel, name, aliases, None) if launch.grid]
 
 
-def _time(kernel: KernelOp, form: Form, device: Device) -> float:
+def _time(kernel: KernelOp, form: Form, device: DeviceModel) -> float:
     """Nanoseconds of a kernel in a form."""
     values = [*kernel.operands, *kernel.results]
     if (alone := kernel_loops.builder_op(kernel)) is not None:
@@ -91,7 +93,7 @@ def _time(kernel: KernelOp, form: Form, device: Device) -> float:
 
 
 def is_reorder(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> bool:
-    """Whether a body is one `forward` of a tensor with four dims: a change of layout, if its types say so."""
+    """Return whether a body is one `forward` of a tensor with four dims: a change of layout, if its types say so."""
     return (
         len(ops) == 1
         and isinstance(ops[0], Forward)
@@ -101,7 +103,7 @@ def is_reorder(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> bool:
 
 
 def _fills_accesses(kernel: KernelOp, on_maps: bool, plain_results: bool) -> bool:
-    """Whether the elements that a thread has follow each other in most of what it reads and writes."""
+    """Return whether the elements that a thread has follow each other in most of what it reads and writes."""
     if on_maps:
         return not plain_results and all(
             spec_of(v.type).dims[1] % 4 == 0 for v in (*kernel.operands, *kernel.results) if spec_of(v.type).ndim == 4

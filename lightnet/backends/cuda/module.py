@@ -13,7 +13,7 @@ from lightnet.backends.cuda.tensor_maps import maps_of
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.accesses import LineAccesses
 from lightnet.dialects.cuda_launch import CudaLaunchOp
-from lightnet.dialects.dependences import waits
+from lightnet.dialects.dependences import launch_waits
 from lightnet.dialects.launch import CopyOp, HostOp, kernels
 from lightnet.ir.locations import loc_of
 from lightnet.ir.module import main_of
@@ -49,7 +49,7 @@ def _lines(loops: ModuleOp, entries: dict[str, str]) -> list[KernelLine | HostLi
     for is_launch, ops in groupby(main_of(loops).body.block.ops, lambda op: isinstance(op, CudaLaunchOp)):
         if is_launch:
             launches = [op for op in ops if isinstance(op, CudaLaunchOp)]
-            after = waits(accesses.of(op) for op in launches)
+            after = launch_waits(accesses.of(op) for op in launches)
             for launch, numbers in zip(launches, after):
                 name = launch.callee.string_value()
                 lines.append(_line(launch, entries[name], maps[name], numbers))

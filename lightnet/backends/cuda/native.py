@@ -1,4 +1,4 @@
-"""Which architecture to compile for where code is to run on a device of this machine. Imports the driver and the
+"""The architecture to compile for where code is to run on a device of this machine. Imports the driver and the
 architectures that there is code for."""
 
 from __future__ import annotations

@@ -21,15 +21,15 @@ from lightnet.backends.cuda.quotients import QUOTIENTS
 from lightnet.backends.elementary.emission import definitions
 from lightnet.backends.elementary.table import is_function
 from lightnet.backends.llvm import control, emitter
-from lightnet.backends.llvm.function import Function, flatten
-from lightnet.backends.llvm.memory_ops import memory_type
+from lightnet.backends.llvm.function import FunctionEmitter, flatten
+from lightnet.backends.llvm.memory_ops import stored_type
 from lightnet.backends.llvm.values import Lin, Mem, llvm_type, size_of
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import argument_alignment, block_of
 from lightnet.dialects.cuda_hopper import tensor_maps
 from lightnet.dialects.cuda_launch import cuda_kernels, verify_cuda
 from lightnet.dialects.launch import kernels
-from lightnet.dialects.tile_memory import is_plain
+from lightnet.dialects.tile_memory import is_plain_memref
 from lightnet.runtime.cuda import tensor_map
 
 HANDLERS = {**emitter.HANDLERS, **nvptx_ops.HANDLERS, **nvptx_hopper.HANDLERS}
@@ -165,9 +165,9 @@ class _Texts:
         self._helpers[name] = self._define(text, lambda: symbol, e.declared, called)
         return symbol
 
-    def _emit(self, name: str, function: FuncOp) -> tuple[Function, str, set[str]]:
+    def _emit(self, name: str, function: FuncOp) -> tuple[FunctionEmitter, str, set[str]]:
         """The text of a function, whose callees are emitted, and their symbols."""
-        e = Function(1, tiled=False, handlers=HANDLERS, has_half=True, has_bfloat=True, elementary=QUOTIENTS)
+        e = FunctionEmitter(1, tiled=False, handlers=HANDLERS, has_half=True, has_bfloat=True, elementary=QUOTIENTS)
         self._active.append(name)
         try:
             text = _function_text(e, function)
@@ -181,7 +181,7 @@ class _Texts:
         return e, text, set(called.values())
 
 
-def _function_text(e: Function, function: FuncOp) -> str:
+def _function_text(e: FunctionEmitter, function: FuncOp) -> str:
     block = block_of(function)
     bind = _helper_arguments if block is None else _kernel_arguments
     parameters = bind(e, function)
@@ -198,7 +198,7 @@ def _function_text(e: Function, function: FuncOp) -> str:
     return f"define {head} @{nvptx_ops.SELF}({', '.join(parameters)}) {attributes} {{\nentry:\n{entry}{body}\n}}"
 
 
-def _kernel_arguments(e: Function, function: FuncOp) -> list[str]:
+def _kernel_arguments(e: FunctionEmitter, function: FuncOp) -> list[str]:
     """Bind a kernel's arguments: pointers to global memory, none of which overlaps one that is written, taken for
     generic ones; and tensor maps."""
     maps = tensor_maps(function)
@@ -218,7 +218,7 @@ def _kernel_arguments(e: Function, function: FuncOp) -> list[str]:
     return texts
 
 
-def _helper_arguments(e: Function, function: FuncOp) -> list[str]:
+def _helper_arguments(e: FunctionEmitter, function: FuncOp) -> list[str]:
     """Bind the arguments of a function that is called; of its memory only the elements' alignment is known until it is
     inlined."""
     texts = []
@@ -226,7 +226,7 @@ def _helper_arguments(e: Function, function: FuncOp) -> list[str]:
         name = f"%arg{n}"
         if isinstance(arg.type, MemRefType):
             type, _ = _memref(arg.type)
-            e.vals[arg] = Mem(name, Lin(0), type, size_of(memory_type(llvm_type(type.element_type))))
+            e.vals[arg] = Mem(name, Lin(0), type, size_of(stored_type(llvm_type(type.element_type))))
             texts.append(f"ptr {name}")
         else:
             texts.append(f"{llvm_type(arg.type)} {name}")
@@ -236,9 +236,9 @@ def _helper_arguments(e: Function, function: FuncOp) -> list[str]:
 
 def _memref(type: object) -> tuple[MemRefType, int]:
     """A memref of level 4, and its bytes."""
-    if not isinstance(type, MemRefType) or not is_plain(type):
+    if not isinstance(type, MemRefType) or not is_plain_memref(type):
         raise LightNetError(f"level 4 needs a static shape and the identity layout, got {type}")
-    size = size_of(memory_type(llvm_type(type.element_type)))
+    size = size_of(stored_type(llvm_type(type.element_type)))
     for n in type.get_shape():
         size *= n
     return type, size

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from xdsl.ir import Operation, SSAValue
 from xdsl.traits import is_side_effect_free
 
-from lightnet.backends.cuda.nvptx_ops import narrow
-from lightnet.backends.llvm.function import Function, Handler
+from lightnet.backends.cuda.nvptx_ops import narrowed_index
+from lightnet.backends.llvm.function import FunctionEmitter, Handler
 from lightnet.backends.llvm.values import Mem, llvm_type
 from lightnet.dialects import cuda_hopper as hopper
 from lightnet.dialects.cuda_mbarrier import (
@@ -33,14 +33,16 @@ _DEPTH = 16
 _NEXT = r"\0A\09"
 
 
-def _asm(e: Function, lines: Sequence[str], args: Sequence[tuple[str, str]]) -> None:
+def _asm(e: FunctionEmitter, lines: Sequence[str], args: Sequence[tuple[str, str]]) -> None:
     """Emit inline assembly without a result; args, (type, operand), are ``$0``, ``$1`` and so on in it."""
     constraints = ",".join([*(_REGISTERS[type] for type, _ in args), "~{memory}"])
     operands = ", ".join(f"{type} {operand}" for type, operand in args)
     e.emit(f'call void asm sideeffect "{_NEXT.join(lines)}", "{constraints}"({operands}) convergent')
 
 
-def _on_sums(e: Function, lines: Sequence[str], sums: Sequence[str], args: Sequence[tuple[str, str]] = ()) -> list[str]:
+def _on_sums(
+    e: FunctionEmitter, lines: Sequence[str], sums: Sequence[str], args: Sequence[tuple[str, str]] = ()
+) -> list[str]:
     """Emit inline assembly that changes `sums` in their registers, which are ``$0``, ``$1`` and so on in it; `args`
     follow. The sums."""
     count = len(sums)
@@ -52,7 +54,7 @@ def _on_sums(e: Function, lines: Sequence[str], sums: Sequence[str], args: Seque
     return [e.ins(f"extractvalue {type} {whole}, {k}") for k in range(count)]
 
 
-def _shared(e: Function, memref: SSAValue, indices: Sequence[SSAValue]) -> str:
+def _shared(e: FunctionEmitter, memref: SSAValue, indices: Sequence[SSAValue]) -> str:
     """The address of an element in the shared memory of the block, 32 bits: that is no pointer whose address space LLVM
     would infer."""
     mem = e.vals[memref]
@@ -69,25 +71,25 @@ def _shared(e: Function, memref: SSAValue, indices: Sequence[SSAValue]) -> str:
 # ---- mbarriers -----------------------------------------------------------------------------------------------------
 
 
-def _mbarrier_init(e: Function, op: MbarrierInitOp) -> None:
+def _mbarrier_init(e: FunctionEmitter, op: MbarrierInitOp) -> None:
     e.settle()
     args = [("i32", _shared(e, op.barriers, [op.index])), ("i32", str(op.arrivals.value.data))]
     _asm(e, ["mbarrier.init.shared::cta.b64 [$0], $1;"], args)
 
 
-def _mbarrier_fence(e: Function, op: MbarrierFenceOp) -> None:
+def _mbarrier_fence(e: FunctionEmitter, op: MbarrierFenceOp) -> None:
     """For other threads, and for copies, which see memory by another way (PTX ISA, "Async proxy")."""
     e.settle()
     _asm(e, ["fence.mbarrier_init.release.cluster;", "fence.proxy.async.shared::cta;"], [])
 
 
-def _mbarrier_expect(e: Function, op: MbarrierExpectOp) -> None:
+def _mbarrier_expect(e: FunctionEmitter, op: MbarrierExpectOp) -> None:
     e.settle()
-    args = [("i32", _shared(e, op.barriers, [op.index])), ("i32", narrow(e, op.bytes))]
+    args = [("i32", _shared(e, op.barriers, [op.index])), ("i32", narrowed_index(e, op.bytes))]
     _asm(e, ["mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"], args)
 
 
-def _mbarrier_arrive(e: Function, op: MbarrierArriveOp) -> None:
+def _mbarrier_arrive(e: FunctionEmitter, op: MbarrierArriveOp) -> None:
     e.settle()
     _asm(e, ["mbarrier.arrive.shared::cta.b64 _, [$0];"], [("i32", _shared(e, op.barriers, [op.index]))])
 
@@ -104,28 +106,28 @@ _WAIT = (
 )
 
 
-def _mbarrier_wait(e: Function, op: MbarrierWaitOp) -> None:
+def _mbarrier_wait(e: FunctionEmitter, op: MbarrierWaitOp) -> None:
     e.settle()
-    _asm(e, _WAIT, [("i32", _shared(e, op.barriers, [op.index])), ("i32", narrow(e, op.parity))])
+    _asm(e, _WAIT, [("i32", _shared(e, op.barriers, [op.index])), ("i32", narrowed_index(e, op.parity))])
 
 
 # ---- copies by tensor maps -------------------------------------------------------------------------------------------
 
 
-def _tma_load(e: Function, op: hopper.TmaLoadOp) -> None:
+def _tma_load(e: FunctionEmitter, op: hopper.TmaLoadOp) -> None:
     """Coordinates, which are signed, and offsets, which are not, stand with the innermost first."""
     tensor = e.vals[op.source]
     assert isinstance(tensor, Mem)
     mode = "im2col" if isinstance(op.map, hopper.Im2colAttr) else "tile"
     args = [("i32", _shared(e, op.destination, op.destination_indices)), ("ptr", tensor.root)]
-    args += [("i32", narrow(e, index)) for index in reversed(op.source_indices)]
+    args += [("i32", narrowed_index(e, index)) for index in reversed(op.source_indices)]
     args.append(("i32", _shared(e, op.barriers, [op.index])))
     rank = len(op.source_indices)
     coordinates = ", ".join(f"${k + 2}" for k in range(rank))
     offsets = ""
     if op.offsets:
         offsets = f", {{{', '.join(f'${k + rank + 3}' for k in range(len(op.offsets)))}}}"
-        args += [("i16", narrow(e, index, 16)) for index in reversed(op.offsets)]
+        args += [("i16", narrowed_index(e, index, 16)) for index in reversed(op.offsets)]
     symbol = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.{mode}.mbarrier::complete_tx::bytes"
     _asm(e, [f"{symbol} [$0], [$1, {{{coordinates}}}], [${rank + 2}]{offsets};"], args)
 
@@ -143,7 +145,7 @@ _UPPER = 1 << 30 | SWIZZLED >> 4
 _LEADING = {False: 1 << 16, True: PANEL * ROW >> 4 << 16}
 
 
-def _descriptors(e: Function, memref: SSAValue, row: SSAValue, by_k: bool) -> list[str]:
+def _descriptors(e: FunctionEmitter, memref: SSAValue, row: SSAValue, by_k: bool) -> list[str]:
     """The descriptors of a factor, one for each `_DEPTH` of its k: 32 bytes further along rows, or so many rows
     further. What is added stays in the lower half, so that the upper one is known to be the same in all threads."""
     place = e.ins(f"lshr i32 {e.ins(f'and i32 {_shared(e, memref, [row])}, {_SPACE - 1}')}, 4")
@@ -155,7 +157,7 @@ def _descriptors(e: Function, memref: SSAValue, row: SSAValue, by_k: bool) -> li
     return found
 
 
-def _begun_together(e: Function, op: hopper.WarpgroupMmaOp) -> list[hopper.WarpgroupMmaOp]:
+def _begun_together(e: FunctionEmitter, op: hopper.WarpgroupMmaOp) -> list[hopper.WarpgroupMmaOp]:
     """The products from `op` on that have nothing but pure ops between them, such as compute their rows, and do not
     take the sums of each other. They, and what is between, are emitted now."""
     found, begun = [op], {op.result}
@@ -177,7 +179,7 @@ def _begun_together(e: Function, op: hopper.WarpgroupMmaOp) -> list[hopper.Warpg
     return found
 
 
-def _warpgroup_mma(e: Function, op: hopper.WarpgroupMmaOp) -> None:
+def _warpgroup_mma(e: FunctionEmitter, op: hopper.WarpgroupMmaOp) -> None:
     """Products that are begun together are one piece of assembly: between them nothing may touch a register of sums, or
     ptxas waits for the first ones before it begins the next."""
     ops = _begun_together(e, op)
@@ -193,20 +195,20 @@ def _warpgroup_mma(e: Function, op: hopper.WarpgroupMmaOp) -> None:
         e.bind_parts(product.result, [next(done) for _ in own])
 
 
-def _product(e: Function, op: hopper.WarpgroupMmaOp, sums: str, first: int, descriptors: list[str]) -> list[str]:
+def _product(e: FunctionEmitter, op: hopper.WarpgroupMmaOp, sums: str, first: int, descriptors: list[str]) -> list[str]:
     """The lines of one product, on registers of sums: one for each `_DEPTH` of its k. Its descriptors are added to
     `descriptors`, which are the operands from number `first` on."""
     by_k, element = op.by_k is not None, op.a.type.element_type
     a, b = _descriptors(e, op.a, op.row, False), _descriptors(e, op.b, op.first, by_k)
     at = first + len(descriptors)
     descriptors += [*a, *b]
-    shape = f"m{ROWS}n{hopper.columns(op.c.type)}k{_DEPTH}"
+    shape = f"m{ROWS}n{hopper.sum_columns(op.c.type)}k{_DEPTH}"
     symbol = f"wgmma.mma_async.sync.aligned.{shape}.f32.{element}.{element}"
     products = [f"{symbol} {{{sums}}}, ${at + k}, ${at + len(a) + k}, 1, 1, 1, 0, {int(by_k)};" for k in range(len(a))]
     return [*products, "wgmma.commit_group.sync.aligned;"]
 
 
-def _warpgroup_wait(e: Function, op: hopper.WarpgroupWaitOp) -> None:
+def _warpgroup_wait(e: FunctionEmitter, op: hopper.WarpgroupWaitOp) -> None:
     sums = [e.parts(value) for value in op.sums]
     line = f"wgmma.wait_group.sync.aligned {op.pending.value.data};"
     waited = iter(_on_sums(e, [line], [part for parts in sums for part in parts]))

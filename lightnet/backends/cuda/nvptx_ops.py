@@ -12,8 +12,8 @@ from math import prod
 
 from xdsl.ir import Operation, SSAValue
 
-from lightnet.backends.llvm.function import Function, Handler
-from lightnet.backends.llvm.memory_ops import memory_type
+from lightnet.backends.llvm.function import FunctionEmitter, Handler
+from lightnet.backends.llvm.memory_ops import stored_type
 from lightnet.backends.llvm.values import Lin, Mem, llvm_type, size_of
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import cuda_matrix, cuda_memory, cuda_simt
@@ -38,7 +38,7 @@ _REGISTERS: dict[type[Operation], str] = {
 # ---- threads -------------------------------------------------------------------------------------------------------
 
 
-def _special(e: Function, register: str) -> Lin:
+def _special(e: FunctionEmitter, register: str) -> Lin:
     """A special register, read once, at the entry."""
     symbol = f"llvm.nvvm.read.ptx.sreg.{register}"
     e.declared.add(f"declare i32 @{symbol}()")
@@ -46,16 +46,16 @@ def _special(e: Function, register: str) -> Lin:
     return e.symbol_at(e.hoisted(0, ("zext", register), f"zext nneg i32 {narrow} to i64"), 0)
 
 
-def _id(e: Function, op: Operation) -> None:
+def _id(e: FunctionEmitter, op: Operation) -> None:
     dim = op.properties["dim"].data  # type: ignore[attr-defined]
     e.vals[op.results[0]] = _special(e, f"{_REGISTERS[type(op)]}.{dim}")
 
 
-def _lane_id(e: Function, op: Operation) -> None:
+def _lane_id(e: FunctionEmitter, op: Operation) -> None:
     e.vals[op.results[0]] = _special(e, "laneid")
 
 
-def _warp_id(e: Function, op: Operation) -> None:
+def _warp_id(e: FunctionEmitter, op: Operation) -> None:
     """From the number of the thread: the register %warpid may change while a thread runs (PTX ISA)."""
     function = function_of(op)
     block = None if function is None else block_of(function)
@@ -71,7 +71,7 @@ def _warp_id(e: Function, op: Operation) -> None:
     e.vals[op.results[0]] = e.symbol_at(e.hoisted(0, ("warp",), f"lshr i64 {e.index(number)}, 5"), 0)
 
 
-def _barrier(e: Function, op: Operation) -> None:
+def _barrier(e: FunctionEmitter, op: Operation) -> None:
     e.settle()
     e.emit(e.call_text("llvm.nvvm.barrier.cta.sync.aligned.all", "void", [("i32", "0")]))
 
@@ -80,15 +80,15 @@ def _barrier(e: Function, op: Operation) -> None:
 _SHUFFLES = {"xor": ("bfly", 31), "up": ("up", 0), "down": ("down", 31), "idx": ("idx", 31)}
 
 
-def _shuffle(e: Function, op: cuda_simt.ShuffleOp) -> None:
+def _shuffle(e: FunctionEmitter, op: cuda_simt.ShuffleOp) -> None:
     kind, bound = _SHUFFLES[op.mode.data.value]
     type = llvm_type(op.value.type)
     symbol = f"llvm.nvvm.shfl.sync.{kind}.{'f32' if type == 'float' else 'i32'}"
-    args = [("i32", "-1"), (type, e.operand(op.value)), ("i32", narrow(e, op.lane)), ("i32", str(bound))]
+    args = [("i32", "-1"), (type, e.operand(op.value)), ("i32", narrowed_index(e, op.lane)), ("i32", str(bound))]
     e.vals[op.result] = e.ins(e.call_text(symbol, type, args))
 
 
-def narrow(e: Function, index: SSAValue, bits: int = 32) -> str:
+def narrowed_index(e: FunctionEmitter, index: SSAValue, bits: int = 32) -> str:
     """An index as an operand of so many bits."""
     text = e.operand(index)
     return e.ins(f"trunc i64 {text} to i{bits}") if text.startswith("%") else text
@@ -97,7 +97,7 @@ def narrow(e: Function, index: SSAValue, bits: int = 32) -> str:
 # ---- shared memory ---------------------------------------------------------------------------------------------------
 
 
-def _shared(e: Function, op: cuda_simt.SharedOp) -> None:
+def _shared(e: FunctionEmitter, op: cuda_simt.SharedOp) -> None:
     function, type = function_of(op), op.result.type
     assert function is not None
     number, align = shared_allocations(function).index(op), shared_alignment(op)
@@ -107,14 +107,14 @@ def _shared(e: Function, op: cuda_simt.SharedOp) -> None:
         offset = shared_layout(function)[0][number]
         begin = f"getelementptr (i8, ptr addrspace(3) {DYNAMIC}, i64 {offset})"
     else:
-        size = prod(type.get_shape()) * size_of(memory_type(llvm_type(type.element_type)))
+        size = prod(type.get_shape()) * size_of(stored_type(llvm_type(type.element_type)))
         begin = f"{SHARED}{number}"
         e.declared.add(f"{begin} = internal addrspace(3) global [{size} x i8] undef, align {align}")
     root = e.hoisted(0, ("shared", number), f"addrspacecast ptr addrspace(3) {begin} to ptr")
     e.vals[op.result] = Mem(root, Lin(0), type, align)
 
 
-def _address(e: Function, value: SSAValue, indices: Sequence[SSAValue], space: int, inside: bool = True) -> str:
+def _address(e: FunctionEmitter, value: SSAValue, indices: Sequence[SSAValue], space: int, inside: bool = True) -> str:
     """The pointer to an element, in an address space; `inside`: the element is one of the memref's."""
     mem = e.vals[value]
     assert isinstance(mem, Mem)
@@ -125,7 +125,7 @@ def _address(e: Function, value: SSAValue, indices: Sequence[SSAValue], space: i
     return e.ins(f"addrspacecast ptr {pointer} to ptr addrspace({space})")
 
 
-def _async_copy(e: Function, op: cuda_memory.AsyncCopyOp) -> None:
+def _async_copy(e: FunctionEmitter, op: cuda_memory.AsyncCopyOp) -> None:
     """Copies of 16 bytes pass by the first-level cache (cg): what is shared is not read again."""
     mem = e.vals[op.destination]
     assert isinstance(mem, Mem)
@@ -137,15 +137,15 @@ def _async_copy(e: Function, op: cuda_memory.AsyncCopyOp) -> None:
     ]
     symbol = f"llvm.nvvm.cp.async.{'cg' if size == 16 else 'ca'}.shared.global.{size}"
     if op.size is not None:
-        symbol, args = f"{symbol}.s", [*args, ("i32", narrow(e, op.size))]
+        symbol, args = f"{symbol}.s", [*args, ("i32", narrowed_index(e, op.size))]
     e.emit(e.call_text(symbol, "void", args))
 
 
-def _async_commit(e: Function, op: Operation) -> None:
+def _async_commit(e: FunctionEmitter, op: Operation) -> None:
     e.emit(e.call_text("llvm.nvvm.cp.async.commit.group", "void", []))
 
 
-def _async_wait(e: Function, op: cuda_memory.AsyncWaitOp) -> None:
+def _async_wait(e: FunctionEmitter, op: cuda_memory.AsyncWaitOp) -> None:
     e.settle()
     e.emit(e.call_text("llvm.nvvm.cp.async.wait.group", "void", [("i32", str(op.groups.value.data))]))
 
@@ -153,7 +153,7 @@ def _async_wait(e: Function, op: cuda_memory.AsyncWaitOp) -> None:
 # ---- matrices ------------------------------------------------------------------------------------------------------
 
 
-def _ldmatrix(e: Function, op: cuda_matrix.LdmatrixOp) -> None:
+def _ldmatrix(e: FunctionEmitter, op: cuda_matrix.LdmatrixOp) -> None:
     count, elem = op.tiles.value.data, llvm_type(op.result.type.element_type)
     symbol = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{count}{'.trans' if op.trans is not None else ''}.b16.p3"
     pointer = _address(e, op.memref, op.indices, 3)
@@ -163,7 +163,7 @@ def _ldmatrix(e: Function, op: cuda_matrix.LdmatrixOp) -> None:
     e.bind_parts(op.result, [part for r in registers for part in _unpacked(e, r, elem)])
 
 
-def _unpacked(e: Function, register: str, elem: str) -> list[str]:
+def _unpacked(e: FunctionEmitter, register: str, elem: str) -> list[str]:
     """The elements in a register of 32 bits."""
     if elem == "float":
         return [e.ins(f"bitcast i32 {register} to float")]
@@ -171,7 +171,7 @@ def _unpacked(e: Function, register: str, elem: str) -> list[str]:
     return [e.ins(f"extractelement <2 x {elem}> {pair}, i64 {k}") for k in range(2)]
 
 
-def _packed(e: Function, parts: Sequence[str], elem: str) -> list[tuple[str, str]]:
+def _packed(e: FunctionEmitter, parts: Sequence[str], elem: str) -> list[tuple[str, str]]:
     """Elements as the registers that `mma` takes: (type, operand)."""
     if elem == "float":
         return [("i32", e.ins(f"bitcast float {part} to i32")) for part in parts]
@@ -184,7 +184,7 @@ def _packed(e: Function, parts: Sequence[str], elem: str) -> list[tuple[str, str
 _MMA = {"half": "m16n8k16.row.col.f32.f32", "bfloat": "m16n8k16.row.col.bf16", "float": "m16n8k8.row.col.tf32"}
 
 
-def _mma(e: Function, op: cuda_matrix.MmaOp) -> None:
+def _mma(e: FunctionEmitter, op: cuda_matrix.MmaOp) -> None:
     elem, type = llvm_type(op.a.type.element_type), "{ float, float, float, float }"
     args = [register for fragment in (op.a, op.b) for register in _packed(e, e.parts(fragment), elem)]
     args += [("float", part) for part in e.parts(op.c)]
@@ -192,7 +192,7 @@ def _mma(e: Function, op: cuda_matrix.MmaOp) -> None:
     e.bind_parts(op.result, [e.ins(f"extractvalue {type} {whole}, {k}") for k in range(4)])
 
 
-def _round_tf32(e: Function, op: cuda_matrix.RoundTf32Op) -> None:
+def _round_tf32(e: FunctionEmitter, op: cuda_matrix.RoundTf32Op) -> None:
     bits = e.ins(e.call_text("llvm.nvvm.f2tf32.rna", "i32", [("float", e.operand(op.value))]))
     e.vals[op.result] = e.ins(f"bitcast i32 {bits} to float")
 

@@ -13,7 +13,7 @@ from xdsl.ir import Operation
 from xdsl.utils.type import get_element_type_or_self
 
 from lightnet.backends.elementary import emission
-from lightnet.backends.llvm.function import Function
+from lightnet.backends.llvm.function import FunctionEmitter
 from lightnet.backends.llvm.scalar_ops import ELEMENTWISE, Emit
 from lightnet.dialects import tile_arith
 
@@ -21,7 +21,7 @@ _SHORT = (f16, bf16)
 
 
 def _is_rounded(op: Operation) -> bool:
-    """Whether a result is of 16 bits, or of float and rounded to those by whoever reads it."""
+    """Return whether a result is of 16 bits, or of float and rounded to those by whoever reads it."""
     type = get_element_type_or_self(op.results[0].type)
     if type != f32:
         return type in _SHORT
@@ -32,15 +32,15 @@ def _is_rounded(op: Operation) -> bool:
     )
 
 
-def _divide(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+def _divide(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
     if r == "float" and _is_rounded(op):
         return e.ins(e.call_text("llvm.nvvm.div.full", "float", [("float", x) for x in a]))
     return ELEMENTWISE[arith.DivfOp](e, op, a, t, r, lanes)
 
 
-def _rational(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+def _rational(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
     """A function of float whose divisor is neither very large nor very small."""
-    return emission.emit(e, op, a, t, r, lanes, "fdiv afn" if _is_rounded(op) else "fdiv")
+    return emission.emit_call(e, op, a, t, r, lanes, "fdiv afn" if _is_rounded(op) else "fdiv")
 
 
 #: The emitters of ops that the device has instructions of its own for.

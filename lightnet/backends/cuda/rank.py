@@ -14,8 +14,8 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import IndexType, IntegerType, MemRefType, i32
 from xdsl.ir import SSAValue
 
-from lightnet.backends.cuda.base import Generator
-from lightnet.backends.cuda.device import Device
+from lightnet.backends.cuda.base import SimtGenerator
+from lightnet.backends.cuda.device import DeviceModel
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.simt import Simt, SimtLaunch
 from lightnet.backends.generator import Plan
@@ -35,17 +35,19 @@ WARPS, THREADS = 8, 128
 OPERATIONS, SHARE, STEP = 10, 0.3, 10.0
 
 
-class Rank(Generator):
+class Rank(SimtGenerator):
     """Takes a sort, of keys of any type, with what moves along."""
 
     alg = "rank"
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: Device | None = None) -> Sequence[Form]:
+    def takes(
+        self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None
+    ) -> Sequence[Form]:
         if len(ops) != 1 or not isinstance(ops[0], Sort1d | Sort1dByKey) or list(yielded) != list(ops[0].results):
             return []
         return [Form({}, plain_results=True)] if ops[0].operand_specs[0].len else []
 
-    def plan(self, kernel: KernelOp, form: Form, device: Device) -> Plan:
+    def plan(self, kernel: KernelOp, form: Form, device: DeviceModel) -> Plan:
         n = kernel.ops[0].operand_specs[0].len
         time = 2 * device.launch + n * n * OPERATIONS / (SHARE * device.flops) + n / WARPS * STEP
         places = {place_of(v) for v in kernel.operands} - {None}
@@ -54,8 +56,9 @@ class Rank(Generator):
         return Plan.of(self, kernel, form, time, workspace_bytes=size)
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
-        """Where a result takes an operand's memory, all go through workspace: others still read what would be
-        overwritten."""
+        """Build the launches. Where a result takes an operand's memory, all go through workspace: others still read
+        what would be overwritten.
+        """
         if not aliases:
             return [_ranked(kernel, KernelFunction(kernel, name, (WARP * WARPS, 1, 1), aliases))]
         space, at = [], 0

@@ -17,18 +17,18 @@ from math import gcd
 
 from xdsl.ir import SSAValue
 
-from lightnet.backends.cuda.base import Generator
-from lightnet.backends.cuda.device import Device
+from lightnet.backends.cuda.base import SimtGenerator
+from lightnet.backends.cuda.device import DeviceModel
 from lightnet.backends.cuda.recurrent_kernel import (
     RecurrentFunction,
-    Schedule,
-    lanes_of,
-    products_of,
+    RecurrentSchedule,
+    access_lanes,
     recurrent_of,
     shared_bytes,
+    step_shares,
 )
 from lightnet.backends.cuda.recurrent_product import AHEAD, Product
-from lightnet.backends.cuda.recurrent_steps import Steps, step_products, step_shared_bytes, step_workspace
+from lightnet.backends.cuda.recurrent_steps import RecurrentSteps, step_products, step_shared_bytes, step_workspace
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.backends.generator import Plan
 from lightnet.diagnostics import LightNetError
@@ -60,12 +60,14 @@ MOST_LAUNCHES, STEP_UNITS, STEP_THREADS = 1 << 10, (4, 8, 16, 32, 64), (128, 256
 CHOICES = ("units", "threads", "sequences", "held")
 
 
-class RecurrentGenerator(Generator):
+class RecurrentGenerator(SimtGenerator):
     """Takes a recurrent layer that stands alone, whatever of its results are yielded."""
 
     alg = "recurrent"
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: Device | None = None) -> Sequence[Form]:
+    def takes(
+        self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None
+    ) -> Sequence[Form]:
         if len(ops) != 1 or not isinstance(op := ops[0], Recurrent):
             return []
         if not set(yielded) <= set(op.results) or len(set(yielded)) != len(yielded):
@@ -73,10 +75,10 @@ class RecurrentGenerator(Generator):
         _, batch, hidden = op.sizes
         if not batch or not 0 < hidden <= MOST_UNITS * MAX_THREADS:
             return []
-        leanest = Schedule(1, MAX_THREADS, False)
+        leanest = RecurrentSchedule(1, MAX_THREADS, False)
         return [Form({}, plain_results=True)] if shared_bytes(op, leanest) <= min(ARCHS.values()) else []
 
-    def plan(self, kernel: KernelOp, form: Form, device: Device) -> Plan:
+    def plan(self, kernel: KernelOp, form: Form, device: DeviceModel) -> Plan:
         op, made = recurrent_of(kernel), _scheduled(kernel, device)
         return Plan.of(
             self, kernel, form, _time(op, made, device), made,
@@ -86,14 +88,14 @@ class RecurrentGenerator(Generator):
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
         if plan.schedule.units:
-            return Steps(kernel, name, plan.schedule).build()
+            return RecurrentSteps(kernel, name, plan.schedule).build()
         return [RecurrentFunction(kernel, name, plan.schedule, aliases).build()]
 
 
 # ---- ways ------------------------------------------------------------------------------------------------------------
 
 
-def _scheduled(kernel: KernelOp, device: Device) -> Schedule:
+def _scheduled(kernel: KernelOp, device: DeviceModel) -> RecurrentSchedule:
     """The schedule that a kernel's choices name, or of those that they leave the fastest. Raises `LightNetError` where
     they leave none."""
     op, given = recurrent_of(kernel), {name: _given(kernel, name) for name in CHOICES}
@@ -130,11 +132,11 @@ def _refuse(kernel: KernelOp, name: str, why: str) -> None:
 
 
 def _may_step(op: Recurrent) -> bool:
-    """Whether each step may be a launch."""
+    """Return whether each step may be a launch."""
     return 0 < op.sizes[0] * len(op.products()) <= MOST_LAUNCHES
 
 
-def _ways(op: Recurrent, device: Device, given: Mapping[str, int | None]) -> list[Schedule]:
+def _ways(op: Recurrent, device: DeviceModel, given: Mapping[str, int | None]) -> list[RecurrentSchedule]:
     """The ways that a block has room for, of those with what is `given`: those that leave registers enough, if there
     are any."""
 
@@ -144,7 +146,7 @@ def _ways(op: Recurrent, device: Device, given: Mapping[str, int | None]) -> lis
     units = (0, *(STEP_UNITS if _may_step(op) else ()))
     sequences = [s for s in values("sequences", SEQUENCES) if s <= op.sizes[1]]
     found = [
-        Schedule(s, t, bool(h), u)
+        RecurrentSchedule(s, t, bool(h), u)
         for u in values("units", units)
         for t in values("threads", STEP_THREADS if u else range(WARP, MAX_THREADS + 1, WARP))
         for s, h in product(sequences, values("held", (0, 1)))
@@ -153,17 +155,17 @@ def _ways(op: Recurrent, device: Device, given: Mapping[str, int | None]) -> lis
     return [way for way in found if _registers(op, way) <= _share(way)] or found
 
 
-def _fits(op: Recurrent, way: Schedule, device: Device) -> bool:
-    """Whether a block can run all steps."""
+def _fits(op: Recurrent, way: RecurrentSchedule, device: DeviceModel) -> bool:
+    """Return whether a block can run all steps."""
     if way.sequences * op.sizes[2] > MOST_UNITS * way.threads or shared_bytes(op, way) > device.shared:
         return False
     shared = all(p.groups <= way.threads for p in _products(op, way))
     return not way.held or (shared and _registers(op, way) <= _share(way))
 
 
-def _fits_step(op: Recurrent, way: Schedule, device: Device) -> bool:
-    """Whether a block can run a step of its units."""
-    if way.units % gcd(lanes_of(op), op.sizes[2]) or way.units > op.sizes[2]:
+def _fits_step(op: Recurrent, way: RecurrentSchedule, device: DeviceModel) -> bool:
+    """Return whether a block can run a step of its units."""
+    if way.units % gcd(access_lanes(op), op.sizes[2]) or way.units > op.sizes[2]:
         return False
     groups = max(p.groups for p in _products(op, way))
     if max(groups, way.units * way.sequences) > way.threads or step_shared_bytes(op, way) > device.shared:
@@ -171,26 +173,26 @@ def _fits_step(op: Recurrent, way: Schedule, device: Device) -> bool:
     return not way.held or _registers(op, way) <= _share(way)
 
 
-def _products(op: Recurrent, way: Schedule) -> Sequence[Product]:
+def _products(op: Recurrent, way: RecurrentSchedule) -> Sequence[Product]:
     """The products of a step, as the threads of a block share them."""
-    return step_products(op, way) if way.units else products_of(op, way.threads)
+    return step_products(op, way) if way.units else step_shares(op, way.threads)
 
 
-def _share(way: Schedule) -> int:
+def _share(way: RecurrentSchedule) -> int:
     """Registers of a thread: a processor gives them to four warps at a time, eight by eight."""
     return min(MOST_REGISTERS, REGISTERS // align_up(way.threads, 4 * WARP) // 8 * 8)
 
 
-def _registers(op: Recurrent, way: Schedule) -> int:
+def _registers(op: Recurrent, way: RecurrentSchedule) -> int:
     """Registers that a thread takes, roughly."""
     products, words = _products(op, way), op.operand_specs[0].dtype.size // 4
     units = -(-way.sequences * (way.units or op.sizes[2]) // way.threads)
     weights = sum(p.rows * p.width for p in products) if way.held else AHEAD * products[0].width
-    sums = way.sequences * (products[0].width + lanes_of(op))
+    sums = way.sequences * (products[0].width + access_lanes(op))
     return OTHERS + words * (weights + sums + units * (op.count + len(op.constants()) + 2))
 
 
-def _time(op: Recurrent, way: Schedule, device: Device) -> float:
+def _time(op: Recurrent, way: RecurrentSchedule, device: DeviceModel) -> float:
     """Nanoseconds of all steps, the launches included. Where steps are launches, blocks that share a processor wait at
     the same time."""
     (steps, batch, hidden), size, warps = op.sizes, op.operand_specs[0].dtype.size, way.threads // WARP

@@ -27,8 +27,8 @@ from lightnet.ir.types import storage_type
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """How a recurrence runs: the `sequences` and `threads` of a block, and whether threads hold their weights in
+class RecurrentSchedule:
+    """The run of a recurrence: the `sequences` and `threads` of a block, and whether threads hold their weights in
     registers from before the state is there; the `units` of a block where each step is a launch (`recurrent_steps.py`),
     0 where a block runs through all steps of all units."""
 
@@ -45,14 +45,14 @@ def recurrent_of(kernel: KernelOp) -> Recurrent:
     return op
 
 
-def lanes_of(op: Recurrent) -> int:
+def access_lanes(op: Recurrent) -> int:
     """Elements of an access."""
     return ACCESS // op.operand_specs[0].dtype.size
 
 
-def products_of(op: Recurrent, threads: int) -> tuple[Product, ...]:
-    """How so many threads share the products of a step."""
-    hidden, lanes, found = op.sizes[2], lanes_of(op), []
+def step_shares(op: Recurrent, threads: int) -> tuple[Product, ...]:
+    """The parts of the products of a step that so many threads share."""
+    hidden, lanes, found = op.sizes[2], access_lanes(op), []
     for first, gates in op.products():
         width = gcd(lanes, op.count * hidden, first * hidden, gates * hidden)
         share = share_of(hidden, lanes, threads // (gates * hidden // width))
@@ -65,9 +65,9 @@ def pitch_of(op: Recurrent, products: Sequence[Product]) -> int:
     return max(p.slices * p.rows for p in products)
 
 
-def shared_bytes(op: Recurrent, way: Schedule) -> int:
+def shared_bytes(op: Recurrent, way: RecurrentSchedule) -> int:
     """Bytes of shared memory of a block."""
-    products = products_of(op, way.threads)
+    products = step_shares(op, way.threads)
     states = len(products) * pitch_of(op, products) + (len(op.results) - 2) * op.sizes[2]
     partial = sum(p.slices * p.columns for p in products)
     return way.sequences * (states + partial) * op.operand_specs[0].dtype.size
@@ -95,14 +95,14 @@ class _Unit:
 class RecurrentFunction:
     """Builds the function."""
 
-    def __init__(self, kernel: KernelOp, name: str, way: Schedule, aliases: Mapping[int, int]):
+    def __init__(self, kernel: KernelOp, name: str, way: RecurrentSchedule, aliases: Mapping[int, int]):
         op = recurrent_of(kernel)
         self.op, self.way = op, way
         self.function = KernelFunction(kernel, name, (way.threads, 1, 1), aliases)
         self.b = self.function.b
         self.steps, self.batch, self.hidden = op.sizes
-        self.element, self.lanes = storage_type(op.operand_specs[0].dtype), lanes_of(op)
-        self.maths, self.products = Maths(self.b, self.element), products_of(op, way.threads)
+        self.element, self.lanes = storage_type(op.operand_specs[0].dtype), access_lanes(op)
+        self.maths, self.products = Maths(self.b, self.element), step_shares(op, way.threads)
         names = [o.name for o in op.schema.operands]
         self.inputs = {n: self.function.inputs[v] for n, v in zip(names, op.operands, strict=True)}
         yielded = list(kernel.terminator.operands)
@@ -148,7 +148,7 @@ class RecurrentFunction:
         return found
 
     def is_sequence(self, n: SSAValue) -> SSAValue | None:
-        """Whether the batch has a sequence `n`; None where there is no doubt."""
+        """Return whether the batch has a sequence `n`; None where there is no doubt."""
         return self.b.below(n, self.batch) if self.batch % self.way.sequences else None
 
     def length(self, n: SSAValue) -> SSAValue:
@@ -238,7 +238,7 @@ class RecurrentFunction:
                 b.store(new["h"], self.outputs["y"], [t, unit.sequence, unit.number])
 
     def inputs_of(self, unit: _Unit, t: SSAValue) -> list[SSAValue]:
-        """What the inputs add to the gate outputs of a unit; of a sequence that is none, those of the last one."""
+        """The inputs' part of the gate outputs of a unit; of a sequence that is none, those of the last one."""
         n = unit.sequence if self.is_sequence(unit.sequence) is None else self.b.least(unit.sequence, self.batch - 1)
         columns = (self.b.add(gate * self.hidden, unit.number) for gate in range(self.op.count))
         return [self.b.load(self.inputs["gates"], [t, n, column]) for column in columns]
@@ -251,7 +251,7 @@ class RecurrentFunction:
         ]
 
     def sum_of(self, unit: _Unit, gate: int) -> SSAValue:
-        """What the state adds to a gate output of a unit: the sum of the slices' sums."""
+        """The state's part of a gate output of a unit: the sum of the slices' sums."""
         b, first = self.b, gate * self.hidden
         number, p = next((k, p) for k, p in enumerate(self.products) if p.first <= first < p.first + p.columns)
         column = b.add(first - p.first, unit.number)
@@ -260,7 +260,7 @@ class RecurrentFunction:
     # ---- products
 
     def multiplier(self, number: int, piece: SSAValue, group: SSAValue) -> Multiplier:
-        """What makes the sums of a slice and a group of columns of a product."""
+        """The multiplier that makes the sums of a slice and a group of columns of a product."""
         p = self.products[number]
         column = self.b.add(self.b.mul(group, p.width), p.first)
         return Multiplier(self.b, p, self.factors[number], self.inputs["weight"], piece, column)

@@ -1,4 +1,4 @@
-"""What one thread does of the product of a state with the weights of a recurrent layer: a few neighbouring columns of
+"""One thread's part of the product of a state with the weights of a recurrent layer: a few neighbouring columns of
 [H, G], which are one access of 16 bytes, so that lanes read neighbouring addresses, times one slice of the state's
 elements. Imports the builder of threads.
 """
@@ -38,8 +38,9 @@ class Product:
 
 
 def share_of(hidden: int, lanes: int, most: int) -> tuple[int, int]:
-    """How up to `most` threads share a state of `hidden` elements: the slices, none of which is empty, and the rows of
-    each."""
+    """The shares that up to `most` threads have of a state of `hidden` elements: the slices, none of which is empty,
+    and the rows of each.
+    """
     pieces = -(-hidden // lanes)
     rows = -(-pieces // max(1, min(most, MOST_SLICES)))
     return -(-pieces // rows), rows * lanes

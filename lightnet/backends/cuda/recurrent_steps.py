@@ -19,7 +19,7 @@ from xdsl.dialects.builtin import IndexType, MemRefType, i32
 from xdsl.ir import SSAValue
 
 from lightnet.backends.cuda.kernel import KernelFunction
-from lightnet.backends.cuda.recurrent_kernel import Schedule, lanes_of, recurrent_of, summed
+from lightnet.backends.cuda.recurrent_kernel import RecurrentSchedule, access_lanes, recurrent_of, summed
 from lightnet.backends.cuda.recurrent_product import Multiplier, Product, share_of
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.backends.launches import Argument
@@ -34,10 +34,11 @@ from lightnet.runtime.arrays import align_up
 NUMBER = MemRefType(i32, [1])
 
 
-def step_products(op: Recurrent, way: Schedule) -> tuple[Product, ...]:
-    """How the threads of a block share the products of its units: the columns of one are the units' gate outputs, gate
-    by gate."""
-    hidden, lanes, found = op.sizes[2], lanes_of(op), []
+def step_products(op: Recurrent, way: RecurrentSchedule) -> tuple[Product, ...]:
+    """The parts of the products of its units that the threads of a block share: the columns of one are the units' gate
+    outputs, gate by gate.
+    """
+    hidden, lanes, found = op.sizes[2], access_lanes(op), []
     width = gcd(lanes, hidden)
     for first, gates in op.products():
         columns = gates * way.units
@@ -47,16 +48,16 @@ def step_products(op: Recurrent, way: Schedule) -> tuple[Product, ...]:
     return tuple(found)
 
 
-def step_shared_bytes(op: Recurrent, way: Schedule) -> int:
+def step_shared_bytes(op: Recurrent, way: RecurrentSchedule) -> int:
     """Bytes of shared memory of a block: the state, and the partial sums."""
     most = max(p.slices * (p.rows + p.columns) for p in step_products(op, way))
     return way.sequences * most * op.operand_specs[0].dtype.size
 
 
-class Steps:
+class RecurrentSteps:
     """The launches of a layer: that of the first step's number, then for each step one a product."""
 
-    def __init__(self, kernel: KernelOp, name: str, way: Schedule):
+    def __init__(self, kernel: KernelOp, name: str, way: RecurrentSchedule):
         self.op = recurrent_of(kernel)
         self.kernel, self.name, self.way, self.steps = kernel, name, way, self.op.sizes[0]
         self.names, self.yielded = states_of(self.op), list(kernel.terminator.operands)
@@ -76,8 +77,9 @@ class Steps:
         ]
 
     def memory_of(self, step: int) -> list[Argument]:
-        """What a step reads and writes beside operands and y: of each state the old and the new one, the numbers, and
-        what passes from its first product to its second."""
+        """The memory that a step reads and writes beside operands and y: of each state the old and the new one, the
+        numbers, and what passes from its first product to its second.
+        """
         found = []
         for k, name in enumerate(self.names):
             old, new = (Argument("workspace", (2 * k + n % 2) * _state_bytes(self.op)) for n in (step - 1, step))
@@ -120,7 +122,7 @@ def step_workspace(op: Recurrent) -> int:
 class StepFunction:
     """Builds the function of one product of a step; that of the last one ends the step."""
 
-    def __init__(self, kernel: KernelOp, name: str, way: Schedule, product: int):
+    def __init__(self, kernel: KernelOp, name: str, way: RecurrentSchedule, product: int):
         self.op, self.way, self.product = recurrent_of(kernel), way, product
         self.steps, self.batch, self.hidden = self.op.sizes
         self.element, self.p = storage_type(self.op.operand_specs[0].dtype), step_products(self.op, way)[product]
@@ -225,7 +227,7 @@ class StepFunction:
                 b.store(self.maths.number(0), self.state, [r, b.add(k, self.hidden)])
 
     def totals(self) -> list[SSAValue]:
-        """What the state adds to the gate outputs of the unit that are columns of the product."""
+        """The state's part of the gate outputs of the unit that are columns of the product."""
         found = []
         for gate in range(self.p.columns // self.way.units):
             column = self.b.add(gate * self.way.units, self.within)

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cuda.base import MAP, Generator, memory_time
-from lightnet.backends.cuda.device import Device
+from lightnet.backends.cuda.base import MAP, SimtGenerator, memory_time
+from lightnet.backends.cuda.device import DeviceModel
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.loops import is_reorder
 from lightnet.backends.cuda.simt import SimtLaunch
@@ -32,17 +32,19 @@ FEW, GROUP = 16, 4
 THREADS = 128
 
 
-class Reorder(Generator):
+class Reorder(SimtGenerator):
     """One `forward` of a tensor with four dims; here the types decide."""
 
     alg = "reorder"
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: Device | None = None) -> Sequence[Form]:
+    def takes(
+        self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None
+    ) -> Sequence[Form]:
         if not is_reorder(ops, yielded) or not spec_of(yielded[0].type).len:
             return []
         return [Form({}), Form({ops[0].operands[0]: (0, 0)}, plain_results=True)]
 
-    def plan(self, kernel: KernelOp, form: Form, device: Device) -> Plan:
+    def plan(self, kernel: KernelOp, form: Form, device: DeviceModel) -> Plan:
         spec = spec_of(kernel.results[0].type)
         return Plan.of(self, kernel, form, memory_time(spec.nbytes + MAP.size(spec), device))
 
@@ -118,7 +120,7 @@ class _Tiles(_Reorder):
         return self.function.launch((self.pictures * channel_tiles * pixel_tiles, 1, 1))
 
     def inside(self, at: Mapping[str, SSAValue], channels: int) -> SSAValue | None:
-        """Whether a pixel and a channel are inside; None where all are."""
+        """Return whether a pixel and a channel are inside; None where all are."""
         b = self.b
         tests = [b.below(at[k], n) for k, n in (("channel", channels), ("pixel", self.pixels)) if n % SIDE]
         return None if not tests else tests[0] if len(tests) == 1 else b.both(*tests)
@@ -149,7 +151,9 @@ class _Pixels(_Reorder):
         return self.function.launch((-(-total // THREADS), 1, 1))
 
     def inside(self, k: int, channel: SSAValue, groups: int) -> SSAValue | bool | None:
-        """Whether channel number `k` of a group is one; None where it is in all groups, False where it is in none."""
+        """Return whether channel number `k` of a group is one; None where it is in all groups, False where it is in
+        none.
+        """
         if not self.channels % GROUP or k < self.channels % GROUP:
             return None
         return False if groups == 1 else self.b.below(channel, self.channels)

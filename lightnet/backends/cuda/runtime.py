@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.runtime import COMPILE, PASSES, RUN, Content, Files, Option, Runtime, Settings
-from lightnet.runtime.formats import Format
+from lightnet.runtime.formats import CodeFormat
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
     from lightnet.backends.cuda.module import CudaModule
-    from lightnet.backends.cuda.threads import Threads
+    from lightnet.backends.cuda.threads import CudaThreads
     from lightnet.executable import Executable
     from lightnet.report.steps import Stepper
     from lightnet.runtime.cuda.program import CudaCode
@@ -47,7 +47,7 @@ class CudaRuntime(Runtime):
     files = {"ptx": ".ptx", "llvm": ".ll"}
 
     @property
-    def format(self) -> Format:
+    def format(self) -> CodeFormat:
         from lightnet.runtime.cuda.format import PTX
 
         return PTX
@@ -111,14 +111,14 @@ class CudaRuntime(Runtime):
         SimtToCpuPass().apply(ctx, copy)
         return copy
 
-    def as_threads(self, module: ModuleOp) -> Threads | None:
+    def as_threads(self, module: ModuleOp) -> CudaThreads | None:
         from lightnet.backends.cuda.arch import arch_of
 
         if (arch := arch_of(module)) is None:
             return None
-        from lightnet.backends.cuda.threads import Threads  # the emitter of PTX takes a while to import
+        from lightnet.backends.cuda.threads import CudaThreads  # the emitter of PTX takes a while to import
 
-        return Threads(module, arch)
+        return CudaThreads(module, arch)
 
     def writer(self, executable: Executable, name: str) -> Files:
         return PtxFiles(executable, name)

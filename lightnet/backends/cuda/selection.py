@@ -1,4 +1,4 @@
-"""Which generator takes a kernel of cuda, and by which plan. Imports the table of generators, by what they are."""
+"""The generator that takes a kernel of cuda, and by which plan. Imports the table of generators, by what they are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NoReturn
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.cuda.base import MAP
-from lightnet.backends.cuda.device import Device, device_of
+from lightnet.backends.cuda.device import DeviceModel, device_of
 from lightnet.backends.generator import Generator
 from lightnet.backends.kernel_loops import takes_layouts
 from lightnet.backends.selection import PINNED, Candidate, Selection, has_maps, layouts, with_workspace
@@ -29,13 +29,13 @@ PRECISIONS = ("f32", "tf32")
 ANYTHING = "loops"
 
 
-class CudaSelection(Selection[Device]):
+class CudaSelection(Selection[DeviceModel]):
     """The generators of kernels of threads."""
 
     def __init__(self) -> None:
         super().__init__("cuda", CUDA_GENERATORS)
 
-    def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: Device) -> bool:
+    def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: DeviceModel) -> bool:
         """Weights that are not packed yet are static, and have no place."""
         planned = any(place_of(r) is not None for r in kernel.results)
         static = _static(kernel)
@@ -53,15 +53,16 @@ class CudaSelection(Selection[Device]):
         wanted = Layout() if form.plain_results else MAP
         return all(layout_of(r.type) == wanted for r in kernel.results) and all(map(ok, kernel.body.args))
 
-    def machine_for(self, kernel: KernelOp) -> Device:
-        """What is chosen was checked then, for a device that may have more than any other; what is not is for all
-        devices."""
+    def machine_for(self, kernel: KernelOp) -> DeviceModel:
+        """The device to check choices for. What is chosen was checked then, for a device that may have more than any
+        other; what is not is for all devices.
+        """
         return device_of("sm_90a" if kernel.choices else "")
 
     def default(self, kernel: KernelOp) -> str | None:
         return ANYTHING if choice(kernel, "alg") is None else None
 
-    def refuse(self, kernel: KernelOp, machine: Device, usable: Sequence[Candidate]) -> NoReturn:
+    def refuse(self, kernel: KernelOp, machine: DeviceModel, usable: Sequence[Candidate]) -> NoReturn:
         pinned = choice(kernel, "alg")
         others = ", ".join(dict.fromkeys(g.alg for g, form in usable if self.fits(g, form, kernel, machine)))
         text = f"; alg may be {others}" if others else ""
@@ -79,14 +80,14 @@ class CudaSelection(Selection[Device]):
 
     # -- before there are layouts
 
-    def machine_of(self, features: str) -> Device:
+    def machine_of(self, features: str) -> DeviceModel:
         return device_of(features)
 
     def origins(self, kernel: KernelOp) -> tuple[bool, ...]:
-        """Which operands are static."""
+        """The flags of operands: True for those that are static."""
         return tuple(isinstance(v.owner, OnceOp) for v in kernel.operands)
 
-    def numbered_blocking(self, kernel: KernelOp, machine: Device) -> Blocking | None:
+    def numbered_blocking(self, kernel: KernelOp, machine: DeviceModel) -> Blocking | None:
         """Products on tensor cores are left out: that they round is decided later, and layouts do not depend on it."""
         pinned, static = choice(kernel, "alg"), _static(kernel)
         found = [
@@ -110,7 +111,7 @@ def _static(kernel: KernelOp) -> set[SSAValue]:
     return {a for a, v in kernel.outside.items() if isinstance(v.owner, OnceOp)}
 
 
-def reorder_time(value: SSAValue, layout: Layout) -> float:
+def cuda_reorder_time(value: SSAValue, layout: Layout) -> float:
     """Nanoseconds of a change of layout, roughly (`Target.reorder`): where the memory is the same, none."""
     spec, device = spec_of(value.type), device_of("")
     if spec.ndim == 4 and spec.dims[2:] == (1, 1) and not spec.dims[1] % MAP.multiple:

@@ -165,13 +165,15 @@ class Simt(Builder):
         return self.op(arith.AndIOp, a, b)
 
     def every(self, *conditions: SSAValue | None) -> SSAValue | None:
-        """Whether all conditions hold. None is one that always does, as is the result where there is no other."""
+        """Return whether all conditions hold. None is one that always does, as is the result where there is no
+        other.
+        """
         known = [c for c in conditions if c is not None]
         return reduce(self.both, known) if known else None
 
     @contextmanager
     def where(self, *conditions: SSAValue | None) -> Iterator[None]:
-        """What happens where `every` condition holds: an `scf.if`, unless they always do."""
+        """Run what is inside where `every` condition holds: an `scf.if`, unless they always do."""
         condition = self.every(*conditions)
         with nullcontext() if condition is None else self.when(condition):
             yield
@@ -182,7 +184,7 @@ class Simt(Builder):
         return self.op(arith.MinSIOp, self.index(a), self.index(b))
 
     def below(self, a: Index, b: Index) -> SSAValue:
-        """Whether ``a < b``."""
+        """Return whether ``a < b``."""
         return self.cmpi("slt", self.index(a), self.index(b))
 
     def extract(self, value: SSAValue, at: Sequence[int]) -> SSAValue:

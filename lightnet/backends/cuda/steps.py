@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightnet.backends.cuda.device import DEVICES
 from lightnet.report.roofline import Peaks
-from lightnet.report.steps import InstanceStepper, Step
+from lightnet.report.steps import InstanceStepper, KernelStep
 
 if TYPE_CHECKING:
     from lightnet.executable import Executable
@@ -36,7 +36,7 @@ class DeviceStepper(InstanceStepper):
         else:
             self.clock = f"of {self.driver.name}, by events, caches empty"
 
-    def seconds(self, step: Step) -> float:
+    def seconds(self, step: KernelStep) -> float:
         def run() -> None:
             for call in self.calls(step):
                 call()
@@ -47,7 +47,7 @@ class DeviceStepper(InstanceStepper):
         return self._timed(self.instance.launch_all)
 
     def _timed(self, call: Callable[[], None]) -> float:
-        """What a call takes on the device, less what two events in a row take."""
+        """The time that a call takes on the device, less what two events in a row take."""
         if self.driver.is_emulated:
             return self.driver.time(call)
         if self._ahead is None:

@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 from lightnet.backends.cuda.arch import ARCH, arch_of
 from lightnet.backends.cuda.combiners import accepts
 from lightnet.backends.cuda.expanders import EXPANDERS
-from lightnet.backends.cuda.selection import SELECTION, choose, reorder_time
+from lightnet.backends.cuda.selection import SELECTION, choose, cuda_reorder_time
 from lightnet.backends.subgraphs import InterleaveConcat
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import BLOCK
@@ -28,7 +28,7 @@ ALIGNMENT = 256
 
 
 def supports(op: LnOp) -> bool:
-    """Whether `op` runs by itself: from its definition, or by its loop-level builder."""
+    """Return whether `op` runs by itself: from its definition, or by its loop-level builder."""
     return op.definition is not None or op.has_builder
 
 
@@ -78,7 +78,7 @@ CUDA = Target(
     layouts=("nhwc", "plain"),
     blocking=SELECTION.blocking,
     packing=SELECTION.packing,
-    reorder=reorder_time,
+    reorder=cuda_reorder_time,
     apart=APART,
     lowering="lower-cuda",
     runtime="lightnet.backends.cuda.runtime:RUNTIME",

@@ -19,12 +19,12 @@ from lightnet.backends.cuda.tensor_maps import maps_of
 from lightnet.dialects.cuda_checks import block_of
 from lightnet.dialects.cuda_launch import CudaLaunchOp, cuda_launches
 from lightnet.dialects.launch import kernels
-from lightnet.runtime.cuda.driver import Launch, arguments, open_driver
+from lightnet.runtime.cuda.driver import DeviceLaunch, arguments, open_driver
 from lightnet.runtime.cuda.tensor_map import TensorMap
 from lightnet.trust.loop_cost import LoopCost
 
 
-class Threads:
+class CudaThreads:
     """The launches of a module for cuda, of which each kernel becomes PTX when it is first run."""
 
     def __init__(self, module: ModuleOp, arch: str):
@@ -50,7 +50,7 @@ class Threads:
                 kernel, maps = self._kernel(line.callee.string_value())
                 args = arguments(self._gpu, [base[p.space.data] + p.offset.data for p in line.args], maps)
                 (x, y, z), (tx, ty, tz) = line.grid.get_values(), line.block.get_values()
-                self._gpu.launch(Launch(kernel, (x, y, z), (tx, ty, tz), line.shared_bytes, args))
+                self._gpu.launch(DeviceLaunch(kernel, (x, y, z), (tx, ty, tz), line.shared_bytes, args))
             for name, space in spaces.items():
                 if space.nbytes:
                     self._gpu.download(base[name], space)
@@ -69,5 +69,5 @@ class Threads:
 
 
 def _is_called(function: FuncOp) -> bool:
-    """Whether a function is there for others to call."""
+    """Return whether a function is there for others to call."""
     return block_of(function) is None and function.sym_name.data != "main"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from lightnet.ir.registry import resolve
 
-_packaged = resolve("lightnet.descriptions.operators:packaged")
+_packaged = resolve("lightnet.descriptions.operators:packaged_operators")
 _OPS = {
     cls.optype: cls for file in ("conv_dpu", "ldmr", "svmr") for cls in _packaged(f"lightnet.backends.dpu:{file}.op")
 }

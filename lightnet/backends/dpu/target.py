@@ -25,7 +25,7 @@ def supports(op: LnOp) -> bool:
 
 
 def home(value: OpResult) -> str:
-    """What its kernels make stands in its memory, but for what they save."""
+    """The space of a value: what its kernels make stands in its memory, but for what they save."""
     op = value.op
     saves = isinstance(op, KernelOp) and any(inner.optype == "svmr" for inner in op.ops)
     return OWN if isinstance(op, KernelOp) and op.name == "dpu.kernel" and not saves else ARENA

@@ -16,12 +16,12 @@ from lightnet.backends.elementary.code import (
     DIGITS,
     INFINITY,
     NAN,
-    Code,
+    BodyText,
     Pair,
-    Value,
+    TypedText,
     pair_multiply,
     quick_sum,
-    split,
+    rational_pair,
     two_product,
     two_sum,
 )
@@ -49,18 +49,18 @@ def _pi() -> int:
 
 
 def _parts_of_half_pi() -> tuple[float, float, float]:
-    first, _ = split((_pi(), 1 << _PRECISION + 1))
+    first, _ = rational_pair((_pi(), 1 << _PRECISION + 1))
     n, d = first.as_integer_ratio()
     rest = (_pi() * d - (n << _PRECISION + 1), d << _PRECISION + 1)
-    return first, *split(rest)
+    return first, *rational_pair(rest)
 
 
 def _pair_of_pi(factor: int = 1) -> tuple[float, float]:
     """pi / factor as a pair of doubles."""
-    return split((_pi(), factor << _PRECISION))
+    return rational_pair((_pi(), factor << _PRECISION))
 
 
-def table() -> str:
+def _table() -> str:
     """The bits of 2/pi behind `_PAD` zeros, in words of 64 bits, the first ones first, as a constant of LLVM."""
     bits = (1 << _PRECISION + 1 + _TABLE_BITS - _PAD) // _pi()
     words = [bits >> (_TABLE_BITS - 64 * (k + 1)) & (1 << 64) - 1 for k in range(_TABLE_BITS // 64)]
@@ -74,13 +74,13 @@ TABLE = "@ln.two_over_pi"
 # ---- reduction -------------------------------------------------------------------------------------------------------
 
 
-def _reduce(c: Code, x: Value) -> tuple[Value, Pair]:
+def _reduce(c: BodyText, x: TypedText) -> tuple[TypedText, Pair]:
     """``x = n pi/2 + r``: (n, of which the last two bits count; r)."""
     whole, hi, lo = c.choose(abs(x) <= _MEDIUM, lambda: _reduce_medium(c, x), lambda: _reduce_large(c, x))
     return whole, Pair(hi, lo)
 
 
-def _reduce_medium(c: Code, x: Value) -> Sequence[Value]:
+def _reduce_medium(c: BodyText, x: TypedText) -> Sequence[TypedText]:
     """The difference with n times the first part is exact; the others make it a pair."""
     parts = _parts_of_half_pi()
     n, whole = c.round(x * (1 / parts[0]))
@@ -90,7 +90,7 @@ def _reduce_medium(c: Code, x: Value) -> Sequence[Value]:
     return whole, r.hi, r.lo
 
 
-def _reduce_large(c: Code, x: Value) -> Sequence[Value]:
+def _reduce_large(c: BodyText, x: TypedText) -> Sequence[TypedText]:
     """With ``|x| = M 2^e``, M of 53 bits, the bits of 2/pi above those of weight 2^(2 - e) give multiples of 4
     quarters: of the 192 bits behind them, taken for a fraction W, ``M W mod 1`` is x in full turns."""
     bits = c.bits(x)
@@ -112,19 +112,19 @@ def _reduce_large(c: Code, x: Value) -> Sequence[Value]:
     return c.select(negative, 0 - whole, whole), r.hi * sign, r.lo * sign
 
 
-def _high_product(c: Code, a: Value, b: Value) -> Value:
+def _high_product(c: BodyText, a: TypedText, b: TypedText) -> TypedText:
     """The upper 64 bits of the product of two unsigned numbers."""
     return c.cast("trunc", (c.cast("zext", a, "i128") * c.cast("zext", b, "i128")) >> 64, "i64")
 
 
-def _shifted(c: Code, high: Value, low: Value, count: Value) -> Value:
+def _shifted(c: BodyText, high: TypedText, low: TypedText, count: TypedText) -> TypedText:
     """The upper 64 bits of 128, shifted left by up to 63."""
     return c.call("fshl", high, low, count)
 
 
-def _window(c: Code, start: Value) -> list[Value]:
+def _window(c: BodyText, start: TypedText) -> list[TypedText]:
     """192 bits of the table, from bit `start` on."""
-    c.e.declared.add(table())
+    c.e.declared.add(_table())
     first, shift = start >> 6, start & 63
     words = []
     for k in range(4):
@@ -133,7 +133,7 @@ def _window(c: Code, start: Value) -> list[Value]:
     return [_shifted(c, a, b, shift) for a, b in pairwise(words)]
 
 
-def _fraction(c: Code, high: Value, low: Value) -> Pair:
+def _fraction(c: BodyText, high: TypedText, low: TypedText) -> Pair:
     """A fraction of pi/2 with its sign, of 128 bits. The one's complement is off by the last of them; no double is so
     near a multiple of pi/2 that all of the upper 64 are zeros."""
     ones = c.signed_shift(high, 63)
@@ -148,21 +148,21 @@ def _fraction(c: Code, high: Value, low: Value) -> Pair:
     return Pair(r.hi * sign, r.lo * sign)
 
 
-def _pair(c: Code, number: tuple[float, float]) -> Pair:
+def _pair(c: BodyText, number: tuple[float, float]) -> Pair:
     return Pair(c.const(number[0], "double"), c.const(number[1], "double"))
 
 
 # ---- sin, cos, tan ---------------------------------------------------------------------------------------------------
 
 
-def _sin_near(c: Code, r: Pair) -> Value:
+def _sin_near(c: BodyText, r: Pair) -> TypedText:
     """sin up to pi/4, by its Taylor sum; the derivative there carries the low part."""
     z = r.hi * r.hi
     tail = c.polynomial(z, [(-1) ** k / factorial(2 * k + 1) for k in range(1, 9)])
     return r.hi + c.fma(r.hi * z, tail, r.lo * (1.0 - z * 0.5))
 
 
-def _cos_near(c: Code, r: Pair) -> Value:
+def _cos_near(c: BodyText, r: Pair) -> TypedText:
     z = r.hi * r.hi
     half = z * 0.5
     lead = 1.0 - half
@@ -170,29 +170,29 @@ def _cos_near(c: Code, r: Pair) -> Value:
     return lead + (((1.0 - lead) - half) + c.fma(z * z, tail, -(r.hi * r.lo)))
 
 
-def _finite(c: Code, x: Value, result: Value) -> Value:
+def _finite(c: BodyText, x: TypedText, result: TypedText) -> TypedText:
     return c.select(abs(x) < INFINITY, result, NAN)
 
 
-def _turned(c: Code, n: Value, sin: Value, cos: Value) -> Value:
+def _turned(c: BodyText, n: TypedText, sin: TypedText, cos: TypedText) -> TypedText:
     """sin of n quarters more than the angle of `sin` and `cos`."""
     odd = (n & 1).differs(0)
     value = c.select(odd, cos, sin)
     return c.select((n & 2).differs(0), -value, value)
 
 
-def sin(c: Code, x: Value) -> Value:
+def sin(c: BodyText, x: TypedText) -> TypedText:
     n, r = _reduce(c, x)
     value = _turned(c, n, _sin_near(c, r), _cos_near(c, r))
     return _finite(c, x, c.select(abs(x) < 2.0**-27, x, value))
 
 
-def cos(c: Code, x: Value) -> Value:
+def cos(c: BodyText, x: TypedText) -> TypedText:
     n, r = _reduce(c, x)
     return _finite(c, x, _turned(c, n + 1, _sin_near(c, r), _cos_near(c, r)))
 
 
-def tan(c: Code, x: Value) -> Value:
+def tan(c: BodyText, x: TypedText) -> TypedText:
     n, r = _reduce(c, x)
     s, k = _sin_near(c, r), _cos_near(c, r)
     odd = (n & 1).differs(0)
@@ -214,11 +214,11 @@ def _two_over_pi() -> list[tuple[float, tuple[float, float]]]:
     found = []
     for s in range(0, 127 - DIGITS["float"], _STEP):
         quarters = ((1 << _PRECISION + 1 + s) << _PRECISION) // _pi() % (4 << _PRECISION)
-        found.append((2.0 ** (_FIRST - _STEP + s), split((quarters, 1 << _PRECISION + s))))
+        found.append((2.0 ** (_FIRST - _STEP + s), rational_pair((quarters, 1 << _PRECISION + s))))
     return found
 
 
-def _quarters(c: Code, x: Value) -> tuple[Value, Value]:
+def _quarters(c: BodyText, x: TypedText) -> tuple[TypedText, TypedText]:
     """``x = (n + t) pi/2`` of a double that was a float, ``|t| <= 1/2``: (n, of which the last two bits count; t, to
     2^-59). A float is no nearer to a multiple of pi/2 than 2^-30."""
     size, (_, (hi, lo)), *larger = abs(x), *_two_over_pi()
@@ -236,7 +236,7 @@ _SIN_QUARTERS = [(-1) ** k * (pi / 2) ** (2 * k + 1) / factorial(2 * k + 1) for 
 _COS_QUARTERS = [(-1) ** k * (pi / 2) ** (2 * k) / factorial(2 * k) for k in range(7)]
 
 
-def _float_parts(c: Code, x: Value) -> tuple[Value, Value, Value]:
+def _float_parts(c: BodyText, x: TypedText) -> tuple[TypedText, TypedText, TypedText]:
     """Of a float: n of its reduction, and sin and cos of the rest, in double. sin keeps the sign of a zero."""
     x = c.cast("fpext", x, "double")
     n, t = _quarters(c, x)
@@ -244,16 +244,16 @@ def _float_parts(c: Code, x: Value) -> tuple[Value, Value, Value]:
     return n, c.select(x.equals(0.0), x, t * c.polynomial(z, _SIN_QUARTERS)), c.polynomial(z, _COS_QUARTERS)
 
 
-def sin_float(c: Code, x: Value) -> Value:
+def sin_float(c: BodyText, x: TypedText) -> TypedText:
     return c.cast("fptrunc", _turned(c, *_float_parts(c, x)), "float")
 
 
-def cos_float(c: Code, x: Value) -> Value:
+def cos_float(c: BodyText, x: TypedText) -> TypedText:
     n, s, k = _float_parts(c, x)
     return c.cast("fptrunc", _turned(c, n + 1, s, k), "float")
 
 
-def tan_float(c: Code, x: Value) -> Value:
+def tan_float(c: BodyText, x: TypedText) -> TypedText:
     n, s, k = _float_parts(c, x)
     odd = (n & 1).differs(0)
     return c.cast("fptrunc", c.select(odd, -k, s) / c.select(odd, s, k), "float")
@@ -270,7 +270,7 @@ _ARCTAN = (
 _EIGHTH = 2**0.5 - 1
 
 
-def _arctan(c: Code, a: Value, b: Value) -> Value:
+def _arctan(c: BodyText, a: TypedText, b: TypedText) -> TypedText:
     """arctan(a/b) of numbers from 0 to infinity, b may be 0. Within an eighth of a turn of 0, of pi/4 and of pi/2 it is
     the arctangent of a/b, (a - b)/(a + b) and -b/a, and one of these angles."""
     low, high = a <= b * _EIGHTH, a > b * (1 / _EIGHTH)
@@ -282,11 +282,11 @@ def _arctan(c: Code, a: Value, b: Value) -> Value:
     return c.select(low, angle, base + (rest + angle))
 
 
-def atan(c: Code, x: Value) -> Value:
+def atan(c: BodyText, x: TypedText) -> TypedText:
     return c.copysign(_arctan(c, abs(x), c.const(1.0, x.type)), x)
 
 
-def atan2(c: Code, y: Value, x: Value) -> Value:
+def atan2(c: BodyText, y: TypedText, x: TypedText) -> TypedText:
     a, b = abs(y), abs(x)
     large = (a > 2.0**1000) | (b > 2.0**1000)  # the sum of both is finite
     scale = c.select(large, c.const(2.0**-10, x.type), 1.0)
@@ -298,11 +298,11 @@ def atan2(c: Code, y: Value, x: Value) -> Value:
     return c.copysign(c.select(c.is_nan(x) | c.is_nan(y), NAN, angle), y)
 
 
-def asin(c: Code, x: Value) -> Value:
+def asin(c: BodyText, x: TypedText) -> TypedText:
     a = abs(x)
     return c.copysign(_arctan(c, a, c.call("sqrt", (1.0 - a) * (a + 1.0))), x)
 
 
-def acos(c: Code, x: Value) -> Value:
+def acos(c: BodyText, x: TypedText) -> TypedText:
     """Twice arctan(sqrt((1 - x) / (1 + x))), in which nothing cancels."""
     return _arctan(c, c.call("sqrt", 1.0 - x), c.call("sqrt", x + 1.0)) * 2.0

@@ -12,17 +12,19 @@ from dataclasses import dataclass
 
 from xdsl.ir import Operation
 
-from lightnet.backends.elementary.code import Code, Definition, Value
+from lightnet.backends.elementary.code import BodyText, Definition, TypedText
 from lightnet.backends.elementary.table import BY_OP, FUNCTIONS, PREFIX
-from lightnet.backends.llvm.function import Function, flatten
-from lightnet.backends.llvm.short_floats import element
+from lightnet.backends.llvm.function import FunctionEmitter, flatten
+from lightnet.backends.llvm.short_floats import element_text
 
 TYPES = {"f32": "float", "f64": "double"}
 
 
-def emit(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int, division: str = "fdiv") -> str:
-    """An op of the table on operands of float or double; the result's operand text. `division`: see `Code`."""
-    row, elem = BY_OP[type(op)], element(r)
+def emit_call(
+    e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int, division: str = "fdiv"
+) -> str:
+    """An op of the table on operands of float or double; the result's operand text. `division`: see `BodyText`."""
+    row, elem = BY_OP[type(op)], element_text(r)
     if elem == "float":
         return in_place(row.definition(elem), e, a, r, lanes, division)
     symbol = f"{PREFIX}{row.name}.f64"
@@ -32,10 +34,12 @@ def emit(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int, d
     return e.leaf_of_elements(elem, [e.ins(e.call_text(symbol, elem, [(elem, x) for x in xs])) for xs in lane])
 
 
-def in_place(definition: Definition, e: Function, a: list[str], r: str, lanes: int, division: str = "fdiv") -> str:
-    """What a definition makes of operands of type `r`, here; the result's operand text."""
-    code = Code(e, lanes, division)
-    return definition(code, *(Value(code, element(r), x) for x in a)).text
+def in_place(
+    definition: Definition, e: FunctionEmitter, a: list[str], r: str, lanes: int, division: str = "fdiv"
+) -> str:
+    """The code that a definition makes of operands of type `r`, here; the result's operand text."""
+    code = BodyText(e, lanes, division)
+    return definition(code, *(TypedText(code, element_text(r), x) for x in a)).text
 
 
 @dataclass(frozen=True)
@@ -57,9 +61,9 @@ def definition(symbol: str, has_fma: bool = True) -> tuple[str, set[str]]:
     """The text of a function by its symbol (``ln.log.f64``), and the declarations that it needs."""
     _, name, suffix = symbol.split(".")
     row, type = FUNCTIONS[name], TYPES[suffix]
-    e = Function(1, tiled=False, handlers={}, has_fma=has_fma)
-    code = Code(e)
-    args = [Value(code, type, f"%x{k}") for k in range(row.arity)]
+    e = FunctionEmitter(1, tiled=False, handlers={}, has_fma=has_fma)
+    code = BodyText(e)
+    args = [TypedText(code, type, f"%x{k}") for k in range(row.arity)]
     result = row.definition(type)(code, *args)
     lines = [line if line.endswith(":") else "  " + line for line in flatten(e.scopes[0].lines, [])]
     head = f"define internal {type} @{symbol}({', '.join(a.typed for a in args)}) nounwind alwaysinline"

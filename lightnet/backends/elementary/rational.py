@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lightnet.backends.elementary.code import Code, Value
+from lightnet.backends.elementary.code import BodyText, TypedText
 from lightnet.backends.elementary.exponential import exp, expm1
 
 #: x·P(x²) / Q(x²), fitted to least relative error up to the point where f32 is 1: 2e-8; computed in f32, 3e-7.
@@ -20,15 +20,15 @@ _TANH_P = (0.9999999794, 0.13379755, 0.003494077072, 2.058412631e-05, 1.33198666
 _TANH_Q = (1.0, 0.4671307036, 0.02587123869, 0.0003283159972, 7.762365572e-07)
 
 
-def erf_float(c: Code, x: Value) -> Value:
+def erf_float(c: BodyText, x: TypedText) -> TypedText:
     return _odd_rational(c, x, _ERF_END, _ERF_P, _ERF_Q)
 
 
-def tanh_float(c: Code, x: Value) -> Value:
+def tanh_float(c: BodyText, x: TypedText) -> TypedText:
     return _odd_rational(c, x, _TANH_END, _TANH_P, _TANH_Q)
 
 
-def _odd_rational(c: Code, x: Value, end: float, p: Sequence[float], q: Sequence[float]) -> Value:
+def _odd_rational(c: BodyText, x: TypedText, end: float, p: Sequence[float], q: Sequence[float]) -> TypedText:
     """``x P(x²) / Q(x²)`` of x within ``±end``, and never beyond ±1."""
     x = c.clamp(x, -end, end)
     square = x * x
@@ -39,7 +39,7 @@ def _odd_rational(c: Code, x: Value, end: float, p: Sequence[float], q: Sequence
 # ---- of double -------------------------------------------------------------------------------------------------------
 
 
-def tanh(c: Code, x: Value) -> Value:
+def tanh(c: BodyText, x: TypedText) -> TypedText:
     a = abs(x)
     e = expm1(c, a * 2.0)
     return c.copysign(c.select(a > 22.0, 1.0, e / (e + 2.0)), x)
@@ -62,7 +62,7 @@ _ERFC = (
 )  # fmt: skip
 
 
-def erf(c: Code, x: Value) -> Value:
+def erf(c: BodyText, x: TypedText) -> TypedText:
     a = abs(x)
     z = a * a
     near = a * c.fma(z, c.polynomial(z, _ERF), _TWO_OVER_ROOT_PI)

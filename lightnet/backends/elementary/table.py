@@ -14,14 +14,14 @@ from importlib import import_module
 from xdsl.dialects import math
 from xdsl.ir import Operation
 
-from lightnet.backends.elementary.code import Code, Definition, Value
+from lightnet.backends.elementary.code import BodyText, Definition, TypedText
 
 #: What symbols of functions begin with.
 PREFIX = "ln."
 
 
 def is_function(declaration: str) -> bool:
-    """Whether a line declares one of our functions."""
+    """Return whether a line declares one of our functions."""
     return f"@{PREFIX}" in declaration and declaration.startswith("declare")
 
 
@@ -46,7 +46,7 @@ class Elementary:
         return {"powf": "pow"}.get(name, name)
 
     def definition(self, type: str) -> Definition:
-        """What computes it, of LLVM's type `float` or `double`."""
+        """The definition that computes it, of LLVM's type `float` or `double`."""
         module = import_module(f"lightnet.backends.elementary.{self.module}")
         if type == "float":
             return getattr(module, f"{self.name}_float") if self.is_float else _rounded(self.definition("double"))
@@ -56,7 +56,7 @@ class Elementary:
 def _rounded(double: Definition) -> Definition:
     """A function of float, as that of double, rounded."""
 
-    def body(c: Code, *args: Value) -> Value:
+    def body(c: BodyText, *args: TypedText) -> TypedText:
         return c.cast("fptrunc", double(c, *(c.cast("fpext", x, "double") for x in args)), "float")
 
     return body

@@ -63,7 +63,7 @@ def run(
     """
     module = without_arguments(module)
     given = inputs or {}, store, seed, stream or sys.stdout, folder
-    machine = Planned(module, *given, copy=copy) if memory_of(module) else Machine(module, *given)
+    machine = Planned(module, *given, copy=copy) if memory_of(module) else ValueMachine(module, *given)
     for arch in dict.fromkeys(type(op).dialect_name() for op in machine.ops if isinstance(op, KernelOp)):
         if not is_here(arch):
             text = f"target '{arch}' has no code here: the interpreter computes its kernels by the ops in them"
@@ -71,7 +71,7 @@ def run(
     return machine.run(outputs, values)
 
 
-def sources(module: ModuleOp) -> Iterator[Source]:
+def feedable_ops(module: ModuleOp) -> Iterator[Source]:
     """Every op that can be fed, in `ln.once` too."""
     for op in main_of(module).walk():
         if isinstance(op, Source):
@@ -94,7 +94,7 @@ def check_feed(op: Source, array: np.ndarray) -> np.ndarray:
     return value
 
 
-class Machine:
+class ValueMachine:
     """Levels 1 and 2: values are arrays."""
 
     def __init__(
@@ -113,7 +113,7 @@ class Machine:
         self.positions = {op: i for i, op in enumerate(self.ops)}
 
     def checked(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        known = {op.tensor_names[0]: op for op in sources(self.module)}
+        known = {op.tensor_names[0]: op for op in feedable_ops(self.module)}
         for name in inputs:
             if name not in known:
                 there = ", ".join(sorted(n for n in known if n)[:20]) or "none"
@@ -171,7 +171,7 @@ class Machine:
         return self.env[value]
 
     def retire(self, i: int, op: Operation) -> None:
-        """What ends with the op at position `i`; arrays are dropped after their last use."""
+        """Retire what ends with the op at position `i`; arrays are dropped after their last use."""
         for value in op.operands:
             if all(self.positions.get(use.operation, -1) <= i for use in value.uses):
                 self.env.pop(value, None)
@@ -211,7 +211,7 @@ class Machine:
             raise e.at(loc_of(op)) from None
 
 
-class Planned(Machine):
+class Planned(ValueMachine):
     """Level 3: values are bytes at places."""
 
     def __init__(self, module: ModuleOp, *args, copy: Callable[[Area, Area], None] | None = None, **options):
@@ -264,7 +264,7 @@ class Planned(Machine):
         return Area(place.space.data, self.arenas.bytes_at(place, size), size)
 
     def copied_apart(self, op: Operation) -> bool:
-        """Whether an op only copies from one space to another, which is for the machine to do."""
+        """Return whether an op only copies from one space to another, which is for the machine to do."""
         alone = isinstance(op, KernelOp) and len(op.ops) == 1 and isinstance(op.ops[0], Copy)
         return alone and self.place(op.operands[0]).space != self.place(op.results[0]).space
 

@@ -22,7 +22,7 @@ _FLOATS = {
 }  # fmt: skip
 
 
-def dtype_of(type: Attribute) -> np.dtype:
+def numpy_type(type: Attribute) -> np.dtype:
     """NumPy's type of an element type at level 4."""
     if isinstance(type, IntegerType):
         return np.dtype(np.bool_) if type.width.data == 1 else np.dtype(f"i{type.width.data // 8}")
@@ -35,5 +35,5 @@ def dtype_of(type: Attribute) -> np.dtype:
 
 def memory_dtype(type: MemRefType) -> np.dtype:
     """NumPy's type of a memref's elements; an i1 is a byte."""
-    dtype = dtype_of(type.element_type)
+    dtype = numpy_type(type.element_type)
     return np.dtype(np.uint8) if dtype == np.bool_ else dtype

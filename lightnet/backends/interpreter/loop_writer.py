@@ -22,7 +22,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Block, Operation, SSAValue
 
 from lightnet.backends.interpreter import loop_library as lib
-from lightnet.backends.interpreter.loop_types import dtype_of, memory_dtype
+from lightnet.backends.interpreter.loop_types import memory_dtype, numpy_type
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import tile_arith, tile_memory
 from lightnet.ir.types import memref_type_of
@@ -115,7 +115,7 @@ class LoopWriter:
             return _INFIX[name.get(op.name, op.name) if bit else op.name].format(*args)
         cast = f"arith.{op.kind.data}" if isinstance(op, tile_arith.CastOp) else op.name
         if cast in _CASTS:
-            return _CASTS[cast].format(*args, t=self._const(dtype_of(element)))
+            return _CASTS[cast].format(*args, t=self._const(numpy_type(element)))
         if op.name in ("arith.maxsi", "arith.minsi"):
             plain = isinstance(type, IndexType)
             return f"{'' if plain else 'np.'}{op.name[6:9]}{'' if plain else 'imum'}({args[0]}, {args[1]})"
@@ -131,12 +131,12 @@ class LoopWriter:
         type, value = op.result.type, op.value
         if isinstance(value, DenseIntOrFPElementsAttr):
             assert isinstance(type, VectorType)
-            dtype = dtype_of(type.element_type)
+            dtype = numpy_type(type.element_type)
             text = self._const(np.array(value.get_values()).astype(dtype).reshape(type.get_shape()))
         else:
             assert isinstance(value, IntegerAttr | FloatAttr)
             number = value.value.data
-            text = str(number) if isinstance(type, IndexType) else self._const(dtype_of(type).type(number))
+            text = str(number) if isinstance(type, IndexType) else self._const(numpy_type(type).type(number))
         self._line(f"{self._name(op.result)} = {text}")
 
     def _cmpi(self, op: arith.CmpiOp) -> None:
@@ -164,7 +164,7 @@ class LoopWriter:
         if isinstance(op.result.type, IndexType):
             text = f"lib.to_index({source})"
         else:
-            text = f"lib.from_index({source}, {self._const(dtype_of(op.result.type))})"
+            text = f"lib.from_index({source}, {self._const(numpy_type(op.result.type))})"
         self._line(f"{self._name(op.result)} = {text}")
 
     def _check(self, op: Operation, indices: Sequence[SSAValue], type: MemRefType) -> str:
@@ -178,7 +178,7 @@ class LoopWriter:
     def _load(self, op: memref.LoadOp) -> None:
         type = memref_type_of(op.memref)
         subscript = self._check(op, op.indices, type)
-        test = " != 0" if dtype_of(type.element_type) == np.bool_ else ""
+        test = " != 0" if numpy_type(type.element_type) == np.bool_ else ""
         cast = "int" if isinstance(type.element_type, IndexType) else ""
         self._line(f"{self._name(op.res)} = {cast}({self._name(op.memref)}[{subscript}]{test})")
 
@@ -206,7 +206,7 @@ class LoopWriter:
 
     def _tile_load(self, op: tile_memory.LoadOp) -> None:
         cut, where, fault = self._slice(op)
-        boolean = dtype_of(op.result.type.element_type) == np.bool_
+        boolean = numpy_type(op.result.type.element_type) == np.bool_
         self._line(f"{self._name(op.result)} = {cut}.load({where}, {boolean}, {fault})")
 
     def _tile_store(self, op: tile_memory.StoreOp) -> None:
@@ -309,6 +309,6 @@ _SPECIAL: dict[type[Operation], Callable[[LoopWriter, Any], None]] = {
 
 
 def _yielded(block: Block) -> Sequence[SSAValue]:
-    """What the end of a block gives."""
+    """The values that the end of a block gives."""
     last = block.last_op
     return () if last is None else last.operands

@@ -20,7 +20,7 @@ from lightnet.runtime.dtypes import BY_NP, DType, convert, is_float, round_to
 CHUNK = 1 << 18
 
 
-def evaluate(definition: BoundDefinition, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def evaluate_definition(definition: BoundDefinition, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The results of a definition; `arrays` has every operand, in its shape and dtype."""
     values = {name: np.asarray(arrays[name], order="C") for name, _ in definition.operands}
     for name, spec in definition.operands:
@@ -36,7 +36,7 @@ def evaluate(definition: BoundDefinition, arrays: Mapping[str, np.ndarray]) -> d
 
 def _run(s: Statement, values: dict[str, np.ndarray]) -> None:
     if s.op != "=" and s.fresh:
-        _views(s, values)[0][_box(s)] = identity(s.op, values[s.tensor].dtype)
+        _views(s, values)[0][_box(s)] = array_identity(s.op, values[s.tensor].dtype)
         if s.arg is not None:
             _views(s, values)[1][_box(s)] = 0
     ranges = [(name, 0, n) for name, n in s.loops + s.reductions]
@@ -125,8 +125,8 @@ def _box(s: Statement, ranges: Mapping[str, tuple[int, int]] | None = None) -> t
     return tuple(parts)
 
 
-def identity(op: str, dtype: np.dtype) -> Any:
-    """What a reduction starts from."""
+def array_identity(op: str, dtype: np.dtype) -> Any:
+    """The value that a reduction starts from."""
     if op in ("+=", "*="):
         return dtype.type(op == "*=")
     low = op in ("max=", "argmax=")
@@ -173,7 +173,7 @@ class _Evaluator:
             case Read():
                 return self._read(node)
             case Apply(fn="cast", args=(a,), dtype=dtype):
-                return cast(self.value(a), dtype)
+                return _cast(self.value(a), dtype)
             case Apply(fn="wrap", args=(a,), dtype=dtype):
                 return self.value(a).astype(dtype.np)
             case Apply(fn="bitcast", args=(a,), dtype=dtype):
@@ -199,7 +199,7 @@ class _Evaluator:
         return np.where(inside, picked, self.value(node.filler))
 
 
-def cast(array: np.ndarray, dtype: DType) -> np.ndarray:
+def _cast(array: np.ndarray, dtype: DType) -> np.ndarray:
     """Between floats as NumPy rounds; everything else saturating and truncating (`runtime.dtypes.convert`)."""
     if dtype.is_float and is_float(array.dtype):
         return round_to(array, dtype)

@@ -26,7 +26,7 @@ _LARGE, _PACKERS = 1 << 16, 1
 _READ = 8 << 20
 
 
-def static_values(
+def static_bytes(
     main: FuncOp, feeds: Mapping[str, np.ndarray], store: WeightStore | None, seed: int,
     room: Callable[[PlaceAttr, int], np.ndarray | None] = lambda place, size: None,
 ) -> Iterator[tuple[PlaceAttr, np.ndarray]]:  # fmt: skip
@@ -79,7 +79,7 @@ def _logical_values(
 
 
 def contents_of(op: ParamOp, feeds: Mapping[str, np.ndarray], store: WeightStore | None, seed: int) -> np.ndarray:
-    """What a param holds: what is fed under its name, or its loaded contents."""
+    """The contents of a param: what is fed under its name, or its loaded contents."""
     name = op.tensor_names[0]
     return feeds[name] if name is not None and name in feeds else op.contents(store, seed, loc=loc_of(op))
 

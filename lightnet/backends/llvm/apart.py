@@ -42,8 +42,8 @@ def is_due() -> bool:
         return _done > OWN and _usable
 
 
-def run(task: str, *args: str | int | bool) -> bytes | None:
-    """What the function ``module:name`` gives for `args`, in a child; None where there is no child. Raises the
+def run_apart(task: str, *args: str | int | bool) -> bytes | None:
+    """The result of the function ``module:name`` for `args`, in a child; None where there is no child. Raises the
     `LightNetError` that it raises."""
     with _lock:
         child = _idle.pop() if _idle else None
@@ -104,8 +104,8 @@ class _Child:
         self.process.wait()
 
 
-def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
-    """What a child does: answer requests until there are no more."""
+def _serve(requests: IO[bytes], answers: IO[bytes]) -> None:
+    """Answer requests, as a child, until there are no more."""
     while True:
         try:
             _, data = _receive(requests)

@@ -47,7 +47,9 @@ _unseen: dict[tuple[Path, int], int] = {}
 
 @dataclass(frozen=True)
 class Info:
-    """What a cache holds: its folder (None: there is none, for `reason`), entries, and their bytes beside the bound."""
+    """The contents of a cache: its folder (None: there is none, for `reason`), entries, and their bytes beside the
+    bound.
+    """
 
     folder: Path | None
     entries: int = 0
@@ -66,7 +68,7 @@ def key(*parts: str) -> str:
     return hashed.hexdigest()
 
 
-def read(keys: Iterable[str]) -> dict[str, bytes]:
+def read_cache(keys: Iterable[str]) -> dict[str, bytes]:
     """The entries that are there, by key."""
     folder = _folder()
     if folder is None:
@@ -75,12 +77,12 @@ def read(keys: Iterable[str]) -> dict[str, bytes]:
     return {k: data for k, data in found.items() if data is not None}
 
 
-def write(entries: Mapping[str, bytes]) -> None:
+def write_cache(entries: Mapping[str, bytes]) -> None:
     """Add entries, then drop the least recently used ones beyond the bound."""
     folder = _folder(make=True)
     if folder is None or not entries:
         return
-    most = bound()
+    most = cache_bound()
     try:
         for k, data in entries.items():
             path = folder / f"{k}{_SUFFIX}"
@@ -92,14 +94,14 @@ def write(entries: Mapping[str, bytes]) -> None:
         return  # read-only, or full: what is there can still be read
 
 
-def clear() -> int:
+def clear_cache() -> int:
     """Remove every entry; how many there were."""
     folder = _folder()
     return sum(remove(path) for path, _ in listed(folder, _SUFFIX)) if folder is not None else 0
 
 
 def info() -> Info:
-    """What the cache holds."""
+    """The contents of the cache."""
     path, reason = where()
     if path is None:
         return Info(None, reason=reason)
@@ -109,10 +111,10 @@ def info() -> Info:
             None, reason=f"{path} is not used: it should be a folder of this user's, to which no one else may write"
         )
     sizes = [found.st_size for _, found in listed(path, _SUFFIX)] if folder is not None else []
-    return Info(path, len(sizes), sum(sizes), bound())
+    return Info(path, len(sizes), sum(sizes), cache_bound())
 
 
-def bound() -> int:
+def cache_bound() -> int:
     """The most bytes that the entries may take."""
     text = os.environ.get(SIZE_VARIABLE, "")
     return (int(text) if text.isdecimal() and len(text) < 12 else DEFAULT_MIB) << 20

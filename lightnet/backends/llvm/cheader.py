@@ -37,7 +37,7 @@ _KEYWORDS = frozenset(
 _LONGEST = 60  # significant characters: C99 promises 31 of an external name, every compiler of today more
 
 
-def identifier(text: str) -> str:
+def c_identifier(text: str) -> str:
     """`text` as a C identifier: other characters become ``_``, and so does what makes it begin with a letter."""
     name = re.sub(r"[^0-9A-Za-z_]", "_", text)[:_LONGEST]
     name = re.sub(r"^_*(?=[A-Za-z])", "", name)  # names that begin with _ are the implementation's
@@ -48,7 +48,7 @@ def identifiers(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
     """An identifier for each name; no two are equal, also in capitals."""
     used, found = {t.upper() for t in taken}, []
     for name in names:
-        base = candidate = identifier(name)
+        base = candidate = c_identifier(name)
         n = 2
         while candidate.upper() in used:
             candidate, n = f"{base}_{n}", n + 1
@@ -109,8 +109,9 @@ def _prototype(function: str, parameters: Sequence[str]) -> str:
 
 
 def _counts(program: Program, tensor: Tensor, names: Mapping[str, str]) -> list[str]:
-    """What the data decides of an output: its dims are the largest that it can have, and another output says how many
-    elements count."""
+    """The lines on what the data decides of an output: its dims are the largest that it can have, and another output
+    says how many elements count.
+    """
     return [f"/* axis {axis} has as many elements as {names[count]} says, the first of those that there is memory for; "
             "the others lie where "
             "they would without it */" for name, axis, count in program.counts if name == tensor.name]  # fmt: skip

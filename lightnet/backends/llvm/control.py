@@ -13,13 +13,13 @@ from xdsl.dialects import func, scf
 from xdsl.dialects.builtin import IndexType, MemRefType
 from xdsl.ir import Block, Operation, SSAValue
 
-from lightnet.backends.llvm.function import Function, Handler, Scope
+from lightnet.backends.llvm.function import FunctionEmitter, Handler, RegionScope
 from lightnet.backends.llvm.values import Lin, Mem, Sym, llvm_type, size_of
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.tile_memory import is_plain
+from lightnet.dialects.tile_memory import is_plain_memref
 
 
-def _open(e: Function) -> list:
+def _open(e: FunctionEmitter) -> list:
     """Settle lazy values and make the place in front of a construct, where its invariants go."""
     e.settle()
     pre: list = []
@@ -27,7 +27,7 @@ def _open(e: Function) -> list:
     return pre
 
 
-def _for(e: Function, op: scf.ForOp) -> None:
+def _for(e: FunctionEmitter, op: scf.ForOp) -> None:
     if not isinstance(op.lb.type, IndexType):
         raise LightNetError("scf.for: only index bounds are supported at level 4")
     lb, ub, step = e.get_index(op.lb), e.get_index(op.ub), e.get_index(op.step)
@@ -48,7 +48,7 @@ def _for(e: Function, op: scf.ForOp) -> None:
         _loop(e, op, pre, (lb, ub, step), trips, inits, types)
 
 
-def _inline(e: Function, op: scf.ForOp, pre: list, lb: Lin, inits: list[list[str]]) -> None:
+def _inline(e: FunctionEmitter, op: scf.ForOp, pre: list, lb: Lin, inits: list[list[str]]) -> None:
     """A loop of one trip: its body with the induction variable bound to the lower bound."""
     block = op.body.block
     scope = _push(e, pre)
@@ -62,7 +62,9 @@ def _inline(e: Function, op: scf.ForOp, pre: list, lb: Lin, inits: list[list[str
         e.bind_parts(result, parts)
 
 
-def _loop(e: Function, op: scf.ForOp, pre: list, bounds: tuple[Lin, Lin, Lin], trips: int | None, inits, types) -> None:
+def _loop(
+    e: FunctionEmitter, op: scf.ForOp, pre: list, bounds: tuple[Lin, Lin, Lin], trips: int | None, inits, types
+) -> None:
     block = op.body.block
     lb, ub, step = (e.index(b) for b in bounds)
     head, exit, before = e.new_label("loop"), e.new_label("done"), e.label
@@ -95,20 +97,20 @@ def _loop(e: Function, op: scf.ForOp, pre: list, bounds: tuple[Lin, Lin, Lin], t
         e.bind_parts(result, outs)
 
 
-def _push(e: Function, pre: list) -> Scope:
-    scope = Scope(pre)
+def _push(e: FunctionEmitter, pre: list) -> RegionScope:
+    scope = RegionScope(pre)
     e.scopes.append(scope)
     return scope
 
 
-def _body(e: Function, block: Block) -> list[list[str]]:
+def _body(e: FunctionEmitter, block: Block) -> list[list[str]]:
     """Emit a block; what its terminator yields, as operands."""
     e.block(block)
     last = block.last_op
     return [e.parts(v) for v in last.operands] if isinstance(last, scf.YieldOp) else []
 
 
-def _if(e: Function, op: scf.IfOp) -> None:
+def _if(e: FunctionEmitter, op: scf.IfOp) -> None:
     cond = e.operand(op.cond)
     pre = _open(e)
     if cond in ("true", "false"):
@@ -137,7 +139,7 @@ def _if(e: Function, op: scf.IfOp) -> None:
         e.bind_parts(result, names)
 
 
-def _known_if(e: Function, op: scf.IfOp, pre: list, taken: bool) -> None:
+def _known_if(e: FunctionEmitter, op: scf.IfOp, pre: list, taken: bool) -> None:
     region = op.true_region if taken else op.false_region
     if not region.blocks:
         return
@@ -149,7 +151,7 @@ def _known_if(e: Function, op: scf.IfOp, pre: list, taken: bool) -> None:
         e.bind_parts(result, parts)
 
 
-def _while(e: Function, op: scf.WhileOp) -> None:
+def _while(e: FunctionEmitter, op: scf.WhileOp) -> None:
     inits = [e.parts(v) for v in op.arguments]
     types = [e.part_types(v.type) for v in op.arguments]
     pre = _open(e)
@@ -185,7 +187,7 @@ def _while(e: Function, op: scf.WhileOp) -> None:
         e.bind_parts(result, parts)
 
 
-def _call(e: Function, op: func.CallOp) -> None:
+def _call(e: FunctionEmitter, op: func.CallOp) -> None:
     args = []
     for value in op.arguments:
         known = e.vals[value]
@@ -206,14 +208,14 @@ def _call(e: Function, op: func.CallOp) -> None:
     e.scalar_result(op.res[0], e.ins(f"call {type} {text}"))
 
 
-def _return(e: Function, op: func.ReturnOp) -> None:
+def _return(e: FunctionEmitter, op: func.ReturnOp) -> None:
     values: Sequence[SSAValue] = op.arguments
     if len(values) > 1:
         raise LightNetError("a function with several results is not supported")
     e.emit(f"ret {llvm_type(values[0].type)} {e.operand(values[0])}" if values else "ret void")
 
 
-def _nothing(e: Function, op: Operation) -> None:
+def _nothing(e: FunctionEmitter, op: Operation) -> None:
     """Terminators: the construct around them takes their operands."""
 
 
@@ -224,14 +226,14 @@ def quoted(symbol: str) -> str:
     return '"' + "".join(c if c.isalnum() and c.isascii() else f"\\{b:02X}" for c in symbol for b in c.encode()) + '"'
 
 
-def bind_arguments(e: Function, block: Block, align: int, exclusive: bool) -> list[str]:
+def declare_arguments(e: FunctionEmitter, block: Block, align: int, exclusive: bool) -> list[str]:
     """Bind a function's arguments; the text of its parameters. `exclusive`: no memref argument overlaps a written
     one."""
     texts = []
     for n, arg in enumerate(block.args):
         name = f"%arg{n}"
         if isinstance(arg.type, MemRefType):
-            if not is_plain(arg.type):
+            if not is_plain_memref(arg.type):
                 raise LightNetError(f"level 4 needs a static shape and the identity layout, got {arg.type}")
             e.vals[arg] = Mem(name, Lin(0), arg.type, align)
             size = _byte_size(arg.type)

@@ -16,8 +16,8 @@ from xdsl.utils.exceptions import VerifyException
 
 from lightnet.backends.elementary.table import is_function
 from lightnet.backends.llvm import control, index_ops, memory_ops, scalar_ops, shuffle_ops, slice_ops, vector_ops
-from lightnet.backends.llvm.function import Function, flatten
-from lightnet.backends.llvm.launch_list import emit_main, scratch_of
+from lightnet.backends.llvm.function import FunctionEmitter, flatten
+from lightnet.backends.llvm.launch_list import emit_main, thread_scratch_of
 from lightnet.backends.llvm.values import llvm_type
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import launch
@@ -34,7 +34,7 @@ HANDLERS = {
 
 
 @dataclass(frozen=True)
-class Vectors:
+class TargetVectors:
     """The target's vectors: `width` lanes of f32 a register, and LLVM's preferred width in bits; whether it has
     instructions between `half` and float, multiplies and adds in one step (`fma`), and has `rounding` to whole
     numbers."""
@@ -53,7 +53,7 @@ class Vectors:
 class Emitted:
     """LLVM IR text of a module: `kernels` maps a symbol to (text, runs O2), `symbols` a kernel's name to its symbol;
     `threads` is how many any launch makes use of, `scratch` how many bytes each of these but the first needs
-    (`launch_list.scratch_of`)."""
+    (`launch_list.thread_scratch_of`)."""
 
     kernels: dict[str, tuple[str, bool]]
     symbols: dict[str, str]
@@ -70,7 +70,9 @@ class Emitted:
 
 
 def emit_module(
-    module: ModuleOp, vectors: Vectors = Vectors(), on_kernel: Callable[[str, str, bool], None] | None = None
+    module: ModuleOp,
+    vectors: TargetVectors = TargetVectors(),
+    on_kernel: Callable[[str, str, bool], None] | None = None,
 ) -> Emitted:
     """Emit every kernel and the launch list. `on_kernel` is told of each kernel when it is emitted: its symbol, its
     text, and whether O2 runs on it. Raises LightNetError for an op or a form that level 4 does not have."""
@@ -91,10 +93,12 @@ def emit_module(
     has_main = any(isinstance(op, FuncOp) and op.sym_name.data == "main" for op in module.ops)
     threads = max((op.most_threads for op in launch.launches(module) if isinstance(op, launch.LaunchOp)), default=1)
     main = emit_main(module, symbols) if has_main else None
-    return Emitted(kernels, symbols, main, threads, scratch_of(launch.launches(module)))
+    return Emitted(kernels, symbols, main, threads, thread_scratch_of(launch.launches(module)))
 
 
-def emit_kernel(function: FuncOp, functions: dict[str, FuncOp], vectors: Vectors = Vectors()) -> tuple[str, bool]:
+def emit_kernel(
+    function: FuncOp, functions: dict[str, FuncOp], vectors: TargetVectors = TargetVectors()
+) -> tuple[str, bool]:
     """The text of one kernel, called ``@kernel``, with the private functions it calls; and whether O2 runs on it."""
     mode = function.attributes.get("tile.opt")
     optimize = not (isinstance(mode, StringAttr) and mode.data == "none")
@@ -104,7 +108,7 @@ def emit_kernel(function: FuncOp, functions: dict[str, FuncOp], vectors: Vectors
     waiting = [(function, "kernel")]
     while waiting:
         current, name = waiting.pop()
-        e = Function(
+        e = FunctionEmitter(
             vectors.width, not optimize, HANDLERS, vectors.half, has_fma=vectors.fma, has_rounding=vectors.rounding
         )
         try:
@@ -123,7 +127,7 @@ def emit_kernel(function: FuncOp, functions: dict[str, FuncOp], vectors: Vectors
     return "\n".join([*sorted(declared), *texts, _attributes(vectors, optimize)]), optimize
 
 
-def _with_definitions(declared: set[str], texts: list[str], vectors: Vectors) -> set[str]:
+def _with_definitions(declared: set[str], texts: list[str], vectors: TargetVectors) -> set[str]:
     """Add the definitions of elementary functions to the texts; the declarations that are left."""
     from lightnet.backends.elementary.emission import definitions
 
@@ -132,12 +136,12 @@ def _with_definitions(declared: set[str], texts: list[str], vectors: Vectors) ->
     return {line for line in declared if not is_function(line)}.union(library.declared)
 
 
-def _function_text(e: Function, function: FuncOp, name: str, vectors: Vectors, optimize: bool) -> str:
+def _function_text(e: FunctionEmitter, function: FuncOp, name: str, vectors: TargetVectors, optimize: bool) -> str:
     block = function.body.block
     align = function.attributes.get("tile.align")
     alignment = align.value.data if isinstance(align, IntegerAttr) else 64
     is_kernel = name == "kernel"
-    parameters = control.bind_arguments(e, block, alignment if is_kernel else 1, exclusive=is_kernel)
+    parameters = control.declare_arguments(e, block, alignment if is_kernel else 1, exclusive=is_kernel)
     e.block(block)
     results = function.function_type.outputs.data
     result = llvm_type(results[0]) if results else "void"
@@ -147,7 +151,7 @@ def _function_text(e: Function, function: FuncOp, name: str, vectors: Vectors, o
     return f"define {linkage}{result} @{symbol}({', '.join(parameters)}) #0 {{\nentry:\n{entry}{body}\n}}"
 
 
-def _attributes(vectors: Vectors, optimize: bool) -> str:
+def _attributes(vectors: TargetVectors, optimize: bool) -> str:
     """Function attributes. The generic scheduling model keeps accumulators in registers where the host's spills
     them."""
     tuning = "" if optimize else ' "tune-cpu"="generic" "stackrealign"'

@@ -29,7 +29,7 @@ from lightnet.backends.llvm.values import (
     Mem,
     Sym,
     Vec,
-    lanes_of,
+    leaf_lanes,
     leaf_type,
     llvm_type,
     mangled,
@@ -40,11 +40,11 @@ from lightnet.diagnostics import LightNetError
 
 Value = str | Lin | Mem | Vec
 #: It gets ops of the class that it stands under.
-Handler = Callable[["Function", Any], None]
+Handler = Callable[["FunctionEmitter", Any], None]
 
 
 @dataclass(slots=True)
-class Scope:
+class RegionScope:
     """A region being emitted. `pre` is the place just before the construct, in the scope around it."""
 
     pre: list
@@ -57,7 +57,7 @@ class Scope:
     loads: dict[str, dict[Hashable, str]] = field(default_factory=dict)
 
 
-class Function:
+class FunctionEmitter:
     """Emits one function's body. `width` is the number of lanes of a hardware vector of f32, `tiled` switches freeze
     on; `has_half` says that the processor converts between half and float, `has_bfloat` that it rounds to bfloat,
     `has_fma` that it multiplies and adds in one step, `has_rounding` that it rounds to whole numbers.
@@ -77,7 +77,7 @@ class Function:
         self.width, self.tiled, self._handlers, self.has_half = width, tiled, handlers, has_half
         self.has_bfloat, self.has_fma, self.has_rounding = has_bfloat, has_fma, has_rounding
         self.elementary = elementary
-        self.scopes = [Scope([])]
+        self.scopes = [RegionScope([])]
         self.entry: list[str] = []  # allocas: constant in size, so they stand in the entry block
         self.stack = 0  # bytes of them
         self.label = "entry"
@@ -142,7 +142,7 @@ class Function:
         return f"{call}({', '.join(f'{t} {a}' for t, a in args)})"
 
     def declared_call(self, symbol: str, type: str, args: Sequence[str], flags: str = "") -> str:
-        """What stands before the arguments, of these types, of calls of `symbol`, which is declared."""
+        """The text before the arguments, of these types, of calls of `symbol`, which is declared."""
         self.declared.add(f"declare {type} @{symbol}({', '.join(t.split(' align')[0] for t in args)})")
         return f"call {flags}{type} @{symbol}"
 
@@ -251,7 +251,7 @@ class Function:
     ) -> Vec:
         """A vector value of `type` whose leaves are made on demand."""
         shape = type.get_shape()
-        return Vec(llvm_type(type.element_type), shape, lanes_of(shape, self.width), make_leaf, make_scalar, roots)
+        return Vec(llvm_type(type.element_type), shape, leaf_lanes(shape, self.width), make_leaf, make_scalar, roots)
 
     def bind(self, value: SSAValue, vec: Vec) -> None:
         """Bind a vector result: it stays lazy if all its uses are in its own block, else it is emitted now."""
@@ -345,7 +345,7 @@ class Function:
         """The LLVM types of `parts` for a value of `type`."""
         if isinstance(type, VectorType):
             shape = type.get_shape()
-            lanes = lanes_of(shape, self.width)
+            lanes = leaf_lanes(shape, self.width)
             count = 1
             for n in shape:
                 count *= n
@@ -359,7 +359,7 @@ class Function:
         type = value.type
         if isinstance(type, VectorType):
             shape = type.get_shape()
-            lanes = lanes_of(shape, self.width)
+            lanes = leaf_lanes(shape, self.width)
             self.vals[value] = Vec.of_leaves(llvm_type(type.element_type), shape, lanes, list(parts))
         elif isinstance(type, IndexType) and not parts[0].startswith("%"):
             self.vals[value] = Lin(int(parts[0]))

@@ -11,7 +11,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Operation
 
-from lightnet.backends.llvm.function import Function, Handler
+from lightnet.backends.llvm.function import FunctionEmitter, Handler
 from lightnet.backends.llvm.scalar_ops import ELEMENTWISE, elementwise
 from lightnet.backends.llvm.values import Lin
 
@@ -23,17 +23,17 @@ _INDEX_NAMES: dict[type[Operation], str] = {
 }
 
 
-def _add(e: Function, op: Operation) -> None:
+def _add(e: FunctionEmitter, op: Operation) -> None:
     a, b = (e.get_index(v) for v in op.operands)
     e.vals[op.results[0]] = a + b
 
 
-def _sub(e: Function, op: Operation) -> None:
+def _sub(e: FunctionEmitter, op: Operation) -> None:
     a, b = (e.get_index(v) for v in op.operands)
     e.vals[op.results[0]] = a + b.scaled(-1)
 
 
-def _mul(e: Function, op: Operation) -> None:
+def _mul(e: FunctionEmitter, op: Operation) -> None:
     a, b = (e.get_index(v) for v in op.operands)
     if not a.terms or not b.terms:
         e.vals[op.results[0]] = b.scaled(a.const) if not a.terms else a.scaled(b.const)
@@ -41,7 +41,7 @@ def _mul(e: Function, op: Operation) -> None:
         _hoisted_binary(e, op, a, b, f"mul i64 {e.index(a)}, {e.index(b)}")
 
 
-def _hoisted_binary(e: Function, op: Operation, a: Lin, b: Lin, text: str) -> None:
+def _hoisted_binary(e: FunctionEmitter, op: Operation, a: Lin, b: Lin, text: str) -> None:
     """An index op that is no linear form: one instruction, as far out as its operands are."""
     outer = max((a, b), key=lambda x: x.depth)
     key = (type(op), a, b)
@@ -49,7 +49,7 @@ def _hoisted_binary(e: Function, op: Operation, a: Lin, b: Lin, text: str) -> No
     e.vals[op.results[0]] = e.symbol_at(name, outer.depth)
 
 
-def _extremum_index(e: Function, op: Operation) -> None:
+def _extremum_index(e: FunctionEmitter, op: Operation) -> None:
     a, b = (e.get_index(v) for v in op.operands)
     name = _INDEX_NAMES[type(op)]
     if not a.terms and not b.terms and name[0] == "s":
@@ -59,7 +59,7 @@ def _extremum_index(e: Function, op: Operation) -> None:
         _hoisted_binary(e, op, a, b, text)
 
 
-def _divide_index(e: Function, op: Operation) -> None:
+def _divide_index(e: FunctionEmitter, op: Operation) -> None:
     """Division of indices; by a positive constant it folds where it is exact and moves out like any arithmetic."""
     a, b = (e.get_index(v) for v in op.operands)
     divisor = b.const if not b.terms else 0
@@ -101,7 +101,7 @@ def _truncated(a: int, b: int) -> int:
     return abs(a) // b * (1 if a >= 0 else -1)
 
 
-def _cmpi_index(e: Function, op: arith.CmpiOp) -> None:
+def _cmpi_index(e: FunctionEmitter, op: arith.CmpiOp) -> None:
     a, b = (e.get_index(v) for v in op.operands)
     predicate = arith.CMPI_COMPARISON_OPERATIONS[op.predicate.value.data]
     difference = a + b.scaled(-1)
@@ -122,7 +122,7 @@ _INDEX_HANDLERS: dict[type[Operation], Handler] = {
 }  # fmt: skip
 
 
-def _maybe_index(handler: Handler, e: Function, op: Operation) -> None:
+def _maybe_index(handler: Handler, e: FunctionEmitter, op: Operation) -> None:
     if isinstance(op.operands[0].type, IndexType):
         handler(e, op)
     else:

@@ -18,7 +18,7 @@ import llvmlite.binding as llvm
 from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.backends.llvm import apart, cache, unlocked
-from lightnet.backends.llvm.emitter import Emitted, Vectors, emit_module
+from lightnet.backends.llvm.emitter import Emitted, TargetVectors, emit_module
 from lightnet.backends.llvm.pool import pool_text
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.native import NativeCode, initialize
@@ -26,7 +26,7 @@ from lightnet.runtime.pool import POOL
 
 
 @dataclass(frozen=True)
-class Machine:
+class CodeMachine:
     """A processor that code is made for, in LLVM's names: `cpu` (``znver5``), `features` (``+avx512f,...``), and the
     target triple (this system's if empty). Code that is not `optimized` is made in a fifteenth of the time: no kernel
     runs LLVM's middle end, and its code generator is at level 0."""
@@ -37,14 +37,14 @@ class Machine:
     optimized: bool = True
 
     @classmethod
-    def host(cls) -> Machine:
+    def host(cls) -> CodeMachine:
         """The processor that this runs on."""
         initialize()
         return cls(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What tells its code from that of other machines."""
+        """The key that tells its code from that of other machines."""
         triple = self.triple or llvm.get_default_triple()
         return self.cpu, self.features, triple if self.optimized else f"{triple} plain"
 
@@ -54,7 +54,7 @@ class Machine:
 
     @property
     def has_fma(self) -> bool:
-        """Whether a fused multiply-add is an instruction (and not a call for each element)."""
+        """True if a fused multiply-add is an instruction (and not a call for each element)."""
         wanted = ("+fma", "+avx512f", "+neon")
         return self._level >= 3 or self.cpu == "generic" or any(f in self.features.split(",") for f in wanted)
 
@@ -64,7 +64,7 @@ class Machine:
         return self._level >= 2 or self.cpu == "generic" or any(f in self.features.split(",") for f in wanted)
 
     @property
-    def vectors(self) -> Vectors:
+    def vectors(self) -> TargetVectors:
         """The width that its features allow."""
         features = self.features.split(",")
         level = self._level
@@ -76,7 +76,7 @@ class Machine:
         )
         wide = "+avx512f" in features or level == 4
         width = 16 if wide else 8 if "+avx2" in features or level == 3 else 4
-        return Vectors(width, half, self.has_fma, self._has_rounding)
+        return TargetVectors(width, half, self.has_fma, self._has_rounding)
 
     def target_machine(self, opt: int = 3) -> llvm.TargetMachine:
         """LLVM's code generator for it, at level `opt` (the launch list is made at 0: it is long and runs once)."""
@@ -99,20 +99,20 @@ class _Objects:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._images: OrderedDict[tuple[Machine, str], bytes] = OrderedDict()
+        self._images: OrderedDict[tuple[CodeMachine, str], bytes] = OrderedDict()
         self._bytes = 0
 
     def __len__(self) -> int:
         return len(self._images)
 
-    def get(self, machine: Machine, symbol: str) -> bytes | None:
+    def get(self, machine: CodeMachine, symbol: str) -> bytes | None:
         """The object of a kernel, if it is remembered."""
         with self._lock:
             if (image := self._images.get((machine, symbol))) is not None:
                 self._images.move_to_end((machine, symbol))
             return image
 
-    def add(self, machine: Machine, images: Mapping[str, bytes]) -> None:
+    def add(self, machine: CodeMachine, images: Mapping[str, bytes]) -> None:
         """Remember objects; those that nobody asked for longest go."""
         with self._lock:
             for symbol, image in images.items():
@@ -130,7 +130,7 @@ class NativeModule:
     """A compiled level-4 module: `objects` can be stored and loaded again by `runtime.native.NativeCode`."""
 
     emitted: Emitted
-    machine: Machine
+    machine: CodeMachine
     objects: list[bytes]
 
     @cached_property
@@ -156,14 +156,14 @@ class NativeModule:
 
 
 def compile_module(
-    module: ModuleOp, *, machine: Machine | None = None, vectors: Vectors | None = None, verify: bool = False
+    module: ModuleOp, *, machine: CodeMachine | None = None, vectors: TargetVectors | None = None, verify: bool = False
 ) -> NativeModule:
     """Compile a level-4 module for `machine` (the host unless given).
 
     `vectors` overrides the width that the machine suggests; `verify` runs LLVM's verifier (for tests). Raises
     LightNetError for what level 4 does not have.
     """
-    machine = machine or Machine.host()
+    machine = machine or CodeMachine.host()
     with _Codegen(machine, verify) as codegen:  # which compiles the first kernels while others are emitted
         emitted = emit_module(module, vectors or machine.vectors, codegen.add)
         if emitted.threads > 1:
@@ -173,18 +173,18 @@ def compile_module(
     return NativeModule(emitted, machine, objects + last)
 
 
-def _launch_list(text: str, machine: Machine, verify: bool) -> bytes:
+def _launch_list(text: str, machine: CodeMachine, verify: bool) -> bytes:
     """The object of a launch list, from the cache on disk where it is there."""
     key = cache.key(*machine.key, "O0", text)
-    image = cache.read([key]).get(key)
+    image = cache.read_cache([key]).get(key)
     if image is None or verify:
         image = Compiler(machine, opt=0).run(text, False, verify)
-        cache.write({key: image})
+        cache.write_cache({key: image})
     return image
 
 
 def compile_texts(
-    kernels: dict[str, tuple[str, bool]], machine: Machine, verify: bool = False, threads: int | None = None
+    kernels: dict[str, tuple[str, bool]], machine: CodeMachine, verify: bool = False, threads: int | None = None
 ) -> list[bytes]:
     """The objects of kernels given as symbol -> (text, runs O2), in that order, from this process or from the cache on
     disk where they are there.
@@ -201,7 +201,7 @@ class _Codegen:
     """Kernels on their way to machine code, on several threads. Leaving the ``with`` block drops what no thread has
     begun."""
 
-    def __init__(self, machine: Machine, verify: bool = False, threads: int | None = None):
+    def __init__(self, machine: CodeMachine, verify: bool = False, threads: int | None = None):
         self.machine, self.verify = machine, verify
         count = threads or min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
         self._pool = ThreadPoolExecutor(count if unlocked.is_parallel() else 1)
@@ -222,7 +222,7 @@ class _Codegen:
         optimize &= self.machine.optimized
         if (found := _objects.get(self.machine, symbol)) is None:
             key = cache.key(*self.machine.key, f"O{2 * optimize}", text)
-            found = cache.read([key]).get(key) if not self.verify else None
+            found = cache.read_cache([key]).get(key) if not self.verify else None
             if found is None:
                 self._waiting[symbol] = key, self._pool.submit(self._compile, text, optimize)
                 return
@@ -240,20 +240,20 @@ class _Codegen:
         images = {symbol: image for symbol, (_, image) in made.items()}
         self._found |= images
         _objects.add(self.machine, images)
-        cache.write(dict(made.values()))
+        cache.write_cache(dict(made.values()))
         return [self._found[symbol] for symbol in symbols]
 
 
 def optimized_object(cpu: str, features: str, triple: str, level: int, text: str, verify: bool) -> bytes:
-    """The object of a kernel that runs the middle end, for `apart.run`."""
-    compiler = Compiler(Machine(cpu, features, triple), level)
+    """The object of a kernel that runs the middle end, for `apart.run_apart`."""
+    compiler = Compiler(CodeMachine(cpu, features, triple), level)
     return compiler.emit(compiler.module(text, True, verify))
 
 
 class Compiler:
     """A target machine, for the use of one thread."""
 
-    def __init__(self, machine: Machine, opt: int = 3):
+    def __init__(self, machine: CodeMachine, opt: int = 3):
         self.target = machine.target_machine(opt)
         self.machine, self.opt = machine, opt
         self.has_fma = machine.has_fma
@@ -262,14 +262,14 @@ class Compiler:
         """LLVM IR text to an object file."""
         if optimize and apart.is_due():
             m = self.machine
-            image = apart.run(f"{__name__}:optimized_object", m.cpu, m.features, m.triple, self.opt, text, verify)
+            image = apart.run_apart(f"{__name__}:optimized_object", m.cpu, m.features, m.triple, self.opt, text, verify)
             if image is not None:
                 return image
         return self.emit(self.module(text, optimize, verify))
 
     def emit(self, module: llvm.ModuleRef) -> bytes:
         """The object file of a module."""
-        return unlocked.emit(self.target, module, unlocked.OBJECT)
+        return unlocked.emit_code(self.target, module, unlocked.OBJECT)
 
     def module(self, text: str, optimize: bool = False, verify: bool = False,
                context: llvm.ContextRef | None = None) -> llvm.ModuleRef:  # fmt: skip
@@ -292,4 +292,4 @@ class Compiler:
         options = llvm.create_pipeline_tuning_options(speed_level=2)
         options.loop_vectorization = options.slp_vectorization = options.loop_interleaving = True
         builder = llvm.create_pass_builder(self.target, options)
-        unlocked.run(builder.getModulePassManager(), module, builder)
+        unlocked.run_passes(builder.getModulePassManager(), module, builder)

@@ -9,8 +9,8 @@ Every thread runs `ln_body`, its part of each grid, and waits where another thre
 launch on n threads gives thread t the blocks [grid * t / n, grid * (t + 1) / n); n is no more than the run has. The
 first word of `barrier` is the function that waits (`pool.py`); a thread that is alone has none. Scratch of thread 0
 stands in the arena, where a launch says; any other has memory of its own for it, of as many bytes as the largest of
-them (`scratch_of`): nothing here depends on how many threads there may be. Imports xDSL and the launch dialect, no
-LLVM.
+them (`thread_scratch_of`): nothing here depends on how many threads there may be. Imports xDSL and the launch dialect,
+no LLVM.
 """
 
 from __future__ import annotations
@@ -92,19 +92,20 @@ def emit_main(module: ModuleOp, symbols: dict[str, str]) -> str:
 
 
 def is_split(op: Operation) -> TypeGuard[LaunchOp]:
-    """Whether a line runs on several threads."""
+    """Return whether a line runs on several threads."""
     return isinstance(op, LaunchOp) and op.most_threads > 1
 
 
-def scratch_of(lines: Sequence[Operation]) -> int:
+def thread_scratch_of(lines: Sequence[Operation]) -> int:
     """Bytes of scratch that every thread but the first needs for a launch list; 0 where none of its shared launches has
     any."""
     return max((op.scratch_bytes for op in lines if is_split(op)), default=0)
 
 
 def touches(module: ModuleOp) -> list[list[Touch]]:
-    """What each line of `@main` touches, for `barriers`: of scratch that of thread 0, as what others have stands
-    elsewhere."""
+    """The bytes that each line of `@main` touches, for `barriers`: of scratch that of thread 0, as what others have
+    stands elsewhere.
+    """
     accesses = LineAccesses(module)
     found: list[list[Touch]] = []
     for op in lines_of(module):

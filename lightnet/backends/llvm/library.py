@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import llvmlite.binding as llvm
 
 from lightnet.backends.llvm.emitter import Emitted
-from lightnet.backends.llvm.jit import Compiler, Machine
+from lightnet.backends.llvm.jit import CodeMachine, Compiler
 from lightnet.backends.llvm.pool import pool_text, scratch_stride
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime import elf
@@ -73,7 +73,7 @@ class Library:
         return elf.with_data(image, self.weights, self.static, ALIGNMENT)
 
 
-def library(name: str, emitted: Emitted, program: Program, machine: Machine) -> Library:
+def library(name: str, emitted: Emitted, program: Program, machine: CodeMachine) -> Library:
     """The module for a program that `emitted` has the code of. Raises LightNetError for what C has no place for:
     run-time calls (print), and plans of upstream's kind, which keep params in the arena; and systems whose objects are
     not ELF files."""

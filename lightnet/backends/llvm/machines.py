@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import llvmlite.binding as llvm
 
-from lightnet.backends.llvm.jit import Machine
+from lightnet.backends.llvm.jit import CodeMachine
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.processor import architecture_of
 
@@ -24,14 +24,14 @@ CPUS = {
 ALIASES = {"baseline": "x86-64", "avx2": "x86-64-v3", "avx512": "x86-64-v4", "neon": "generic-aarch64"}
 
 
-def machine(cpu: str = HOST, triple: str | None = None) -> Machine:
+def machine(cpu: str = HOST, triple: str | None = None) -> CodeMachine:
     """The machine called `cpu` (``host``, a name of `CPUS` or of `ALIASES`) under a target triple (default: this
     system's, for the processor's architecture). Raises LightNetError for a name or a triple that is not known, and
     where they disagree."""
     if cpu == HOST:
-        host = Machine.host()
+        host = CodeMachine.host()
         if triple is None or architecture_of(triple) == architecture_of(llvm.get_default_triple()):
-            return Machine(host.cpu, host.features, _checked(triple)) if triple is not None else host
+            return CodeMachine(host.cpu, host.features, _checked(triple)) if triple is not None else host
         raise LightNetError(f"this processor runs no {architecture_of(triple)} code: name one with --cpu ({_names()})")
     name = ALIASES.get(cpu, cpu)
     if name not in CPUS:
@@ -42,7 +42,7 @@ def machine(cpu: str = HOST, triple: str | None = None) -> Machine:
         triple = here if architecture_of(here) == arch else f"{arch}-unknown-linux-gnu"
     if architecture_of(triple) != arch:
         raise LightNetError(f"'{cpu}' is an {arch} processor, and '{triple:.60}' is another architecture")
-    return Machine(llvm_name, "", _checked(triple))
+    return CodeMachine(llvm_name, "", _checked(triple))
 
 
 def variants(text: str) -> list[str]:

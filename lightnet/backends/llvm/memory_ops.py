@@ -9,7 +9,7 @@ from math import gcd, prod
 from xdsl.dialects import memref
 from xdsl.ir import Operation
 
-from lightnet.backends.llvm.function import Function, Handler
+from lightnet.backends.llvm.function import FunctionEmitter, Handler
 from lightnet.backends.llvm.values import Lin, Mem, llvm_type, size_of
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import tile_memory
@@ -20,7 +20,7 @@ LINE = 64
 MAX_STACK = 256 << 10
 
 
-def memory_type(elem: str) -> str:
+def stored_type(elem: str) -> str:
     """The type of an element in memory: an i1 is a byte."""
     return "i8" if elem == "i1" else elem
 
@@ -28,7 +28,7 @@ def memory_type(elem: str) -> str:
 def _moved_type(elem: str) -> str:
     """The type that one element is loaded and stored as. A bfloat is its bits: of strided ones LLVM's vectoriser makes
     vectors of bfloat that its instruction selection for AVX512-BF16 ends the process over."""
-    return "i16" if elem == "bfloat" else memory_type(elem)
+    return "i16" if elem == "bfloat" else stored_type(elem)
 
 
 def alignment(base: int, const: int) -> int:
@@ -37,14 +37,14 @@ def alignment(base: int, const: int) -> int:
     return g & -g
 
 
-def _load(e: Function, op: memref.LoadOp) -> None:
+def _load(e: FunctionEmitter, op: memref.LoadOp) -> None:
     mem, elem = e.vals[op.memref], llvm_type(op.res.type)
     assert isinstance(mem, Mem)
     offset, align = e.address(mem, op.indices, elem)
     e.scalar_result(op.res, load_element(e, mem.root, offset, 0, align, elem))
 
 
-def load_element(e: Function, root: str, offset: Lin, extra: int, align: int, elem: str) -> str:
+def load_element(e: FunctionEmitter, root: str, offset: Lin, extra: int, align: int, elem: str) -> str:
     """One element, `offset` + `extra` bytes behind `root`; `align` bytes are what `root` and the variable part of the
     offset promise. Equal elements of a block are loaded once between stores."""
     pointer = e.pointer(root, offset, extra)
@@ -59,7 +59,7 @@ def load_element(e: Function, root: str, offset: Lin, extra: int, align: int, el
     return loads[key]
 
 
-def _store(e: Function, op: memref.StoreOp) -> None:
+def _store(e: FunctionEmitter, op: memref.StoreOp) -> None:
     mem, elem = e.vals[op.memref], llvm_type(op.value.type)
     assert isinstance(mem, Mem)
     offset, align = e.address(mem, op.indices, elem)
@@ -67,8 +67,8 @@ def _store(e: Function, op: memref.StoreOp) -> None:
     store_element(e, mem.root, offset, 0, align, elem, e.operand(op.value))
 
 
-def store_element(e: Function, root: str, offset: Lin, extra: int, align: int, elem: str, text: str) -> None:
-    """The converse of `load_element`. The caller has told `Function.written` of the root."""
+def store_element(e: FunctionEmitter, root: str, offset: Lin, extra: int, align: int, elem: str, text: str) -> None:
+    """The converse of `load_element`. The caller has told `FunctionEmitter.written` of the root."""
     if elem == "i1":
         text = e.ins(f"zext i1 {text} to i8")
     elif elem == "bfloat":
@@ -77,28 +77,28 @@ def store_element(e: Function, root: str, offset: Lin, extra: int, align: int, e
     e.emit(f"store {_moved_type(elem)} {text}, ptr {pointer}, align {alignment(align, offset.const + extra)}")
 
 
-def _alloca(e: Function, op: memref.AllocaOp) -> None:
+def _alloca(e: FunctionEmitter, op: memref.AllocaOp) -> None:
     type = op.memref.type
-    if not tile_memory.is_plain(type):
+    if not tile_memory.is_plain_memref(type):
         raise LightNetError(f"memref.alloca: only static shapes are supported, got {type}")
     elem, count = llvm_type(type.element_type), prod(type.get_shape())
     e.stack += count * size_of(elem)
     if e.stack > MAX_STACK:
         raise LightNetError(f"memref.alloca: {e.stack} bytes of stack, at most {MAX_STACK}; use the workspace")
     name = e.name()
-    e.entry.append(f"{name} = alloca [{count} x {memory_type(elem)}], align 64")
+    e.entry.append(f"{name} = alloca [{count} x {stored_type(elem)}], align 64")
     e.vals[op.memref] = Mem(name, Lin(0), type, 64)
 
 
-def _view(e: Function, op: memref.ViewOp) -> None:
+def _view(e: FunctionEmitter, op: memref.ViewOp) -> None:
     mem = e.vals[op.source]
     assert isinstance(mem, Mem)
-    if not tile_memory.is_plain(op.result.type):
+    if not tile_memory.is_plain_memref(op.result.type):
         raise LightNetError(f"memref.view: only static shapes are supported, got {op.result.type}")
     e.vals[op.result] = Mem(mem.root, mem.offset + e.get_index(op.byte_shift), op.result.type, mem.align)
 
 
-def _prefetch(e: Function, op: tile_memory.PrefetchOp) -> None:
+def _prefetch(e: FunctionEmitter, op: tile_memory.PrefetchOp) -> None:
     """One instruction a line, to the first level and up: hints that stop at the second one slow some kernels down (of
     the processor measured, by up to 40 %, depending on where the memory lies), and gain nothing."""
     mem = e.vals[op.memref]

@@ -17,8 +17,8 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, IndexType
 from xdsl.ir import Operation, SSAValue
 
 from lightnet.backends.elementary.table import BY_OP
-from lightnet.backends.llvm.function import Function, Handler
-from lightnet.backends.llvm.short_floats import SHORT, element, is_short, narrow, to_odd, widen
+from lightnet.backends.llvm.function import FunctionEmitter, Handler
+from lightnet.backends.llvm.short_floats import SHORT, element_text, is_short, short_float, to_odd, widen
 from lightnet.backends.llvm.values import (
     Lin,
     Vec,
@@ -34,7 +34,7 @@ from lightnet.dialects import tile_arith
 
 #: (emitter, op, operand texts, operand type, result type, lanes) -> operand text of the result
 #: It gets ops of the class that it stands under.
-Emit = Callable[[Function, Any, list[str], str, str, int], str]
+Emit = Callable[[FunctionEmitter, Any, list[str], str, str, int], str]
 
 _FLAG_ORDER = ("reassoc", "nnan", "ninf", "nsz", "arcp", "contract", "afn")
 
@@ -47,21 +47,21 @@ def _flags(op: Operation) -> str:
 
 
 def _binary(instruction: str) -> Emit:
-    def emit(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+    def emit(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
         return e.ins(f"{instruction} {t} {a[0]}, {a[1]}")
 
     return emit
 
 
 def _float_binary(instruction: str) -> Emit:
-    def emit(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+    def emit(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
         return e.ins(f"{instruction} {_flags(op)}{t} {a[0]}, {a[1]}")
 
     return emit
 
 
 def _cast(instruction: str) -> Emit:
-    def emit(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+    def emit(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
         return e.ins(f"{instruction} {t} {a[0]} to {r}")
 
     return emit
@@ -70,7 +70,7 @@ def _cast(instruction: str) -> Emit:
 def _intrinsic(name: str) -> Emit:
     """An overloaded intrinsic whose operands have the result's type."""
 
-    def emit(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+    def emit(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
         flags = _flags(op) if "fastmath" in op.properties or "float" in r or "double" in r else ""
         return e.intrinsic(name, r, [(r, x) for x in a], flags)
 
@@ -78,7 +78,7 @@ def _intrinsic(name: str) -> Emit:
 
 
 def _int_intrinsic(name: str, extra: str = "") -> Emit:
-    def emit(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+    def emit(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
         return e.intrinsic(name, r, [(r, x) for x in a] + ([("i1", extra)] if extra else []))
 
     return emit
@@ -90,10 +90,10 @@ def _saturating(name: str) -> Emit:
     before."""
     plain, signed = name.removesuffix(".sat"), name.startswith("fptosi")
 
-    def emit(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
-        if (source := element(t)) not in _DIGITS:
+    def emit(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+        if (source := element_text(t)) not in _DIGITS:
             return e.intrinsic(name, r, [(t, a[0])], suffix=f"{mangled(r)}.{mangled(t)}")
-        bits = int(element(r)[1:])
+        bits = int(element_text(r)[1:])
         digits = bits - 1 if signed else bits
         low, high = (-(2**digits) if signed else 0), 2**digits - 1
         cond = leaf_type("i1", lanes)
@@ -111,7 +111,7 @@ def _saturating(name: str) -> Emit:
         if last == high:
             return whole
         above = e.ins(f"fcmp oge {t} {x}, {number(2**digits)}")
-        return choose(above, splat_literal(element(r), lanes, str(high)), whole, r)
+        return choose(above, splat_literal(element_text(r), lanes, str(high)), whole, r)
 
     return emit
 
@@ -123,7 +123,7 @@ _DIGITS = {"float": 24, "double": 53}
 def _extremum(name: str, predicate: str) -> Emit:
     """`maximumf`/`minimumf` (NaN wins). With a constant, a compare and select: one machine instruction."""
 
-    def emit(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+    def emit(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
         x, c = (a[1], a[0]) if _is_number(a[0]) else (a[0], a[1])
         if not _is_number(c):
             return e.intrinsic(name, r, [(r, x), (r, c)])
@@ -135,7 +135,7 @@ def _extremum(name: str, predicate: str) -> Emit:
 
 
 def _is_number(text: str) -> bool:
-    """Whether an operand is a float literal other than NaN, alone or as a splat."""
+    """Return whether an operand is a float literal other than NaN, alone or as a splat."""
     return not text.startswith(("%", "<", "poison")) and not any(nan in text for nan in _NANS)
 
 
@@ -147,7 +147,7 @@ def _divide(instruction: str) -> Emit:
     """Total integer division and remainder."""
     signed, remainder = instruction[0] == "s", instruction.endswith("rem")
 
-    def emit(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+    def emit(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
         x, y = a
         elem = t[1:-1].partition(" x ")[2] if lanes > 1 else t
         cond = f"<{lanes} x i1>" if lanes > 1 else "i1"
@@ -175,7 +175,7 @@ def _rounded_divide(up: bool, signed: bool) -> Emit:
     """`floordivsi`, `ceildivsi`, `ceildivui`: the quotient, corrected where the remainder says so."""
     prefix = "s" if signed else "u"
 
-    def emit(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+    def emit(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
         elem = t[1:-1].partition(" x ")[2] if lanes > 1 else t
         cond = f"<{lanes} x i1>" if lanes > 1 else "i1"
         zero = splat_literal(elem, lanes, "0")
@@ -192,41 +192,41 @@ def _rounded_divide(up: bool, signed: bool) -> Emit:
     return emit
 
 
-def _cmpi(e: Function, op: arith.CmpiOp, a: list[str], t: str, r: str, lanes: int) -> str:
+def _cmpi(e: FunctionEmitter, op: arith.CmpiOp, a: list[str], t: str, r: str, lanes: int) -> str:
     predicate = arith.CMPI_COMPARISON_OPERATIONS[op.predicate.value.data]
     return e.ins(f"icmp {predicate} {t} {a[0]}, {a[1]}")
 
 
-def _cmpf(e: Function, op: arith.CmpfOp, a: list[str], t: str, r: str, lanes: int) -> str:
+def _cmpf(e: FunctionEmitter, op: arith.CmpfOp, a: list[str], t: str, r: str, lanes: int) -> str:
     predicate = arith.CMPF_COMPARISON_OPERATIONS[op.predicate.value.data]
     return e.ins(f"fcmp {predicate} {t} {a[0]}, {a[1]}")
 
 
-def _cmp(e: Function, op: tile_arith.CmpOp, a: list[str], t: str, r: str, lanes: int) -> str:
+def _cmp(e: FunctionEmitter, op: tile_arith.CmpOp, a: list[str], t: str, r: str, lanes: int) -> str:
     """`tile.cmp`."""
     predicate = op.predicate.data
     instruction = "fcmp" if any(f in t for f in ("half", "bfloat", "float", "double")) else "icmp"
     return e.ins(f"{instruction} {predicate} {t} {a[0]}, {a[1]}")
 
 
-def _tile_cast(e: Function, op: tile_arith.CastOp, a: list[str], t: str, r: str, lanes: int) -> str:
+def _tile_cast(e: FunctionEmitter, op: tile_arith.CastOp, a: list[str], t: str, r: str, lanes: int) -> str:
     """`tile.cast`: the arith op of that name."""
     return _CASTS[op.kind.data](e, op, a, t, r, lanes)
 
 
-def _extend(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+def _extend(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
     """`extf`; of a short float to double by way of float."""
     if not is_short(t):
         return _cast("fpext")(e, op, a, t, r, lanes)
-    wide = widen(e, a[0], element(t), lanes)
-    return wide if element(r) == "float" else e.ins(f"fpext {leaf_type('float', lanes)} {wide} to {r}")
+    wide = widen(e, a[0], element_text(t), lanes)
+    return wide if element_text(r) == "float" else e.ins(f"fpext {leaf_type('float', lanes)} {wide} to {r}")
 
 
-def _truncate(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+def _truncate(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
     """`truncf`; of double to a short float by way of float, rounded once."""
     if not is_short(r):
         return _cast("fptrunc")(e, op, a, t, r, lanes)
-    return narrow(e, to_odd(e, a[0], lanes) if element(t) == "double" else a[0], element(r), lanes)
+    return short_float(e, to_odd(e, a[0], lanes) if element_text(t) == "double" else a[0], element_text(r), lanes)
 
 
 _CASTS: dict[str, Emit] = {
@@ -239,41 +239,41 @@ _CASTS: dict[str, Emit] = {
 def _in_float(emit: Emit) -> Emit:
     """An op on short floats: computed in float, and rounded."""
 
-    def wide(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
-        source, target = element(t), element(r)
+    def wide(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+        source, target = element_text(t), element_text(r)
         if source in SHORT:
             a, t = [widen(e, x, source, lanes) for x in a], leaf_type("float", lanes)
         if target not in SHORT:
             return emit(e, op, a, t, r, lanes)
-        return narrow(e, emit(e, op, a, t, leaf_type("float", lanes), lanes), target, lanes)
+        return short_float(e, emit(e, op, a, t, leaf_type("float", lanes), lanes), target, lanes)
 
     return wide
 
 
-def _fma(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+def _fma(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
     return e.intrinsic("fma", r, [(r, x) for x in a])
 
 
-def _negf(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+def _negf(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
     return e.ins(f"fneg {t} {a[0]}")
 
 
-def _rsqrt(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+def _rsqrt(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
     elem = r[1:-1].partition(" x ")[2] if lanes > 1 else r
     root = e.intrinsic("sqrt", r, [(r, a[0])])
     return e.ins(f"fdiv contract {r} {splat_literal(elem, lanes, float_literal(1.0, elem))}, {root}")
 
 
-def _elementary(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+def _elementary(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
     from lightnet.backends.elementary import emission
 
-    return emission.emit(e, op, a, t, r, lanes)
+    return emission.emit_call(e, op, a, t, r, lanes)
 
 
 def _rounded(name: str) -> Emit:
     """A whole number of a float: an instruction, or arithmetic where the processor has none."""
 
-    def emit(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+    def emit(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
         if e.has_rounding:
             return _intrinsic(name)(e, op, a, t, r, lanes)
         from lightnet.backends.elementary import emission, rounding
@@ -315,13 +315,13 @@ ELEMENTWISE: dict[type[Operation], Emit] = {
 
 
 def _computes(op: Operation) -> bool:
-    """Whether an op with short floats is arithmetic on them, and no conversion that takes them as they are."""
+    """Return whether an op with short floats is arithmetic on them, and no conversion that takes them as they are."""
     if isinstance(op, tile_arith.CastOp):
         return op.kind.data not in ("extf", "truncf", "bitcast")
     return not isinstance(op, arith.ExtFOp | arith.TruncFOp | arith.BitcastOp)
 
 
-def elementwise(e: Function, op: Operation) -> None:
+def elementwise(e: FunctionEmitter, op: Operation) -> None:
     """Any op of `ELEMENTWISE`, on scalars or vectors."""
     emit, result = e.elementary.get(type(op), ELEMENTWISE[type(op)]), op.results[0]
     if not isinstance(result.type, VectorType):
@@ -352,7 +352,7 @@ def _roots(vectors: list[Vec]) -> frozenset[str]:
 # ---- constants, select, casts ------------------------------------------------------------------------------------
 
 
-def _constant(e: Function, op: arith.ConstantOp) -> None:
+def _constant(e: FunctionEmitter, op: arith.ConstantOp) -> None:
     type, value = op.result.type, op.value
     if isinstance(type, VectorType):
         return _constant_vector(e, op.result, type, value)
@@ -361,7 +361,7 @@ def _constant(e: Function, op: arith.ConstantOp) -> None:
     e.vals[op.result] = Lin(int(number)) if isinstance(type, IndexType) else literal(number, llvm_type(type))
 
 
-def _constant_vector(e: Function, result: SSAValue, type: VectorType, value: object) -> None:
+def _constant_vector(e: FunctionEmitter, result: SSAValue, type: VectorType, value: object) -> None:
     if not isinstance(value, DenseIntOrFPElementsAttr):
         raise LightNetError(f"unsupported constant {value}")
     elem = llvm_type(type.element_type)
@@ -380,7 +380,7 @@ def _constant_vector(e: Function, result: SSAValue, type: VectorType, value: obj
     e.vals[result] = vec
 
 
-def _select(e: Function, op: arith.SelectOp) -> None:
+def _select(e: FunctionEmitter, op: arith.SelectOp) -> None:
     result = op.result
     if not isinstance(result.type, VectorType):
         type, cond = llvm_type(result.type), e.operand(op.cond)
@@ -401,7 +401,7 @@ def _select(e: Function, op: arith.SelectOp) -> None:
     e.bind(result, e.vec(result.type, make_leaf, make_scalar, _roots([a, b])))
 
 
-def _vector_select(e: Function, op: tile_arith.SelectOp) -> None:
+def _vector_select(e: FunctionEmitter, op: tile_arith.SelectOp) -> None:
     mask, a, b = (e.get_vec(v) for v in op.operands)
 
     def make_leaf(f: int) -> str:
@@ -414,7 +414,7 @@ def _vector_select(e: Function, op: tile_arith.SelectOp) -> None:
     e.bind(op.result, e.vec(op.result.type, make_leaf, make_scalar, _roots([mask, a, b])))
 
 
-def _index_cast(e: Function, op: arith.IndexCastOp) -> None:
+def _index_cast(e: FunctionEmitter, op: arith.IndexCastOp) -> None:
     source, target = op.input.type, op.result.type
     bits, text = int(llvm_type(target)[1:]), e.operand(op.input)
     known = int(llvm_type(source)[1:])
@@ -426,7 +426,7 @@ def _index_cast(e: Function, op: arith.IndexCastOp) -> None:
         e.vals[op.result] = text
 
 
-def _resize(e: Function, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+def _resize(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
     """`arith.index_cast` on vectors."""
     source, target = (int(x.rpartition("i")[2].rstrip(">")) for x in (t, r))
     return a[0] if source == target else e.ins(f"{'trunc' if target < source else 'sext'} {t} {a[0]} to {r}")

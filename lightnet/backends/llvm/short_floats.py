@@ -8,26 +8,26 @@ integer arithmetic. All of it vectorises.
 
 from __future__ import annotations
 
-from lightnet.backends.llvm.function import Function
+from lightnet.backends.llvm.function import FunctionEmitter
 from lightnet.backends.llvm.values import float_literal, leaf_type, splat_literal
 
 #: The element types that values are stored in, and not computed in.
 SHORT = ("half", "bfloat")
 
 
-def element(type: str) -> str:
+def element_text(type: str) -> str:
     """The element type of a scalar's or a vector's type."""
     return type[1:-1].partition(" x ")[2] if type.startswith("<") else type
 
 
 def is_short(type: str) -> bool:
-    return element(type) in SHORT
+    return element_text(type) in SHORT
 
 
 class _Lanes:
     """Instructions on float and i32 values of so many lanes; operands are texts or Python numbers."""
 
-    def __init__(self, e: Function, lanes: int):
+    def __init__(self, e: FunctionEmitter, lanes: int):
         self.e, self.lanes = e, lanes
 
     def type(self, elem: str) -> str:
@@ -50,7 +50,7 @@ class _Lanes:
         return splat_literal("float", self.lanes, float_literal(value, "float"))
 
 
-def widen(e: Function, x: str, elem: str, lanes: int) -> str:
+def widen(e: FunctionEmitter, x: str, elem: str, lanes: int) -> str:
     """A half or bfloat as a float; exact."""
     v = _Lanes(e, lanes)
     if elem == "half" and e.has_half:
@@ -68,7 +68,7 @@ def widen(e: Function, x: str, elem: str, lanes: int) -> str:
     return v.cast("bitcast", v.op("or", value, sign), "i32", "float")
 
 
-def narrow(e: Function, x: str, elem: str, lanes: int) -> str:
+def short_float(e: FunctionEmitter, x: str, elem: str, lanes: int) -> str:
     """A float as a half or bfloat: to nearest, ties to even, overflow to infinity; a NaN stays one."""
     v = _Lanes(e, lanes)
     if (elem == "half" and e.has_half) or (elem == "bfloat" and e.has_bfloat):
@@ -100,7 +100,7 @@ def _to_half(v: _Lanes, bits: str) -> str:
     return v.op("or", result, v.op("and", v.op("lshr", bits, 16), 0x8000))
 
 
-def to_odd(e: Function, x: str, lanes: int) -> str:
+def to_odd(e: FunctionEmitter, x: str, lanes: int) -> str:
     """A double as a float rounded to odd: rounding that again rounds the double right (Boldo and Melquiond, 2008)."""
     v = _Lanes(e, lanes)
     near = v.cast("fptrunc", x, "double", "float")

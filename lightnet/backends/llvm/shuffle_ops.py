@@ -12,13 +12,13 @@ from xdsl.dialects import vector
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation
 
-from lightnet.backends.llvm.function import Function, Handler
+from lightnet.backends.llvm.function import FunctionEmitter, Handler
 from lightnet.backends.llvm.values import Vec, row_major
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import tile_arith
 
 
-def _shuffle(e: Function, op: vector.ShuffleOp) -> None:
+def _shuffle(e: FunctionEmitter, op: vector.ShuffleOp) -> None:
     """Elements of two vectors of one dimension: one instruction where all are registers of one length."""
     first, second = e.get_vec(op.v1), e.get_vec(op.v2)
     if len(first.shape) != 1:
@@ -42,7 +42,7 @@ def _shuffle(e: Function, op: vector.ShuffleOp) -> None:
     e.bind(op.result, vec)
 
 
-def _transpose(e: Function, op: tile_arith.TransposeOp) -> None:
+def _transpose(e: FunctionEmitter, op: tile_arith.TransposeOp) -> None:
     sources = [e.get_vec(v) for v in op.operands_]
     roots = frozenset().union(*(s.roots for s in sources))
     n = len(sources)
@@ -64,7 +64,7 @@ def _transpose(e: Function, op: tile_arith.TransposeOp) -> None:
         e.bind(result, _transposed(e, sources, j, result.type, roots))
 
 
-def _transposed_square(e: Function, rows: list[str], type: str) -> list[str]:
+def _transposed_square(e: FunctionEmitter, rows: list[str], type: str) -> list[str]:
     """The columns of n rows of n elements, n a power of two from 4 on: log2(n) rounds of n shuffles of two registers.
     The first two rounds stay inside groups of four elements (unpack instructions), the others move whole groups."""
     n = len(rows)
@@ -104,7 +104,7 @@ def _transposed_square(e: Function, rows: list[str], type: str) -> list[str]:
     return columns
 
 
-def _transposed(e: Function, sources: list[Vec], j: int, type: VectorType, roots: frozenset[str]) -> Vec:
+def _transposed(e: FunctionEmitter, sources: list[Vec], j: int, type: VectorType, roots: frozenset[str]) -> Vec:
     """Row j of every source, as one tile."""
     row = row_major(sources[0].shape)[0]
 

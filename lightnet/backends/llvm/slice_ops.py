@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from xdsl.ir import Operation
 
-from lightnet.backends.llvm.function import Function, Handler
-from lightnet.backends.llvm.memory_ops import alignment, load_element, memory_type, store_element
+from lightnet.backends.llvm.function import FunctionEmitter, Handler
+from lightnet.backends.llvm.memory_ops import alignment, load_element, store_element, stored_type
 from lightnet.backends.llvm.values import (
     Lin,
     Mem,
@@ -31,7 +31,7 @@ MAX_SHUFFLE_STEP = 4
 class _Slice:
     """A slice while it is emitted: byte offsets of its elements, and which of them are touched."""
 
-    def __init__(self, e: Function, op: tile_memory.LoadOp | tile_memory.StoreOp, elem: str, lanes: int):
+    def __init__(self, e: FunctionEmitter, op: tile_memory.LoadOp | tile_memory.StoreOp, elem: str, lanes: int):
         mem = e.vals[op.memref]
         assert isinstance(mem, Mem)
         shape, dims, steps, valid = op.slice()
@@ -46,7 +46,7 @@ class _Slice:
         self.last = shape[-1]
 
     def touched(self, f: int) -> list[bool] | None:
-        """Which lanes of leaf f the static extents leave; None for all of them."""
+        """The lanes of leaf f that the static extents leave; None for all of them."""
         if self.inside is None:
             return None
         lanes = self.inside[f * self.lanes : (f + 1) * self.lanes]
@@ -90,14 +90,14 @@ class _Slice:
         return self.e.ins(f"getelementptr i8, ptr {base}, {deltas}")
 
 
-def _load(e: Function, op: tile_memory.LoadOp) -> None:
+def _load(e: FunctionEmitter, op: tile_memory.LoadOp) -> None:
     vec = e.vec(op.result.type, lambda f: _cached_leaf(e, s, f), lambda i: _load_lane(e, s, vec, i))
     s = _Slice(e, op, vec.elem, vec.lanes)
     vec.roots = frozenset([s.root])
     e.bind(op.result, vec)
 
 
-def _cached_leaf(e: Function, s: _Slice, f: int) -> str:
+def _cached_leaf(e: FunctionEmitter, s: _Slice, f: int) -> str:
     """Leaf f of a slice; equal leaves of a block are loaded once between stores."""
     first = s.offsets[f * s.lanes]
     touched = s.touched(f)
@@ -117,7 +117,7 @@ def _cached_leaf(e: Function, s: _Slice, f: int) -> str:
     return loads[key]
 
 
-def _load_lane(e: Function, s: _Slice, vec: Vec, i: int) -> str:
+def _load_lane(e: FunctionEmitter, s: _Slice, vec: Vec, i: int) -> str:
     """One element by a scalar load."""
     if s.extent is not None:
         leaf = vec.leaf(i // vec.lanes)
@@ -131,7 +131,7 @@ def _zero_literal(elem: str) -> str:
     return {"i1": "false"}.get(elem, "0" if elem.startswith("i") else "0.0")
 
 
-def _load_leaf(e: Function, s: _Slice, f: int) -> str:
+def _load_leaf(e: FunctionEmitter, s: _Slice, f: int) -> str:
     n, elem, first = s.lanes, s.elem, s.offsets[f * s.lanes]
     if s.touched(f) is not None and not any(s.touched(f) or ()):
         return splat_literal(elem, n, _zero_literal(elem))
@@ -145,15 +145,15 @@ def _load_leaf(e: Function, s: _Slice, f: int) -> str:
     return _load_masked(e, s, f)
 
 
-def _load_vector(e: Function, s: _Slice, extra: int) -> str:
+def _load_vector(e: FunctionEmitter, s: _Slice, extra: int) -> str:
     """`lanes` contiguous elements."""
-    memory = leaf_type(memory_type(s.elem), s.lanes)
+    memory = leaf_type(stored_type(s.elem), s.lanes)
     pointer = e.pointer(s.root, s.base, extra)
     text = e.ins(f"load {memory}, ptr {pointer}, align {alignment(s.align, s.base.const + extra)}")
     return e.ins(f"icmp ne {memory} {text}, zeroinitializer") if s.elem == "i1" else text
 
 
-def _load_strided(e: Function, s: _Slice, first: int) -> str:
+def _load_strided(e: FunctionEmitter, s: _Slice, first: int) -> str:
     """Every step-th element: contiguous loads that cover the span exactly, merged by shuffles of two at a time."""
     n, size, type = s.lanes, size_of(s.elem), leaf_type(s.elem, s.lanes)
     span = (n - 1) * s.step + 1
@@ -172,12 +172,12 @@ def _load_strided(e: Function, s: _Slice, first: int) -> str:
     return merged
 
 
-def _load_masked(e: Function, s: _Slice, f: int) -> str:
+def _load_masked(e: FunctionEmitter, s: _Slice, f: int) -> str:
     """A leaf of which some lanes are not touched (they are 0), or whose lanes lie far apart."""
     n, elem, mask = s.lanes, s.elem, s.mask(f)
-    memory = leaf_type(memory_type(elem), n)
+    memory = leaf_type(stored_type(elem), n)
     if n == 1:
-        memory, mask = f"<1 x {memory_type(elem)}>", e.ins(f"insertelement <1 x i1> poison, i1 {mask}, i64 0")
+        memory, mask = f"<1 x {stored_type(elem)}>", e.ins(f"insertelement <1 x i1> poison, i1 {mask}, i64 0")
     if s.step == 1 or n == 1:
         extra = s.offsets[f * n]
         align = alignment(s.align, s.base.const + extra)
@@ -193,7 +193,7 @@ def _load_masked(e: Function, s: _Slice, f: int) -> str:
     return e.ins(f"extractelement <1 x {elem}> {text}, i64 0") if n == 1 else text
 
 
-def _store(e: Function, op: tile_memory.StoreOp) -> None:
+def _store(e: FunctionEmitter, op: tile_memory.StoreOp) -> None:
     vec = e.get_vec(op.value)
     s = _Slice(e, op, vec.elem, vec.lanes)
     e.written(s.root)
@@ -212,22 +212,22 @@ def _store(e: Function, op: tile_memory.StoreOp) -> None:
             _store_masked(e, s, f, vec.leaf(f))
 
 
-def _store_vector(e: Function, s: _Slice, extra: int, text: str) -> None:
-    memory = leaf_type(memory_type(s.elem), s.lanes)
+def _store_vector(e: FunctionEmitter, s: _Slice, extra: int, text: str) -> None:
+    memory = leaf_type(stored_type(s.elem), s.lanes)
     if s.elem == "i1":
         text = e.ins(f"zext {leaf_type('i1', s.lanes)} {text} to {memory}")
     pointer = e.pointer(s.root, s.base, extra)
     e.emit(f"store {memory} {text}, ptr {pointer}, align {alignment(s.align, s.base.const + extra)}")
 
 
-def _store_masked(e: Function, s: _Slice, f: int, text: str) -> None:
+def _store_masked(e: FunctionEmitter, s: _Slice, f: int, text: str) -> None:
     n, mask = s.lanes, s.mask(f)
-    memory = leaf_type(memory_type(s.elem), n)
+    memory = leaf_type(stored_type(s.elem), n)
     if s.elem == "i1":
         text = e.ins(f"zext {leaf_type('i1', n)} {text} to {memory}")
     if n == 1:
-        memory, mask = f"<1 x {memory_type(s.elem)}>", e.ins(f"insertelement <1 x i1> poison, i1 {mask}, i64 0")
-        text = e.ins(f"insertelement {memory} poison, {memory_type(s.elem)} {text}, i64 0")
+        memory, mask = f"<1 x {stored_type(s.elem)}>", e.ins(f"insertelement <1 x i1> poison, i1 {mask}, i64 0")
+        text = e.ins(f"insertelement {memory} poison, {stored_type(s.elem)} {text}, i64 0")
     extra = s.offsets[f * n]
     if s.step == 1 or n == 1:
         align = alignment(s.align, s.base.const + extra)

@@ -29,11 +29,11 @@ def _library() -> ctypes.CDLL | None:
 
 
 def is_parallel() -> bool:
-    """Whether several threads can work at once: not where this llvmlite does not tell its library."""
+    """Return whether several threads can work at once: not where this llvmlite does not tell its library."""
     return _library() is not None
 
 
-def emit(machine: llvm.TargetMachine, module: llvm.ModuleRef, kind: int) -> bytes:
+def emit_code(machine: llvm.TargetMachine, module: llvm.ModuleRef, kind: int) -> bytes:
     """The code of a module: `OBJECT`, or `ASSEMBLY` (UTF-8). Raises `LightNetError` where the machine has none for
     it."""
     library = _library()
@@ -51,7 +51,7 @@ def emit(machine: llvm.TargetMachine, module: llvm.ModuleRef, kind: int) -> byte
         llvm.ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
 
-def run(passes: llvm.ModulePassManager, module: llvm.ModuleRef, builder: llvm.PassBuilder) -> None:
+def run_passes(passes: llvm.ModulePassManager, module: llvm.ModuleRef, builder: llvm.PassBuilder) -> None:
     """Run passes over a module."""
     library = _library()
     if library is None:

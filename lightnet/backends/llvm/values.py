@@ -1,4 +1,4 @@
-"""What an SSA value of level 4 becomes while its function is emitted as LLVM IR text.
+"""The form that an SSA value of level 4 takes while its function is emitted as LLVM IR text.
 
 * an index: a linear form `Lin` over symbols (LLVM values of type i64), so that address arithmetic folds by itself;
 * a memref: `Mem`, a pointer and a linear byte offset;
@@ -159,7 +159,7 @@ class Vec:
 
 
 @cache
-def lanes_of(shape: tuple[int, ...], width: int) -> int:
+def leaf_lanes(shape: tuple[int, ...], width: int) -> int:
     """Elements a leaf: all of a short last dimension, else the hardware's width or the best divisor below it.
 
     A power of two is preferred unless another divisor is more than twice as long.
@@ -243,7 +243,7 @@ def slice_offsets(shape: tuple[int, ...], steps: tuple[int, ...]) -> list[int]:
 
 @cache
 def slice_valid(shape: tuple[int, ...], valid: tuple[int, ...]) -> list[bool]:
-    """Whether each element of a slice is inside the extents `valid`."""
+    """Return whether each element of a slice is inside the extents `valid`."""
     inside = [True]
     for n, v in zip(shape, valid):
         inside = [ok and i < v for ok in inside for i in range(n)]

@@ -8,7 +8,7 @@ from xdsl.dialects import vector
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation
 
-from lightnet.backends.llvm.function import Function, Handler
+from lightnet.backends.llvm.function import FunctionEmitter, Handler
 from lightnet.backends.llvm.scalar_ops import ELEMENTWISE
 from lightnet.backends.llvm.values import Vec, mangled, row_major, slice_offsets
 from lightnet.diagnostics import LightNetError
@@ -16,7 +16,7 @@ from lightnet.dialects import tile_arith
 from lightnet.ir.types import vector_type_of
 
 
-def _broadcast(e: Function, op: vector.BroadcastOp) -> None:
+def _broadcast(e: FunctionEmitter, op: vector.BroadcastOp) -> None:
     type = op.vector.type
     if not isinstance(op.source.type, VectorType):
         text = e.operand(op.source)
@@ -40,7 +40,7 @@ def _broadcast(e: Function, op: vector.BroadcastOp) -> None:
     e.bind(op.vector, vec)
 
 
-def _vector_fma(e: Function, op: vector.FMAOp) -> None:
+def _vector_fma(e: FunctionEmitter, op: vector.FMAOp) -> None:
     operands = [e.get_vec(v) for v in (op.lhs, op.rhs, op.acc)]
     type = operands[0].leaf_type
 
@@ -61,7 +61,7 @@ def _position(op: vector.ExtractOp | vector.InsertOp, shape: tuple[int, ...]) ->
     return sum(p * s for p, s in zip(position, row_major(shape)))
 
 
-def _extract(e: Function, op: vector.ExtractOp) -> None:
+def _extract(e: FunctionEmitter, op: vector.ExtractOp) -> None:
     source = e.get_vec(op.vector)
     first = _position(op, source.shape)
     if not isinstance(op.result.type, VectorType):
@@ -76,7 +76,7 @@ def _extract(e: Function, op: vector.ExtractOp) -> None:
     e.bind(op.result, vec)
 
 
-def _insert(e: Function, op: vector.InsertOp) -> None:
+def _insert(e: FunctionEmitter, op: vector.InsertOp) -> None:
     dest = e.get_vec(op.dest)
     first = _position(op, dest.shape)
     leaves = [dest.leaf(f) for f in range(dest.count)]
@@ -92,7 +92,7 @@ def _insert(e: Function, op: vector.InsertOp) -> None:
     e.vals[op.result] = Vec.of_leaves(dest.elem, dest.shape, dest.lanes, leaves)
 
 
-def _tile_fma(e: Function, op: tile_arith.FmaOp) -> None:
+def _tile_fma(e: FunctionEmitter, op: tile_arith.FmaOp) -> None:
     """The micro-kernel: for each k, each row of `a` broadcast times the vectors of `b`; eager, k outermost."""
     a, b, acc = (e.get_vec(v) for v in (op.a, op.b, op.acc))
     depth, type = b.shape[0], acc.leaf_type
@@ -122,7 +122,7 @@ _ACROSS = {
 }  # fmt: skip
 
 
-def _reduce(e: Function, op: tile_arith.ReduceOp) -> None:
+def _reduce(e: FunctionEmitter, op: tile_arith.ReduceOp) -> None:
     """Fold leaf by leaf across registers first, then across the lanes of one register."""
     vec, kind, dims = e.get_vec(op.value), op.kind.data, op.dims.get_values()
     integer = vec.elem.startswith("i")
@@ -163,13 +163,13 @@ def _reduce(e: Function, op: tile_arith.ReduceOp) -> None:
     e.bind(op.result, result)
 
 
-def _combine(e: Function, instruction: str, type: str, x: str, y: str) -> str:
+def _combine(e: FunctionEmitter, instruction: str, type: str, x: str, y: str) -> str:
     if instruction in ("maximum", "minimum", "smax", "smin", "umax", "umin"):
         return e.intrinsic(instruction, type, [(type, x), (type, y)])
     return e.ins(f"{instruction} {type} {x}, {y}")
 
 
-def _across(e: Function, vec: Vec, kind: str, integer: bool, leaf: str) -> str:
+def _across(e: FunctionEmitter, vec: Vec, kind: str, integer: bool, leaf: str) -> str:
     """Fold the lanes of one leaf."""
     if vec.lanes == 1:
         return leaf

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from lightnet.ir.registry import resolve
 
-BN2SCALE_WTS_CPU, SCALE_TENSORRT, DOT_PRODUCT_CUDA = resolve("lightnet.descriptions.operators:packaged")(
+BN2SCALE_WTS_CPU, SCALE_TENSORRT, DOT_PRODUCT_CUDA = resolve("lightnet.descriptions.operators:packaged_operators")(
     "lightnet.backends.tensorrt:ops.op"
 )

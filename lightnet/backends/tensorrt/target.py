@@ -16,7 +16,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from lightnet.dialects.arches import TensorrtKernelOp
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.tensorrt_layers import is_layer
-from lightnet.ir.body import Body, build
+from lightnet.ir.body import Body, build_body
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import fused, set_loc
 from lightnet.ir.memory import ARENA, HOST, MTYPE, STATIC
@@ -61,7 +61,7 @@ class JoinLayers(RewritePattern):
         kept = [r for k in run for r in k.results if k is run[-1] or any(use.operation not in inside for use in r.uses)]
         # The ops move into the new kernel, so what they make is looked up before.
         body = Body(tuple(o for k in run for o in k.ops), tuple(inner[r] for r in kept), outside)
-        joined = build(body, TensorrtKernelOp)
+        joined = build_body(body, TensorrtKernelOp)
         set_loc(joined, fused(run))
         rewriter.insert(joined)
         for kernel in reversed(run):
@@ -83,7 +83,7 @@ def _behind(op: Operation) -> Operation | None:
 
 
 def _is_engine(op: Operation | None, other: TensorrtKernelOp) -> bool:
-    """Whether `op` is an engine of the batch size of `other`."""
+    """Return whether `op` is an engine of the batch size of `other`."""
     return isinstance(op, TensorrtKernelOp) and _batch(op) == _batch(other)
 
 

@@ -1,15 +1,15 @@
 """C, as descriptions hold it: a small language with a reader of ours, which is never executed as C.
 
-    parse(text), parse_expression(text)     text -> tree (`tree`); what is outside of the language is refused
-    check(block, text, scope)               names, functions, numbers of arguments, without running anything
+    parse_code(text), parse_expression(text)  text -> tree (`tree`); what is outside of the language is refused
+    check_c_code(block, text, scope)        names, functions, numbers of arguments, without running anything
     check_head(text)                        what stands at the head of a file of C: `#include` lines and declarations
     Machine(names, functions).run(…)        runs statements at compile time, within bounds on steps and memory
-    evaluate(text, names, functions)        one expression, as a value of Python
+    evaluate_c(text, names, functions)      one expression, as a value of Python
     library.FUNCTIONS, library.NAMES        what upstream's functions and enumerators mean
 
-Errors are `CodeError`s, whose lines and columns count in the text; `ccode.moved(error, item)` gives them their place in
-a file. The modules `code.py` and `steps.py` beside this folder say what the code of an operator means with these.
-Imports `ir`, the dtypes, and nothing of the compiler besides.
+Errors are `CodeError`s, whose lines and columns count in the text; `ccode.moved_error(error, item)` gives them their
+place in a file. The modules `code.py` and `steps.py` beside this folder say what the code of an operator means with
+these. Imports `ir`, the dtypes, and nothing of the compiler besides.
 """
 
 from __future__ import annotations
@@ -17,39 +17,57 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lightnet.descriptions.c.checks import Scope, check, check_head
-from lightnet.descriptions.c.functions import Budget, Function, function
-from lightnet.descriptions.c.machine import Machine
-from lightnet.descriptions.c.parser import parse, parse_expression
+from lightnet.descriptions.c.checks import CodeScope, check_c_code, check_head
+from lightnet.descriptions.c.functions import CFunction, RunBudget, function
+from lightnet.descriptions.c.machine import CMachine
+from lightnet.descriptions.c.parser import parse_code, parse_expression
 from lightnet.descriptions.c.tree import Expr
 from lightnet.descriptions.c.values import (
-    Buffer,
+    CBuffer,
+    CMemory,
     CodeError,
+    CSymbol,
     Enumerator,
     Float,
-    Memory,
     Pointer,
     Struct,
-    Symbol,
     array,
 )
 
 __all__ = [
-    "Budget", "Buffer", "CodeError", "Enumerator", "Float", "Function", "Machine", "Memory", "Pointer", "Scope",
-    "Struct", "Symbol", "array",
-    "check", "check_head", "evaluate", "function", "parse", "parse_expression", "plain", "tensor",
+    "CBuffer",
+    "CFunction",
+    "CMachine",
+    "CMemory",
+    "CSymbol",
+    "CodeError",
+    "CodeScope",
+    "Enumerator",
+    "Float",
+    "Pointer",
+    "RunBudget",
+    "Struct",
+    "array",
+    "check_c_code",
+    "check_head",
+    "evaluate_c",
+    "function",
+    "parse_code",
+    "parse_expression",
+    "plain",
+    "tensor",
 ]  # fmt: skip
 
 
-def evaluate(
-    text: str, names: Mapping[str, Any], functions: Mapping[str, Function] | None = None, parsed: Expr | None = None
+def evaluate_c(
+    text: str, names: Mapping[str, Any], functions: Mapping[str, CFunction] | None = None, parsed: Expr | None = None
 ) -> Any:
     """The value of one expression: an int, a float, a string, None, or a tuple of these for an array. `names` beside
     the enumerators, and `functions` beside the library's; `parsed` is what `text` is, where it was read before. Raises
     `CodeError`, at its place in `text`."""
     from lightnet.descriptions.c import library
 
-    machine = Machine({**library.NAMES, **names}, library.FUNCTIONS if functions is None else functions)
+    machine = CMachine({**library.NAMES, **names}, library.FUNCTIONS if functions is None else functions)
     return plain(machine.value(parse_expression(text) if parsed is None else parsed, text))
 
 
@@ -60,9 +78,9 @@ def plain(value: Any) -> Any:
             return name
         case Float():
             return float(value)
-        case Pointer(memory=Buffer(type="char")):
+        case Pointer(memory=CBuffer(type="char")):
             return value.memory.text(value.offset)
-        case Pointer(memory=Buffer()):
+        case Pointer(memory=CBuffer()):
             return tuple(plain(v) for v in value.memory.elements[value.offset :])
     return value
 

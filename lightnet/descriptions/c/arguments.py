@@ -20,7 +20,7 @@ def whole(value: Any, what: str = "an integer") -> int:
     return value
 
 
-def text(value: Any) -> str:
+def string_argument(value: Any) -> str:
     """An argument that is a string."""
     found = text_of(value)
     if found is None:

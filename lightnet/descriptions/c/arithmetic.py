@@ -7,20 +7,20 @@ import math
 from typing import Any
 
 from lightnet.descriptions.c.tree import Type
-from lightnet.descriptions.c.values import SIZES, Enumerator, Float, Memory, shown
+from lightnet.descriptions.c.values import SIZES, CMemory, Enumerator, Float, shown
 from lightnet.descriptions.c.variables import Variable
 from lightnet.ir.constants import int_div
 
 
-def kind_of(value: Any) -> str:
+def c_kind(value: Any) -> str:
     return "float" if isinstance(value, Float) else "double" if isinstance(value, float) else "int"
 
 
-def size_of(type: Type) -> int:
+def c_size_of(type: Type) -> int:
     return 8 if type.is_pointer else SIZES.get(type.name, 8)
 
 
-def element_type(memory: Memory) -> Type:
+def c_element_type(memory: CMemory) -> Type:
     if isinstance(memory, Variable):
         return memory.declared
     name = memory.type.rstrip(" *")
@@ -72,7 +72,7 @@ def negated(value: Any, op: str) -> Any:
 _INT64 = 1 << 63
 
 
-def arithmetic(op: str, a: Any, b: Any) -> Any:
+def c_arithmetic(op: str, a: Any, b: Any) -> Any:
     """A binary operator of C on numbers; what does not fit 64 bits is a ValueError, a division of integers by 0 an
     ArithmeticError."""
     a, b = (x.number if isinstance(x, Enumerator) and x.number is not None else x for x in (a, b))

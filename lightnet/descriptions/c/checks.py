@@ -1,4 +1,4 @@
-"""What can be said of code without running it: names, functions and their numbers of arguments, members of what is
+"""The checks of code without running it: names, functions and their numbers of arguments, members of what is
 known.
 
 A mistake in a description shows when its file is loaded, at its place, and not in the first network that meets the
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lightnet.descriptions.c import tree
-from lightnet.descriptions.c.functions import Function, check_count, unknown
-from lightnet.descriptions.c.parser import parse
+from lightnet.descriptions.c.functions import CFunction, check_count, unknown_value
+from lightnet.descriptions.c.parser import parse_code
 from lightnet.descriptions.c.values import text_error
 
 _DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(\w*)([^\n]*)$", re.MULTILINE)
@@ -22,35 +22,35 @@ _INCLUDE = re.compile(r'\s*(?:<[^<>"\n]+>|"[^<>"\n]+")\s*(?://[^\n]*|/\*[^\n]*?\
 
 
 @dataclass
-class Scope:
-    """What code may name: values by name, with their members where these are known (None: any, or no structure); the
+class CodeScope:
+    """The names of code: values by name, with their members where these are known (None: any, or no structure); the
     functions; and which of the names may be assigned. `instead(name)` says what to write instead of a name that means
     nothing."""
 
     names: Mapping[str, Collection[str] | None]
-    functions: Mapping[str, Function]
+    functions: Mapping[str, CFunction]
     assignable: Collection[str] = ()
     instead: Callable[[str], str | None] = lambda name: None
     #: Variables of the function that this code is part of: earlier code of it declared them.
     declared: dict[str, str] = field(default_factory=dict)
 
 
-def check(block: tree.Block, text: str, scope: Scope) -> None:
+def check_c_code(block: tree.Block, text: str, scope: CodeScope) -> None:
     """Raise `CodeError` at the first name, call or member of `block` that has no meaning. What it declares outside of
     blocks stays in `scope.declared`."""
     _Checker(text, scope).statement(block, [scope.declared])
 
 
 class _Checker:
-    def __init__(self, text: str, scope: Scope):
+    def __init__(self, text: str, scope: CodeScope):
         self.text, self.scope = text, scope
 
-    def fail(self, message: str, at: tree.Node) -> Any:
+    def fail(self, message: str, at: tree.SyntaxNode) -> Any:
         raise text_error(self.text, at.pos, message)
 
-    def unknown(self, what: str, name: str, known: Collection[str], at: tree.Node) -> None:
+    def unknown(self, what: str, name: str, known: Collection[str], at: tree.SyntaxNode) -> None:
         better = self.scope.instead(name)
-        self.fail(f"'{name}' has no meaning here: {better}" if better else unknown(what, name, known), at)
+        self.fail(f"'{name}' has no meaning here: {better}" if better else unknown_value(what, name, known), at)
 
     # -- statements
 
@@ -93,7 +93,7 @@ class _Checker:
                 fields = self.scope.names.get(base)
                 if fields is not None and member not in fields:
                     self.fail(f"'{base}' has no member '{member}'; there are: {', '.join(sorted(fields)) or 'none'}", e)
-            case tree.Assign(target=tree.Name(name=name)) | tree.Step(target=tree.Name(name=name)):
+            case tree.Assign(target=tree.Name(name=name)) | tree.Increment(target=tree.Name(name=name)):
                 if (
                     name in self.scope.names
                     and name not in self.scope.assignable
@@ -103,7 +103,7 @@ class _Checker:
         for child in tree.children(e):
             self.parts(child, scopes)
 
-    def name(self, e: tree.Node, name: str, scopes: list[dict[str, str]]) -> None:
+    def name(self, e: tree.SyntaxNode, name: str, scopes: list[dict[str, str]]) -> None:
         if name == "NULL" or name in self.scope.names or any(name in s for s in scopes):
             return
         self.unknown("name", name, [*(n for s in scopes for n in s), *self.scope.names], e)
@@ -131,7 +131,7 @@ def check_head(text: str) -> None:
         if not _INCLUDE.fullmatch(m[2]):
             raise text_error(text, m.start(), '#include is followed by <file> or "file"')
     blanked = _DIRECTIVE.sub(lambda m: " " * len(m[0]), plain)
-    for s in parse(blanked).statements:
+    for s in parse_code(blanked).statements:
         if not isinstance(s, tree.Declaration | tree.Block):
             raise text_error(
                 text, s.pos, "only #include lines and declarations may stand at the head: code is never run"

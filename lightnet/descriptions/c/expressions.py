@@ -11,28 +11,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lightnet.descriptions.c import tree
-from lightnet.descriptions.c.arithmetic import arithmetic, element_type, equal, integer, kind_of, negated, size_of
+from lightnet.descriptions.c.arithmetic import c_arithmetic, c_element_type, c_kind, c_size_of, equal, integer, negated
 from lightnet.descriptions.c.functions import (
     ELEMENTS_A_STEP,
     MAX_BYTES,
     MAX_STEPS,
-    Budget,
-    Function,
+    CFunction,
+    RunBudget,
     check_count,
-    unknown,
+    unknown_value,
 )
 from lightnet.descriptions.c.tree import Expr, Type
 from lightnet.descriptions.c.values import (
     FLOATS,
     SIZES,
-    Buffer,
+    CBuffer,
     CodeError,
+    CSymbol,
     Enumerator,
     Float,
     Pointer,
     Raw,
     Struct,
-    Symbol,
     shown,
     text_error,
 )
@@ -40,8 +40,8 @@ from lightnet.descriptions.c.variables import Field, Place, Variable
 
 
 def _length(argument: Any) -> int:
-    """How much of an argument a function may go through."""
-    if isinstance(argument, Pointer) and isinstance(argument.memory, Buffer):
+    """The part of an argument that a function may go through."""
+    if isinstance(argument, Pointer) and isinstance(argument.memory, CBuffer):
         return argument.memory.length
     return len(argument) if isinstance(argument, str) else 0
 
@@ -52,8 +52,8 @@ class Expressions:
     innermost scope last."""
 
     names: Mapping[str, Any] = field(default_factory=dict)
-    functions: Mapping[str, Function] = field(default_factory=dict)
-    budget: Budget = field(default_factory=Budget)
+    functions: Mapping[str, CFunction] = field(default_factory=dict)
+    budget: RunBudget = field(default_factory=RunBudget)
     variables: list[dict[str, Variable]] = field(default_factory=lambda: [{}])
     text: str = ""
     #: Where the code is now, an offset in `text`.
@@ -120,9 +120,9 @@ class Expressions:
                 return self.assign(e)
             case tree.Unary():
                 return self.unary(e)
-            case tree.Step():
+            case tree.Increment():
                 return self.step(e)
-            case tree.Cast(type=type, arg=arg):
+            case tree.TypeCast(type=type, arg=arg):
                 return self.cast(self.eval(arg), type)
             case tree.SizeOf():
                 return self.size(e)
@@ -145,11 +145,11 @@ class Expressions:
         value; else ``int``."""
         match e:
             case tree.Number(value=value):
-                return kind_of(value)
+                return c_kind(value)
             case tree.Name(name=name):
                 variable = self.variable(name)
-                return str(variable.declared) if variable is not None else kind_of(self.names.get(name))
-            case tree.Cast(type=type):
+                return str(variable.declared) if variable is not None else c_kind(self.names.get(name))
+            case tree.TypeCast(type=type):
                 return str(type)
             case tree.Unary(op="-" | "+", arg=arg):
                 return self.kind(arg)
@@ -165,7 +165,7 @@ class Expressions:
             return self.names[name]
         if name == "NULL":
             return None
-        raise LookupError(unknown("name", name, [*(n for scope in self.variables for n in scope), *self.names]))
+        raise LookupError(unknown_value("name", name, [*(n for scope in self.variables for n in scope), *self.names]))
 
     def member(self, base: Any, e: tree.Member) -> Any:
         self.pos = e.pos
@@ -178,7 +178,7 @@ class Expressions:
 
     def call(self, e: tree.Call) -> Any:
         if e.fn not in self.functions:
-            raise LookupError(unknown("function", e.fn, self.functions))
+            raise LookupError(unknown_value("function", e.fn, self.functions))
         fn = self.functions[e.fn]
         check_count(e.fn, fn, len(e.args))
         args = [self.eval(a) for a in e.args]
@@ -197,7 +197,7 @@ class Expressions:
     def moved(self, base: Any, by: Any) -> Pointer:
         if not isinstance(base, Pointer):
             raise TypeError(f"{shown(base)} is no array")
-        if isinstance(by, bool | float) or not isinstance(by, int | Symbol):
+        if isinstance(by, bool | float) or not isinstance(by, int | CSymbol):
             raise TypeError(f"a subscript is an integer, not {shown(by)}")
         return Pointer(base.memory, by if base.offset == 0 else base.offset + by)
 
@@ -206,23 +206,24 @@ class Expressions:
         return ord(value) if isinstance(value, str) and at.memory.type == "char" else value
 
     def place(self, e: Expr) -> Place:
-        """What an assignment to `e` writes."""
+        """The place that an assignment to `e` writes."""
         self.pos = e.pos
         match e:
             case tree.Name(name=name):
                 variable = self.variable(name)
                 if variable is None:
-                    raise TypeError(f"'{name}' cannot be assigned" if name in self.names else unknown("variable", name,
+                    raise TypeError(f"'{name}' cannot be assigned" if name in self.names else unknown_value("variable",
+                        name,
                         [n for s in self.variables for n in s]))  # fmt: skip
                 if variable.is_array:
                     raise TypeError(f"'{name}' is an array: assign its elements")
                 return Place(variable, 0, variable.declared)
             case tree.Index():
                 at = self.pointed(e)
-                return Place(at.memory, at.offset, element_type(at.memory))
+                return Place(at.memory, at.offset, c_element_type(at.memory))
             case tree.Unary(op="*", arg=arg):
                 at = self.moved(self.eval(arg), 0)
-                return Place(at.memory, at.offset, element_type(at.memory))
+                return Place(at.memory, at.offset, c_element_type(at.memory))
             case tree.Member(base=base, name=name):
                 holder = self.struct(self.eval(base), e)
                 if holder.writable is not None and name not in holder.writable:
@@ -275,22 +276,22 @@ class Expressions:
         return self.operate(e.op, left, right)
 
     def operate(self, op: str, a: Any, b: Any) -> Any:
-        if isinstance(a, Symbol):
+        if isinstance(a, CSymbol):
             return a.binary(op, b, reflected=False)
-        if isinstance(b, Symbol):
+        if isinstance(b, CSymbol):
             return b.binary(op, a, reflected=True)
         if op in ("==", "!="):
             return int(equal(a, b) == (op == "=="))
         if op in ("+", "-") and isinstance(a, Pointer):
             return self.pointer_arithmetic(op, a, b)
-        return arithmetic(op, a, b)
+        return c_arithmetic(op, a, b)
 
     def pointer_arithmetic(self, op: str, a: Pointer, b: Any) -> Any:
         if isinstance(b, Pointer):
             if op != "-" or b.memory is not a.memory:
                 raise TypeError("pointers into two arrays have nothing to do with each other")
             return a.offset - b.offset
-        return self.moved(a, b if op == "+" else arithmetic("-", 0, b))
+        return self.moved(a, b if op == "+" else c_arithmetic("-", 0, b))
 
     def unary(self, e: tree.Unary) -> Any:
         if e.op == "&":
@@ -300,21 +301,21 @@ class Expressions:
         if e.op == "*":
             return self.load(self.moved(value, 0))
         if e.op == "!":
-            return value.unary("!") if isinstance(value, Symbol) else int(not self.truth(value))
-        if isinstance(value, Symbol):
+            return value.unary("!") if isinstance(value, CSymbol) else int(not self.truth(value))
+        if isinstance(value, CSymbol):
             return value.unary(e.op)
         if e.op == "~":
-            return arithmetic("^", value, -1)
-        return arithmetic("-", 0, value) if e.op == "-" and isinstance(value, int) else negated(value, e.op)
+            return c_arithmetic("^", value, -1)
+        return c_arithmetic("-", 0, value) if e.op == "-" and isinstance(value, int) else negated(value, e.op)
 
-    def step(self, e: tree.Step) -> Any:
+    def step(self, e: tree.Increment) -> Any:
         old = self.eval(e.target)
         new = self.store(self.place(e.target), self.operate(e.op, old, 1))
         return new if e.prefix else old
 
     def truth(self, value: Any) -> bool:
-        """Whether a condition holds."""
-        if isinstance(value, Symbol):
+        """Return whether a condition holds."""
+        if isinstance(value, CSymbol):
             return value.truth()
         if isinstance(value, Enumerator):
             return value.number != 0
@@ -322,10 +323,10 @@ class Expressions:
 
     def size(self, e: tree.SizeOf) -> int:
         if isinstance(e.what, Type):
-            return size_of(e.what)
+            return c_size_of(e.what)
         if isinstance(e.what, tree.Name) and (variable := self.variable(e.what.name)) is not None:
             whole = variable.value.memory.length if variable.is_array else 1
-            return whole * size_of(variable.declared.pointee if variable.is_array else variable.declared)
+            return whole * c_size_of(variable.declared.pointee if variable.is_array else variable.declared)
         value = self.eval(e.what)
         return (
             8
@@ -348,7 +349,7 @@ class Expressions:
         """`value` as it is stored in something of the type `type`."""
         if type.is_pointer:
             return self.as_pointer(value, type)
-        if isinstance(value, Symbol):
+        if isinstance(value, CSymbol):
             return value.cast(type.name)
         if type.name in FLOATS and isinstance(value, int | float):
             return Float(value) if type.name == "float" else float(value)
@@ -359,7 +360,7 @@ class Expressions:
     def as_pointer(self, value: Any, type: Type) -> Any:
         if isinstance(value, Pointer) and isinstance(value.memory, Raw) and type.name != "void":
             memory = value.memory.as_type(str(type.pointee))
-            return Pointer(memory, value.offset // size_of(type.pointee))
+            return Pointer(memory, value.offset // c_size_of(type.pointee))
         if isinstance(value, int | float) and value != 0:
             raise TypeError(f"{shown(value)} is no {type}")
         return None if isinstance(value, int) else value

@@ -17,7 +17,7 @@ MAX_STEPS, MAX_BYTES = 200_000, 1 << 20
 ELEMENTS_A_STEP = 8
 
 
-class Function(NamedTuple):
+class CFunction(NamedTuple):
     """A function that code may call: what it does with the values of its arguments, and how many these are (`most`
     None: any number). It raises TypeError, ValueError, IndexError or LightNetError for what is wrong with them."""
 
@@ -26,12 +26,12 @@ class Function(NamedTuple):
     most: int | None
 
 
-def function(count: int, most: int | None = -1) -> Callable[[Callable[..., Any]], Function]:
-    """Decorator: a `Function` of ``(machine, *arguments)`` that takes `count` arguments, or up to `most`."""
-    return lambda call: Function(call, count, count if most == -1 else most)
+def function(count: int, most: int | None = -1) -> Callable[[Callable[..., Any]], CFunction]:
+    """Decorator: a `CFunction` of ``(machine, *arguments)`` that takes `count` arguments, or up to `most`."""
+    return lambda call: CFunction(call, count, count if most == -1 else most)
 
 
-class Pool:
+class _Pool:
     """Steps that several runs may take together."""
 
     def __init__(self, steps: float = math.inf):
@@ -42,14 +42,14 @@ class Pool:
         return self.steps < 0
 
 
-_POOL: ContextVar[Pool] = ContextVar("pool", default=Pool())  # noqa: B039 (without an end)
+_POOL: ContextVar[_Pool] = ContextVar("pool", default=_Pool())  # noqa: B039 (without an end)
 
 
 @contextmanager
-def together(steps: int) -> Iterator[Pool]:
+def together(steps: int) -> Iterator[_Pool]:
     """Within the block, let all runs that begin take no more than so many steps together: trying, and trying again,
     ends."""
-    pool = Pool(steps)
+    pool = _Pool(steps)
     token = _POOL.set(pool)
     try:
         yield pool
@@ -58,19 +58,19 @@ def together(steps: int) -> Iterator[Pool]:
 
 
 @dataclass
-class Budget:
-    """What a run may still take."""
+class RunBudget:
+    """The steps and memory that a run may still take."""
 
     steps: int = MAX_STEPS
     bytes: int = MAX_BYTES
-    pool: Pool = field(default_factory=_POOL.get)
+    pool: _Pool = field(default_factory=_POOL.get)
 
 
 #: A message lists at most so many names.
 _MANY = 24
 
 
-def unknown(what: str, name: str, known: Any) -> str:
+def unknown_value(what: str, name: str, known: Any) -> str:
     names = sorted(known)
     if len(names) > _MANY:
         none = f"; it is none of the {len(names)} that code may use (docs/describe-an-op.md has the table)"
@@ -78,7 +78,7 @@ def unknown(what: str, name: str, known: Any) -> str:
     return f"unknown {what} '{name}'{near_or_all(name, names)}"
 
 
-def check_count(name: str, fn: Function, count: int) -> None:
+def check_count(name: str, fn: CFunction, count: int) -> None:
     """Raise TypeError where a function is called with another number of arguments."""
     if count < fn.least or (fn.most is not None and count > fn.most):
         need = (

@@ -41,7 +41,7 @@ def tokens(text: str) -> list[Token]:
     return [*found, Token("end", "the end of the text", len(text))]
 
 
-def number(text: str, token: Token) -> int | float:
+def c_number(text: str, token: Token) -> int | float:
     """The value of a number. ``1.5f`` is a `Float`; suffixes of integers say nothing here."""
     if len(token.text) > _MAX_NUMBER:
         raise text_error(text, token.pos, f"a number of more than {_MAX_NUMBER} characters")
@@ -67,7 +67,7 @@ def _integer(text: str, token: Token, digits: str, base: int) -> int:
     return value
 
 
-def string(text: str, token: Token) -> str:
+def c_string(text: str, token: Token) -> str:
     """The characters of a string or of a character."""
     if len(token.text) > MAX_STRING:
         raise text_error(text, token.pos, f"a string of more than {MAX_STRING} characters")

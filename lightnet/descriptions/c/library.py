@@ -16,23 +16,23 @@ from typing import Any
 import numpy as np
 
 from lightnet.descriptions.c import memory
-from lightnet.descriptions.c.arguments import dtype_of, formatted, integers, text, whole
-from lightnet.descriptions.c.arithmetic import arithmetic
-from lightnet.descriptions.c.functions import Function, function
-from lightnet.descriptions.c.machine import Machine
+from lightnet.descriptions.c.arguments import dtype_of, formatted, integers, string_argument, whole
+from lightnet.descriptions.c.arithmetic import c_arithmetic
+from lightnet.descriptions.c.functions import CFunction, function
+from lightnet.descriptions.c.machine import CMachine
 from lightnet.descriptions.c.values import (
     CodeError,
+    CSymbol,
     Enumerator,
     Float,
     Pointer,
     Struct,
-    Symbol,
     shown,
 )
 from lightnet.descriptions.enumerators import CONVERSIONS, ENUMERATORS
 from lightnet.descriptions.helpers import HELPERS
 from lightnet.diagnostics import DescriptionWarning
-from lightnet.ir.constants import Env, constant, round_half_away, total
+from lightnet.ir.constants import Env, compile_constant, round_half_away, total_function
 from lightnet.ir.expr import Array, Num
 
 #: The length of upstream's buffers for a line.
@@ -56,19 +56,19 @@ def _real(value: Any) -> float:
     return float(value)
 
 
-def _math(compute: Callable[[float], float]) -> Function:
-    value = total(compute)
+def _math(compute: Callable[[float], float]) -> CFunction:
+    value = total_function(compute)
 
-    def call(machine: Machine, x: Any) -> Any:
-        return x.unary(compute.__name__) if isinstance(x, Symbol) else value(_real(x))
+    def call(machine: CMachine, x: Any) -> Any:
+        return x.unary(compute.__name__) if isinstance(x, CSymbol) else value(_real(x))
 
-    return Function(call, 1, 1)
+    return CFunction(call, 1, 1)
 
 
-def _floats(fn: Function) -> Function:
+def _floats(fn: CFunction) -> CFunction:
     """The variant of a function on C's `float`."""
 
-    def call(machine: Machine, *args: Any) -> Any:
+    def call(machine: CMachine, *args: Any) -> Any:
         found = fn.call(machine, *args)
         return Float(found) if isinstance(found, float) else found
 
@@ -95,12 +95,12 @@ def round(x: float) -> float:
     return round_half_away(x)
 
 
-def _two(pick: Callable[[float, float], float]) -> Function:
-    def call(machine: Machine, a: Any, b: Any) -> float:
+def _two(pick: Callable[[float, float], float]) -> CFunction:
+    def call(machine: CMachine, a: Any, b: Any) -> float:
         with np.errstate(all="ignore"):  # infinities and NaN are results
             return float(pick(_real(a), _real(b)))
 
-    return Function(call, 2, 2)
+    return CFunction(call, 2, 2)
 
 
 _REAL = {
@@ -112,25 +112,25 @@ _REAL = {
 
 
 @function(1)
-def _abs(machine: Machine, x: Any) -> int:
+def _abs(machine: CMachine, x: Any) -> int:
     return abs(whole(x))
 
 
-def _helper(name: str) -> Function:
+def _helper(name: str) -> CFunction:
     """A function that `helpers` writes as an expression of integers."""
     count, build = HELPERS[name]
 
-    def call(machine: Machine, *args: Any) -> Any:
-        return constant(build(*(Num(whole(a)) for a in args)))(Env({}, {}))
+    def call(machine: CMachine, *args: Any) -> Any:
+        return compile_constant(build(*(Num(whole(a)) for a in args)))(Env({}, {}))
 
-    return Function(call, count, count)
+    return CFunction(call, count, count)
 
 
 @function(2)
-def _compute_length(machine: Machine, ndim: Any, dims: Any) -> int:
+def _compute_length(machine: CMachine, ndim: Any, dims: Any) -> int:
     length = 1
     for d in integers(dims, ndim):
-        length = arithmetic("*", length, d)
+        length = c_arithmetic("*", length, d)
     return length
 
 
@@ -153,32 +153,32 @@ def _pad(padding: Any, n: int, pairs: Sequence[tuple[int, int]]) -> None:
 
 @function(7)
 def _autopadding_conv(
-    machine: Machine, padding: Any, dims: Any, size: Any, stride: Any, dilation: Any, n: Any, mode: Any
+    machine: CMachine, padding: Any, dims: Any, size: Any, stride: Any, dilation: Any, n: Any, mode: Any
 ) -> None:
     """`padding` as `mode` decides it: SAME_* for ceil(dim / stride) positions, VALID for none."""
     n = _count(n)
-    if text(mode) == "VALID":
+    if string_argument(mode) == "VALID":
         return _pad(padding, n, [(0, 0)] * n)
     pairs = []
     for i, k, s, d in zip(*(integers(a, n) for a in (dims, size, stride, dilation))):
-        out = arithmetic("/", i + s - 1, s)
-        pairs.append(_halved((out - 1) * s + (k - 1) * d + 1 - i, text(mode)))
+        out = c_arithmetic("/", i + s - 1, s)
+        pairs.append(_halved((out - 1) * s + (k - 1) * d + 1 - i, string_argument(mode)))
     return _pad(padding, n, pairs)
 
 
 @function(9)
-def _autopadding_deconv(machine: Machine, padding: Any, dims: Any, output_dims: Any, size: Any, stride: Any,
+def _autopadding_deconv(machine: CMachine, padding: Any, dims: Any, output_dims: Any, size: Any, stride: Any,
                         output_padding: Any,
                         dilation: Any, n: Any, mode: Any) -> None:  # fmt: skip
     """`padding` as `mode` decides it: SAME_* cuts off what is more than `output_dims`."""
     n = _count(n)
-    if text(mode) == "VALID":
+    if string_argument(mode) == "VALID":
         return _pad(padding, n, [(0, 0)] * n)
     pairs = []
     for i, o, k, s, op, d in zip(
         *(integers(a, n) for a in (dims, output_dims, size, stride, output_padding, dilation))
     ):
-        pairs.append(_halved(s * (i - 1) + op + (k - 1) * d + 1 - o, text(mode)))
+        pairs.append(_halved(s * (i - 1) + op + (k - 1) * d + 1 - o, string_argument(mode)))
     return _pad(padding, n, pairs)
 
 
@@ -191,49 +191,49 @@ def _count(n: Any) -> int:
 # -- types -----------------------------------------------------------------------------------------------------------
 
 
-def _from_str(names: Sequence[str]) -> Function:
+def _from_str(names: Sequence[str]) -> CFunction:
     """Upstream's conversions of strings: -1 for one that is no name."""
-    return Function(lambda machine, name: NAMES[text(name)] if text(name) in names else -1, 1, 1)
+    return CFunction(lambda machine, name: NAMES[string_argument(name)] if string_argument(name) in names else -1, 1, 1)
 
 
 @function(1)
-def _size_of(machine: Machine, dtype: Any) -> int:
+def _size_of(machine: CMachine, dtype: Any) -> int:
     return dtype_of(dtype).tl_size
 
 
 @function(1)
-def _dtype_name(machine: Machine, dtype: Any) -> str:
+def _dtype_name(machine: CMachine, dtype: Any) -> str:
     return dtype_of(dtype).tl
 
 
 @function(1)
-def _dtype_max(machine: Machine, dtype: Any) -> float:
+def _dtype_max(machine: CMachine, dtype: Any) -> float:
     return float(dtype_of(dtype).limits[1])
 
 
 @function(1)
-def _dtype_min(machine: Machine, dtype: Any) -> float:
+def _dtype_min(machine: CMachine, dtype: Any) -> float:
     return float(dtype_of(dtype).limits[0])
 
 
 @function(1)
-def _tensor_size(machine: Machine, tensor: Any) -> Any:
+def _tensor_size(machine: CMachine, tensor: Any) -> Any:
     """Bytes of a tensor."""
     fields = _tensor(tensor)
-    return arithmetic("*", fields.get("len"), dtype_of(fields.get("dtype")).tl_size)
+    return c_arithmetic("*", fields.get("len"), dtype_of(fields.get("dtype")).tl_size)
 
 
 @function(2)
-def _same_shape(machine: Machine, a: Any, b: Any) -> int:
+def _same_shape(machine: CMachine, a: Any, b: Any) -> int:
     one, other = (_tensor(t) for t in (a, b))
     return int(integers(one.get("dims"), one.get("ndim")) == integers(other.get("dims"), other.get("ndim")))
 
 
 @function(1)
-def _ws_len(machine: Machine, tensor: Any) -> int:
+def _ws_len(machine: CMachine, tensor: Any) -> int:
     """Elements of the workspaces of TensorLight's dot product on cuda."""
     dims = _tensor(tensor).get("dims")
-    return constant(
+    return compile_constant(
         HELPERS["tl_tensor_dot_product_cuda_ws_len"][1](Array(tuple(map(Num, integers(dims, dims.memory.length)))))
     )(Env({}, {}))
 
@@ -248,23 +248,23 @@ def _tensor(value: Any) -> Struct:
 
 
 @function(1, None)
-def _warn(machine: Machine, form: Any, *args: Any) -> None:
-    warnings.warn(formatted(text(form), args), DescriptionWarning, stacklevel=2)
+def _warn(machine: CMachine, form: Any, *args: Any) -> None:
+    warnings.warn(formatted(string_argument(form), args), DescriptionWarning, stacklevel=2)
 
 
 @function(1, None)
-def _fail(machine: Machine, form: Any, *args: Any) -> None:
-    raise CodeError(formatted(text(form), args))
+def _fail(machine: CMachine, form: Any, *args: Any) -> None:
+    raise CodeError(formatted(string_argument(form), args))
 
 
 @function(1)
-def _assert(machine: Machine, condition: Any) -> None:
+def _assert(machine: CMachine, condition: Any) -> None:
     if not machine.truth(condition):
         raise ValueError("the assertion does not hold")
 
 
 #: Functions that give a value, or write memory of the code's own.
-FUNCTIONS: Mapping[str, Function] = {
+FUNCTIONS: Mapping[str, CFunction] = {
     **_REAL, **{f"{name}f": _floats(fn) for name, fn in _REAL.items() if name not in ("fmin", "fmax", "fabs")},
     "fabsf": _floats(_REAL["fabs"]), "fminf": _floats(_REAL["fmin"]), "fmaxf": _floats(_REAL["fmax"]), "abs": _abs,
     "labs": _abs,

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from lightnet.descriptions.c import tree
-from lightnet.descriptions.c.arithmetic import size_of
+from lightnet.descriptions.c.arithmetic import c_size_of
 from lightnet.descriptions.c.expressions import Expressions
 from lightnet.descriptions.c.tree import Block, Expr, Statement, Type
 from lightnet.descriptions.c.values import FLOATS, CodeError, Pointer, array, shown
 from lightnet.diagnostics import LightNetError
 
 
-class Return(Exception):
+class _Return(Exception):
     def __init__(self, value: Any):
         super().__init__()
         self.value = value
@@ -39,7 +39,7 @@ class _Continue(Exception):
 
 
 @dataclass
-class Machine(Expressions):
+class CMachine(Expressions):
     """Runs code: statements, and expressions by themselves."""
 
     # -- the outside
@@ -56,12 +56,12 @@ class Machine(Expressions):
     def _run(self, block: Block) -> Any:
         try:
             self.statement(block)
-        except Return as e:
+        except _Return as e:
             return e.value
         return None
 
     def guarded(self, action: Callable[[], Any], text: str) -> Any:
-        """What `action` gives; whatever the code did wrong as an error at its place in `text`."""
+        """The result of `action`; whatever the code did wrong becomes an error at its place in `text`."""
         before, self.text = self.text, text
         depth = len(self.variables)
         try:
@@ -99,7 +99,7 @@ class Machine(Expressions):
             case tree.For():
                 self.loop(s)
             case tree.Return(value=value):
-                raise Return(None if value is None else self.eval(value))
+                raise _Return(None if value is None else self.eval(value))
             case tree.Jump(kind=kind):
                 raise _Break if kind == "break" else _Continue
 
@@ -161,6 +161,6 @@ class Machine(Expressions):
     def filled(self, type: Type, values: list[Any], length: Any, what: str = "the array") -> Pointer:
         if isinstance(length, bool) or not isinstance(length, int) or length < len(values):
             raise TypeError(f"an array of {len(values)} elements cannot have the length {shown(length)}")
-        self.allocate(length * size_of(type))
+        self.allocate(length * c_size_of(type))
         zero: Any = None if type.pointers else "\0" if type.name == "char" else 0.0 if type.name in FLOATS else 0
         return array(str(type), [*values, *[zero] * (length - len(values))], what)

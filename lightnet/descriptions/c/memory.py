@@ -6,41 +6,41 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lightnet.descriptions.c.arguments import formatted, integers, text, whole
-from lightnet.descriptions.c.arithmetic import element_type, size_of
-from lightnet.descriptions.c.functions import Function, function
-from lightnet.descriptions.c.machine import Machine
-from lightnet.descriptions.c.values import Buffer, Memory, Pointer, Raw, shown
+from lightnet.descriptions.c.arguments import formatted, integers, string_argument, whole
+from lightnet.descriptions.c.arithmetic import c_element_type, c_size_of
+from lightnet.descriptions.c.functions import CFunction, function
+from lightnet.descriptions.c.machine import CMachine
+from lightnet.descriptions.c.values import CBuffer, CMemory, Pointer, Raw, shown
 
 
 @function(1)
-def _alloc(machine: Machine, size: Any) -> Pointer:
+def _alloc(machine: CMachine, size: Any) -> Pointer:
     return Pointer(Raw(machine.allocate(size)))
 
 
 @function(2)
-def _clone(machine: Machine, source: Any, size: Any) -> Pointer:
+def _clone(machine: CMachine, source: Any, size: Any) -> Pointer:
     """A copy of the first `size` bytes of an array."""
-    if not isinstance(source, Pointer) or not isinstance(source.memory, Buffer):
+    if not isinstance(source, Pointer) or not isinstance(source.memory, CBuffer):
         raise TypeError(f"expected an array, got {shown(source)}")
     count = machine.allocate(size) // _element_size(source.memory)
     if source.offset + count > source.memory.length:
         raise IndexError(f"{size} bytes are read of {source.memory.what}, which has {source.memory.length} elements")
-    return Pointer(Buffer(source.memory.type, source.elements(count), source.memory.what))
+    return Pointer(CBuffer(source.memory.type, source.elements(count), source.memory.what))
 
 
-def _element_size(memory: Memory) -> int:
-    return size_of(element_type(memory))
+def _element_size(memory: CMemory) -> int:
+    return c_size_of(c_element_type(memory))
 
 
 @function(1)
-def _free(machine: Machine, pointer: Any) -> None:
+def _free(machine: CMachine, pointer: Any) -> None:
     if pointer is not None and not isinstance(pointer, Pointer):
         raise TypeError(f"{shown(pointer)} was not allocated")
 
 
 @function(3)
-def _memset(machine: Machine, target: Any, value: Any, size: Any) -> Any:
+def _memset(machine: CMachine, target: Any, value: Any, size: Any) -> Any:
     """Zeros, in the first `size` bytes."""
     if not isinstance(target, Pointer):
         raise TypeError(f"expected memory, got {shown(target)}")
@@ -49,14 +49,14 @@ def _memset(machine: Machine, target: Any, value: Any, size: Any) -> Any:
     fill = getattr(target.memory, "fill", None)
     if fill is not None:
         fill(target.offset, size)
-    elif isinstance(target.memory, Buffer):
+    elif isinstance(target.memory, CBuffer):
         for k in range(whole(size) // _element_size(target.memory)):
             target.memory.store(target.offset + k, 0)
     return target
 
 
 @function(3)
-def _memmove(machine: Machine, target: Any, source: Any, size: Any) -> Any:
+def _memmove(machine: CMachine, target: Any, source: Any, size: Any) -> Any:
     if not isinstance(target, Pointer) or not isinstance(source, Pointer):
         raise TypeError("expected two arrays")
     move = getattr(target.memory, "move", None)
@@ -64,7 +64,7 @@ def _memmove(machine: Machine, target: Any, source: Any, size: Any) -> Any:
         move(target.offset, source, size)
         return target
     for memory in (target.memory, source.memory):
-        if not isinstance(memory, Buffer):
+        if not isinstance(memory, CBuffer):
             raise TypeError(f"{memory.what if isinstance(memory, Raw) else 'this memory'} has no type to be moved as")
     if target.memory.type != source.memory.type:
         raise TypeError(f"memory of {source.memory.type} is moved to memory of {target.memory.type}")
@@ -78,24 +78,24 @@ def _memmove(machine: Machine, target: Any, source: Any, size: Any) -> Any:
 
 
 @function(2)
-def _streq(machine: Machine, a: Any, b: Any) -> int:
-    return int(text(a) == text(b))
+def _streq(machine: CMachine, a: Any, b: Any) -> int:
+    return int(string_argument(a) == string_argument(b))
 
 
 @function(2)
-def _strcmp(machine: Machine, a: Any, b: Any) -> int:
-    return (text(a) > text(b)) - (text(a) < text(b))
+def _strcmp(machine: CMachine, a: Any, b: Any) -> int:
+    return (string_argument(a) > string_argument(b)) - (string_argument(a) < string_argument(b))
 
 
 @function(1)
-def _strlen(machine: Machine, a: Any) -> int:
-    return len(text(a))
+def _strlen(machine: CMachine, a: Any) -> int:
+    return len(string_argument(a))
 
 
 def _write(target: Any, written: str) -> Any:
     if (
         not isinstance(target, Pointer)
-        or not isinstance(target.memory, Buffer)
+        or not isinstance(target.memory, CBuffer)
         or target.memory.type != "char"
         or target.offset
     ):
@@ -105,26 +105,26 @@ def _write(target: Any, written: str) -> Any:
 
 
 @function(3)
-def _sprint_shape(machine: Machine, target: Any, ndim: Any, dims: Any) -> Any:
+def _sprint_shape(machine: CMachine, target: Any, ndim: Any, dims: Any) -> Any:
     """``[1, 3, 8]`` in an array of char."""
     return _write(target, str(integers(dims, ndim)))
 
 
 @function(2, None)
-def _sprintf(machine: Machine, target: Any, form: Any, *args: Any) -> int:
-    written = formatted(text(form), args)
+def _sprintf(machine: CMachine, target: Any, form: Any, *args: Any) -> int:
+    written = formatted(string_argument(form), args)
     _write(target, written)
     return len(written)
 
 
 @function(3, None)
-def _snprintf(machine: Machine, target: Any, size: Any, form: Any, *args: Any) -> int:
-    written = formatted(text(form), args)
+def _snprintf(machine: CMachine, target: Any, size: Any, form: Any, *args: Any) -> int:
+    written = formatted(string_argument(form), args)
     _write(target, written[: max(0, whole(size) - 1)])
     return len(written)
 
 
-FUNCTIONS: Mapping[str, Function] = {
+FUNCTIONS: Mapping[str, CFunction] = {
     **dict.fromkeys(("ln_alloc", "malloc"), _alloc), "ln_clone": _clone, **dict.fromkeys(("ln_free", "free"), _free),
     **dict.fromkeys(("memset", "ln_memset_cuda"), _memset),
     **dict.fromkeys(("memmove", "memcpy", "ln_memcpy_h2d", "ln_memcpy_d2h", "ln_memcpy_d2d"), _memmove),

@@ -22,7 +22,6 @@ from lightnet.descriptions.c.tree import (
     Binary,
     Block,
     Call,
-    Cast,
     Compound,
     Conditional,
     Declaration,
@@ -30,6 +29,7 @@ from lightnet.descriptions.c.tree import (
     Expr,
     For,
     If,
+    Increment,
     Index,
     Jump,
     Member,
@@ -39,9 +39,9 @@ from lightnet.descriptions.c.tree import (
     Sequence,
     SizeOf,
     Statement,
-    Step,
     Text,
     Type,
+    TypeCast,
     Unary,
 )
 from lightnet.descriptions.c.values import SIZES, text_error
@@ -66,7 +66,7 @@ _LEVELS = ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", "<=", ">
 _ASSIGNMENTS = ("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>=")
 
 
-def parse(text: str) -> Block:
+def parse_code(text: str) -> Block:
     """The statements of `text`. Raises `CodeError`, whose lines and columns are those of `text`."""
     parser = Parser(text)
     found: list[Statement] = []
@@ -301,7 +301,7 @@ class Parser(TokenParser[Expr]):
             self.next()
             arg = self.nested(self.operand)
             if token.text in ("++", "--"):
-                return Step(token.pos, token.text[0], arg, prefix=True)
+                return Increment(token.pos, token.text[0], arg, prefix=True)
             return Unary(token.pos, token.text, arg)
         if token.text == "sizeof" and token.kind == "name":
             return self.size_of()
@@ -310,7 +310,7 @@ class Parser(TokenParser[Expr]):
         return self.postfix()
 
     def is_type(self, k: int) -> bool:
-        """Whether the tokens from `k` on are a type in parentheses."""
+        """Return whether the tokens from `k` on are a type in parentheses."""
         first = self.ahead(k)
         if first.kind != "name":
             return False
@@ -335,7 +335,7 @@ class Parser(TokenParser[Expr]):
         self.expect(")", "behind the type of a cast")
         if self.token.text == "{":
             self.error(f"a structure cannot be written here; an array is ({type}[]){{a, b}}")
-        return Cast(start.pos, type, self.nested(self.operand))
+        return TypeCast(start.pos, type, self.nested(self.operand))
 
     def size_of(self) -> Expr:
         start = self.next()
@@ -350,7 +350,7 @@ class Parser(TokenParser[Expr]):
         return self.after(self.primary())
 
     def after(self, value: Expr) -> Expr:
-        """What stands behind a value: subscripts, members, ``++``."""
+        """Parse what stands behind a value: subscripts, members, ``++``."""
         count = 0
         while self.token.kind == "op" and self.token.text in ("[", ".", "->", "++", "--", "("):
             mark = self.next()
@@ -362,7 +362,7 @@ class Parser(TokenParser[Expr]):
                 self.expect("]")
                 value = Index(value.pos, value, sub)
             elif mark.text in ("++", "--"):
-                value = Step(value.pos, mark.text[0], value, prefix=False)
+                value = Increment(value.pos, mark.text[0], value, prefix=False)
             elif mark.text == "(":
                 self.error("only a function that a table names can be called", mark.pos)
             else:
@@ -373,13 +373,13 @@ class Parser(TokenParser[Expr]):
         token = self.next()
         match token.kind:
             case "num":
-                return Number(token.pos, lexer.number(self.text, token))
+                return Number(token.pos, lexer.c_number(self.text, token))
             case "char":
-                return Number(token.pos, ord(lexer.string(self.text, token)[:1] or "\0"))
+                return Number(token.pos, ord(lexer.c_string(self.text, token)[:1] or "\0"))
             case "str":
-                parts = [lexer.string(self.text, token)]
+                parts = [lexer.c_string(self.text, token)]
                 while self.token.kind == "str":  # strings beside each other are one
-                    parts.append(lexer.string(self.text, self.next()))
+                    parts.append(lexer.c_string(self.text, self.next()))
                 return Text(token.pos, "".join(parts))
             case "name" if token.text not in _NOT_NAMES:
                 return self.call(token) if self.token.text == "(" else Name(token.pos, token.text)

@@ -27,7 +27,7 @@ class Type:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class SyntaxNode:
     pos: int = field(compare=False)
 
 
@@ -35,24 +35,24 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Number(Node):
+class Number(SyntaxNode):
     """A number; one with the suffix ``f`` is a `values.Float`."""
 
     value: int | float
 
 
 @dataclass(frozen=True, slots=True)
-class Text(Node):
+class Text(SyntaxNode):
     value: str
 
 
 @dataclass(frozen=True, slots=True)
-class Name(Node):
+class Name(SyntaxNode):
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Unary(Node):
+class Unary(SyntaxNode):
     """``-a``, ``+a``, ``!a``, ``~a``, ``*a`` or ``&a``."""
 
     op: str
@@ -60,7 +60,7 @@ class Unary(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Step(Node):
+class Increment(SyntaxNode):
     """``++a``, ``a++``, ``--a``, ``a--``."""
 
     op: str
@@ -69,21 +69,21 @@ class Step(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Binary(Node):
+class Binary(SyntaxNode):
     op: str
     left: Expr
     right: Expr
 
 
 @dataclass(frozen=True, slots=True)
-class Conditional(Node):
+class Conditional(SyntaxNode):
     cond: Expr
     then: Expr
     other: Expr
 
 
 @dataclass(frozen=True, slots=True)
-class Assign(Node):
+class Assign(SyntaxNode):
     """``target = value``, or with an operator: ``target += value`` (`op` is ``+``)."""
 
     op: str
@@ -92,13 +92,13 @@ class Assign(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Node):
+class Call(SyntaxNode):
     fn: str
     args: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Member(Node):
+class Member(SyntaxNode):
     """``base->name`` or ``base.name``."""
 
     base: Expr
@@ -106,26 +106,26 @@ class Member(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Index(Node):
+class Index(SyntaxNode):
     base: Expr
     sub: Expr
 
 
 @dataclass(frozen=True, slots=True)
-class Cast(Node):
+class TypeCast(SyntaxNode):
     type: Type
     arg: Expr
 
 
 @dataclass(frozen=True, slots=True)
-class SizeOf(Node):
+class SizeOf(SyntaxNode):
     """``sizeof(type)`` or ``sizeof expression``."""
 
     what: Type | Expr
 
 
 @dataclass(frozen=True, slots=True)
-class Compound(Node):
+class Compound(SyntaxNode):
     """``(int[]){a, b}``, and the braces of a declaration; `length` is what the brackets hold."""
 
     type: Type
@@ -134,14 +134,14 @@ class Compound(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Sequence(Node):
+class Sequence(SyntaxNode):
     """``a, b``."""
 
     items: tuple[Expr, ...]
 
 
 Expr = (
-    Number | Text | Name | Unary | Step | Binary | Conditional | Assign | Call | Member | Index | Cast | SizeOf
+    Number | Text | Name | Unary | Increment | Binary | Conditional | Assign | Call | Member | Index | TypeCast | SizeOf
     | Compound | Sequence
 )  # fmt: skip
 
@@ -150,7 +150,7 @@ Expr = (
 
 
 @dataclass(frozen=True, slots=True)
-class Declaration(Node):
+class Declaration(SyntaxNode):
     """``type name = value`` or ``type name[length] = {…}``; `is_array` tells ``name[]`` from ``name``."""
 
     type: Type
@@ -161,21 +161,21 @@ class Declaration(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluate(Node):
+class Evaluate(SyntaxNode):
     """An expression for its effect."""
 
     expr: Expr
 
 
 @dataclass(frozen=True, slots=True)
-class If(Node):
+class If(SyntaxNode):
     cond: Expr
     then: Statement
     other: Statement | None
 
 
 @dataclass(frozen=True, slots=True)
-class For(Node):
+class For(SyntaxNode):
     start: Statement | None
     cond: Expr | None
     step: Expr | None
@@ -183,19 +183,19 @@ class For(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Jump(Node):
+class Jump(SyntaxNode):
     """``break`` or ``continue``."""
 
     kind: str
 
 
 @dataclass(frozen=True, slots=True)
-class Return(Node):
+class Return(SyntaxNode):
     value: Expr | None
 
 
 @dataclass(frozen=True, slots=True)
-class Block(Node):
+class Block(SyntaxNode):
     """``{ … }``, a scope; a whole text is one, too. Declarations of several names are blocks that are no scope."""
 
     statements: tuple[Statement, ...]
@@ -210,7 +210,7 @@ def children(node: Any) -> Iterator[Any]:
     for slot in fields(node):
         value = getattr(node, slot.name)
         for part in value if isinstance(value, tuple) else (value,):
-            if isinstance(part, Node):
+            if isinstance(part, SyntaxNode):
                 yield part
 
 

@@ -70,7 +70,7 @@ class Enumerator:
         return self.name
 
 
-class Symbol:
+class CSymbol:
     """A value that is not known: the element of a tensor, a handle of a library. What can be done with it, a subclass
     says; each of these raises TypeError, with a message, for what cannot."""
 
@@ -92,8 +92,10 @@ class Symbol:
         return "the value"
 
 
-class Memory:
-    """What pointers point into: `load` and `store` of element `index`, which raise IndexError outside of it."""
+class CMemory:
+    """The memory that pointers point into: `load` and `store` of element `index`, which raise IndexError outside of
+    it.
+    """
 
     type: str
     length: int
@@ -106,7 +108,7 @@ class Memory:
 
 
 @dataclass(eq=False)
-class Buffer(Memory):
+class CBuffer(CMemory):
     """An array of `type` (a variable is one of length 1). `what` says whose it is, in messages."""
 
     type: str
@@ -119,8 +121,8 @@ class Buffer(Memory):
         return len(self.elements)
 
     def at(self, index: Any) -> int:
-        if isinstance(index, Symbol) or not 0 <= index < len(self.elements):
-            shown = index.shown() if isinstance(index, Symbol) else index
+        if isinstance(index, CSymbol) or not 0 <= index < len(self.elements):
+            shown = index.shown() if isinstance(index, CSymbol) else index
             raise IndexError(f"index {shown} of {self.what} is not in 0..{len(self.elements) - 1}")
         return int(index)
 
@@ -149,23 +151,24 @@ class Buffer(Memory):
 
 
 @dataclass(eq=False)
-class Raw(Memory):
-    """What `ln_alloc` gives: bytes without a type. Its first use as a ``T *`` makes it a buffer of T, zeros at
-    first."""
+class Raw(CMemory):
+    """The memory that `ln_alloc` gives: bytes without a type. Its first use as a ``T *`` makes it a buffer of T, zeros
+    at first.
+    """
 
     nbytes: int
     what: str = "memory of ln_alloc"
-    typed: Buffer | None = None
+    typed: CBuffer | None = None
     type: str = "void"
 
     @property
     def length(self) -> int:  # type: ignore[override]
         return self.nbytes
 
-    def as_type(self, name: str) -> Memory:
+    def as_type(self, name: str) -> CMemory:
         if self.typed is None:
             zero = 0.0 if name in FLOATS else 0
-            self.typed = Buffer(name, [zero] * (self.nbytes // SIZES.get(name, 8)), self.what)
+            self.typed = CBuffer(name, [zero] * (self.nbytes // SIZES.get(name, 8)), self.what)
         if self.typed.type != name:
             raise TypeError(f"{self.what} is of {self.typed.type}, and is read as {name}")
         return self.typed
@@ -181,7 +184,7 @@ class Raw(Memory):
 class Pointer:
     """`memory` from element `offset` on; of a `Raw`, bytes."""
 
-    memory: Memory
+    memory: CMemory
     offset: Any = 0
 
     def __eq__(self, other: object) -> bool:
@@ -215,14 +218,14 @@ class Struct:
 
 def array(type: str, values: Iterable[Any], what: str = "the array", *, read_only: bool = False) -> Pointer:
     """A pointer to an array of its own."""
-    return Pointer(Buffer(type, list(values), what, read_only))
+    return Pointer(CBuffer(type, list(values), what, read_only))
 
 
 def text_of(value: Any) -> str | None:
     """The string that a value is; None for what is none."""
     if isinstance(value, str):
         return value
-    if isinstance(value, Pointer) and isinstance(value.memory, Buffer) and value.memory.type == "char":
+    if isinstance(value, Pointer) and isinstance(value.memory, CBuffer) and value.memory.type == "char":
         return value.memory.text(value.offset)
     return None
 
@@ -232,7 +235,7 @@ def shown(value: Any) -> str:
     match value:
         case None:
             return "NULL"
-        case Symbol():
+        case CSymbol():
             return value.shown()
         case Struct():
             return value.what

@@ -1,4 +1,6 @@
-"""What code assigns: variables, and members of structures whose address is taken. Imports the tree and the values."""
+"""The variables that code assigns: variables, and members of structures whose address is taken. Imports the tree and
+the values.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from lightnet.descriptions.c.tree import Type
-from lightnet.descriptions.c.values import Memory, Struct
+from lightnet.descriptions.c.values import CMemory, Struct
 
 
 @dataclass(eq=False)
-class Variable(Memory):
+class Variable(CMemory):
     """A variable: memory of length 1 that knows its type."""
 
     declared: Type
@@ -45,7 +47,7 @@ class Variable(Memory):
 
 
 @dataclass(eq=False)
-class Field(Memory):
+class Field(CMemory):
     """A member of a structure whose address is taken."""
 
     holder: Struct
@@ -66,8 +68,8 @@ class Field(Memory):
 
 
 class Place(NamedTuple):
-    """What an assignment writes: an element of memory, or a member of a structure."""
+    """The target of an assignment: an element of memory, or a member of a structure."""
 
-    holder: Memory | Struct
+    holder: CMemory | Struct
     key: Any
     type: Type

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from lightnet.dialects.ln.numeric import NUMBERS, arithmetic, cases, erf
-from lightnet.dialects.ln.rows import Unary, per_element
+from lightnet.dialects.ln.numeric import NUMBERS, cases, elementwise_in, erf
+from lightnet.dialects.ln.rows import UnaryRow, per_element
 from lightnet.dialects.ln.rules import producer, rule
 from lightnet.ir.op import case, ln_op, number, operand, string
 from lightnet.runtime.dtypes import BY_NP, convert
@@ -23,7 +23,7 @@ def clip_twice(op):
     return op.src if inner is not None and (inner.lo, inner.hi) == (op.lo, op.hi) else None
 
 
-class _Activation(Unary):
+class _Activation(UnaryRow):
     domain = (-5, 5)
     flops = per_element(4)
 
@@ -107,7 +107,7 @@ class Shrink(_Activation):
         dtype = BY_NP[src.dtype]
         low, high, bias = (convert(np.asarray(v), dtype) for v in (-self.lambd, self.lambd, self.bias))
         parts = (src, *(np.broadcast_to(v, src.shape) for v in (low, high, bias)))
-        return arithmetic(lambda x, lo, hi, b: np.where(x < lo, x + b, np.where(x > hi, x - b, 0)), *parts)
+        return elementwise_in(lambda x, lo, hi, b: np.where(x < lo, x + b, np.where(x > hi, x - b, 0)), *parts)
 
     @classmethod
     def samples(cls):
@@ -143,7 +143,7 @@ class Clip(_Activation):
         dtype = BY_NP[src.dtype]
         lo, hi = (convert(np.asarray(float(v)), dtype) for v in (self.lo, self.hi))
         # By comparisons, as ONNX Runtime and PyTorch do it: -0 is not below a bound of 0, and stays.
-        return arithmetic(lambda x: _clipped(x, lo, hi).astype(x.dtype), src)
+        return elementwise_in(lambda x: _clipped(x, lo, hi).astype(x.dtype), src)
 
     @classmethod
     def samples(cls):

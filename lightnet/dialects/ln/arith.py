@@ -13,16 +13,16 @@ import numpy as np
 from lightnet.dialects.ln.numeric import (
     INTS,
     NUMBERS,
-    arithmetic,
     broadcast_dims,
     cases,
+    elementwise_in,
+    integer_quotient,
     larger,
     power,
-    quotient,
     smaller,
     uniform_data,
 )
-from lightnet.dialects.ln.rows import Binary, Broadcasting, per_element
+from lightnet.dialects.ln.rows import BinaryRow, Broadcasting, per_element
 from lightnet.dialects.ln.rules import producer, rule
 from lightnet.ir.op import ConstraintError, LnOp, case, dtype_of_result, ln_op, operand, result, string
 from lightnet.ir.types import TensorSpec
@@ -35,7 +35,7 @@ def same_operand(op):
     return op.src1 if op.src1 is op.src2 else None
 
 
-class _Remainder(Binary):
+class _Remainder(BinaryRow):
     """Of integers by `formula`, where x % 0 is 0; of floats by `of_floats`, in which a finite src1 over an infinite
     src2 is a case of its own: there the quotient is 0, and its product with src2 NaN."""
 
@@ -54,7 +54,7 @@ class _Remainder(Binary):
         return np.where(b == 0, a.dtype.type(0), self.function(a, np.where(b == 0, b.dtype.type(1), b)))
 
 
-class _Bitwise(Binary):
+class _Bitwise(BinaryRow):
     src1 = operand(dtypes=(*INTS, "i1"))
     kinds = ("i8", "ui16", "i64", "ui64", "i1")
 
@@ -62,7 +62,7 @@ class _Bitwise(Binary):
         return self.function(src1, src2)
 
 
-class _Shift(Binary):
+class _Shift(BinaryRow):
     src1 = operand(dtypes=INTS)
     kinds = ("i8", "ui8", "ui16", "i64", "ui64")
     #: What is left of a negative number when every bit has been shifted out.
@@ -79,7 +79,7 @@ class _Shift(Binary):
         return data if name == "src1" else np.abs(data) * data.dtype.type(3)  # 0, 3, …, 12: beyond 8 bits too
 
 
-class _Comparison(Binary):
+class _Comparison(BinaryRow):
     @classmethod
     def infer(cls, t, p):
         return [TensorSpec(broadcast_dims(cls.optype, [t.src1, t.src2]), BY_NAME["i1"])]
@@ -94,13 +94,13 @@ _SHAPES = [
 ]  # fmt: skip
 
 # fmt: off
-Add = Binary.row("add", "src1 + src2", np.add, "src1 + src2.",
+Add = BinaryRow.row("add", "src1 + src2", np.add, "src1 + src2.",
                  more=(*(case(src1=a, src2=b) for a, b in _SHAPES), *cases({"src1": (3, 1), "src2": (4,)}, INTS)))
-Sub = Binary.row("sub", "src1 - src2", np.subtract, "src1 - src2.")
-Mul = Binary.row("mul", "src1 * src2", np.multiply, "src1 * src2.")
-Div = Binary.row("div", "src1 / src2", quotient,
+Sub = BinaryRow.row("sub", "src1 - src2", np.subtract, "src1 - src2.")
+Mul = BinaryRow.row("mul", "src1 * src2", np.multiply, "src1 * src2.")
+Div = BinaryRow.row("div", "src1 / src2", integer_quotient,
                  "src1 / src2; of integers, truncated toward zero, and 0 where src2 is 0.", domain={"src2": (0.5, 2)})
-Pow = Binary.row("pow", "pow(src1, src2)", power,
+Pow = BinaryRow.row("pow", "pow(src1, src2)", power,
                  "src1 to the power of src2. Integers go through double and saturate; a negative float has a power "
                  "only where src2 is whole, else NaN.", domain={"src1": (0.2, 3)})
 Fmod = _Remainder.row("fmod", "src1 % src2", np.fmod,
@@ -114,9 +114,10 @@ Mod = _Remainder.row("mod", "floormod(src1, src2)", np.mod,
                      of_floats="isinf(src2) && abs(src1) < inf ? (src1 == 0 || (src1 < 0) == (src2 < 0) ? src1 : src2) "
                                ": "
                                "floormod(src1, src2)")
-Maximum = Binary.row("maximum", "max(src1, src2)", larger, "The larger of src1 and src2; NaN where one of them is.",
+Maximum = BinaryRow.row("maximum", "max(src1, src2)", larger, "The larger of src1 and src2; NaN where one of them is.",
                      rewrites=(same_operand,))
-Minimum = Binary.row("minimum", "min(src1, src2)", smaller, "The smaller of src1 and src2; NaN where one of them is.",
+Minimum = BinaryRow.row("minimum", "min(src1, src2)", smaller, "The smaller of src1 and src2; NaN where one of them "
+                                                               "is.",
                      rewrites=(same_operand,))
 
 BitAnd = _Bitwise.row("bit_and", "bitand(src1, src2)", np.bitwise_and,
@@ -202,7 +203,7 @@ class Prelu(Broadcasting):
     flops = per_element(2)
 
     def reference(self, src, slope):
-        return arithmetic(lambda x, s: np.where(x < 0, x * s, x), src, slope)
+        return elementwise_in(lambda x, s: np.where(x < 0, x * s, x), src, slope)
 
     @classmethod
     def samples(cls):
@@ -214,7 +215,7 @@ class Prelu(Broadcasting):
 
 
 def holds_all(wide: DType, narrow: DType) -> bool:
-    """Whether every value of `narrow` is one of `wide`."""
+    """Return whether every value of `narrow` is one of `wide`."""
     if wide.is_float and narrow.is_float:
         return wide.size > narrow.size or wide == narrow
     if wide.is_float or narrow.is_float or "bool" in (wide.kind, narrow.kind):

@@ -16,9 +16,9 @@ _I8 = IntegerType(8)
 
 @ln_op
 class Nms(LnOp):
-    """Which boxes stay: of [B, N, 4] boxes (left, top, right, bottom) that stand in falling order of their scores, one
-    that is `valid` stays unless it overlaps an earlier one that stays and has the same `group` by more than `threshold`
-    (with `inclusive`, by that much or more).
+    """Select the boxes that stay: of [B, N, 4] boxes (left, top, right, bottom) that stand in falling order of their
+    scores, one that is `valid` stays unless it overlaps an earlier one that stays and has the same `group` by more than
+    `threshold` (with `inclusive`, by that much or more).
 
     The overlap of two boxes is the area of their intersection over that of their union (0 / 0 is no overlap). Extents
     are right - left and bottom - top; with `pixels`, where the corners are elements of the box, one more. A box whose

@@ -9,7 +9,7 @@ from lightnet.ir.op import ConstraintError, LnOp, case, ln_op, number, numbers, 
 
 
 class _Convolution(LnOp):
-    """What both declare first."""
+    """The declarations that both begin with."""
 
     src = operand(rank=4)
     weight = operand("param", rank=4, same_type="src")

@@ -18,7 +18,7 @@ _AXES = "src.ndim - 2"
 
 
 class _ConvolutionNd(LnOp):
-    """What both declare. `padding` has what is added before each axis, then what is added behind."""
+    """The declarations of both. `padding` has what is added before each axis, then what is added behind."""
 
     src = operand(min_rank=3, dtypes=DTYPES)
     weight = operand("param", min_rank=3, same_type="src")

@@ -14,7 +14,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import IndexType, IntegerType, MemRefType, f32, i64
 
 from lightnet.dialects.ln.numeric import SHORT
-from lightnet.dialects.ln.scatter import widened
+from lightnet.dialects.ln.scatter import widened_element
 from lightnet.dialects.ln.sort import count_of, goes_before, merge_sort
 from lightnet.ir.op import LnOp, boolean, case, ln_op, number, operand, result
 from lightnet.ir.types import TensorSpec, storage_type
@@ -34,8 +34,8 @@ def as_i64(b, index):
 
 @ln_op
 class NonZero(LnOp):
-    """Where a tensor is not zero: column k of `indices` [rank, len] has the place of the k-th such element, in
-    row-major order. NaN is not zero. Columns from `count` on are 0.
+    """The places where a tensor is not zero: column k of `indices` [rank, len] has the place of the k-th such element,
+    in row-major order. NaN is not zero. Columns from `count` on are 0.
 
     ```mlir
     // %x : tensor<2x3xf32>
@@ -61,7 +61,7 @@ class NonZero(LnOp):
         element = storage_type(spec.dtype)
         wide = f32 if spec.dtype.is_short else element
         with b.loop(0, spec.len, carry=[b.index(0)]) as i:
-            value, zero = widened(b, b.load(src, [i.iv]), spec.dtype), b.const(0, wide)
+            value, zero = widened_element(b, b.load(src, [i.iv]), spec.dtype), b.const(0, wide)
             there = b.cmpf("une", value, zero) if spec.dtype.is_float else b.cmpi("ne", value, zero)
             (place,) = i.args
             with b.when(there):
@@ -179,8 +179,9 @@ class Unique(LnOp):
         return b.op(arith.IndexCastOp, b.load(order, [half, at]), type=IndexType())
 
     def _compare(self, b, src, x, y, predicate: str):
-        """Whether row `x` (an i64) compares so (``slt``, ``ne``) to row `y`: 0 as they are equal, -1 or 1 by the first
-        difference."""
+        """Return whether row `x` (an i64) compares so (``slt``, ``ne``) to row `y`: 0 as they are equal, -1 or 1 by the
+        first difference.
+        """
         width, dtype = self.operand_specs[0].dims[1], self.operand_specs[0].dtype
         left, right = (b.mul(b.op(arith.IndexCastOp, v, type=IndexType()), width) for v in (x, y))
         with b.loop(0, width, carry=[b.const(0, i64)], name="j") as j:

@@ -58,7 +58,7 @@ class LnDialect(Dialect):
 Ln = LnDialect("ln", [], [ParamAttr, PlaceAttr, LayoutAttr])
 
 
-def find(optype: str, table: Mapping[str, type[LnOp]] | None = None) -> type[LnOp] | None:
+def find_op(optype: str, table: Mapping[str, type[LnOp]] | None = None) -> type[LnOp] | None:
     """The class of an optype in `table` (default: `optypes`), or of one that comes with a target (`registry.ARCH_OPS`);
     None for what is none."""
     cls = (optypes() if table is None else table).get(optype)

@@ -6,12 +6,12 @@ import numpy as np
 
 from lightnet.dialects.ln.numeric import (
     FLOATS,
-    arithmetic,
     cases,
+    elementwise_in,
     in_float64,
+    integer_quotient,
     larger,
     power,
-    quotient,
     smaller,
 )
 from lightnet.dialects.ln.rows import per_element
@@ -83,7 +83,7 @@ class Lrelu(LnOp):
 
     def reference(self, src):
         slope = np.broadcast_to(convert(np.asarray(self.negslope, np.float64), self.operand_specs[0].dtype), src.shape)
-        return arithmetic(lambda x, s: np.where(x >= 0, x, x * s), src, slope)
+        return elementwise_in(lambda x, s: np.where(x >= 0, x, x * s), src, slope)
 
     @classmethod
     def samples(cls):
@@ -149,7 +149,7 @@ class Elew(LnOp):
     """
 
     def reference(self, src1, src2):
-        return arithmetic(_ELEW_NUMPY[self.elew_op], src1, src2)
+        return elementwise_in(_ELEW_NUMPY[self.elew_op], src1, src2)
 
     @classmethod
     def sample_data(cls, name, kind, spec, tensors, params, seed):
@@ -172,7 +172,7 @@ class Elew(LnOp):
 
 _ELEW_NUMPY = {
     "TL_MUL": np.multiply,
-    "TL_DIV": quotient,
+    "TL_DIV": integer_quotient,
     "TL_SUM": np.add,
     "TL_SUB": np.subtract,
     "TL_MAX": larger,

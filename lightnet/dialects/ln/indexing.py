@@ -51,7 +51,7 @@ class _Indexed(LnOp):
 
     @classmethod
     def limits(cls, src: TensorSpec, index: TensorSpec, params) -> Sequence[int]:
-        """How large the indices of test data are."""
+        """The bounds of the indices of test data."""
         return [src.dims[params["axis"]]]
 
     @classmethod

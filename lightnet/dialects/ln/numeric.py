@@ -1,5 +1,5 @@
-"""What elementwise ops share: their types, NumPy helpers of references, test shapes, and broadcasting; `rows.py` makes
-ops of them.
+"""The common part of elementwise ops: their types, NumPy helpers of references, test shapes, and broadcasting;
+`rows.py` makes ops of them.
 
 References compute floats in float64 and round once, so that f16 and bf16, which store what is computed in f32, need no
 code of their own. Imports NumPy, the op base and the dtypes.
@@ -31,7 +31,7 @@ def in_float64(function: Callable[..., np.ndarray], *arrays: np.ndarray) -> np.n
         return round_to(function(*(a.astype(np.float64) for a in arrays)), BY_NP[arrays[0].dtype])
 
 
-def arithmetic(function: Callable[..., np.ndarray], *arrays: np.ndarray) -> np.ndarray:
+def elementwise_in(function: Callable[..., np.ndarray], *arrays: np.ndarray) -> np.ndarray:
     """`function` in float64 for floats, in i32 for bools (true where the result is not 0), else as NumPy has it."""
     dtype = arrays[0].dtype
     if dtype == np.bool_:
@@ -69,7 +69,7 @@ def integer_divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return wrapped.astype(f"u{a.dtype.itemsize}").view(a.dtype).reshape(signed.shape)
 
 
-def quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def integer_quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return a / b if is_float(a.dtype) else integer_divide(a, b)
 
 

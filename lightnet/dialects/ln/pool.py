@@ -14,7 +14,7 @@ _NO_DILATION = (1, 1)
 
 
 class _Pool(LnOp):
-    """What both pools declare."""
+    """The declarations of both pools."""
 
     src = operand(rank=4)
     dst = result()

@@ -21,8 +21,9 @@ _AXES = "src.ndim - 2"
 
 
 class _PoolNd(LnOp):
-    """What all declare. `padding` has what is added before each axis, then what is added behind. With `ceil`, a last
-    window that begins inside may reach past the end."""
+    """The declarations of all. `padding` has what is added before each axis, then what is added behind. With `ceil`, a
+    last window that begins inside may reach past the end.
+    """
 
     src = operand(min_rank=3)
     dst = result()
@@ -102,7 +103,7 @@ class _PoolNd(LnOp):
 
 
 def lowest(dtype) -> float | int:
-    """What never wins a maximum."""
+    """The value that never wins a maximum."""
     return -np.inf if dtype.is_float else 0 if dtype.kind in ("bool", "uint") else int(np.iinfo(dtype.np).min)
 
 
@@ -139,8 +140,8 @@ class Maxpool(_PoolNd):
 
 @ln_op
 class MaxpoolIndex(_PoolNd):
-    """Where in `src`, row-major, the first maximum of each window stands (a NaN is a maximum); the number of its
-    elements for a window that lies in the padding alone. The maths are the second output of ONNX's MaxPool.
+    """The row-major place in `src` where the first maximum of each window stands (a NaN is a maximum); the number of
+    its elements for a window that lies in the padding alone. The maths are the second output of ONNX's MaxPool.
 
     ```mlir
     // %x : tensor<1x2x4x6xf32>
@@ -210,8 +211,9 @@ class Avgpool(_PoolNd):
         """
 
     def count(self, i: int) -> str:
-        """How many of a window's taps along an axis count: the t in [0, size) with first <= begin + t * dilation <
-        end."""
+        """The number of a window's taps along an axis that count: the t in [0, size) with first <= begin + t * dilation
+        < end.
+        """
         size, n = self.size[i], self.operand_specs[0].dims[2 + i]
         before, behind = self.padding[i], self.padding[len(self.size) + i]
         begin = f"(y{i} * {self.stride[i]} - {before})"

@@ -26,13 +26,13 @@ WORTH = 512
 
 
 def takes(key: TensorSpec) -> bool:
-    """Whether keys like these are sorted by their digits."""
+    """Return whether keys like these are sorted by their digits."""
     return key.len >= WORTH and key.dtype.name in ("f32", "i32", "ui32")
 
 
 @dataclass(frozen=True)
 class _Memory:
-    """Where things stand in the workspace: copies of the operands, both halves of the keys and of the order, the
+    """The places of things in the workspace: copies of the operands, both halves of the keys and of the order, the
     counts."""
 
     copies: tuple[int, ...]

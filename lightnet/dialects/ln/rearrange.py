@@ -203,7 +203,7 @@ class Pad(_Rearrangement):
         return f"dst[{written}] = {value}{' for ' + ranges if ranges else ''}"
 
     def _source(self, place: str, n: int) -> str:
-        """Which element of an axis of length `n` stands at `place`, counted from its first element and possibly
+        """The element of an axis of length `n` that stands at `place`, counted from its first element and possibly
         outside."""
         if n == 1:
             return "0"

@@ -27,10 +27,11 @@ _UNROLL = 4
 
 
 class Recurrent(LnOp):
-    """What all declare: `gates` [T, B, G], what the inputs add to the gate outputs, biases included; `weight` [H, G] of
-    the state; the initial state; and `lens` [B], how many of the T steps each sequence has. Behind its end, results are
-    0 and the state stays. With `reverse`, time runs backward. Gate outputs are clamped to [-clip, clip] before their
-    activation, unless `clip` is 0."""
+    """The declarations of all: `gates` [T, B, G], what the inputs add to the gate outputs, biases included; `weight`
+    [H, G] of the state; the initial state; and `lens` [B], how many of the T steps each sequence has. Behind its end,
+    results are 0 and the state stays. With `reverse`, time runs backward. Gate outputs are clamped to [-clip, clip]
+    before their activation, unless `clip` is 0.
+    """
 
     has_builder = True
     gates = operand(rank=3, dtypes=_DTYPES)
@@ -141,7 +142,7 @@ class Recurrent(LnOp):
         return b.load(values["sums"], [b.add(b.add(b.mul(n, self.count * hidden), gate * hidden), j)])
 
     def beside(self, b, values, at, j) -> list[SSAValue]:
-        """What the cell of unit `j` takes beside its gate outputs; `at` is its element of the state."""
+        """The values that the cell of unit `j` takes beside its gate outputs; `at` is its element of the state."""
         return [b.load(values[name], [b.add(k * self.sizes[2], j)]) for name, k in self.constants()]
 
     @staticmethod
@@ -173,7 +174,7 @@ class Recurrent(LnOp):
         return m.clamp(x, -self.clip, self.clip) if self.clip else x
 
     def active(self, b, lens, t, n) -> SSAValue:
-        """Whether sequence `n` has a step `t`."""
+        """Return whether sequence `n` has a step `t`."""
         now = b.op(arith.IndexCastOp, t, type=IntegerType(32))
         return b.cmpi("slt", now, b.load(lens, [n]))
 

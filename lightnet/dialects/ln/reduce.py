@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lightnet.dialects.ln.numeric import SHORT, largest, need_elements, total
-from lightnet.dialects.ln.rows import Rows
+from lightnet.dialects.ln.rows import OpRows
 from lightnet.dialects.ln.rules import rule
 from lightnet.ir.op import Case, ConstraintError, LnOp, boolean, case, ln_op, number, numbers, operand, result
 from lightnet.ir.types import TensorSpec
@@ -30,7 +30,7 @@ def reduction_of_ones(op):
     return op.src if op.operand_specs == op.result_specs else None
 
 
-class _Reduction(Rows):
+class _Reduction(OpRows):
     """One of `+= *= max= min=` along `axes`."""
 
     src = operand()
@@ -148,7 +148,7 @@ class ReduceMean(_Reduction):
 
     @property
     def terms(self) -> int:
-        """How many elements each mean is of."""
+        """The number of elements that each mean is of."""
         return prod(self.operand_specs[0].dims[k] for k in self.axes)
 
     @property
@@ -167,7 +167,7 @@ class ReduceMean(_Reduction):
         return np.trunc(added / max(self.terms, 1)).astype(src.dtype)
 
 
-class _ArgExtreme(Rows):
+class _ArgExtreme(OpRows):
     """The index of the first (or last) extreme along `axis`, in two passes, each of which is a reduction that
     vectorises."""
 

@@ -14,7 +14,7 @@ from lightnet.runtime.initial import sample
 
 
 class _Regions(LnOp):
-    """What makes maps of one size out of regions of pictures."""
+    """The base of ops that make maps of one size out of regions of pictures."""
 
     has_builder = True
     src = operand(rank=4, dtypes=("f32", "f64"))
@@ -326,7 +326,7 @@ class RoiPool(_Regions):
         return out
 
     def parts(self, first: int, last: int, count: int, size: int) -> list[tuple[int, int]]:
-        """Where each of `count` parts of an axis of `size` elements begins and ends."""
+        """The begin and end of each of `count` parts of an axis of `size` elements."""
         kind = self.operand_specs[0].dtype.np.type
         step = kind(max(last - first + 1, 1)) / kind(count)
         found = []

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lightnet.dialects.ln.numeric import FLOATS, arithmetic, broadcast_dims, broadcast_read, cases, uniform_data
+from lightnet.dialects.ln.numeric import FLOATS, broadcast_dims, broadcast_read, cases, elementwise_in, uniform_data
 from lightnet.ir.op import Case, LnOp, case, ln_op, operand, result
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dtypes import BY_NAME
@@ -31,14 +31,14 @@ class RowDoc:
     def __init__(self, what: str):
         self.what = what
 
-    def __get__(self, op: LnOp | None, cls: type[Rows]) -> str:
+    def __get__(self, op: LnOp | None, cls: type[OpRows]) -> str:
         from lightnet.ir.examples import example
 
         cls.__doc__ = f"{self.what}\n\n```mlir\n{example(cls, cls.shown())}\n```"
         return cls.__doc__
 
 
-class Rows(LnOp):
+class OpRows(LnOp):
     """A kind of ops that differ in attributes alone."""
 
     @classmethod
@@ -59,10 +59,10 @@ def per_element(count: int) -> Callable[[LnOp], int]:
     return lambda op: count * op.result_specs[0].len
 
 
-class Elementwise(Rows):
+class Elementwise(OpRows):
     """An op each of whose elements is an expression of one element of every operand."""
 
-    #: The op in NumPy, on arrays as `arithmetic` gives them, and on parameters by name.
+    #: The op in NumPy, on arrays as `elementwise_in` gives them, and on parameters by name.
     function: ClassVar[Callable[..., np.ndarray]]
     #: The range of test data that are floats, of every operand or by operand; None: as they are drawn.
     domain: ClassVar[Range | Mapping[str, Range] | None] = None
@@ -88,7 +88,7 @@ class Elementwise(Rows):
         return self.function(*operands, **{p.name: getattr(self, p.name) for p in self.schema.params})
 
     def reference(self, *operands):
-        return arithmetic(self.numpy, *operands)
+        return elementwise_in(self.numpy, *operands)
 
     @classmethod
     def sample_data(cls, name, kind, spec, tensors, params, seed):
@@ -102,7 +102,7 @@ def substituted(expression: str, reads: Mapping[str, str]) -> str:
     return _NAME.sub(lambda name: reads.get(name[0], name[0]), expression)
 
 
-class Unary(Elementwise):
+class UnaryRow(Elementwise):
     """A function of one number."""
 
     src = operand(dtypes=FLOATS)
@@ -126,8 +126,8 @@ class Unary(Elementwise):
         return case(dtype, **{**params, "src": (2, 3)})
 
 
-class Predicate(Unary):
-    """Whether a number is of some kind: data have infinities, NaN, zeros and ones among them."""
+class Predicate(UnaryRow):
+    """A test whether a number is of some kind: data have infinities, NaN, zeros and ones among them."""
 
     def reference(self, *operands):
         return self.numpy(*operands)
@@ -166,7 +166,7 @@ class Broadcasting(LnOp):
         return f"dst[i...] = {substituted(formula, reads)}"
 
 
-class Binary(Broadcasting, Elementwise):
+class BinaryRow(Broadcasting, Elementwise):
     """A function of two numbers, on tensors that broadcast."""
 
     src1 = operand()

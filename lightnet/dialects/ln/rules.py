@@ -1,4 +1,4 @@
-"""How an op states its own rewrites: a rule is a function from an op to what equals it, under a comment with the
+"""The rewrites that an op states itself: a rule is a function from an op to what equals it, under a comment with the
 equation.
 
     # reshape(reshape(x)) = reshape(x)
@@ -61,7 +61,7 @@ def producer(value: SSAValue, cls: type[OpT]) -> OpT | None:
 
 
 def is_yielded(use: Use) -> bool:
-    """Whether a use is by the terminator of the block: the value leaves it, under its name."""
+    """Return whether a use is by the terminator of the block: the value leaves it, under its name."""
     return use.operation.has_trait(IsTerminator)
 
 

@@ -13,7 +13,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType, f32, i64
 
 from lightnet.dialects.ln.numeric import SHORT
-from lightnet.dialects.ln.scatter import accumulate, narrowed, widened
+from lightnet.dialects.ln.scatter import accumulate, narrowed, widened_element
 from lightnet.dialects.ln.sort import count_of, goes_before, merge_sort
 from lightnet.ir.op import LnOp, boolean, case, ln_op, number, operand, result
 from lightnet.ir.types import TensorSpec, storage_type
@@ -26,8 +26,8 @@ MAX_INSERTED = 32
 _NUMBERS = tuple(d.name for d in DTYPES if d.name != "i1")
 
 
-def lines(spec: TensorSpec, axis: int) -> int:
-    """How many lines a tensor has along an axis."""
+def _lines(spec: TensorSpec, axis: int) -> int:
+    """The number of lines that a tensor has along an axis."""
     return prod(spec.dims[:axis]) * prod(spec.dims[axis + 1 :])
 
 
@@ -41,7 +41,7 @@ class _Scan(LnOp):
     step = ""
 
     def blocks(self):
-        return lines(self.operand_specs[0], self.axis)
+        return _lines(self.operand_specs[0], self.axis)
 
     def build_loops(self, b, operands, results, workspace):
         (src,), (dst,), spec = operands, results, self.operand_specs[0]
@@ -53,7 +53,7 @@ class _Scan(LnOp):
             with b.loop(0, n, carry=[start]) as i:
                 place = b.op(arith.SubiOp, b.index(n - 1), i.iv) if self.reverse else i.iv
                 at, (total,) = b.add(first, b.mul(place, inner)), i.args
-                after = accumulate(b, self.step, total, widened(b, b.load(src, [at]), dtype), dtype)
+                after = accumulate(b, self.step, total, widened_element(b, b.load(src, [at]), dtype), dtype)
                 b.store(narrowed(b, total if self.exclusive else after, dtype), dst, [at])
                 i.yields(after)
 
@@ -132,7 +132,7 @@ class _Topk(LnOp):
 
     @property
     def by_insertion(self) -> bool:
-        """Whether the best are so few that a sorted list of them is kept, which most elements leave alone."""
+        """True if the best are so few that a sorted list of them is kept, which most elements leave alone."""
         return self.k <= MAX_INSERTED
 
     def _sizes(self) -> list[int]:
@@ -148,7 +148,7 @@ class _Topk(LnOp):
         return self.operand_specs[0].len * max(1, max(n - 1, 0).bit_length())
 
     def blocks(self):
-        return lines(self.operand_specs[0], self.axis) if self.by_insertion else 1
+        return _lines(self.operand_specs[0], self.axis) if self.by_insertion else 1
 
     def build_loops(self, b, operands, results, workspace):
         """One line after the other: sorted in the workspace, or into a short list in the results."""

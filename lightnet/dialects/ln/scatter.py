@@ -27,7 +27,7 @@ _BOOL = {"add": arith.OrIOp, "mul": arith.AndIOp, "max": arith.OrIOp, "min": ari
 _UFUNC = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
-def widened(b, value, dtype: DType):
+def widened_element(b, value, dtype: DType):
     """A loaded value in the type that it is computed in: f32 for f16 and bf16."""
     return b.cast("extf", value, f32) if dtype.is_float and dtype.size < 4 else value
 
@@ -80,7 +80,7 @@ class _Scatter(LnOp):
         dtype = self.operand_specs[0].dtype
         value = b.load(updates, [update])
         if self.reduction != "none":
-            old, new = (widened(b, v, dtype) for v in (b.load(dst, [at]), value))
+            old, new = (widened_element(b, v, dtype) for v in (b.load(dst, [at]), value))
             value = narrowed(b, accumulate(b, self.reduction, old, new, dtype), dtype)
         b.store(value, dst, [at])
 
@@ -138,7 +138,7 @@ class ScatterElements(_Scatter):
 
     @classmethod
     def limits(cls, src, index, params):
-        """How large indices may be."""
+        """The bounds of indices."""
         return [src.dims[params["axis"]]]
 
     def reference(self, src, index, updates):
@@ -207,7 +207,7 @@ class ScatterNd(_Scatter):
 
     @classmethod
     def limits(cls, src, index, params):
-        """How large the entries of the last axis may be."""
+        """The bounds of the entries of the last axis."""
         return src.dims[: index.dims[-1]]
 
     def reference(self, src, index, updates):

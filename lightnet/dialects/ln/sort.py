@@ -114,7 +114,7 @@ def count_of(b, memory, most: int):
 
 
 def goes_before(b, x, y, dtype, descending: bool):
-    """Whether key x belongs strictly before key y; NaN is the largest key."""
+    """Return whether key x belongs strictly before key y; NaN is the largest key."""
     if descending:
         x, y = y, x
     if not dtype.is_float:

@@ -1,4 +1,4 @@
-"""Where tensors come from: `create` and what `bind` makes of it (`input`, `param`), `zeros`, `arange`, `rearange`."""
+"""The sources of tensors: `create` and what `bind` makes of it (`input`, `param`), `zeros`, `arange`, `rearange`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lightnet.runtime.initial import initial_contents
 
 
 def holds_data(from_file: bool, ran: tuple[float, ...]) -> bool:
-    """Whether `data` is what a tensor holds: neither the weight store nor random numbers."""
+    """Return whether `data` is what a tensor holds: neither the weight store nor random numbers."""
     return not from_file and tuple(ran) == (0, 0)
 
 

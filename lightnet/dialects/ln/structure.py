@@ -19,8 +19,8 @@ from lightnet.ir.op import SUFFIX, LnOp, parse_suffix, print_suffix
 
 
 class OnceOp(RegionOp):
-    """What depends on params alone, evaluated when the network is loaded and again when a param is fed: upstream's
-    `static_run`, in SSA. Its results are the static tensors.
+    """The ops that depend on params alone, evaluated when the network is loaded and again when a param is fed:
+    upstream's `static_run`, in SSA. Its results are the static tensors.
 
     ```mlir
     %w = ln.once {

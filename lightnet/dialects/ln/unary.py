@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from lightnet.dialects.ln.numeric import INTS, NUMBERS, SIGNED, erf, in_float64
-from lightnet.dialects.ln.rows import Predicate, Unary
+from lightnet.dialects.ln.rows import Predicate, UnaryRow
 from lightnet.dialects.ln.rules import producer, rule
 from lightnet.ir.op import boolean, case, operand
 
@@ -32,13 +32,13 @@ def involution(op):
     return None if inner is None else inner.src
 
 
-class _Rounding(Unary):
+class _Rounding(UnaryRow):
     domain = (-4, 4)
     rewrites = (idempotent,)
 
 
 class _Halves(_Rounding):
-    """Whose test data have halves."""
+    """A rounding whose test data have halves."""
 
     @classmethod
     def sample_data(cls, name, kind, spec, tensors, params, seed):
@@ -46,7 +46,7 @@ class _Halves(_Rounding):
         return in_float64(lambda x: np.round(x * 4) / 4, data)
 
 
-class _Bits(Unary):
+class _Bits(UnaryRow):
     """On the values as they are stored."""
 
     rewrites = (involution,)
@@ -56,11 +56,11 @@ class _Bits(Unary):
 
 
 # fmt: off
-Neg = Unary.row("neg", "-src", np.negative, "-src; of integers, wrapped around.",
+Neg = UnaryRow.row("neg", "-src", np.negative, "-src; of integers, wrapped around.",
                 src=operand(dtypes=SIGNED), rewrites=(involution,))
-Abs = Unary.row("abs", "abs(src)", np.abs, "The absolute value of src; of the lowest integer, itself.",
+Abs = UnaryRow.row("abs", "abs(src)", np.abs, "The absolute value of src; of the lowest integer, itself.",
                 src=operand(dtypes=NUMBERS), rewrites=(idempotent, abs_of_unsigned))
-Sign = Unary.row("sign", "src > 0 ? 1 : src < 0 ? -1 : src", np.sign,
+Sign = UnaryRow.row("sign", "src > 0 ? 1 : src < 0 ? -1 : src", np.sign,
                  "1 where src is above 0, -1 where it is below, else src itself (0 or NaN).",
                  src=operand(dtypes=NUMBERS), rewrites=(idempotent,))
 
@@ -69,28 +69,28 @@ Ceil = _Rounding.row("ceil", "ceil(src)", np.ceil, "src rounded up to a whole nu
 RoundEven = _Halves.row("round_even", "rint(src)", np.rint,
                         "src rounded to the nearest whole number, halves to the even one.")
 
-Exp = Unary.row("exp", "exp(src)", np.exp, "e to the power of src.")
-Log = Unary.row("log", "log(src)", np.log,
+Exp = UnaryRow.row("exp", "exp(src)", np.exp, "e to the power of src.")
+Log = UnaryRow.row("log", "log(src)", np.log,
                 "The natural logarithm of src; NaN where src is negative, -inf where it is 0.", domain=(0.1, 9))
-Sqrt = Unary.row("sqrt", "sqrt(src)", np.sqrt, "The square root of src; NaN where src is negative.", domain=(0, 9))
-Reciprocal = Unary.row("reciprocal", "1 / src", np.reciprocal, "1 / src.", domain=(0.3, 4))
-Sin = Unary.row("sin", "sin(src)", np.sin, "The sine of src, in radians.", domain=(-9, 9))
-Cos = Unary.row("cos", "cos(src)", np.cos, "The cosine of src, in radians.", domain=(-9, 9))
-Tan = Unary.row("tan", "tan(src)", np.tan, "The tangent of src, in radians.", domain=(-1.3, 1.3))
-Asin = Unary.row("asin", "asin(src)", np.arcsin, "The angle in [-π/2, π/2] whose sine is src; NaN beyond [-1, 1].",
+Sqrt = UnaryRow.row("sqrt", "sqrt(src)", np.sqrt, "The square root of src; NaN where src is negative.", domain=(0, 9))
+Reciprocal = UnaryRow.row("reciprocal", "1 / src", np.reciprocal, "1 / src.", domain=(0.3, 4))
+Sin = UnaryRow.row("sin", "sin(src)", np.sin, "The sine of src, in radians.", domain=(-9, 9))
+Cos = UnaryRow.row("cos", "cos(src)", np.cos, "The cosine of src, in radians.", domain=(-9, 9))
+Tan = UnaryRow.row("tan", "tan(src)", np.tan, "The tangent of src, in radians.", domain=(-1.3, 1.3))
+Asin = UnaryRow.row("asin", "asin(src)", np.arcsin, "The angle in [-π/2, π/2] whose sine is src; NaN beyond [-1, 1].",
                  domain=(-0.98, 0.98))
-Acos = Unary.row("acos", "acos(src)", np.arccos, "The angle in [0, π] whose cosine is src; NaN beyond [-1, 1].",
+Acos = UnaryRow.row("acos", "acos(src)", np.arccos, "The angle in [0, π] whose cosine is src; NaN beyond [-1, 1].",
                  domain=(-0.98, 0.98))
-Atan = Unary.row("atan", "atan(src)", np.arctan, "The angle in [-π/2, π/2] whose tangent is src.", domain=(-9, 9))
-Sinh = Unary.row("sinh", "sinh(src)", np.sinh, "The hyperbolic sine of src.", domain=(-4, 4))
-Cosh = Unary.row("cosh", "cosh(src)", np.cosh, "The hyperbolic cosine of src.", domain=(-4, 4))
-Tanh = Unary.row("tanh", "tanh(src)", np.tanh, "The hyperbolic tangent of src.", domain=(-4, 4))
-Asinh = Unary.row("asinh", "asinh(src)", np.arcsinh, "The number whose hyperbolic sine is src.", domain=(-9, 9))
-Acosh = Unary.row("acosh", "acosh(src)", np.arccosh,
+Atan = UnaryRow.row("atan", "atan(src)", np.arctan, "The angle in [-π/2, π/2] whose tangent is src.", domain=(-9, 9))
+Sinh = UnaryRow.row("sinh", "sinh(src)", np.sinh, "The hyperbolic sine of src.", domain=(-4, 4))
+Cosh = UnaryRow.row("cosh", "cosh(src)", np.cosh, "The hyperbolic cosine of src.", domain=(-4, 4))
+Tanh = UnaryRow.row("tanh", "tanh(src)", np.tanh, "The hyperbolic tangent of src.", domain=(-4, 4))
+Asinh = UnaryRow.row("asinh", "asinh(src)", np.arcsinh, "The number whose hyperbolic sine is src.", domain=(-9, 9))
+Acosh = UnaryRow.row("acosh", "acosh(src)", np.arccosh,
                   "The number, at least 0, whose hyperbolic cosine is src; NaN where src is below 1.", domain=(1, 9))
-Atanh = Unary.row("atanh", "atanh(src)", np.arctanh,
+Atanh = UnaryRow.row("atanh", "atanh(src)", np.arctanh,
                   "The number whose hyperbolic tangent is src; NaN beyond [-1, 1].", domain=(-0.95, 0.95))
-Erf = Unary.row("erf", "erf(src)", erf, "The error function, 2/√π times the integral of exp(-t²) from 0 to src.",
+Erf = UnaryRow.row("erf", "erf(src)", erf, "The error function, 2/√π times the integral of exp(-t²) from 0 to src.",
                 domain=(-3, 3))
 
 Isnan = Predicate.row("isnan", "isnan(src)", np.isnan, "Whether src is NaN.")

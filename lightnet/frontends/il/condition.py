@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from lightnet.frontends.il.lexer import CHAR, FROZEN, NAME, NUMBER, PUNCT, Token
-from lightnet.parsing import Evaluator
+from lightnet.parsing import EvaluatingParser
 
 #: A value with its type: unsigned if either operand is.
 Value = tuple[int, bool]
@@ -25,7 +25,7 @@ _LEVELS = (
 
 
 class ConditionError(Exception):
-    """What is wrong, and the token there (None: the end of the line)."""
+    """A mistake, and the token there (None: the end of the line)."""
 
     def __init__(self, message: str, token: Token | None):
         super().__init__(message)
@@ -33,8 +33,8 @@ class ConditionError(Exception):
         self.token = token
 
 
-def evaluate(tokens: list[Token]) -> bool:
-    """Whether the expanded tokens of a condition hold; names that are left count as 0. ConditionError when
+def condition_holds(tokens: list[Token]) -> bool:
+    """Return whether the expanded tokens of a condition hold; names that are left count as 0. ConditionError when
     malformed."""
     parser = _Parser(tokens)
     value = parser.comma()
@@ -67,7 +67,7 @@ _OPS: dict[str, Callable[[int, int], int]] = {
 }  # fmt: skip
 
 
-class _Parser(Evaluator[Value]):
+class _Parser(EvaluatingParser[Value]):
     """While it is idle, dividing by zero is no error."""
 
     LEVELS, MAX_DEPTH = _LEVELS, 25

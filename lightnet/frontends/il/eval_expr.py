@@ -27,20 +27,20 @@ from lightnet.frontends.il.eval_numbers import (
     UNARY,
     YES,
     Value,
-    arithmetic,
-    bits,
     compared,
     complement,
     divided,
     fit,
     modulo,
-    number,
-    power,
+    perl_arithmetic,
+    perl_bits,
+    perl_number,
+    perl_power,
+    perl_truth,
     shifted,
     to_text,
-    truth,
 )
-from lightnet.parsing import Evaluator
+from lightnet.parsing import EvaluatingParser
 from lightnet.source import end_of
 
 MAX_LENGTH = 1 << 16
@@ -62,7 +62,7 @@ _OPERATOR = re.compile(r"<=>|<<|>>|&&|\|\||[=!<>]=|(?:eq|ne|cmp|lt|gt|le|ge)\b|\
 _ARITHMETIC = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 
-def evaluate(text: str) -> str:
+def evaluate_perl(text: str) -> str:
     """The value of an expression as Perl prints it; LightNetError (without a location) for anything that is no
     arithmetic."""
     if len(text) > MAX_LENGTH:
@@ -70,7 +70,7 @@ def evaluate(text: str) -> str:
     return to_text(_Evaluator(text).run())
 
 
-class _Evaluator(Evaluator[Value]):
+class _Evaluator(EvaluatingParser[Value]):
     """Parses and evaluates at once; while it is idle, every value is 0."""
 
     LEVELS, SINGLE, MAX_DEPTH = _LEVELS, (*_EQUALITY, *_ORDER), MAX_DEPTH
@@ -121,10 +121,10 @@ class _Evaluator(Evaluator[Value]):
     def choice(self) -> Value:
         condition = self.climb()
         if self.take("?"):
-            chosen = self.unless(not truth(condition), self.expr)
+            chosen = self.unless(not perl_truth(condition), self.expr)
             self.expect(":")
-            other = self.unless(truth(condition), self.expr)
-            condition = chosen if truth(condition) else other
+            other = self.unless(perl_truth(condition), self.expr)
+            condition = chosen if perl_truth(condition) else other
         return condition
 
     def too_deep(self) -> NoReturn:
@@ -138,7 +138,7 @@ class _Evaluator(Evaluator[Value]):
     def joined(self, left: Value, right: Callable[[], Value]) -> Value:
         op = self.take(self.operator())
         if op in ("&&", "||"):
-            skip = truth(left) == (op == "||")
+            skip = perl_truth(left) == (op == "||")
             other = self.unless(skip, right)
             return left if skip else other
         other = right()
@@ -147,16 +147,16 @@ class _Evaluator(Evaluator[Value]):
     @staticmethod
     def computed(op: str, left: Value, right: Value) -> Value:
         if op in ("|", "^", "&"):
-            return bits(op, left, right)
+            return perl_bits(op, left, right)
         if op in _EQUALITY or op in _ORDER:
             return compared(op, left, right)
         if op in ("<<", ">>"):
-            return shifted(left, right if op == "<<" else -number(right))
+            return shifted(left, right if op == "<<" else -perl_number(right))
         if op == ".":
             return to_text(left) + to_text(right)
         if op in _ARITHMETIC:
-            return arithmetic(_ARITHMETIC[op], left, right)
-        return (divided if op == "/" else modulo)(number(left), number(right))
+            return perl_arithmetic(_ARITHMETIC[op], left, right)
+        return (divided if op == "/" else modulo)(perl_number(left), perl_number(right))
 
     def operand(self) -> Value:
         """A chain of signs and nots, read without recursion, then a power: `-2**2` is -4."""
@@ -168,11 +168,11 @@ class _Evaluator(Evaluator[Value]):
             if self.idle or op == "+":
                 continue
             if op == "!":
-                value = NO if truth(value) else YES
+                value = NO if perl_truth(value) else YES
             elif op == "~":
                 value = complement(value)
             else:
-                x = number(value)
+                x = perl_number(value)
                 value = fit(-x) if isinstance(x, int) else -x
         return value
 
@@ -181,7 +181,7 @@ class _Evaluator(Evaluator[Value]):
         if not self.take("**"):
             return base
         exponent = self.nested(self.operand)
-        return 0 if self.idle else power(number(base), number(exponent))
+        return 0 if self.idle else perl_power(perl_number(base), perl_number(exponent))
 
     def primary(self) -> Value:
         self.peek()
@@ -251,7 +251,7 @@ class _Evaluator(Evaluator[Value]):
             raise LightNetError(f"{name}() takes one argument in ${{eval}}, not {len(args)}")
         if self.idle:
             return 0
-        numbers = [number(a) for a in args]
+        numbers = [perl_number(a) for a in args]
         if name in UNARY:
             return UNARY[name](numbers[0])
         return math.nan if any(map(math.isnan, numbers)) else CHOICES[name](numbers)

@@ -21,13 +21,13 @@ Value = int | float | str
 
 
 class _No(str):
-    """What a comparison that does not hold gives: an empty string that counts as a number, too."""
+    """The result of a comparison that does not hold: an empty string that counts as a number, too."""
 
     __slots__ = ()
 
 
 class _Yes(int):
-    """What one gives that holds: 1, which counts as an integer and as a double."""
+    """The result of one that holds: 1, which counts as an integer and as a double."""
 
 
 NO, YES = _No(""), _Yes(1)
@@ -62,13 +62,13 @@ def _settle(x: int | float) -> int | float:
 
 
 def _whole(x: Value) -> bool:
-    """Whether `x` is a double that is an integer of at most 62 bits: two of these are added as integers."""
+    """Return whether `x` is a double that is an integer of at most 62 bits: two of these are added as integers."""
     return (isinstance(x, float) and abs(x) < 1 << 62 and x.is_integer()) or isinstance(x, _No | _Yes)
 
 
-def arithmetic(op: Callable, left: Value, right: Value) -> int | float:
+def perl_arithmetic(op: Callable, left: Value, right: Value) -> int | float:
     """`left + right`, `left - right` or `left * right`, by its function of `operator`."""
-    a, b = number(left), number(right)
+    a, b = perl_number(left), perl_number(right)
     if op is not operator.mul and _whole(left) and _whole(right):
         a, b = int(a), int(b)
     a, b = _settle(a), _settle(b)
@@ -82,12 +82,13 @@ def arithmetic(op: Callable, left: Value, right: Value) -> int | float:
 
 
 def compared(op: str, a: Value, b: Value) -> Value:
-    """What a comparison of numbers or, by the operators that are words, of strings gives: YES or NO; of `<=>` and `cmp`
-    the sign."""
+    """The result of a comparison of numbers or, by the operators that are words, of strings gives: YES or NO; of `<=>`
+    and `cmp` the sign.
+    """
     if op.isalpha():
         x, y = to_text(a), to_text(b)
     else:
-        x, y = _settle(number(a)), _settle(number(b))
+        x, y = _settle(perl_number(a)), _settle(perl_number(b))
         if isinstance(x, float) or isinstance(y, float):
             x, y = float(x), float(y)
     if op in ("<=>", "cmp"):
@@ -117,7 +118,7 @@ def modulo(a: int | float, b: int | float) -> int | float:
     return -rest if b < 0 else rest
 
 
-def power(a: int | float, b: int | float) -> int | float:
+def perl_power(a: int | float, b: int | float) -> int | float:
     """Exact when the result surely fits 64 bits and the base is no power of two (Perl's own rule), else a double."""
     a, b = _settle(a), _settle(b)
     if isinstance(a, int) and isinstance(b, int) and b >= 0:
@@ -125,7 +126,7 @@ def power(a: int | float, b: int | float) -> int | float:
         if abs(a) & (abs(a) - 1) and bits * b <= 64:
             return fit(a**b)
         if a < 0 and (b < 1 << 53 or not -a & (-a - 1)):
-            size = power(-a, b)
+            size = perl_power(-a, b)
             return -size if b % 2 else size
     try:
         result = float(a) ** float(b)
@@ -173,7 +174,7 @@ UNARY: dict[str, Callable] = {
 CHOICES: dict[str, Callable] = {"min": min, "max": max}
 
 
-def number(value: Value) -> int | float:
+def perl_number(value: Value) -> int | float:
     """A value as a number. Perl takes any string (0 if it does not begin like a number); here that is an error."""
     if not isinstance(value, str):
         return value
@@ -187,7 +188,7 @@ def number(value: Value) -> int | float:
     return int(x) if abs(x) < 1 << 63 and x.is_integer() else x
 
 
-def truth(value: Value) -> bool:
+def perl_truth(value: Value) -> bool:
     return value not in ("", "0") if isinstance(value, str) else value != 0
 
 
@@ -195,7 +196,7 @@ def truth(value: Value) -> bool:
 def _unsigned(value: Value) -> int:
     """A finite value as a word of 64 bits: truncated, negative ones in two's complement, what is out of range at its
     limit."""
-    x = number(value)
+    x = perl_number(value)
     if isinstance(x, float):
         if not math.isfinite(x):
             raise LightNetError("a bit operator in ${eval} takes no infinite number")
@@ -220,7 +221,7 @@ def _by_characters(op: str, a: str, b: str) -> str:
 _BITS: dict[str, Callable[[int, int], int]] = {"&": operator.and_, "|": operator.or_, "^": operator.xor}
 
 
-def bits(op: str, a: Value, b: Value) -> Value:
+def perl_bits(op: str, a: Value, b: Value) -> Value:
     """`a & b`, `a | b` or `a ^ b`."""
     if _both_strings(a, b):
         return _by_characters(op, str(a), str(b))
@@ -238,7 +239,7 @@ def complement(value: Value) -> Value:
 
 def shifted(value: Value, by: Value) -> int:
     """`value << by`; a negative count shifts right, one beyond 63 gives 0."""
-    count = number(by)
+    count = perl_number(by)
     if isinstance(count, float):
         if math.isnan(count):
             raise LightNetError("a bit operator in ${eval} takes no infinite number")

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lightnet.diagnostics import ErrorList, LightNetError
-from lightnet.frontends.il.eval_expr import evaluate
+from lightnet.frontends.il.eval_expr import evaluate_perl
 from lightnet.frontends.il.lexer import Token
 from lightnet.frontends.il.preprocessor import Translation
 
@@ -49,7 +49,7 @@ class EvalError(Exception):
         self.offset = offset
 
 
-def substitute(translation: Translation, mode: str, errors: ErrorList) -> tuple[str, list[int], list[Token]]:
+def substitute_evals(translation: Translation, mode: str, errors: ErrorList) -> tuple[str, list[int], list[Token]]:
     """The text with every `${eval}` replaced, and for each token that is left its offset and the token, for locations.
 
     A value stands where its expression stood, so text around it joins it. An expression that is malformed or refused is
@@ -132,7 +132,7 @@ def _arith(found: list[_Eval], on_error: Callable[[EvalError], None]) -> list[st
         if expression not in known:
             known[expression] = "0"
             try:
-                known[expression] = evaluate(expression)
+                known[expression] = evaluate_perl(expression)
             except LightNetError as e:
                 raise EvalError(e, node.start) from None
         return known[expression]
@@ -203,7 +203,7 @@ def _limit_child() -> None:
 
 
 def _run_perl(perl: str, script: bytes) -> bytes:
-    """What the script prints. It is read from an unnamed file, as standard input; the environment is empty."""
+    """The output of the script. It is read from an unnamed file, as standard input; the environment is empty."""
     import selectors
     import signal
     import subprocess

@@ -24,8 +24,8 @@ from lightnet.frontends.il.lexer import (
     OTHER,
     PUNCT,
     STRING,
-    SourceMap,
     Token,
+    TranslationMap,
     token_kind,
 )
 from lightnet.frontends.il.macros import ARG, PASTE, RAW, STRINGIZE, TOKEN, Macro
@@ -33,7 +33,7 @@ from lightnet.frontends.il.macros import ARG, PASTE, RAW, STRINGIZE, TOKEN, Macr
 
 @dataclass(frozen=True)
 class Limits:
-    """What one translation may use: far above any network, far below what hurts."""
+    """The limits of one translation: far above any network, far below what hurts."""
 
     tokens: int = 2_000_000  # made by macros, and collected as their arguments
     result: int = 4_000_000  # tokens of the result
@@ -70,7 +70,7 @@ class Expander(ABC):
     """Expands lists of tokens. Where a call may go on in the lines behind, they come from `next_line` and
     `next_paren`."""
 
-    def __init__(self, limits: Limits, errors: ErrorList, sources: SourceMap):
+    def __init__(self, limits: Limits, errors: ErrorList, sources: TranslationMap):
         self.limits = limits
         self.errors = errors
         self.sources = sources

@@ -14,7 +14,7 @@ MAX_DEPTH = 200
 
 
 class GroupError(Exception):
-    """What is wrong with a directive of a group."""
+    """A mistake in a directive of a group."""
 
 
 @dataclass(slots=True)
@@ -36,12 +36,12 @@ class Groups:
 
     @property
     def active(self) -> bool:
-        """Whether the lines that come are read."""
+        """True if the lines that come are read."""
         return not self._open or self._open[-1].active
 
     @property
     def unclosed(self) -> int | None:
-        """Where the innermost open #if stands."""
+        """The place of the innermost open #if."""
         return self._open[-1].pos if self._open else None
 
     def take(self, name: str, token: Token, holds: Callable[[str], bool]) -> None:

@@ -1,5 +1,5 @@
-"""Which files `#include` may read, and reading them: only below the network's folder and the include folders, by real
-path. So `"../macros.net"` needs `-I ..`, and an absolute path a `-I` that it is below.
+"""The files that `#include` may read, and reading them: only below the network's folder and the include folders, by
+real path. So `"../macros.net"` needs `-I ..`, and an absolute path a `-I` that it is below.
 
 A refusal says nothing about the file, not even whether it exists. Imports the standard library, `source` and
 diagnostics only.
@@ -37,7 +37,7 @@ class Folders:
         return path, self._open(name, real)
 
     def has(self, name: str, angled: bool, includer: str) -> bool:
-        """Whether `read` would find the file. One that may not be read counts as one that is not there."""
+        """Return whether `read` would find the file. One that may not be read counts as one that is not there."""
         try:
             _, real = self._find(name, angled, includer)
             return os.stat(real).st_nlink == 1 or self._is_trusted(real)
@@ -69,7 +69,7 @@ class Folders:
         )
 
     def _is_trusted(self, real: str) -> bool:
-        """Whether a real path is below an include folder."""
+        """Return whether a real path is below an include folder."""
         return any(_below(real, top) for top in self._trusted)
 
     def _open(self, name: str, real: str) -> str:

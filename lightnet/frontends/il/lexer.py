@@ -1,8 +1,8 @@
 """Preprocessing tokens of C, and where they stand: the lexical part of the IL preprocessor.
 
 A token is a plain tuple `(kind, text, space, pos, origin)`, because a network expands to some hundred thousand of them.
-`space` says that white space stands before it, `pos` is a global offset that `SourceMap` turns into a file, line and
-column, and `origin` is the `Expansion` it comes from (None for a token of the file itself). Imports the standard
+`space` says that white space stands before it, `pos` is a global offset that `TranslationMap` turns into a file, line
+and column, and `origin` is the `Expansion` it comes from (None for a token of the file itself). Imports the standard
 library, `source` and diagnostics only.
 """
 
@@ -148,7 +148,7 @@ class SourceFile:
             yield line
 
 
-class SourceMap:
+class TranslationMap:
     """All files of one translation; global offsets are unique over them. With `physical`, places are where they are,
     whatever `#line` says."""
 
@@ -204,7 +204,7 @@ class SourceMap:
 
 
 def position(token: Token) -> int:
-    """Where the user wrote a token, or the macro that it comes from."""
+    """The position where the user wrote a token, or the macro that it comes from."""
     return token[4].root if token[4] is not None else token[3]
 
 

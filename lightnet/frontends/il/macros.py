@@ -42,7 +42,7 @@ class Macro:
     disabled: bool = False
 
     def same(self, other: Macro) -> bool:
-        """Whether a second definition says the same (C99 6.10.3): white space counts only as present or not."""
+        """Return whether a second definition says the same (C99 6.10.3): white space counts only as present or not."""
 
         def key(m: Macro) -> tuple:
             body = [(t[1], t[2] and i > 0) for i, t in enumerate(m.body)]

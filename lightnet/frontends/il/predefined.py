@@ -72,7 +72,7 @@ class Predefined:
         return _quoted(time.strftime("%H:%M:%S", self.now(use)))
 
     def now(self, use: Expansion) -> struct_time:
-        """When the translation is; one moment for all of it."""
+        """The time of the translation; one moment for all of it."""
         if self._now is None:
             epoch = os.environ.get("SOURCE_DATE_EPOCH")
             self._now = time.localtime()

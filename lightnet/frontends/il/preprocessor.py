@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from lightnet.diagnostics import ErrorList, LightNetError, LimitError, SourceLoc
 from lightnet.frontends.il.condition import ConditionError
-from lightnet.frontends.il.condition import evaluate as evaluate_condition
+from lightnet.frontends.il.condition import condition_holds as evaluate_condition
 from lightnet.frontends.il.expansion import Expander, Limits
 from lightnet.frontends.il.groups import DIRECTIVES as CONDITIONS
 from lightnet.frontends.il.groups import GroupError, Groups
@@ -27,8 +27,8 @@ from lightnet.frontends.il.lexer import (
     PUNCT,
     STRING,
     SourceFile,
-    SourceMap,
     Token,
+    TranslationMap,
     spell,
 )
 from lightnet.frontends.il.macros import Macro, MacroError, parse_define
@@ -45,7 +45,7 @@ class Translation:
     tokens: list[Token]
     text: str
     starts: list[int]
-    sources: SourceMap
+    sources: TranslationMap
     warnings: list[tuple[SourceLoc, str]] = field(default_factory=list)
     is_whole: bool = True
 
@@ -88,7 +88,7 @@ def preprocess(
     LimitError for what is too large.
     """
     found = ErrorList() if errors is None else errors
-    preprocessor = Preprocessor(path, include_dirs, limits, found, SourceMap(physical))
+    preprocessor = Preprocessor(path, include_dirs, limits, found, TranslationMap(physical))
     if errors is not None:
         return preprocessor.run(text, path, defines)
     try:
@@ -107,7 +107,7 @@ class Preprocessor(Expander):
     """One translation: the files, what is defined, and the tokens of the result."""
 
     def __init__(
-        self, path: str, include_dirs: Iterable[str], limits: Limits, errors: ErrorList, sources: SourceMap
+        self, path: str, include_dirs: Iterable[str], limits: Limits, errors: ErrorList, sources: TranslationMap
     ) -> None:
         super().__init__(limits, errors, sources)
         self.folders = Folders(path, include_dirs, limits.include_bytes)

@@ -10,10 +10,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 
 from lightnet.diagnostics import MAX_ERRORS, ErrorList, LightNetError, LimitError, SourceLoc
-from lightnet.frontends.il.evals import MODES, substitute
-from lightnet.frontends.il.lexer import SourceMap, Token, position
+from lightnet.frontends.il.evals import MODES, substitute_evals
+from lightnet.frontends.il.lexer import Token, TranslationMap, position
 from lightnet.frontends.il.preprocessor import preprocess
-from lightnet.frontends.il.statements import StatementError, statements
+from lightnet.frontends.il.statements import StatementError, located_statements
 from lightnet.frontends.netlist import Netlist, NetOp
 from lightnet.ir.collector import collector_paused
 from lightnet.source import STDIN_NAME, check_text, read_text
@@ -60,7 +60,7 @@ def read(
                 on_warning(loc, message)
         ops: list[NetOp] = []
         if translation.is_whole:
-            expanded, starts, tokens = substitute(translation, eval_mode, errors)
+            expanded, starts, tokens = substitute_evals(translation, eval_mode, errors)
             ops = _Reader(expanded, starts, tokens, translation.sources, errors).ops()
     except LightNetError as e:
         raise errors.joined(e) from None
@@ -76,7 +76,7 @@ def read_file(path: str, **options) -> Netlist:
 class _Reader:
     """The statements of one text; `starts` has the offset of each of the tokens, from which their places come."""
 
-    def __init__(self, text: str, starts: list[int], tokens: list[Token], sources: SourceMap, errors: ErrorList):
+    def __init__(self, text: str, starts: list[int], tokens: list[Token], sources: TranslationMap, errors: ErrorList):
         self.text = text
         self.starts = starts
         self.tokens = tokens
@@ -87,7 +87,7 @@ class _Reader:
         """The operators, with names and places."""
         counts: dict[str, int] = {}
         ops: list[NetOp] = []
-        for start, end, op in statements(self.text):
+        for start, end, op in located_statements(self.text):
             if isinstance(op, StatementError):
                 if not self.failed_before(start, end):
                     self.errors.add(self.sources.error(op.message, self.token_at(op.at)))
@@ -106,7 +106,9 @@ class _Reader:
         return self.tokens[max(0, bisect_right(self.starts, offset) - 1)]
 
     def failed_before(self, start: int, end: int) -> bool:
-        """Whether the preprocessor found a mistake in a statement: what is wrong with its text may come from that."""
+        """Return whether the preprocessor found a mistake in a statement: what is wrong with its text may come from
+        that.
+        """
         failed = self.sources.failed
         first, last = position(self.token_at(start)), position(self.token_at(end))
         i = bisect_left(failed, first)

@@ -44,7 +44,7 @@ _SECTIONS = ("the inputs", "the outputs")
 
 
 class StatementError(Exception):
-    """What is wrong, and the offset where it is; reading goes on at `resume`, or behind the statement."""
+    """A mistake, and the offset where it is; reading goes on at `resume`, or behind the statement."""
 
     def __init__(self, message: str, at: int, resume: int | None = None):
         super().__init__(message)
@@ -53,8 +53,8 @@ class StatementError(Exception):
         self.resume = resume
 
 
-def statements(text: str) -> Iterator[tuple[int, int, NetOp | StatementError]]:
-    """Where each statement begins and ends, and its operator, without a name and a place, or what is wrong with it."""
+def located_statements(text: str) -> Iterator[tuple[int, int, NetOp | StatementError]]:
+    """The begin and end of each statement, and its operator, without a name and a place, or what is wrong with it."""
     at = end_of(_BETWEEN, text)
     while at < len(text):
         statement = _Statement(text, at)
@@ -70,7 +70,7 @@ def statements(text: str) -> Iterator[tuple[int, int, NetOp | StatementError]]:
 
 
 def _behind(text: str, at: int) -> int:
-    """Where the statement that holds `at` ends; a ';' in a string ends none."""
+    """The end of the statement that holds `at`; a ';' in a string ends none."""
     for m in _SKIPPED.finditer(text, at):
         if m[0] == ";":
             return m.start()
@@ -185,7 +185,7 @@ class _Statement:
         if number is None:
             return None if word is None else _WORDS.get(word, word)
         try:
-            return json_text.number(number)
+            return json_text.json_number(number)
         except json_text.LiteralError as e:
             raise StatementError(e.message, at) from None
 
@@ -232,7 +232,7 @@ class _Statement:
         raise StatementError(f"expected {expected}, got {self.got(at)}: wrong syntax in\n    {quoted}", at)
 
     def argument_end(self, start: int) -> int:
-        """Where the argument that begins at `start` ends."""
+        """The end of the argument that begins at `start`."""
         ends = (m.start() for m in _PARAM_END.finditer(self.text, start) if m[0] in (",", "|", ";", ")"))
         return next(ends, len(self.text))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from lightnet.diagnostics import SourceLoc
 from lightnet.frontends.netlist import NetOp, NetParam, NetTensor, ParamValue
-from lightnet.json_text import MAX_DEPTH, FormError, Path, kind_of
+from lightnet.json_text import MAX_DEPTH, FormError, Path, json_kind
 
 MAX_DIMS = 64
 
@@ -25,7 +25,7 @@ _HOMOGENEOUS = ({int}, {float}, {int, float}, {str}, {bool})
 def to_op(raw: Any, index: int, path: Path, depth: int) -> NetOp:
     """An operator from its decoded object."""
     if type(raw) is not dict:
-        raise FormError(f"parse error: op {index} should be an object, not {kind_of(raw)}", path)
+        raise FormError(f"parse error: op {index} should be an object, not {json_kind(raw)}", path)
     who = f"op {index}"
     name = _string(raw, "name", who, path)
     who = f"op '{name[:80]}'"
@@ -64,7 +64,9 @@ def _duplicate_arg(inputs: list, outputs: list, params: list, who: str, path: Pa
 
 def _tensor(raw: Any, who: str, path: Path, depth: int) -> NetTensor:
     if type(raw) is not dict:
-        raise FormError(f"parse error: an entry of '{path[-2]}' of {who} should be an object, not {kind_of(raw)}", path)
+        raise FormError(
+            f"parse error: an entry of '{path[-2]}' of {who} should be an object, not {json_kind(raw)}", path
+        )
     who = f"a tensor of {who}"
     tensor = NetTensor(_string(raw, "arg_name", who, path), _string(raw, "name", who, path))
     if len(raw) > 2:
@@ -81,7 +83,7 @@ def _tensor(raw: Any, who: str, path: Path, depth: int) -> NetTensor:
 
 def _param(raw: Any, who: str, path: Path, depth: int) -> NetParam:
     if type(raw) is not dict:
-        raise FormError(f"parse error: an entry of 'params' of {who} should be an object, not {kind_of(raw)}", path)
+        raise FormError(f"parse error: an entry of 'params' of {who} should be an object, not {json_kind(raw)}", path)
     arg = _string(raw, "arg_name", f"a param of {who}", path)
     if "value" not in raw:
         raise FormError(f"parse error: param '{arg[:80]}' of {who} doesn't have a \"value\" key", path)
@@ -111,7 +113,7 @@ def _bad_array(raw: list, kinds: set[type], who: str, path: Path) -> FormError:
         return FormError(f"parse error: the array of {who} is empty", path)
     for i, element in enumerate(raw):
         if type(element) in (dict, list, type(None)):
-            return FormError(f"parse error: the array of {who} may not hold {kind_of(element)}", (*path, i))
+            return FormError(f"parse error: the array of {who} may not hold {json_kind(element)}", (*path, i))
     return FormError(f"parse error: the array of {who} should hold numbers, strings or booleans, not a mixture", path)
 
 
@@ -120,7 +122,7 @@ def _string(raw: dict, key: str, who: str, path: Path) -> str:
     if value is None and key not in raw:
         raise FormError(f'parse error: {who} doesn\'t have a "{key}" key', path)
     if type(value) is not str:
-        raise FormError(f'parse error: "{key}" of {who} should be a string, not {kind_of(value)}', (*path, key))
+        raise FormError(f'parse error: "{key}" of {who} should be a string, not {json_kind(value)}', (*path, key))
     if not value or not value.isprintable():
         raise FormError(
             f'parse error: "{key}" of {who} is empty or holds characters that cannot be printed', (*path, key)
@@ -144,7 +146,7 @@ def _array(raw: dict, key: str, who: str, path: Path) -> list:
     if type(value) is not list:
         if key not in raw:
             raise FormError(f'parse error: {who} doesn\'t have a "{key}" key', path)
-        raise FormError(f'parse error: "{key}" of {who} should be an array, not {kind_of(value)}', (*path, key))
+        raise FormError(f'parse error: "{key}" of {who} should be an array, not {json_kind(value)}', (*path, key))
     return value
 
 
@@ -163,7 +165,7 @@ def to_words(raw: Any, key: str) -> list[int]:
 
 
 def _is_word(x: Any) -> bool:
-    """Whether x is a 32-bit integer, signed (as upstream prints the low word) or unsigned."""
+    """Return whether x is a 32-bit integer, signed (as upstream prints the low word) or unsigned."""
     return type(x) is int and -(1 << 31) <= x < 1 << 32
 
 
@@ -202,7 +204,7 @@ def check_depth(value: Any, left: int) -> None:
 
 
 def check_encodable(value: Any) -> None:
-    """What is kept has to be writable again."""
+    """Check that what is kept can be written again."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:

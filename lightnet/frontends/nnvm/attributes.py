@@ -31,7 +31,7 @@ class AttributeText(ValueError):
     """A text that the grammar does not have, and why."""
 
 
-def parse(text: str) -> Attribute:
+def parse_attribute(text: str) -> Attribute:
     """The value that `text` spells. Raises `AttributeText` for brackets that do not fit and for texts beyond the
     limits."""
     if len(text) > MAX_TEXT:
@@ -84,7 +84,7 @@ def _atom(text: str) -> Attribute:
     return text
 
 
-def as_int(value: Attribute) -> int | None:
+def attribute_int(value: Attribute) -> int | None:
     """An integer: also a whole float, and a bool as 0 or 1; None for anything else."""
     if isinstance(value, bool | int):
         return int(value)
@@ -96,12 +96,12 @@ def as_bool(value: Attribute) -> bool | None:
     return bool(value) if isinstance(value, bool | int | float) else None
 
 
-def as_float(value: Attribute) -> float | None:
+def attribute_float(value: Attribute) -> float | None:
     """A float, also of an integer; None for anything else."""
     return float(value) if isinstance(value, int | float) else None
 
 
 def as_ints(value: Attribute) -> tuple[int, ...] | None:
     """A tuple of integers, of a tuple or of one integer alone; None for anything else."""
-    found = [as_int(v) for v in (value if isinstance(value, tuple) else (value,))]
+    found = [attribute_int(v) for v in (value if isinstance(value, tuple) else (value,))]
     return None if any(v is None for v in found) else tuple(v for v in found if v is not None)

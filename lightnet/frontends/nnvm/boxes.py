@@ -1,4 +1,4 @@
-"""What the handlers of detectors share: boxes and rows that hold them, their order, and their suppression.
+"""The common part of the handlers of detectors: boxes and rows that hold them, their order, and their suppression.
 
 A *row* of [B, N, W] holds a class, a score, four coordinates and what else there is, in columns of its own. Detectors
 keep N rows and fill those that are left over with -1, so that all sizes are known; how many there are is a tensor
@@ -20,7 +20,7 @@ from lightnet.frontends.nnvm.node import Node
 
 @dataclass(frozen=True)
 class Columns:
-    """Where things stand in a row of `width` numbers; `identity` is the column of the class, None where there is
+    """The columns of things in a row of `width` numbers; `identity` is the column of the class, None where there is
     none."""
 
     width: int
@@ -30,8 +30,9 @@ class Columns:
 
     @classmethod
     def of(cls, n: Node, width: int, identity: int) -> Columns:
-        """What the attributes `score_index`, `coord_start` and `id_index` (its default is `identity`) say. Columns
-        outside of a row, or that are two things at once, are errors."""
+        """The columns that the attributes `score_index`, `coord_start` and `id_index` (its default is `identity`) name.
+        Columns outside of a row, or that are two things at once, are errors.
+        """
         index = n.int("id_index", identity)
         found = cls(width, n.int("score_index", 1), n.int("coord_start", 2), index if index >= 0 else None)
         taken = [found.score, *range(found.start, found.start + 4)]
@@ -73,7 +74,7 @@ def at_least(n: Node, x: Value, limit: float) -> Value:
 
 
 def both(n: Node, *flags: Value | None) -> Value:
-    """Where all of the flags that are there hold."""
+    """The flags where all of those that are there hold."""
     found, *rest = (f for f in flags if f is not None)
     for other in rest:
         found = n.g.op("bit_and", found, other)
@@ -95,7 +96,7 @@ def first_rows(n: Node, counts: Value, count: int) -> Value:
 
 
 def how_many(n: Node, flags: Value) -> Value:
-    """How many rows of each picture the flags name: [B, 1] of i32."""
+    """The number of rows of each picture that the flags name: [B, 1] of i32."""
     return n.g.op("reduce_sum", n.g.cast(flags, "i32"), axes=(1,))
 
 
@@ -138,14 +139,15 @@ def to_front(n: Node, rows: Value, flags: Value) -> Value:
     return only(n, stays, in_order(n, rows, order))
 
 
-def limited(n: Node, counts: Value, most: int) -> Value:
+def at_most(n: Node, counts: Value, most: int) -> Value:
     """`counts`, at most `most` of each picture where that is above 0."""
     return n.g.op("minimum", counts, n.scalar(most, counts)) if most > 0 else counts
 
 
-def suppressed(n: Node, boxes: Value, flags: Value, group: Value | None, threshold: float, **how: bool) -> Value:
-    """Which of the boxes [B, N, 4] that the flags name go, since they overlap an earlier one (`ln.nms`) of their group
-    [B, N]."""
+def suppressed_flags(n: Node, boxes: Value, flags: Value, group: Value | None, threshold: float, **how: bool) -> Value:
+    """The flags of those boxes [B, N, 4] that go, of the ones that the flags name, since they overlap an earlier one
+    (`ln.nms`) of their group [B, N].
+    """
     groups = composites.full(n.g, flags.dims, 0, boxes.dtype) if group is None else group
     return but_not(n, flags, n.g.op("nms", boxes, groups, flags, threshold=threshold, **how))
 

@@ -148,7 +148,7 @@ class _Importer:
         return lazy
 
     def declared(self, node: GraphNode, name: str) -> tuple[tuple[int, ...] | None, DType | None]:
-        """What the weights, the caller and the graph say of a variable's dims and type, in this order."""
+        """The dims and type that the weights, the caller and the graph give a variable, in this order."""
         dtype = self.declared_dtype(node)
         if name in self.stored:
             assert self.weights is not None
@@ -164,14 +164,16 @@ class _Importer:
         return None, dtype
 
     def declared_dtype(self, node: GraphNode) -> DType | None:
-        number = attributes.as_int(_parsed(node.hidden.get("dtype", "None")))
+        number = attributes.attribute_int(_parsed(node.hidden.get("dtype", "None")))
         if number is None:
             number = self.inferred("dtype", "list_int", node)
         valid = type(number) is int and 0 <= number < len(DTYPE_NUMBERS)
         return BY_NAME.get(DTYPE_NUMBERS[number]) if valid else None
 
     def inferred(self, key: str, kind: str, node: GraphNode) -> Any:
-        """What an NNVM pass has written into the graph's attributes for the output of a variable; None if nothing."""
+        """The value that an NNVM pass has written into the graph's attributes for the output of a variable; None if
+        nothing.
+        """
         item, pointers = self.graph.attrs.get(key), self.graph.node_row_ptr
         if pointers is None or self.graph.nodes[node.index] is not node:
             return None
@@ -201,7 +203,7 @@ class _Importer:
             self.values[node.index, i] = _MISSING if value is None else value
 
     def attempt(self, node: GraphNode, handler: Handler, name: str) -> Any:
-        """What the handler makes of a node; None where an input is missing."""
+        """The result of the handler on a node; None where an input is missing."""
         operands: list[Value | Lazy | None] = []
         for i, entry in enumerate(node.inputs):
             operand = None if i in handler.labels else self.operand(node, entry, handler, i)
@@ -212,8 +214,9 @@ class _Importer:
         return called(handler.function, Node(self.g, node, self.graph.version), operands)
 
     def operand(self, node: GraphNode, entry: Entry, handler: Handler | None = None, position: int = 0) -> Any:
-        """What a node reads at a position. A parameter stays open until the op fixes it, since not every form of
-        weights has shapes; another variable only where the op can say its shape, and nothing else does."""
+        """The operand that a node reads at a position. A parameter stays open until the op fixes it, since not every
+        form of weights has shapes; another variable only where the op can say its shape, and nothing else does.
+        """
         index, output = entry
         if entry not in self.values:
             have = self.made_outputs.get(index, 1)
@@ -323,7 +326,7 @@ def _open_dims(lazy: Lazy) -> tuple[int | None, ...] | None:
 def _parsed(text: str | None) -> attributes.Attribute:
     """The value of a hidden attribute; None where it is no such text, which is then of no use."""
     try:
-        return attributes.parse(text) if text is not None else None
+        return attributes.parse_attribute(text) if text is not None else None
     except attributes.AttributeText:
         return None
 

@@ -1,4 +1,4 @@
-"""What a handler of an NNVM or MXNet op sees, and the table of handlers.
+"""The node that a handler of an NNVM or MXNet op sees, and the table of handlers.
 
 A handler takes a `Node` and one `Value` for each input (None for an absent one), and returns a Value for each output:
 
@@ -66,8 +66,9 @@ class Lazy:
 
 
 def _fits(hint: tuple[int, ...], dims: tuple[int, ...]) -> bool:
-    """Whether dims agree with what is known: a weight file may keep a vector (``.wts`` has no shapes), and dims of 1
-    may be there or not."""
+    """Return whether dims agree with what is known: a weight file may keep a vector (``.wts`` has no shapes), and dims
+    of 1 may be there or not.
+    """
     if len(hint) == len(dims) and all(h in (0, d) for h, d in zip(hint, dims)):
         return True
     return 0 not in hint and (hint == (math.prod(dims),) or [d for d in hint if d != 1] == [d for d in dims if d != 1])
@@ -75,7 +76,7 @@ def _fits(hint: tuple[int, ...], dims: tuple[int, ...]) -> bool:
 
 @dataclass(frozen=True)
 class Handler:
-    """How an op is imported. Inputs by position: `params` are parameters (their shapes follow), `lazy` may be of open
+    """The import of an op. Inputs by position: `params` are parameters (their shapes follow), `lazy` may be of open
     shape too, `labels` are for training only. `aux` names the last inputs where old graphs leave them out, `outputs`
     the outputs where they are not called ``output``."""
 
@@ -130,7 +131,7 @@ class Node(HandledNode):
         if text is None:
             return None
         try:
-            return attributes.parse(text)
+            return attributes.parse_attribute(text)
         except attributes.AttributeText as e:
             self.fail(f"its attribute '{name}', {text[:60]!r}, {e}")
 
@@ -150,11 +151,11 @@ class Node(HandledNode):
 
     def int(self, name: str, default: Any = ...) -> Any:
         """An integer attribute; without a default it has to be there."""
-        return self._read(name, attributes.as_int, "an integer", default)
+        return self._read(name, attributes.attribute_int, "an integer", default)
 
     def float(self, name: str, default: Any = ...) -> Any:
         """A float attribute."""
-        return self._read(name, attributes.as_float, "a number", default)
+        return self._read(name, attributes.attribute_float, "a number", default)
 
     def bool(self, name: str, default: Any = ...) -> Any:
         """A bool attribute."""
@@ -168,7 +169,7 @@ class Node(HandledNode):
         """A tuple of floats; of one where the text is a number alone."""
 
         def read(value: Any) -> Any:
-            found = [attributes.as_float(v) for v in (value if isinstance(value, tuple) else (value,))]
+            found = [attributes.attribute_float(v) for v in (value if isinstance(value, tuple) else (value,))]
             return None if None in found else tuple(found)
 
         return self._read(name, read, "a tuple of numbers", default)
@@ -179,9 +180,9 @@ class Node(HandledNode):
         if value is None:
             return None
         found = value if isinstance(value, tuple) else (value,)
-        if not all(v is None or attributes.as_int(v) is not None for v in found):
+        if not all(v is None or attributes.attribute_int(v) is not None for v in found):
             self.fail(f"its attribute '{name}' should be a tuple of integers, but is {self.node.attrs[name][:60]!r}")
-        return tuple(None if v is None else attributes.as_int(v) for v in found)
+        return tuple(None if v is None else attributes.attribute_int(v) for v in found)
 
     def per_axis(self, name: str, count: builtins.int, default: builtins.int) -> tuple[builtins.int, ...]:
         """`count` integers, one for each spatial axis; one number (or none at all) is for all of them."""

@@ -72,7 +72,7 @@ def _type_proto(value: Value | None) -> Any:
 
 
 def why_not(node: OnnxNode, opset: int) -> str | None:
-    """Why an op without a handler cannot be imported; None where it has a function body."""
+    """The reason why an op without a handler cannot be imported; None where it has a function body."""
     if (reason := REASONS.get((node.domain, node.op_type))) is not None:
         return reason
     need_onnx()
@@ -87,7 +87,7 @@ def why_not(node: OnnxNode, opset: int) -> str | None:
     return "the op is not supported yet: it needs a handler (docs/add-an-op.md)"
 
 
-def bound(function: OnnxFunction, call: OnnxNode) -> list[OnnxNode]:
+def bound_body(function: OnnxFunction, call: OnnxNode) -> list[OnnxNode]:
     """The nodes of a function with its attribute references replaced by what the call gives."""
     if not any(isinstance(v, AttributeRef) for n in function.nodes for v in n.attributes.values()):
         return list(function.nodes)

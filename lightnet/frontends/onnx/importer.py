@@ -44,11 +44,11 @@ MAX_NODES = 200_000
 MAX_DEPTH = 32
 
 Seed = int | str | None
-Scope = MutableMapping[str, "Value | Items | Missing | None"]
+Scope = MutableMapping[str, "Value | Items | _Missing | None"]
 
 
 @dataclass(frozen=True)
-class Missing:
+class _Missing:
     """Stands for the output of a node that could not be imported: who reads it is not to blame."""
 
     why: str
@@ -82,7 +82,7 @@ def read(
 
 
 def _open_text(model: OnnxModel, parted: Parted, shapes: Mapping[str, Sequence[int]], error: NeedsShape) -> str:
-    """What to say of open shapes where some are of what steps on text give."""
+    """The advice on open shapes where some are of what steps on text give."""
     inputs = {i.name: i for i in model.graph.inputs}
     opened = {
         n: i
@@ -161,7 +161,7 @@ class Importer:
                 raise unknown("input", name, [i.name for i in graph.inputs if i.name not in graph.initializers])
         self.survey(graph)
         self.graph.reserve((*graph.initializers, *(i.name for i in graph.inputs)))
-        scope: Scope = {name: Missing("") for name in self.missing}
+        scope: Scope = {name: _Missing("") for name in self.missing}
         self.scopes.append(scope)
         for tensor in graph.initializers.values():
             if tensor.name not in self.given:
@@ -188,7 +188,7 @@ class Importer:
                 continue  # before IR version 4 an initializer was an input too
             if info.dtype not in BY_NAME:
                 self.refused.append(("input", f"'{info.name}'", f"type {info.dtype} is not supported", None))
-                scope[info.name] = Missing(info.name)
+                scope[info.name] = _Missing(info.name)
                 continue
             if info.name in self.given:
                 scope[info.name] = self.given_value(info)
@@ -196,7 +196,7 @@ class Importer:
             dims = self.dims(info)
             if dims is None:
                 opened[info.name] = info
-                scope[info.name] = Missing(info.name)
+                scope[info.name] = _Missing(info.name)
                 continue
             self.tie(info, dims)
             with self.graph.node(SourceLoc(self.model.path), info.name, f"input '{info.name}'"):
@@ -249,10 +249,10 @@ class Importer:
         dtype = BY_NAME[info.dtype]
         return entered(self.graph, self.graph.constant(checked_array(info.name, array, array.shape, dtype), dtype))
 
-    def weight(self, tensor: OnnxTensor) -> Value | Missing:
+    def weight(self, tensor: OnnxTensor) -> Value | _Missing:
         """An initializer."""
         if tensor.dtype not in BY_NAME:
-            return Missing(f"initializer '{tensor.name}' has type {tensor.dtype}, which is not supported")
+            return _Missing(f"initializer '{tensor.name}' has type {tensor.dtype}, which is not supported")
         with self.graph.node(SourceLoc(self.model.path), tensor.name, f"initializer '{tensor.name}'"):
             return self.value_of(tensor, tensor.name)
 
@@ -293,10 +293,10 @@ class Importer:
         self.step()
         inputs = [self.read(name, scope) if name else None for name in node.inputs]
         found: Sequence[Any]
-        if missing := next((i for i in inputs if isinstance(i, Missing)), None):
+        if missing := next((i for i in inputs if isinstance(i, _Missing)), None):
             if missing.why.startswith("initializer"):
                 self.refuse(node, missing.why)
-            found = [Missing("")] * len(node.outputs)
+            found = [_Missing("")] * len(node.outputs)
         else:
             found = self.attempt(node, inputs)
         for name, value in zip(node.outputs, (*found, *[None] * len(node.outputs))):
@@ -323,21 +323,21 @@ class Importer:
                 results = self.imported(node, inputs)
         except Unsupported as e:
             self.refuse(node, str(e))
-            return [Missing("")] * len(node.outputs)
+            return [_Missing("")] * len(node.outputs)
         except Poisoned:
-            return [Missing("")] * len(node.outputs)
+            return [_Missing("")] * len(node.outputs)
         except NeedsValue as e:
             self.needed.append(e)
-            return [Missing("")] * len(node.outputs)
+            return [_Missing("")] * len(node.outputs)
         found = results if isinstance(results, tuple | list) else (results,)
         for i, name in enumerate(node.outputs):
             if name and (i >= len(found) or found[i] is None):
                 self.refuse(node, f"its output {i} ('{name}') is not supported")
-                return [Missing("")] * len(node.outputs)
+                return [_Missing("")] * len(node.outputs)
         return found
 
     def imported(self, node: OnnxNode, inputs: Sequence[Value | None]) -> Any:
-        """What a node's handler makes of it, or else its function body."""
+        """The result of a node's handler, or else its function body."""
         function = self.model.functions.get((node.domain, node.op_type))
         if function is not None:
             return self.expanded(node, inputs, function)
@@ -373,7 +373,7 @@ class Importer:
         self.prefix = f"{self.prefix}{node.name or node.op_type.lower()}/"
         self.scopes.append(scope)
         try:
-            self.nodes(functions.bound(function, node), scope)
+            self.nodes(functions.bound_body(function, node), scope)
             found = [self.read(name, scope) for name in function.outputs]
         finally:
             self.scopes.pop()
@@ -395,7 +395,7 @@ class Importer:
         finally:
             self.scopes.pop()
 
-    def read(self, name: str, scope: Scope) -> Value | Items | Missing | None:
+    def read(self, name: str, scope: Scope) -> Value | Items | _Missing | None:
         if name not in scope:
             raise LightNetError(f"the name '{name}' is not defined", SourceLoc(self.model.path), label="onnx.name")
         return scope[name]

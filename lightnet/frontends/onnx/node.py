@@ -1,4 +1,4 @@
-"""What a handler of an ONNX op sees, and the table of handlers.
+"""The node that a handler of an ONNX op sees, and the table of handlers.
 
 A handler takes a `Node` and one `Value` for each input (None for an absent one) and returns a Value for each output:
 
@@ -73,7 +73,7 @@ def handler_of(domain: str, op_type: str) -> Handler | None:
 
 
 def takes_sequences(domain: str, op_type: str) -> bool:
-    """Whether the inputs of an op may be `Items`."""
+    """Return whether the inputs of an op may be `Items`."""
     return (domain, op_type) in _TAKES_SEQUENCES
 
 
@@ -110,7 +110,7 @@ class Node(HandledNode):
         return self.node.outputs
 
     def wants(self, index: int) -> bool:
-        """Whether anybody names output `index`."""
+        """Return whether anybody names output `index`."""
         return index < len(self.node.outputs) and bool(self.node.outputs[index])
 
     # -- attributes

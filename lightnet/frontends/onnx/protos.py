@@ -76,7 +76,7 @@ def _info(info: ValueInfo) -> onnx.ValueInfoProto:
     return onnx.helper.make_tensor_value_info(info.name, ELEM_TYPES[info.dtype], info.dims)
 
 
-def converted(model: OnnxModel, opset: int) -> bytes:
+def model_of_opset(model: OnnxModel, opset: int) -> bytes:
     """A model of an older opset as one of `opset`, by the version converter of the package `onnx`. Raises LightNetError
     where that is missing, or cannot convert it."""
     loc = SourceLoc(model.path)

@@ -33,7 +33,7 @@ from lightnet.frontends.onnx.model import (
 from lightnet.frontends.onnx.tensors import MAX_NAME, TensorReader
 from lightnet.ir.collector import collector_paused
 from lightnet.runtime.files import map_file
-from lightnet.source import kind_of
+from lightnet.source import file_kind
 
 #: Opsets of ONNX's own ops that are imported; of opset 6 are the PyTorch exports of the standard's test suite. Older
 #: ones are converted to it by the package `onnx`, from what has been read and checked here.
@@ -71,14 +71,14 @@ def read_model(source: bytes | memoryview | str | os.PathLike[str], name: str | 
     try:
         model = reader.model()
     except LightNetError as error:
-        if (kind := kind_of(bytes(data[:24]))) is not None and "looks like" not in kind:
+        if (kind := file_kind(bytes(data[:24]))) is not None and "looks like" not in kind:
             error.message = f"not a valid ONNX model: {kind}"
         raise
-    structure.check(model)
+    structure.check_structure(model)
     if model.opsets.get("", OLDEST_OPSET) < OLDEST_OPSET:
-        from lightnet.frontends.onnx.protos import converted
+        from lightnet.frontends.onnx.protos import model_of_opset
 
-        return read_model(converted(model, OLDEST_OPSET), path)
+        return read_model(model_of_opset(model, OLDEST_OPSET), path)
     return model
 
 

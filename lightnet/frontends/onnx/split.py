@@ -24,7 +24,7 @@ from lightnet.frontends.onnx.model import STRING, OnnxGraph, OnnxModel, OnnxNode
 from lightnet.frontends.onnx.textual import names_classes, names_text
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.host.program import CLASSES, HostProgram, HostTensor, text_array
-from lightnet.runtime.host.steps import MAX_ELEMENTS, TEXT, TEXT_DTYPE, Step, host_ops
+from lightnet.runtime.host.steps import MAX_ELEMENTS, TEXT, TEXT_DTYPE, HostStep, host_ops
 from lightnet.runtime.program import unknown
 from lightnet.runtime.stored import FORMATS
 
@@ -49,7 +49,7 @@ class Parted:
     missing: tuple[str, ...] = ()
 
     def of_numbers(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What of `given`, by the name of an input, is for the network."""
+        """The part of `given`, by the name of an input, that is for the network."""
         names = {i.name for i in self.model.graph.inputs}
         return {name: value for name, value in given.items() if name in names}
 
@@ -70,8 +70,8 @@ class _Parting:
         self.dims: dict[str, tuple[int | None, ...] | None] = {}
         self.value: dict[str, np.ndarray] = {}
         self.maker: dict[str, OnnxNode] = {}
-        self.before: list[Step] = []
-        self.after: list[Step] = []
+        self.before: list[HostStep] = []
+        self.after: list[HostStep] = []
         #: Names that stand before the network, those that only a step behind it gives, and nodes that the network does
         #: not have.
         self.known: set[str] = set()
@@ -162,7 +162,7 @@ class _Parting:
         labels = tuple(str(t) for t in node.attributes["classlabels_strings"])
         name = node.outputs[0]
         self.after.append(
-            Step(
+            HostStep(
                 CLASSES,
                 node.name,
                 (name,),
@@ -216,8 +216,9 @@ class _Parting:
             self.behind.update(node.outputs)
 
     def _before(self, name: str, depth: int = 0) -> bool:
-        """Whether a value can be had before the network: it is known there, or made by nodes that can be steps as well,
-        and are then."""
+        """Return whether a value can be had before the network: it is known there, or made by nodes that can be steps
+        as well, and are then.
+        """
         if name in self.known:
             return True
         if name in self.never or depth > MAX_PULLED or not self._pull(name, depth):
@@ -248,7 +249,7 @@ class _Parting:
         self._add_before(step)
         return True
 
-    def _step(self, node: OnnxNode) -> tuple[Step, tuple[str, ...]]:
+    def _step(self, node: OnnxNode) -> tuple[HostStep, tuple[str, ...]]:
         """The step of a node, and the element types of what it gives. Raises LightNetError for attributes that no step
         has, and for inputs and outputs that the op has not."""
         found: dict[str, Any] = {}
@@ -266,7 +267,7 @@ class _Parting:
                 raise LightNetError(f"its attribute '{key}' is {value!r:.60}")
         if node.op_type == "Split" and not node.domain:
             found.pop("num_outputs", None)  # which says how many outputs it has
-        step = Step(_op_name(node), node.name, node.inputs, node.outputs, found)
+        step = HostStep(_op_name(node), node.name, node.inputs, node.outputs, found)
         op = host_ops()[step.op]
         op.check(step)
         kinds = op.kinds(step, [self.kind.get(n, "") for n in node.inputs])
@@ -274,7 +275,7 @@ class _Parting:
             raise LightNetError(f"it gives {len(kinds)} outputs, not {len(node.outputs)}")
         return step, kinds
 
-    def _add_before(self, step: Step) -> None:
+    def _add_before(self, step: HostStep) -> None:
         """A step before the network; what it gives, as far as that is known now."""
         op = host_ops()[step.op]
         constants = [self._constant(name) if name else None for name in step.inputs]
@@ -378,7 +379,7 @@ class _Parting:
                 needed.update(_reads(node))
         return kept[::-1]
 
-    def _needed_before(self, wanted: set[str]) -> list[Step]:
+    def _needed_before(self, wanted: set[str]) -> list[HostStep]:
         """The steps before the network that somebody needs."""
         kept = []
         for step in reversed(self.before):
@@ -388,12 +389,12 @@ class _Parting:
         return kept[::-1]
 
 
-def _read_by(steps: Sequence[Step]) -> Iterator[str]:
+def _read_by(steps: Sequence[HostStep]) -> Iterator[str]:
     return (name for step in steps for name in step.inputs if name)
 
 
 def _reads(node: OnnxNode) -> Iterator[str]:
-    """What a node reads, its subgraphs included."""
+    """The names that a node reads, its subgraphs included."""
     yield from (name for name in node.inputs if name)
     for value in node.attributes.values():
         for inner in value if isinstance(value, tuple) else (value,):

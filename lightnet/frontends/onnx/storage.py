@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from lightnet.frontends.graph import Graph, Value
-from lightnet.runtime.stored import FORMATS, Format
+from lightnet.runtime.stored import FORMATS, StoredFormat
 
 #: Ops that move elements: what they give is of the type of their first input.
 MOVES = frozenset(
@@ -51,7 +51,7 @@ def marked(x: Value, storage: str | None) -> Value:
 
 
 def moved(found: Any, storage: str) -> Any:
-    """What an op of `MOVES` gives, marked."""
+    """The result of an op of `MOVES`, marked."""
     return [marked(v, storage) for v in found] if isinstance(found, tuple | list) else marked(found, storage)
 
 
@@ -82,7 +82,7 @@ def stored(
     return marked(g.cast(whole, s.carrier), storage)
 
 
-def _rounded(g: Graph, x: Value, s: Format, saturate: bool) -> Value:
+def _rounded(g: Graph, x: Value, s: StoredFormat, saturate: bool) -> Value:
     """To the nearest float of `s`, ties to even: a multiple of the distance between those near x, a power of two."""
     assert s.mantissa is not None
     low, high = s.limits
@@ -166,7 +166,7 @@ def left(g: Graph, x: Value) -> Value:
     return g.op("bitcast", code, dtype=s.dtype.tl)
 
 
-def _float_code(g: Graph, x: Value, s: Format) -> Value:
+def _float_code(g: Graph, x: Value, s: StoredFormat) -> Value:
     """The bytes of floats that are values of `s` (f32 -> ui8). Exponents are those of f32 under another bias; below the
     least normal number, the code is the number in units of the least one."""
     assert s.mantissa is not None

@@ -23,7 +23,7 @@ _SHOWN = 8
 Key = tuple[str, str]
 
 
-def check(model: OnnxModel) -> None:
+def check_structure(model: OnnxModel) -> None:
     """Raises LightNetError, with the node and the names concerned, for a model that breaks a rule."""
     _Checker(model).run()
 

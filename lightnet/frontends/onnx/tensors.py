@@ -19,7 +19,7 @@ from lightnet.frontends.onnx.external import ExternalFiles
 from lightnet.frontends.onnx.model import STRING, OnnxTensor, type_name
 from lightnet.ir.types import MAX_TENSOR_BYTES
 from lightnet.runtime.dtypes import BY_NAME, DType
-from lightnet.runtime.stored import FORMATS, Format
+from lightnet.runtime.stored import FORMATS, StoredFormat
 
 #: Bytes of the largest sparse tensor: it becomes a dense one.
 MAX_SPARSE = 1 << 26
@@ -121,7 +121,9 @@ class TensorReader:
 
         return read
 
-    def _packed(self, fields: w.Fields, name: str, dims: Sequence[int], format: Format) -> Callable[[], np.ndarray]:
+    def _packed(
+        self, fields: w.Fields, name: str, dims: Sequence[int], format: StoredFormat
+    ) -> Callable[[], np.ndarray]:
         """The contents of a tensor of a storage type: bytes, raw or one in each int32, of one element or several."""
         count = math.prod(dims)
         read = self._contents(fields, name, (format.packed_size(count),), BY_NAME["ui8"])

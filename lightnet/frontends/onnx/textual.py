@@ -1,4 +1,4 @@
-"""Whether an ONNX graph has text in it: if so, `split.py` parts it. Imports the model alone."""
+"""The question whether an ONNX graph has text in it: if so, `split.py` parts it. Imports the model alone."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _LABELS = ("classlabels_strings", "classlabels_int64s", "classlabels_ints")
 
 
 def has_text(graph: OnnxGraph) -> bool:
-    """Whether a graph has text at its ends or within it (of subgraphs and functions it does not say: they have
+    """Return whether a graph has text at its ends or within it (of subgraphs and functions it does not say: they have
     none)."""
     dtypes = [i.dtype for i in (*graph.inputs, *graph.outputs)] + [i.dtype for i in graph.initializers.values()]
     return STRING in dtypes or any(names_text(n) for n in graph.nodes)
 
 
 def names_text(node: OnnxNode) -> bool:
-    """Whether a node's attributes say that it reads or gives text."""
+    """Return whether a node's attributes say that it reads or gives text."""
     attributes = node.attributes
     if names_classes(node) or _TEXT_ATTRIBUTES & attributes.keys():
         return True

@@ -33,7 +33,7 @@ _CHUNK = 1 << 20
 _FEW = 64
 
 
-class Message:
+class WireMessage:
     """The fields of a message: ``name=(number, kind)`` with kind ``int``, ``float``, ``double`` or ``bytes`` (strings
     and messages too), with a ``*`` behind it where the field is repeated. Fields that we do not use are left out."""
 
@@ -48,41 +48,41 @@ class Message:
                 self.tags[number << 3 | _BYTES] = (field, True)
 
 
-MODEL = Message(
+MODEL = WireMessage(
     "ModelProto", ir_version=(1, "int"), producer_name=(2, "bytes"), graph=(7, "bytes"), opset_import=(8, "bytes*"),
     functions=(25, "bytes*"))  # fmt: skip
-OPSET = Message("OperatorSetIdProto", domain=(1, "bytes"), version=(2, "int"))
-GRAPH = Message(
+OPSET = WireMessage("OperatorSetIdProto", domain=(1, "bytes"), version=(2, "int"))
+GRAPH = WireMessage(
     "GraphProto", node=(1, "bytes*"), name=(2, "bytes"), initializer=(5, "bytes*"), sparse_initializer=(15, "bytes*"),
     input=(11, "bytes*"), output=(12, "bytes*"))  # fmt: skip
-FUNCTION = Message(
+FUNCTION = WireMessage(
     "FunctionProto", name=(1, "bytes"), input=(4, "bytes*"), output=(5, "bytes*"), attribute=(6, "bytes*"),
     attribute_proto=(11, "bytes*"), node=(7, "bytes*"), opset_import=(9, "bytes*"), domain=(10, "bytes"),
     overload=(13, "bytes"))  # fmt: skip
-NODE = Message(
+NODE = WireMessage(
     "NodeProto", input=(1, "bytes*"), output=(2, "bytes*"), name=(3, "bytes"), op_type=(4, "bytes"),
     attribute=(5, "bytes*"), domain=(7, "bytes"), overload=(8, "bytes"))  # fmt: skip
-ATTRIBUTE = Message(
+ATTRIBUTE = WireMessage(
     "AttributeProto", name=(1, "bytes"), f=(2, "float"), i=(3, "int"), s=(4, "bytes"), t=(5, "bytes"), g=(6, "bytes"),
     floats=(7, "float*"), ints=(8, "int*"), strings=(9, "bytes*"), tensors=(10, "bytes*"), graphs=(11, "bytes*"),
     tp=(14, "bytes"), type_protos=(15, "bytes*"), type=(20, "int"), ref_attr_name=(21, "bytes"),
     sparse_tensor=(22, "bytes"), sparse_tensors=(23, "bytes*"))  # fmt: skip
-TENSOR = Message(
+TENSOR = WireMessage(
     "TensorProto", dims=(1, "int*"), data_type=(2, "int"), segment=(3, "bytes"), float_data=(4, "float*"),
     int32_data=(5, "int*"), string_data=(6, "bytes*"), int64_data=(7, "int*"), name=(8, "bytes"), raw_data=(9, "bytes"),
     double_data=(10, "double*"), uint64_data=(11, "int*"), external_data=(13, "bytes*"),
     data_location=(14, "int"))  # fmt: skip
-SPARSE_TENSOR = Message("SparseTensorProto", values=(1, "bytes"), indices=(2, "bytes"), dims=(3, "int*"))
-ENTRY = Message("StringStringEntryProto", key=(1, "bytes"), value=(2, "bytes"))
-VALUE_INFO = Message("ValueInfoProto", name=(1, "bytes"), type=(2, "bytes"))
-TYPE = Message(
+SPARSE_TENSOR = WireMessage("SparseTensorProto", values=(1, "bytes"), indices=(2, "bytes"), dims=(3, "int*"))
+ENTRY = WireMessage("StringStringEntryProto", key=(1, "bytes"), value=(2, "bytes"))
+VALUE_INFO = WireMessage("ValueInfoProto", name=(1, "bytes"), type=(2, "bytes"))
+TYPE = WireMessage(
     "TypeProto", tensor_type=(1, "bytes"), sequence_type=(4, "bytes"), map_type=(5, "bytes"), opaque_type=(7, "bytes"),
     sparse_tensor_type=(8, "bytes"), optional_type=(9, "bytes"))  # fmt: skip
-TENSOR_TYPE = Message("TypeProto.Tensor", elem_type=(1, "int"), shape=(2, "bytes"))
+TENSOR_TYPE = WireMessage("TypeProto.Tensor", elem_type=(1, "int"), shape=(2, "bytes"))
 #: Of a sequence and of an optional.
-ELEMENT = Message("TypeProto.Sequence", elem_type=(1, "bytes"))
-SHAPE = Message("TensorShapeProto", dim=(1, "bytes*"))
-DIMENSION = Message("TensorShapeProto.Dimension", dim_value=(1, "int"), dim_param=(2, "bytes"))
+ELEMENT = WireMessage("TypeProto.Sequence", elem_type=(1, "bytes"))
+SHAPE = WireMessage("TensorShapeProto", dim=(1, "bytes*"))
+DIMENSION = WireMessage("TensorShapeProto.Dimension", dim_value=(1, "int"), dim_param=(2, "bytes"))
 
 
 class Wire:
@@ -95,7 +95,7 @@ class Wire:
     def fail(self, at: int, message: str) -> LightNetError:
         return LightNetError(f"not a valid ONNX model: byte {at}: {message}", SourceLoc(self.path), label="onnx.wire")
 
-    def decode(self, message: Message, span: Span) -> Fields:
+    def decode(self, message: WireMessage, span: Span) -> Fields:
         """The fields of the message in `span`, by name; fields that are not there are not in the result.
 
         Raises LightNetError for what does not lie within the span, for a field of the wrong wire type, for a singular
@@ -186,14 +186,14 @@ class Wire:
     # -- repeated numbers, packed or not: the payloads of their fields, one behind the other
 
     def count_fixed(self, spans: Sequence[Span], size: int) -> int:
-        """How many numbers of `size` bytes the payloads hold."""
+        """The number of numbers of `size` bytes in the payloads."""
         for begin, end in spans:
             if (end - begin) % size:
                 raise self.fail(begin, f"{end - begin} bytes do not hold numbers of {size} bytes")
         return sum(end - begin for begin, end in spans) // size
 
     def count_varints(self, spans: Sequence[Span]) -> int:
-        """How many numbers of variable length the payloads hold; each is checked."""
+        """The number of numbers of variable length in the payloads; each is checked."""
         count = 0
         for begin, end in spans:
             for at in range(begin, end, _CHUNK):

@@ -1,7 +1,7 @@
 """Memory planning: a pure computation on numbers, used by the `plan` pass and the tools. Never imports xDSL."""
 
 from .buffers import Buffer, lower_bound
-from .check import check
-from .planner import Plan, pack
+from .check import check_offsets
+from .planner import MemoryPlan, pack
 
-__all__ = ["Buffer", "Plan", "check", "lower_bound", "pack"]
+__all__ = ["Buffer", "MemoryPlan", "check_offsets", "lower_bound", "pack"]

@@ -152,7 +152,7 @@ def components(buffers: Sequence[Buffer]) -> Iterator[list[int]]:
 
 
 class Conflicts:
-    """Which buffers are live together with which: two buffers conflict when live segments of theirs overlap.
+    """The pairs of buffers that are live together: two buffers conflict when live segments of theirs overlap.
 
     Stored as lists, made by one sweep over time in O(n log n + pairs), while there are few pairs (a network is a chain:
     a handful for each buffer). Beyond `STORED_PAIRS` nothing is stored, and a question costs O(n) numpy operations.

@@ -14,7 +14,7 @@ from lightnet.diagnostics import LightNetError
 from .buffers import Buffer, validate
 
 
-def check(buffers: Sequence[Buffer], offsets: Mapping[str, int], capacity: int | None = None) -> None:
+def check_offsets(buffers: Sequence[Buffer], offsets: Mapping[str, int], capacity: int | None = None) -> None:
     """Raise `LightNetError` unless `offsets` (bytes, by id) is a plan for exactly these buffers.
 
     A plan: each offset is a non-negative multiple of its buffer's alignment, no range reaches above `capacity`, and no

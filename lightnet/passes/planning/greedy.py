@@ -28,7 +28,7 @@ VECTOR_FROM = 192
 UNPLACED = -1
 
 
-def place(
+def place_buffers(
     buffers: Sequence[Buffer],
     conflicts: Conflicts,
     order: Iterable[int],
@@ -140,7 +140,7 @@ def portfolio(
     for name, order, best_fit in islice(trials, rounds):
         for i in part:
             offsets[i] = UNPLACED
-        peak = place(buffers, conflicts, order, best_fit, offsets, best_peak)
+        peak = place_buffers(buffers, conflicts, order, best_fit, offsets, best_peak)
         if peak is not None:
             best_peak, best_name = peak, f"{name}, {'best' if best_fit else 'first'} fit"
             best_offsets = [offsets[i] for i in part]

@@ -15,24 +15,24 @@ from lightnet.ir.module import op_label, value_name
 from lightnet.ir.op import WORKSPACE
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.views import place_of
-from lightnet.passes.plan_buffers import Network
+from lightnet.passes.plan_buffers import PlannedValues
 from lightnet.passes.planning.buffers import Buffer, lower_bound
-from lightnet.passes.planning.planner import Plan
-from lightnet.passes.planning.report import Report, report
+from lightnet.passes.planning.planner import MemoryPlan
+from lightnet.passes.planning.report import PlanReport, report
 
 
-def plan_report(module: ModuleOp, space: str = ARENA) -> Report:
+def plan_report(module: ModuleOp, space: str = ARENA) -> PlanReport:
     """The report on one memory space of a planned module (text, json, svg, html): peak, lower bound, ratio, and the
     interval of each buffer in op positions."""
-    buffers, offsets, ops = buffers_of(module, space)
+    buffers, offsets, ops = _buffers_of(module, space)
     peak = max((offsets[b.id] + b.size for b in buffers), default=0)
     found = "upstream's pool" if is_upstream(module) else "plan"
-    return report(buffers, Plan(offsets, peak, lower_bound(buffers), found), ops)
+    return report(buffers, MemoryPlan(offsets, peak, lower_bound(buffers), found), ops)
 
 
-def buffers_of(module: ModuleOp, space: str) -> tuple[list[Buffer], dict[str, int], list[str]]:
+def _buffers_of(module: ModuleOp, space: str) -> tuple[list[Buffer], dict[str, int], list[str]]:
     """(buffers, offsets by id, the op at each position) of one memory space."""
-    network = Network.of(module)
+    network = PlannedValues.of(module)
     ranges = {v: r for v in network.slots if (r := _range(v, space)) is not None}
     parent = {v: v for v in ranges}
 

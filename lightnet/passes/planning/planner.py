@@ -14,8 +14,8 @@ from lightnet.diagnostics import LightNetError
 from lightnet.runtime.arrays import align_up
 
 from .buffers import Buffer, Conflicts, components, lower_bound, validate
-from .check import check
-from .greedy import UNPLACED, place, portfolio
+from .check import check_offsets
+from .greedy import UNPLACED, place_buffers, portfolio
 from .search import EjectionSearch
 
 #: Steps of the ejection search for each named effort; it runs only where the portfolio misses the lower bound.
@@ -30,7 +30,7 @@ EVERY_ORDER = 6
 
 
 @dataclass(frozen=True)
-class Plan:
+class MemoryPlan:
     """`offsets` (bytes) by buffer id; `peak`, the first byte above all; `bound`, no plan is lower; what found it."""
 
     offsets: dict[str, int]
@@ -51,7 +51,7 @@ def pack(
     effort: str | int = "default",
     seed: int = 0,
     fixed: Mapping[str, int] | None = None,
-) -> Plan:
+) -> MemoryPlan:
     """Give each buffer an offset with a low peak. Equal arguments give equal plans.
 
     `effort` is 'fast' (greedy only), 'default', 'high', or a number of search steps. `fixed` gives some buffers their
@@ -63,7 +63,7 @@ def pack(
     fixed = dict(fixed or {})
     validate(buffers)
     steps = _steps(effort)
-    check([b for b in buffers if b.id in fixed], fixed, capacity)
+    check_offsets([b for b in buffers if b.id in fixed], fixed, capacity)
     bound = lower_bound(buffers, fixed)
     if capacity is not None and bound > capacity:
         raise LightNetError(
@@ -92,7 +92,7 @@ def _steps(effort: str | int) -> int:
     return EFFORTS[effort]
 
 
-def _solve(buffers: Sequence[Buffer], fixed: dict[str, int], bound: int, steps: int, seed: int) -> Plan:
+def _solve(buffers: Sequence[Buffer], fixed: dict[str, int], bound: int, steps: int, seed: int) -> MemoryPlan:
     """Set aside what is trivial (empty buffers, never live or always live ones), pack the rest, put all together."""
     rest = [b for b in buffers if b.size and b.segments()]
     offsets = {b.id: 0 for b in buffers} | fixed
@@ -110,7 +110,7 @@ def _solve(buffers: Sequence[Buffer], fixed: dict[str, int], bound: int, steps: 
         shift = align_up(offsets[stack[-1].id] + stack[-1].size, stack[-1].alignment)
     offsets |= {name: x + shift for name, x in found.items()}
     total = max((offsets[b.id] + b.size for b in buffers), default=0)
-    return Plan({b.id: offsets[b.id] for b in buffers}, total, bound, heuristic or "stack")
+    return MemoryPlan({b.id: offsets[b.id] for b in buffers}, total, bound, heuristic or "stack")
 
 
 def _permanent(buffers: Sequence[Buffer]) -> list[Buffer]:
@@ -158,7 +158,7 @@ def _search(
         free = [i for i in range(len(buffers)) if i not in pinned]
         for order in permutations(free):
             trial = [fixed.get(b.id, UNPLACED) for b in buffers]
-            if (found := place(buffers, conflicts, order, False, trial, cutoff=peak)) is not None:
+            if (found := place_buffers(buffers, conflicts, order, False, trial, cutoff=peak)) is not None:
                 peak, offsets, heuristic = max(found, peaks[0][0]), trial, "every order"
     elif peak > goal and steps:
         search = EjectionSearch(buffers, conflicts, offsets, pinned, goal, seed)

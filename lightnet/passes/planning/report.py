@@ -1,4 +1,4 @@
-"""What a memory plan looks like: as text, as JSON, and as a picture (SVG, or an HTML page around it).
+"""The picture of a memory plan: as text, as JSON, and as a picture (SVG, or an HTML page around it).
 
 The picture has time from left to right and bytes from bottom to top, a rectangle for each buffer, the bytes that are
 live as a line, and the lower bound. It stands alone: no scripts, fonts or links. Imports `buffers` and `planner`.
@@ -13,7 +13,7 @@ from html import escape
 from pathlib import Path
 
 from .buffers import Buffer, load_profile
-from .planner import Plan
+from .planner import MemoryPlan
 
 #: The picture in pixels: the whole, and the margins around the plot.
 WIDTH, HEIGHT = 1080, 620
@@ -69,11 +69,11 @@ tbody tr:nth-child(odd) {{ background: color-mix(in srgb, currentColor 7%, trans
 
 
 @dataclass(frozen=True)
-class Report:
+class PlanReport:
     """A plan and its buffers; `ops` names the positions of time, when they are ops."""
 
     buffers: Sequence[Buffer]
-    plan: Plan
+    plan: MemoryPlan
     ops: Sequence[str] | None = None
 
     def in_form(self, file: str) -> str:
@@ -176,9 +176,9 @@ class Report:
         return [*parts, "</g>"]
 
 
-def report(buffers: Sequence[Buffer], plan: Plan, ops: Sequence[str] | None = None) -> Report:
+def report(buffers: Sequence[Buffer], plan: MemoryPlan, ops: Sequence[str] | None = None) -> PlanReport:
     """The report on `plan`; `ops` gives the name of the op at each position of time."""
-    return Report(buffers, plan, ops)
+    return PlanReport(buffers, plan, ops)
 
 
 def human(size: int) -> str:

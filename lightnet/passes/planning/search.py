@@ -20,7 +20,7 @@ from random import Random
 import numpy as np
 
 from .buffers import Buffer, Conflicts
-from .greedy import UNPLACED, place
+from .greedy import UNPLACED, place_buffers
 
 #: The weight that a failed insertion adds, and what a recently placed buffer weighs more (units: see `_base_weights`).
 WEIGHT_STEP = 100
@@ -87,7 +87,7 @@ class EjectionSearch:
         """The plan with every buffer moved down as far as it goes. In order of offset, none can end up higher."""
         order = [i for i in current.argsort(kind="stable").tolist() if i not in self._pinned]
         offsets = [int(x) if i in self._pinned else UNPLACED for i, x in enumerate(current)]
-        place(self._buffers, self._conflicts, order, False, offsets)
+        place_buffers(self._buffers, self._conflicts, order, False, offsets)
         return np.array(offsets, dtype=np.int64)
 
     def _target(self, cut: float) -> int:
@@ -173,7 +173,7 @@ def _granule(buffers: Sequence[Buffer], pinned: Sequence[int]) -> int:
 
 
 def _base_weights(buffers: Sequence[Buffer]) -> np.ndarray:
-    """How hard a buffer is to put back: 50 to 1050, by the square root of its share of the largest area."""
+    """The difficulty of putting a buffer back: 50 to 1050, by the square root of its share of the largest area."""
     areas = [b.size * (b.upper - b.lower) for b in buffers]
     scale = max(areas) or 1
     return np.array([50 + math.isqrt(1_000_000 * a // scale) for a in areas], dtype=np.int64)

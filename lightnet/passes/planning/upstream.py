@@ -72,7 +72,7 @@ class Pool:
         self._add_hole(start, end)
 
     def exist(self, address: int) -> bool:
-        """Whether a block in use starts at `address`."""
+        """Return whether a block in use starts at `address`."""
         return address in self._used
 
     def dump(self) -> str:

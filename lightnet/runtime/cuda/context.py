@@ -21,7 +21,7 @@ from lightnet.runtime.cuda.api import STICKY, STREAM_NON_BLOCKING, Api, CudaErro
 RECENT = 8
 
 
-class Context:
+class DeviceContext:
     """The primary context of the device `ordinal`, with a stream. Raises CudaError where there is none to be had.
 
     One operation runs at a time, whichever thread it comes from: a stream that is being captured takes no others.
@@ -132,7 +132,7 @@ class Context:
         return handle
 
     def holds(self, give_back: str, handle: int) -> bool:
-        """Whether it was taken over, and not given back yet."""
+        """Return whether it was taken over, and not given back yet."""
         return (give_back, handle) in self._held
 
     def give_back(self, give_back: str, handle: int) -> None:

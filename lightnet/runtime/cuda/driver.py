@@ -1,4 +1,4 @@
-"""What a device can do, as far as a compiled network asks it: the `Driver` protocol, and how to get a driver.
+"""The abilities of a device, as far as a compiled network asks it: the `Driver` protocol, and how to get a driver.
 
 There are two drivers: `libcuda.LibCuda`, NVIDIA's, and the `Emulator` of the package `lightnet_ptx`, which executes the
 same PTX on NumPy. All that runs on a device goes through this protocol, so that the emulator tests the program that
@@ -47,7 +47,7 @@ class CudaUnavailable(LightNetError):
 
 
 @dataclass(frozen=True)
-class Launch:
+class DeviceLaunch:
     """One kernel of a program's launch list.
 
     `function` is what `Module.function` gave; `grid` counts blocks and `block` threads, along x, y and z; `shared` is
@@ -68,14 +68,15 @@ def capability_of(arch: str) -> tuple[int, int]:
 
 
 def runs_on(arch: str, device: str) -> bool:
-    """Whether a device of the architecture `device` runs PTX for `arch`: any for an earlier one, but for ``sm_90a`` and
-    the like, whose instructions only the devices of that capability have (PTX ISA, "PTX Module Directives:
-    .target")."""
+    """Return whether a device of the architecture `device` runs PTX for `arch`: any for an earlier one, but for
+    ``sm_90a`` and the like, whose instructions only the devices of that capability have (PTX ISA, "PTX Module
+    Directives: .target").
+    """
     needs, has = capability_of(arch), capability_of(device)
     return needs == has if arch.endswith(("a", "f")) else needs <= has
 
 
-def waits(launches: Sequence[Launch], after: Sequence[Sequence[int]] | None) -> list[tuple[int, ...]]:
+def graph_waits(launches: Sequence[DeviceLaunch], after: Sequence[Sequence[int]] | None) -> list[tuple[int, ...]]:
     """For each launch of a graph, the earlier ones that it waits for. LightNetError where `after` is none of
     `Driver.graph`."""
     if after is None:
@@ -105,7 +106,7 @@ class Device:
 
     @property
     def is_supported(self) -> bool:
-        """Whether compiled networks run on it."""
+        """True if compiled networks run on it."""
         return self.capability >= LEAST_CAPABILITY
 
 
@@ -113,10 +114,10 @@ class Module(Protocol):
     """PTX, loaded."""
 
     def function(self, name: str) -> Any:
-        """The kernel of that name, for `Launch`; LightNetError if there is none."""
+        """The kernel of that name, for `DeviceLaunch`; LightNetError if there is none."""
 
 
-class Graph(Protocol):
+class LaunchGraph(Protocol):
     """Launches that were recorded once."""
 
     def launch(self) -> None:
@@ -124,8 +125,8 @@ class Graph(Protocol):
 
 
 class Driver(Protocol):
-    """A device. Everything is done in the order of the calls; `launch`, `fill`, `upload` and `Graph.launch` do not wait
-    for the device.
+    """A device. Everything is done in the order of the calls; `launch`, `fill`, `upload` and `LaunchGraph.launch` do
+    not wait for the device.
 
     Any call raises LightNetError where the device reports an error, which may be that of an earlier launch.
     """
@@ -157,10 +158,10 @@ class Driver(Protocol):
         """The map of the tensor at an address, as a parameter of a kernel: 128 bytes. LightNetError for one that the
         device does not take, or if it takes none."""
 
-    def launch(self, launch: Launch) -> None:
+    def launch(self, launch: DeviceLaunch) -> None:
         """Run a kernel."""
 
-    def graph(self, launches: Sequence[Launch], after: Sequence[Sequence[int]] | None = None) -> Graph:
+    def graph(self, launches: Sequence[DeviceLaunch], after: Sequence[Sequence[int]] | None = None) -> LaunchGraph:
         """Record launches, to be run together any number of times. `after` has, for each, the numbers of the earlier
         ones that it has to wait for; what does not wait for each other, even through others, may run at once (default:
         each waits for the one before it)."""

@@ -14,16 +14,16 @@ from typing import Any
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.cuda import api
 from lightnet.runtime.cuda.api import CudaError
-from lightnet.runtime.cuda.context import Context
+from lightnet.runtime.cuda.context import DeviceContext
 from lightnet.runtime.cuda.tensor_map import ALIGNMENT, BYTES, TensorMap
 
 #: Rows as they are in the tensor, swizzled in shared memory; zeros outside of it; what L2 fetches is as long as a row.
 _HOW = (api.MAP_INTERLEAVE_NONE, api.MAP_SWIZZLE_128B, api.MAP_PROMOTION_128B, api.MAP_FILL_ZERO)
 
 
-def encoded(context: Context, address: int, map: TensorMap) -> bytes:
-    """`map` of the tensor at an address, within `Context.current`. LightNetError for what the driver refuses (and for a
-    driver that is too old)."""
+def encoded(context: DeviceContext, address: int, map: TensorMap) -> bytes:
+    """`map` of the tensor at an address, within `DeviceContext.current`. LightNetError for what the driver refuses (and
+    for a driver that is too old)."""
     buffer = (c_ubyte * (BYTES + ALIGNMENT))()
     start = -ctypes.addressof(buffer) % ALIGNMENT
     name, *arguments = _arguments(map)

@@ -9,12 +9,12 @@ import numpy as np
 
 from lightnet.runtime.cuda.machine import MACHINE
 from lightnet.runtime.cuda.program import CudaCode, CudaInstance
-from lightnet.runtime.formats import Format
+from lightnet.runtime.formats import CodeFormat
 from lightnet.runtime.machine import Opened
 from lightnet.runtime.program import Program
 
 
-class PtxFormat(Format):
+class PtxFormat(CodeFormat):
     """Code for a device, a `CudaCode`; with the option `emulate`, for the PTX interpreter."""
 
     name = "nvptx64"

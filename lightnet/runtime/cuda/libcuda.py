@@ -19,12 +19,20 @@ import numpy as np
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.cuda import api
 from lightnet.runtime.cuda.api import Api, CudaError, KernelNode
-from lightnet.runtime.cuda.context import Context
-from lightnet.runtime.cuda.driver import LEAST_CAPABILITY, CudaUnavailable, Device, Launch, check_maps, encode, waits
+from lightnet.runtime.cuda.context import DeviceContext
+from lightnet.runtime.cuda.driver import (
+    LEAST_CAPABILITY,
+    CudaUnavailable,
+    Device,
+    DeviceLaunch,
+    check_maps,
+    encode,
+    graph_waits,
+)
 from lightnet.runtime.cuda.encoded_maps import encoded
-from lightnet.runtime.cuda.modules import Function, LoadedModule, check_target
+from lightnet.runtime.cuda.modules import DeviceFunction, LoadedModule, check_target
 from lightnet.runtime.cuda.staging import Staging
-from lightnet.runtime.cuda.tensor_map import ALIGNMENT, TensorMap, check
+from lightnet.runtime.cuda.tensor_map import ALIGNMENT, TensorMap, check_tensor_map
 
 _INT_MAX = 2**31 - 1
 
@@ -43,7 +51,7 @@ class _Call:
 class KernelGraph:
     """Launches as one CUDA graph; destroyed when it is collected."""
 
-    def __init__(self, driver: LibCuda, handle: int, launches: tuple[Launch, ...]):
+    def __init__(self, driver: LibCuda, handle: int, launches: tuple[DeviceLaunch, ...]):
         # The launches keep the modules of their kernels loaded.
         self._driver, self._handle, self._launches = driver, handle, launches
 
@@ -66,7 +74,7 @@ class LibCuda:
         self.name, self.arch, self.memory_bytes = device.name, device.arch, device.memory_bytes
         self._waits = os.environ.get("LIGHTNET_CUDA_SYNC", "") not in ("", "0")
         try:
-            self._context = context = Context(library, device.ordinal)
+            self._context = context = DeviceContext(library, device.ordinal)
         except CudaError as error:
             raise CudaUnavailable(f"{device.name} gives no context: {error.message}") from None
         weakref.finalize(self, context.close).atexit = False  # the process's end gives everything back anyway
@@ -139,14 +147,14 @@ class LibCuda:
     def tensor_map(self, address: int, map: TensorMap) -> bytes:
         """The map of the tensor at an address, as the driver encodes it: 128 bytes. LightNetError for one that it
         refuses, and for a device without tensor maps."""
-        check(address, map)
+        check_tensor_map(address, map)
         check_maps(self.arch, self.name)
         with self._context.current():
             return encoded(self._context, address, map)
 
     # -- running -----------------------------------------------------------------------------------------------------
 
-    def launch(self, launch: Launch) -> None:
+    def launch(self, launch: DeviceLaunch) -> None:
         """Run a kernel; does not wait. LightNetError for arguments that are not its parameters, or what the device
         cannot launch."""
         with self._context.current():
@@ -156,13 +164,13 @@ class LibCuda:
             if self._waits:
                 self._context.wait()
 
-    def graph(self, launches: Sequence[Launch], after: Sequence[Sequence[int]] | None = None) -> KernelGraph:
+    def graph(self, launches: Sequence[DeviceLaunch], after: Sequence[Sequence[int]] | None = None) -> KernelGraph:
         """Record launches as one CUDA graph. LightNetError as of `launch`."""
         graph, handle = c_void_p(), c_void_p()
         context = self._context
         with context.current():
             calls = [self._prepare(launch) for launch in launches]
-            edges = waits(launches, after)
+            edges = graph_waits(launches, after)
             context("cuGraphCreate", graph, 0)
             try:
                 nodes: list[int] = []
@@ -190,7 +198,7 @@ class LibCuda:
         )
         return node.value or 0
 
-    def _launch_graph(self, handle: int, launches: tuple[Launch, ...]) -> None:
+    def _launch_graph(self, handle: int, launches: tuple[DeviceLaunch, ...]) -> None:
         if self._waits:
             for launch in launches:
                 self.launch(launch)
@@ -231,10 +239,10 @@ class LibCuda:
         nothing."""
         self._context.close()
 
-    def _prepare(self, launch: Launch) -> _Call:
+    def _prepare(self, launch: DeviceLaunch) -> _Call:
         """Check a launch and lay its arguments out. The driver reads as many as the kernel has, each as large as the
         kernel says."""
-        function: Function = launch.function
+        function: DeviceFunction = launch.function
         what = _describe(launch)
         values = [encode(argument) for argument in launch.args]
         given, wanted = tuple(map(len, values)), function.parameters
@@ -247,7 +255,7 @@ class LibCuda:
         pointers, buffer = _laid_out(values)
         return _Call(function.handle, (*launch.grid, *launch.block, launch.shared), pointers, buffer, what)
 
-    def _allow_shared(self, function: Function, nbytes: int, what: str) -> None:
+    def _allow_shared(self, function: DeviceFunction, nbytes: int, what: str) -> None:
         if function.static_shared + nbytes > self._shared_limit:
             static = f", beside the {function.static_shared} that it declares" if function.static_shared else ""
             raise LightNetError(
@@ -293,7 +301,7 @@ def _choose(devices: Sequence[Device]) -> Device:
     raise CudaUnavailable(f"compute capability {least} or later is needed, and {shown}")
 
 
-def _describe(launch: Launch) -> str:
+def _describe(launch: DeviceLaunch) -> str:
     grid, block = ("x".join(map(str, sizes)) for sizes in (launch.grid, launch.block))
     shared = f", {launch.shared} bytes of shared memory" if launch.shared else ""
     return f"kernel '{launch.function.name}' (grid {grid}, block {block}{shared})"

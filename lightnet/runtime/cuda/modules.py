@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from lightnet.diagnostics import LightNetError, SourceLoc, did_you_mean
 from lightnet.runtime.cuda import api
 from lightnet.runtime.cuda.api import CudaError
-from lightnet.runtime.cuda.context import Context
+from lightnet.runtime.cuda.context import DeviceContext
 from lightnet.runtime.cuda.driver import runs_on
 
 #: Bytes of each of the driver's two logs of a load, and the lines that an error shows.
@@ -29,7 +29,7 @@ _LENGTH = re.compile(r"\[\s*(\d+)\s*\]")
 
 
 @dataclass(eq=False)
-class Function:
+class DeviceFunction:
     """A kernel. `parameters` are the sizes of its parameters in bytes, `static_shared` the bytes of shared memory that
     it declares, `dynamic_limit` those that a launch may ask for as things stand."""
 
@@ -48,10 +48,10 @@ class LoadedModule:
     Raises LightNetError, at the PTX's line and with the driver's log, where the driver refuses it.
     """
 
-    def __init__(self, context: Context, ptx: str):
+    def __init__(self, context: DeviceContext, ptx: str):
         self._context = context
         self._parameters = parameter_sizes(ptx)
-        self._functions: dict[str, Function] = {}
+        self._functions: dict[str, DeviceFunction] = {}
         handle = c_void_p()
         info, errors = (ctypes.create_string_buffer(_LOG_BYTES) for _ in range(2))
         options = {
@@ -73,7 +73,7 @@ class LoadedModule:
         self.log = info.value.decode("utf-8", "replace")
         weakref.finalize(self, context.discard, "cuModuleUnload", self._handle).atexit = False
 
-    def function(self, name: str) -> Function:
+    def function(self, name: str) -> DeviceFunction:
         """The kernel of that name; LightNetError if there is none."""
         if name not in self._parameters:
             near = difflib.get_close_matches(name, self._parameters, 3)
@@ -82,14 +82,14 @@ class LoadedModule:
             self._functions[name] = self._find(name)
         return self._functions[name]
 
-    def _find(self, name: str) -> Function:
+    def _find(self, name: str) -> DeviceFunction:
         handle, static = c_void_p(), c_int()
         with self._context.current():
             # This is also what puts the code on the device, where the driver loads lazily: a capture could not.
             self._context("cuModuleGetFunction", handle, self._handle, name.encode())
             self._context("cuFuncGetAttribute", static, api.FUNCTION_SHARED_BYTES, handle)
         limit = max(0, _PLAIN_SHARED - static.value)
-        return Function(self, name, handle.value or 0, self._parameters[name], static.value, limit)
+        return DeviceFunction(self, name, handle.value or 0, self._parameters[name], static.value, limit)
 
 
 def check_target(ptx: str, arch: str, name: str) -> None:

@@ -15,9 +15,9 @@ from typing import Any, TextIO
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime.cuda.driver import Driver, Graph, Launch, Module, arguments
+from lightnet.runtime.cuda.driver import DeviceLaunch, Driver, LaunchGraph, Module, arguments
 from lightnet.runtime.cuda.machine import MACHINE
-from lightnet.runtime.cuda.tensor_map import TensorMap, check
+from lightnet.runtime.cuda.tensor_map import TensorMap, check_tensor_map
 from lightnet.runtime.machine import Machine, Opened
 from lightnet.runtime.program import Program
 from lightnet.runtime.spaces import Place, SpacesInstance
@@ -51,7 +51,7 @@ class HostLine:
 
 @dataclass(frozen=True)
 class CudaCode:
-    """What a device runs: PTX, the architecture that it is for, and the lines of the program in order."""
+    """The code that a device runs: PTX, the architecture that it is for, and the lines of the program in order."""
 
     ptx: str
     arch: str
@@ -100,7 +100,7 @@ def _check_maps(line: KernelLine, memory: Mapping[str, int]) -> None:
     for (space, offset), map in zip(line.places, line.maps):
         if map is None:
             continue
-        check(offset, map)  # a memory space begins at a multiple of 256
+        check_tensor_map(offset, map)  # a memory space begins at a multiple of 256
         if offset + map.nbytes > memory[space]:
             raise ValueError("a tensor map outside of memory")
 
@@ -124,7 +124,7 @@ def _place(entry: Sequence[Any]) -> Place:
 
 
 #: A piece of the launch list: a graph of kernels, or a run-time call.
-Part = Graph | HostLine
+Part = LaunchGraph | HostLine
 
 
 class CudaInstance(SpacesInstance):
@@ -150,7 +150,7 @@ class CudaInstance(SpacesInstance):
             )
         #: The device address of each memory space.
         self.address = {space: driver.alloc(size) for space, size in sizes.items()}
-        self.launches: list[Launch] = []
+        self.launches: list[DeviceLaunch] = []
         self._parts = list(self._recorded())
 
     @property
@@ -198,6 +198,6 @@ class CudaInstance(SpacesInstance):
             self.launches += launches
             yield self.driver.graph(launches, [line.after for line in kernels])
 
-    def _launch(self, module: Module, line: KernelLine) -> Launch:
+    def _launch(self, module: Module, line: KernelLine) -> DeviceLaunch:
         args = arguments(self.driver, [self.at(place) for place in line.places], line.maps)
-        return Launch(module.function(line.kernel), line.grid, line.block, line.shared, args)
+        return DeviceLaunch(module.function(line.kernel), line.grid, line.block, line.shared, args)

@@ -14,7 +14,7 @@ import numpy as np
 
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.cuda.api import EVENT_DISABLE_TIMING
-from lightnet.runtime.cuda.context import Context
+from lightnet.runtime.cuda.context import DeviceContext
 
 #: Bytes of a pinned buffer. It grows to what is copied, by powers of two, as pinned memory cannot be swapped out.
 LEAST, MOST = 1 << 16, 1 << 25
@@ -29,9 +29,9 @@ class _Buffer:
 
 
 class Staging:
-    """The copies on a context's stream. All methods are to be called within `Context.current`."""
+    """The copies on a context's stream. All methods are to be called within `DeviceContext.current`."""
 
-    def __init__(self, context: Context):
+    def __init__(self, context: DeviceContext):
         self._context = context
         self._buffers: list[_Buffer] = []
         self._next = 0

@@ -61,7 +61,7 @@ class TensorMap:
             (y, x), (to_y, to_x), (by_y, by_x) = (_integers(windows[key]) for key in ("lower", "upper", "strides"))
             im2col = Im2col(pixels, channels, (y, x), (to_y, to_x), (by_y, by_x))
         found = cls(str(entry["dtype"]), _integers(entry["dims"]), _integers(entry["box"]), im2col)
-        check(0, found)
+        check_tensor_map(0, found)
         return found
 
 
@@ -83,7 +83,7 @@ def _integers(values: Any) -> tuple[int, ...]:
     return tuple(values)
 
 
-def check(address: int, map: TensorMap) -> None:
+def check_tensor_map(address: int, map: TensorMap) -> None:
     """Raise LightNetError for a map of a tensor at `address` that a driver refuses."""
     rank = len(map.dims)
     if map.dtype not in SIZES:

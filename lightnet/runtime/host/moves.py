@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from lightnet.runtime.host.steps import Step, host_op, texts
+from lightnet.runtime.host.steps import HostStep, host_op, texts
 
 Array = np.ndarray
 
 
-def _axis(step: Step, value: int, ndim: int) -> int:
+def _axis(step: HostStep, value: int, ndim: int) -> int:
     if not -ndim <= value < ndim:
         step.fail(f"axis {value} is out of range for a tensor of rank {ndim}")
     return value % ndim
 
 
-def _numbers(step: Step, name: str, given: Array | None, default: Any = ...) -> Any:
+def _numbers(step: HostStep, name: str, given: Array | None, default: Any = ...) -> Any:
     """Integers that are an operand, or in older opsets an attribute."""
     if given is not None:
         if given.dtype.kind not in "iu":
@@ -32,22 +32,22 @@ def _numbers(step: Step, name: str, given: Array | None, default: Any = ...) -> 
 
 
 @host_op("Identity", "same")
-def identity(step: Step, x: Array) -> Array:
+def identity(step: HostStep, x: Array) -> Array:
     return x
 
 
 @host_op("Shape", "i64", of_dims=True)
-def shape(step: Step, x: Array) -> Array:
+def shape(step: HostStep, x: Array) -> Array:
     return np.array(x.shape[slice(step.integer("start", 0), step.integer("end", None))], np.int64)
 
 
 @host_op("Size", "i64", of_dims=True)
-def size(step: Step, x: Array) -> Array:
+def size(step: HostStep, x: Array) -> Array:
     return np.array(x.size, np.int64)
 
 
 @host_op("Reshape", "same", deciding=(1,))
-def reshape(step: Step, x: Array, dims: Array) -> Array:
+def reshape(step: HostStep, x: Array, dims: Array) -> Array:
     """0 keeps the dim of x that stands there, unless `allowzero`; -1 is what is left."""
     wanted = _numbers(step, "shape", dims)
     if not step.integer("allowzero", 0):
@@ -56,7 +56,7 @@ def reshape(step: Step, x: Array, dims: Array) -> Array:
 
 
 @host_op("Flatten", "same")
-def flatten(step: Step, x: Array) -> Array:
+def flatten(step: HostStep, x: Array) -> Array:
     axis = step.integer("axis", 1)
     if not -x.ndim <= axis <= x.ndim:
         step.fail(f"axis {axis} is out of range for a tensor of rank {x.ndim}")
@@ -65,29 +65,29 @@ def flatten(step: Step, x: Array) -> Array:
 
 
 @host_op("Squeeze", "same", deciding=(1,))
-def squeeze(step: Step, x: Array, axes: Array | None = None) -> Array:
+def squeeze(step: HostStep, x: Array, axes: Array | None = None) -> Array:
     wanted = _numbers(step, "axes", axes, None)
     return x.squeeze(None if wanted is None else tuple(_axis(step, a, x.ndim) for a in wanted))
 
 
 @host_op("Unsqueeze", "same", deciding=(1,))
-def unsqueeze(step: Step, x: Array, axes: Array | None = None) -> Array:
+def unsqueeze(step: HostStep, x: Array, axes: Array | None = None) -> Array:
     wanted = _numbers(step, "axes", axes)
     return np.expand_dims(x, tuple(_axis(step, a, x.ndim + len(wanted)) for a in wanted))
 
 
 @host_op("Transpose", "same")
-def transpose(step: Step, x: Array) -> Array:
+def transpose(step: HostStep, x: Array) -> Array:
     return x.transpose(step.list("perm", int, None))
 
 
 @host_op("Expand", "same", deciding=(1,))
-def expand(step: Step, x: Array, dims: Array) -> Array:
+def expand(step: HostStep, x: Array, dims: Array) -> Array:
     return np.broadcast_to(x, step.room(np.broadcast_shapes(x.shape, tuple(_numbers(step, "shape", dims)))))
 
 
 @host_op("Tile", "same", deciding=(1,))
-def tile(step: Step, x: Array, repeats: Array) -> Array:
+def tile(step: HostStep, x: Array, repeats: Array) -> Array:
     times = _numbers(step, "repeats", repeats)
     if len(times) != x.ndim or any(n < 0 for n in times):
         step.fail(f"its repeats {times} are not those of a tensor of rank {x.ndim}")
@@ -96,7 +96,7 @@ def tile(step: Step, x: Array, repeats: Array) -> Array:
 
 
 @host_op("Concat", "same")
-def concat(step: Step, *parts: Array) -> Array:
+def concat(step: HostStep, *parts: Array) -> Array:
     axis = _axis(step, step.integer("axis", 1), parts[0].ndim)
     if len({p.dtype for p in parts}) > 1:
         step.fail(f"its operands are {', '.join(str(p.dtype) for p in parts):.80}")
@@ -107,7 +107,7 @@ def concat(step: Step, *parts: Array) -> Array:
 
 
 @host_op("Split", "same", deciding=(1,))
-def split(step: Step, x: Array, sizes: Array | None = None) -> tuple[Array, ...]:
+def split(step: HostStep, x: Array, sizes: Array | None = None) -> tuple[Array, ...]:
     axis, count = _axis(step, step.integer("axis", 0), x.ndim), len(step.outputs)
     wanted = _numbers(step, "split", sizes, None)
     if wanted is None:
@@ -120,7 +120,7 @@ def split(step: Step, x: Array, sizes: Array | None = None) -> tuple[Array, ...]
 
 @host_op("Slice", "same", deciding=(1, 2, 3, 4))
 def slice_(
-    step: Step,
+    step: HostStep,
     x: Array,
     starts: Array | None = None,
     ends: Array | None = None,
@@ -139,7 +139,7 @@ def slice_(
     return x[tuple(index)]
 
 
-def _indices(step: Step, index: Array, length: int) -> Array:
+def _indices(step: HostStep, index: Array, length: int) -> Array:
     """Indices counted from 0. LightNetError for one that is outside."""
     if index.dtype.kind not in "iu":
         step.fail(f"its indices are {index.dtype}")
@@ -149,14 +149,14 @@ def _indices(step: Step, index: Array, length: int) -> Array:
 
 
 @host_op("Gather", "same")
-def gather(step: Step, x: Array, index: Array) -> Array:
+def gather(step: HostStep, x: Array, index: Array) -> Array:
     axis = _axis(step, step.integer("axis", 0), x.ndim)
     step.room((*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]))
     return np.asarray(np.take(x, _indices(step, index, x.shape[axis]), axis), x.dtype)  # one text is a str
 
 
 @host_op("GatherElements", "same")
-def gather_elements(step: Step, x: Array, index: Array) -> Array:
+def gather_elements(step: HostStep, x: Array, index: Array) -> Array:
     axis = _axis(step, step.integer("axis", 0), x.ndim)
     step.room(index.shape)
     return np.take_along_axis(x[tuple(slice(n) if a != axis else slice(None) for a, n in enumerate(index.shape))],
@@ -164,7 +164,7 @@ def gather_elements(step: Step, x: Array, index: Array) -> Array:
 
 
 @host_op("Where", lambda step, inputs: (inputs[1],))
-def where(step: Step, condition: Array, x: Array, y: Array) -> Array:
+def where(step: HostStep, condition: Array, x: Array, y: Array) -> Array:
     step.room(np.broadcast_shapes(condition.shape, x.shape, y.shape))
     if condition.dtype != np.bool_ or x.dtype != y.dtype:
         step.fail(f"its operands are {condition.dtype}, {x.dtype} and {y.dtype}")
@@ -172,14 +172,14 @@ def where(step: Step, condition: Array, x: Array, y: Array) -> Array:
 
 
 @host_op("Compress", "same", opened=True)
-def compress(step: Step, x: Array, condition: Array) -> Array:
+def compress(step: HostStep, x: Array, condition: Array) -> Array:
     axis = step.integer("axis", None)
     chosen = np.flatnonzero(condition)
     return np.take(x, chosen, None if axis is None else _axis(step, axis, x.ndim))
 
 
 @host_op("Unique", ("same", "i64", "i64", "i64"), opened=True)
-def unique(step: Step, x: Array) -> tuple[Array, ...]:
+def unique(step: HostStep, x: Array) -> tuple[Array, ...]:
     """The different elements, where each first stands, which of them each is, and how often there are. Of all elements,
     not along an axis."""
     if step.integer("axis", None) is not None:
@@ -205,7 +205,7 @@ def unique(step: Step, x: Array) -> tuple[Array, ...]:
 
 
 @host_op("ai.onnx.ml.ArrayFeatureExtractor", "same")
-def array_feature_extractor(step: Step, x: Array, index: Array) -> Array:
+def array_feature_extractor(step: HostStep, x: Array, index: Array) -> Array:
     """The elements of the last axis that `index` names; of a vector, as one row."""
     found = np.take(x, _indices(step, index.reshape(-1), x.shape[-1]), -1)
     return found.reshape(1, -1) if x.ndim == 1 else found

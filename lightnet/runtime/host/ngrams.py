@@ -1,4 +1,4 @@
-"""How often n-grams of words occur: ONNX's TfIdfVectorizer, on text.
+"""The counts of n-grams of words: ONNX's TfIdfVectorizer, on text.
 
 On integers it is a part of the network (`frontends/onnx/ops/text.py`).
 """
@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from lightnet.runtime.host.steps import Dims, Step, host_op
+from lightnet.runtime.host.steps import Dims, HostStep, host_op
 
 #: Looking words up: at most so many times.
 MAX_WORK = 1 << 28
 
 
-def _shapes(step: Step, x: Dims) -> tuple[Dims, ...]:
+def _shapes(step: HostStep, x: Dims) -> tuple[Dims, ...]:
     return ((*x[:-1], _outputs(step)),)
 
 
-def _outputs(step: Step) -> int:
-    """How many outputs a row has."""
+def _outputs(step: HostStep) -> int:
+    """The number of outputs of a row."""
     places = step.list("ngram_indexes", int)
     if not places or min(places) < 0:
         step.fail(f"its ngram_indexes are {list(places[:8])}")
@@ -31,7 +31,7 @@ def _outputs(step: Step) -> int:
 
 
 @host_op("TfIdfVectorizer", "f32", shapes=_shapes)
-def tf_idf_vectorizer(step: Step, x: np.ndarray) -> np.ndarray:
+def tf_idf_vectorizer(step: HostStep, x: np.ndarray) -> np.ndarray:
     """Of rows of words [C] or [N, C], the counts, or weights, of the n-grams of its pool: [outputs] or [N, outputs].
 
     Between neighbours there may be 0 to `max_skip_count` others; single words are counted once. A weight belongs to an
@@ -53,14 +53,14 @@ def tf_idf_vectorizer(step: Step, x: np.ndarray) -> np.ndarray:
 
 
 @lru_cache(16)
-def _vectorizer(step: Step) -> _Vectorizer:
+def _vectorizer(step: HostStep) -> _Vectorizer:
     return _Vectorizer(step)
 
 
 class _Vectorizer:
     """The pool as a tree of words: each node has the number of its n-gram, under ``None``, and further words."""
 
-    def __init__(self, step: Step):
+    def __init__(self, step: HostStep):
         self.mode = step.text("mode")
         if self.mode not in ("TF", "IDF", "TFIDF"):
             step.fail(f"its mode is '{self.mode:.40}'; there are TF, IDF and TFIDF")
@@ -78,7 +78,7 @@ class _Vectorizer:
         self.tree: dict[Any, Any] = {}
         self._grow(step, pool, places)
 
-    def _grow(self, step: Step, pool: Any, places: Any) -> None:
+    def _grow(self, step: HostStep, pool: Any, places: Any) -> None:
         starts, first = (*step.list("ngram_counts", int), len(pool)), 0
         for length, (begin, end) in enumerate(pairwise(starts), 1):
             if not 0 <= begin <= end <= len(pool) or (end - begin) % length:
@@ -101,7 +101,7 @@ class _Vectorizer:
             result[self.places[gram]] += self.weights[gram] * (1 if self.mode == "IDF" else count)
 
     def counted(self, row: list[str]) -> Counter[int]:
-        """How often each n-gram is in a row."""
+        """The count of each n-gram in a row."""
         found: Counter[int] = Counter()
         for distance in range(1, min(self.skips, len(row)) + 1):
             for start in range(len(row)):

@@ -25,7 +25,7 @@ from lightnet.runtime.host.steps import (
     MAX_ELEMENTS,
     TEXT,
     TEXT_DTYPE,
-    Step,
+    HostStep,
     host_ops,
     texts,
 )
@@ -69,20 +69,20 @@ class HostProgram:
 
     inputs: tuple[HostTensor, ...]
     outputs: tuple[HostTensor, ...]
-    before: tuple[Step, ...]
-    after: tuple[Step, ...]
+    before: tuple[HostStep, ...]
+    after: tuple[HostStep, ...]
     constants: Mapping[str, np.ndarray]
     entering: tuple[str, ...] = ()
     leaving: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        said = [f"{where} the network: {', '.join(ops_of(steps))}"
+        said = [f"{where} the network: {', '.join(_ops_of(steps))}"
                 for where, steps in (("before", self.before), ("after", self.after)) if steps]  # fmt: skip
         return "; ".join(said) or "text goes through as it is"
 
     @property
     def names_classes_only(self) -> bool:
-        """Whether all that it does is to give numbers of classes their texts: the network alone says the same."""
+        """True if all that it does is to give numbers of classes their texts: the network alone says the same."""
         texts_in = any(t.dtype == TEXT for t in self.inputs)
         return not texts_in and not self.before and all(s.op == CLASSES and s.inputs == s.outputs for s in self.after)
 
@@ -99,7 +99,7 @@ class HostProgram:
         }
 
     def entered(self, feeds: Mapping[str, Any]) -> Arrays:
-        """What stands before the network: inputs that are text or that a step reads, checked, and what `before` makes
+        """The arrays before the network: inputs that are text or that a step reads, checked, and what `before` makes
         of them. Raises LightNetError."""
         from lightnet.runtime.program import not_fed
 
@@ -110,7 +110,7 @@ class HostProgram:
         return evaluated(self.before, env)
 
     def left(self, before: Arrays, network: Mapping[str, np.ndarray]) -> Arrays:
-        """What stands behind the network, its outputs being `network`."""
+        """The arrays behind the network, its outputs being `network`."""
         return evaluated(self.after, {**before, **network})
 
     # -- as data
@@ -167,12 +167,12 @@ class HostProgram:
 CLASSES = "ai.onnx.ml.LabelEncoder"
 
 
-def ops_of(steps: Iterable[Step]) -> list[str]:
+def _ops_of(steps: Iterable[HostStep]) -> list[str]:
     """Each op of steps once, in order."""
     return list(dict.fromkeys(step.op for step in steps))
 
 
-def evaluated(steps: Sequence[Step], env: Arrays) -> Arrays:
+def evaluated(steps: Sequence[HostStep], env: Arrays) -> Arrays:
     """`env` and what steps make of it. Raises LightNetError, also where more memory would be used than a host part
     may."""
     memory = {id(m): m for m in map(_memory, env.values())}
@@ -235,7 +235,7 @@ def _lie(message: str) -> NoReturn:
     raise LightNetError(f"the host part {message}", label="host.file")
 
 
-def _packed_step(step: Step) -> list[Any]:
+def _packed_step(step: HostStep) -> list[Any]:
     return [step.op, step.name, step.inputs, step.outputs, {k: _packed(v) for k, v in step.attributes.items()}]
 
 
@@ -298,6 +298,6 @@ def _tensor(name: Any, dims: Any, dtype: Any) -> HostTensor:
     return HostTensor(_name(name), dims, dtype)
 
 
-def _step(op: Any, name: Any, inputs: Any, outputs: Any, attributes: Any) -> Step:
+def _step(op: Any, name: Any, inputs: Any, outputs: Any, attributes: Any) -> HostStep:
     reads, gives = (tuple(map(_name, _of(list, found))) for found in (inputs, outputs))
-    return Step(_name(op), _name(name), reads, gives, {_name(k): _unpacked(v) for k, v in attributes.items()})
+    return HostStep(_name(op), _name(name), reads, gives, {_name(k): _unpacked(v) for k, v in attributes.items()})

@@ -337,7 +337,7 @@ _CATEGORIES = {*"LMNPSZC", *(
 
 
 def _is_of_category(c: str, name: str) -> bool:
-    """Whether a character is in a category; one that Unicode has not given out (``Cn``) is in none."""
+    """Return whether a character is in a category; one that Unicode has not given out (``Cn``) is in none."""
     category = unicodedata.category(c)
     return category.startswith(name) and category != "Cn"
 
@@ -434,7 +434,7 @@ class Regex:
         return found, len(closure) + len(self.pattern)  # which bounds what its tests ask
 
     def matches(self, *texts: str) -> list[bool]:
-        """Whether all of each text matches. Raises LightNetError where that takes more than `MAX_VISITS`."""
+        """Return whether all of each text matches. Raises LightNetError where that takes more than `MAX_VISITS`."""
         visits, matched = 0, []
         for text in texts:
             states, before = self.start, ""

@@ -30,12 +30,12 @@ MAX_RANK = 32
 Dims = tuple[int | None, ...]
 #: What a step gives: the name of an element type, ``same`` (that of its first input, and of others so many), or what
 #: follows from the step.
-Gives = str | tuple[str, ...] | Callable[["Step", Sequence[str]], tuple[str, ...]]
+Gives = str | tuple[str, ...] | Callable[["HostStep", Sequence[str]], tuple[str, ...]]
 
 
 @dataclass(frozen=True)
-class HostOp:
-    """What steps of one name do. `function` takes the step and an array for each of its inputs (None for an absent
+class HostFunction:
+    """The work of steps of one name. `function` takes the step and an array for each of its inputs (None for an absent
     one), and gives an array, or several. The dims of what it gives follow from those of its inputs and from the values
     of its inputs `deciding`; with `opened`, from all that it is fed, but for what `shapes` makes of the step and the
     dims of its inputs (in which, as in what it gives, an unknown one is None). `of_dims`: its values, too, follow from
@@ -46,11 +46,11 @@ class HostOp:
     gives: Gives
     deciding: tuple[int, ...] = ()
     opened: bool = False
-    shapes: Callable[[Step, Dims], tuple[Dims, ...]] | None = None
+    shapes: Callable[[HostStep, Dims], tuple[Dims, ...]] | None = None
     of_dims: bool = False
     writes: bool = False
 
-    def check(self, step: Step) -> None:
+    def check(self, step: HostStep) -> None:
         """Raise LightNetError where a step lacks an input that its op needs, or has one that the op has not."""
         given = list(signature(self.function).parameters.values())[1:]
         is_open = any(p.kind is p.VAR_POSITIONAL for p in given)
@@ -60,7 +60,7 @@ class HostOp:
         if len(step.inputs) > len(given) and not is_open:
             step.fail(f"takes {len(given)} inputs, but has {len(step.inputs)}")
 
-    def kinds(self, step: Step, inputs: Sequence[str]) -> tuple[str, ...]:
+    def kinds(self, step: HostStep, inputs: Sequence[str]) -> tuple[str, ...]:
         """The element types of what a step gives, of inputs of the types `inputs`."""
         if callable(self.gives):
             return self.gives(step, inputs)
@@ -70,21 +70,21 @@ class HostOp:
         return tuple(inputs[0] if name == "same" else name for name in names)
 
 
-_OPS: dict[str, HostOp] = {}
+_OPS: dict[str, HostFunction] = {}
 
 
 def host_op(name: str, gives: Gives, **facts: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: the function evaluates steps called `name`; `facts` are the further fields of `HostOp`."""
+    """Decorator: the function evaluates steps called `name`; `facts` are the further fields of `HostFunction`."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        _OPS[name] = HostOp(name, function, gives, **facts)
+        _OPS[name] = HostFunction(name, function, gives, **facts)
         return function
 
     return register
 
 
 @cache
-def host_ops() -> Mapping[str, HostOp]:
+def host_ops() -> Mapping[str, HostFunction]:
     """Every op of host parts by name: ONNX's, with the domain before it where it has one."""
     from lightnet.runtime.host import moves, ngrams, strings, tables  # noqa: F401 (importing a family registers its ops)
 
@@ -92,7 +92,7 @@ def host_ops() -> Mapping[str, HostOp]:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class HostStep:
     """One step: an op, the name of the node that it was, names of what it reads ("" for what is absent) and gives, and
     its attributes: numbers, texts, lists of one of these, and arrays."""
 
@@ -106,7 +106,7 @@ class Step:
         return f"{self.op} '{self.name}'" if self.name else self.op
 
     def run(self, inputs: Sequence[np.ndarray | None]) -> tuple[np.ndarray, ...]:
-        """What the step gives. Raises LightNetError, which names the step."""
+        """The results of the step. Raises LightNetError, which names the step."""
         try:
             made = host_ops()[self.op].function(self, *inputs)
             found = made if isinstance(made, tuple) else (made,)

@@ -13,7 +13,7 @@ import numpy as np
 
 from lightnet.runtime.dtypes import BY_NAME, convert
 from lightnet.runtime.host.regex import Regex
-from lightnet.runtime.host.steps import TEXT, TEXT_DTYPE, Step, each, host_op, texts
+from lightnet.runtime.host.steps import TEXT, TEXT_DTYPE, HostStep, each, host_op, texts
 
 
 def _lengths(x: np.ndarray) -> np.ndarray:
@@ -21,7 +21,7 @@ def _lengths(x: np.ndarray) -> np.ndarray:
 
 
 @host_op("StringConcat", TEXT, writes=True)
-def string_concat(step: Step, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def string_concat(step: HostStep, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """x and behind it y, element by element, with broadcasting."""
     dims = step.room(np.broadcast_shapes(x.shape, y.shape))
     step.characters(int(np.add(_lengths(x), _lengths(y)).sum()))  # of their broadcast
@@ -29,7 +29,7 @@ def string_concat(step: Step, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 @host_op("StringSplit", (TEXT, "i64"), opened=True, shapes=lambda step, x: ((*x, None), x))
-def string_split(step: Step, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def string_split(step: HostStep, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The parts of each element [..., most parts], empty ones behind them; and how many there are. Without a delimiter,
     blanks part them."""
     delimiter, most = step.text("delimiter", "") or None, step.integer("maxsplit", -1)
@@ -52,7 +52,7 @@ def _simple(value: str, upper: bool) -> str:
 
 
 @host_op("StringNormalizer", TEXT, opened=True, shapes=lambda step, x: ((*x[:-1], None),))
-def string_normalizer(step: Step, x: np.ndarray) -> np.ndarray:
+def string_normalizer(step: HostStep, x: np.ndarray) -> np.ndarray:
     """The elements of [C] or [1, C] that are no stop words, in one case; one empty element where none is left."""
     action, sensitive = step.text("case_change_action", "NONE"), step.integer("is_case_sensitive", 0)
     if action not in ("NONE", "LOWER", "UPPER"):
@@ -70,19 +70,19 @@ def string_normalizer(step: Step, x: np.ndarray) -> np.ndarray:
 
 
 @host_op("RegexFullMatch", "i1")
-def regex_full_match(step: Step, x: np.ndarray) -> np.ndarray:
-    """Whether all of each element matches the pattern, in RE2's syntax."""
+def regex_full_match(step: HostStep, x: np.ndarray) -> np.ndarray:
+    """Return whether all of each element matches the pattern, in RE2's syntax."""
     matched = Regex.of(step.text("pattern")).matches(*x.reshape(-1))
     return np.array(matched, np.bool_).reshape(x.shape)
 
 
 @host_op("Equal", "i1")
-def equal(step: Step, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def equal(step: HostStep, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     dims = step.room(np.broadcast_shapes(x.shape, y.shape))
     return np.equal(x, y, out=np.empty(dims, np.bool_))
 
 
-def _cast_to(step: Step, inputs: Any) -> tuple[str, ...]:
+def _cast_to(step: HostStep, inputs: Any) -> tuple[str, ...]:
     return (step.text("to"),)
 
 
@@ -106,7 +106,7 @@ def _written(value: Any) -> str:
 
 
 @host_op("Cast", _cast_to)
-def cast(step: Step, x: np.ndarray) -> np.ndarray:
+def cast(step: HostStep, x: np.ndarray) -> np.ndarray:
     """Numbers as text, and text as numbers. Raises LightNetError for text that is none."""
     to = step.text("to")
     if to == TEXT:
@@ -128,7 +128,7 @@ def cast(step: Step, x: np.ndarray) -> np.ndarray:
     return each(integer, x, dtype.np)
 
 
-def _read(step: Step, value: str) -> float:
+def _read(step: HostStep, value: str) -> float:
     if (word := _WORDS.get(value.lower())) is not None:
         return float(word)
     if len(value) > 400 or not _NUMBER.fullmatch(value):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lightnet.runtime.dtypes import BY_NP
-from lightnet.runtime.host.steps import TEXT, TEXT_DTYPE, Step, each, host_op
+from lightnet.runtime.host.steps import TEXT, TEXT_DTYPE, HostStep, each, host_op
 
 #: The attributes that keys and values stand in, by the end of their names.
 _LISTS: dict[str, tuple[Any, Any]] = {
@@ -22,7 +22,7 @@ _LISTS: dict[str, tuple[Any, Any]] = {
 }
 
 
-def _side(step: Step, name: str) -> np.ndarray:
+def _side(step: HostStep, name: str) -> np.ndarray:
     """The keys or values of a LabelEncoder, as an array [N]."""
     for end, (kind, dtype) in _LISTS.items():
         if f"{name}_{end}" in step.attributes:
@@ -37,14 +37,14 @@ def _kind(dtype: np.dtype) -> str:
     return TEXT if dtype == TEXT_DTYPE else BY_NP[dtype].name
 
 
-def _encoder_gives(step: Step, inputs: Sequence[str]) -> tuple[str, ...]:
+def _encoder_gives(step: HostStep, inputs: Sequence[str]) -> tuple[str, ...]:
     if "classes_strings" in step.attributes:  # of opset 1: what it does, its input says
         return ("i64",) if inputs[0] == TEXT else (TEXT,)
     return (_kind(_side(step, "values").dtype),)
 
 
 @host_op("ai.onnx.ml.LabelEncoder", _encoder_gives)
-def label_encoder(step: Step, x: np.ndarray) -> np.ndarray:
+def label_encoder(step: HostStep, x: np.ndarray) -> np.ndarray:
     """Each element by the pair of which it is the key (the last one), or else the default. NaN is a key like others."""
     if "classes_strings" in step.attributes:
         return _mapped(step, step.list("classes_strings", str), None, x)
@@ -65,7 +65,7 @@ def _key(value: Any) -> Any:
     return "NaN" if isinstance(value, float) and value != value else value
 
 
-def _default(step: Step, dtype: np.dtype) -> Any:
+def _default(step: HostStep, dtype: np.dtype) -> Any:
     if "default_tensor" in step.attributes:
         found = step.attribute("default_tensor", np.ndarray).reshape(-1)
         if found.dtype != dtype or found.size != 1:
@@ -78,17 +78,17 @@ def _default(step: Step, dtype: np.dtype) -> Any:
     return step.integer("default_int64", -1)
 
 
-def _mapper_gives(step: Step, inputs: Sequence[str]) -> tuple[str, ...]:
+def _mapper_gives(step: HostStep, inputs: Sequence[str]) -> tuple[str, ...]:
     return ("i64",) if inputs[0] == TEXT else (TEXT,)
 
 
 @host_op("ai.onnx.ml.CategoryMapper", _mapper_gives)
-def category_mapper(step: Step, x: np.ndarray) -> np.ndarray:
+def category_mapper(step: HostStep, x: np.ndarray) -> np.ndarray:
     """The number of a category's text, or the text of its number."""
     return _mapped(step, step.list("cats_strings", str), step.list("cats_int64s", int), x)
 
 
-def _mapped(step: Step, words: Sequence[str], numbers: Sequence[int] | None, x: np.ndarray) -> np.ndarray:
+def _mapped(step: HostStep, words: Sequence[str], numbers: Sequence[int] | None, x: np.ndarray) -> np.ndarray:
     numbers = range(len(words)) if numbers is None else numbers
     if len(words) != len(numbers):
         step.fail(f"it has {len(words)} texts and {len(numbers)} numbers")
@@ -100,7 +100,7 @@ def _mapped(step: Step, words: Sequence[str], numbers: Sequence[int] | None, x: 
 
 
 @host_op("ai.onnx.ml.OneHotEncoder", "f32")
-def one_hot_encoder(step: Step, x: np.ndarray) -> np.ndarray:
+def one_hot_encoder(step: HostStep, x: np.ndarray) -> np.ndarray:
     """1 where the element is each of the categories, along a new last axis; a row of zeros for another one, or an error
     without `zeros`."""
     categories = step.list("cats_strings", str)

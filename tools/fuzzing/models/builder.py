@@ -89,7 +89,7 @@ class Builder:
         self.empty, self.open, self.ugly = (rng.random() < p for p in (0.05, 0.08, 0.2))
 
     def mark(self) -> tuple[int, ...]:
-        """Where the graph stands, for `back`."""
+        """The state where the graph stands, for `back`."""
         return tuple(map(len, (self.nodes, self.inits, self.inputs, self.values, self.apart)))
 
     def back(self, mark: tuple[int, ...]) -> None:

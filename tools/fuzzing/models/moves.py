@@ -310,7 +310,7 @@ def one_hot(b: Builder) -> Value:
 
 
 def shape_of(b: Builder) -> Value:
-    """What reads a shape as data: Shape, Size, ConstantOfShape, Range, EyeLike."""
+    """Add an op that reads a shape as data: Shape, Size, ConstantOfShape, Range, EyeLike."""
     x = _any(b, (1, 5))
     op = b.rng.choice(("Shape", "Size", "ConstantOfShape", "Range", "EyeLike"))
     if op == "Shape":

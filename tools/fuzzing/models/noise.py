@@ -63,7 +63,7 @@ def _factor(kind: Any, size: float, rng: np.random.Generator) -> np.ndarray:
 
 
 def _exponents(graph: onnx.GraphProto) -> set[str]:
-    """What exponents are made of: a power of 1.9999 has no value where that of 2 has one."""
+    """The values that exponents are made of: a power of 1.9999 has no value where that of 2 has one."""
     found = {node.input[1] for node in graph.node if node.op_type == "Pow"}
     for node in reversed(graph.node):
         if node.op_type in ("Cast", "CastLike", "Identity") and node.output[0] in found:
@@ -212,7 +212,7 @@ def _disturb(body: onnx.GraphProto, eps: float, rng: np.random.Generator) -> Non
 
 
 def _captured(graph: onnx.GraphProto, name: str) -> bool:
-    """Whether the body of a region reads a tensor."""
+    """Return whether the body of a region reads a tensor."""
     return any(
         name in inner.input for node in graph.node for a in node.attribute if a.HasField("g") for inner in a.g.node
     )

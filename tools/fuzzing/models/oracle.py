@@ -1,4 +1,5 @@
-"""What a model should give: ONNX Runtime without its optimisations, with a tolerance that the model's own rounding decides.
+"""The results that a model should give: ONNX Runtime without its optimisations, with a tolerance that the model's own
+rounding decides.
 
 Where results differ, the graph is run again in stochastic arithmetic (J. Vignes, "A stochastic arithmetic for reliable scientific computation", 1993): every float
 that a node computes is multiplied by 1 + e, e random of the size of its type's rounding (`fuzzing.models.noise`). An element may differ by some times what these runs
@@ -56,7 +57,7 @@ def differences(
     eps: float | Mapping[str, float] = 0.0,
     spread: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
-    """What is wrong with outputs, by name: their names, types, shapes, and values beyond what rounding explains."""
+    """The mistakes of outputs, by name: their names, types, shapes, and values beyond what rounding explains."""
     if list(got) != list(want):
         return {"": f"outputs are called {list(got)}, expected {list(want)}"}
     least = eps if isinstance(eps, Mapping) else dict.fromkeys(want, eps)
@@ -116,8 +117,9 @@ def roundings(data: bytes, least: float = 0.0) -> dict[str, float]:
 
 
 def spreads(data: bytes, feeds: Mapping[str, np.ndarray], want: Arrays, eps: float = 0.0) -> Arrays:
-    """How far each element moves under noise; NaN where it is finite in some runs only. Raises what the last run raised where all fail: an oracle
-    without noise would call rounding a fault."""
+    """The distance that each element moves under noise; NaN where it is finite in some runs only. Raises what the last
+    run raised where all fail: an oracle without noise would call rounding a fault.
+    """
     found: Arrays = {}
     failed, runs = None, 4 * RUNS if eps else RUNS
     data = shaped(data, feeds)

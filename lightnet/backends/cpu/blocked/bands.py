@@ -23,13 +23,13 @@ from xdsl.ir import SSAValue
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked import bands_model as model
 from lightnet.backends.cpu.blocked.bands_body import EXPAND, WINDOW, chain_of, form_of
-from lightnet.backends.cpu.blocked.bands_model import Schedule
-from lightnet.backends.cpu.blocked.bands_parts import parts_of, plan_of_part, scheduled, sizes_of, tiles_of
-from lightnet.backends.cpu.blocked.base import Generator, Machine, blocks_of, lanes_of
+from lightnet.backends.cpu.blocked.bands_model import BandSchedule
+from lightnet.backends.cpu.blocked.bands_parts import band_schedule_of, parts_of, plan_of_part, sizes_of, stage_tiles
+from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, blocks_of, lanes_of
 from lightnet.backends.cpu.blocked.conv import DirectKernel
-from lightnet.backends.cpu.blocked.depthwise import DepthwiseKernel, halo_of
+from lightnet.backends.cpu.blocked.depthwise import DepthwiseKernel, depthwise_halo_of
 from lightnet.backends.cpu.blocked.first import FIRST, FirstKernel
-from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, Window
+from lightnet.backends.cpu.blocked.kernel import BandWindow, BlockedKernel, Host
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.ir.body import Body
@@ -40,23 +40,23 @@ from lightnet.ir.types import ParamAttr, memref_type_of
 from lightnet.runtime.arrays import align_up
 
 
-class Bands(Generator):
+class Bands(BlockedGenerator):
     """The generator of chains of convolutions on maps of f32."""
 
     alg = "bands"
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         return form_of(Body(tuple(ops), tuple(yielded)), machine)
 
-    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
-        chain, made, lanes = chain_of(kernel.ops), scheduled(kernel, machine), machine.lanes
+    def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
+        chain, made, lanes = chain_of(kernel.ops), band_schedule_of(kernel, machine), machine.lanes
         parts = parts_of(kernel, made, lanes)
         plans = [plan_of_part(part, chain, made, machine) for part in parts]
         outer = ((part.outer[i], layout) for part, plan in zip(parts, plans) for i, layout in plan.weights.items())
         stages = Stages(made, tuple(plans), sizes_of(chain, made, plans, lanes))
         return Plan.of(
             self, kernel, form, model.time(chain, machine, made), stages,
-            choices={"band": ParamAttr(made.band), "keep": ParamAttr(made.keep), **tiles_of(made)},
+            choices={"band": ParamAttr(made.band), "keep": ParamAttr(made.keep), **stage_tiles(made)},
             weights={number: layout for number, layout in outer if number is not None},
             scratch_bytes=sum(map(align_up, stages.sizes)),
         )  # fmt: skip
@@ -68,7 +68,7 @@ class Bands(Generator):
 class Stages(NamedTuple):
     """The schedule of a chain, the plans of its stages as parts of the kernel, and bytes of scratch (`sizes_of`)."""
 
-    schedule: Schedule
+    schedule: BandSchedule
     plans: tuple[Plan, ...]
     sizes: tuple[int, int, int]
 
@@ -76,7 +76,7 @@ class Stages(NamedTuple):
 # -- the kernel --------------------------------------------------------------------------------------------------------
 
 
-class Rows(NamedTuple):
+class _Rows(NamedTuple):
     """Rows of the expanded map that are to be made: [low, above) and [below, high) lie outside the picture, [first,
     last) in it."""
 
@@ -123,7 +123,7 @@ class _BandKernel(BlockedKernel):
         self.blocks, self.bands = blocks_of(self.chain.channels, lanes), self.chain.bands(self.schedule.band)
         self.batch, self.height = self.chain.window.batch, self.chain.window.rows.positions
         #: The width of the expanded map, and its halo.
-        self.width, self.halos = self.chain.window.cols.size, halo_of(window)
+        self.width, self.halos = self.chain.window.cols.size, depthwise_halo_of(window)
         self.memories = self.scratch_maps()
         at, size = sum(map(align_up, self.sizes[:2])), self.sizes[2]
         self.staged = self.b.view(self.scratch, at, MemRefType(IntegerType(8), [size])) if size else None
@@ -168,7 +168,7 @@ class _BandKernel(BlockedKernel):
             ends.zero_halos(n, 0, blocks_of(ends.anchor.result_specs[0].dims[1], self.lanes), first, last)
         return self.done(self.batch * self.bands)
 
-    def expanded(self, n: Index, rows: Rows, first: Index, last: Index) -> None:
+    def expanded(self, n: Index, rows: _Rows, first: Index, last: Index) -> None:
         """The expanded rows that are new, and from them the rows [first, last) of the window's result, some channels
         after others."""
         assert self.schedule.expand is not None
@@ -177,7 +177,7 @@ class _BandKernel(BlockedKernel):
         with b.loop(0, self.blocks // vectors, name="group") as group:
             block = b.mul(group.iv, vectors)
             start = self.halos[0] - self.chain.window.rows.before if ring else b.add(rows.low, self.halos[0])
-            memory = Window(start, ring, 0 if ring else block)
+            memory = BandWindow(start, ring, 0 if ring else block)
             expand, window = (self.stage(kind, first, memory, rows.first) for kind in (EXPAND, WINDOW))
             for outside in ((rows.low, rows.above), (rows.below, rows.high)):
                 self.zero_rows(expand, block, *outside)
@@ -185,10 +185,10 @@ class _BandKernel(BlockedKernel):
             with b.loop(0, vectors, name="v") as v:
                 window.walk(n, b.add(block, v.iv), first, last, window.rows)
 
-    def opened(self, n: Index, rows: Rows, first: Index, last: Index) -> None:
+    def opened(self, n: Index, rows: _Rows, first: Index, last: Index) -> None:
         """The same where a first convolution makes the rows: all channels of some rows at a time."""
         b, ring = self.b, self.chain.ring(self.schedule.band) if self.bands > 1 else 0
-        memory = Window(self.halos[0] - self.chain.window.rows.before, ring)
+        memory = BandWindow(self.halos[0] - self.chain.window.rows.before, ring)
         expand, window = (self.stage(kind, first, memory) for kind in (EXPAND, WINDOW))
         step = expand.shape.band
         with b.loop(0, self.blocks, expand.shape.vectors, name="block") as block:
@@ -206,17 +206,17 @@ class _BandKernel(BlockedKernel):
         assert found is not None
         return found
 
-    def stage(self, kind: str, first: Index, before: Window = Window(), source: Index = 0) -> Any:
+    def stage(self, kind: str, first: Index, before: BandWindow = BandWindow(), source: Index = 0) -> Any:
         """The kernel of a stage for a band that begins at row `first` of the result, and at row `source` of the
         expanded map, of which `before` is there."""
         number = next(i for i, p in enumerate(self.parts) if p.stage.kind == kind)
-        part, plan, behind = self.parts[number], self.plans[number], Window(first)
+        part, plan, behind = self.parts[number], self.plans[number], BandWindow(first)
         outer = list(zip(part.kernel.body.args, part.outer))
         is_window = kind == WINDOW
         inputs: dict[SSAValue, SSAValue] = {
             v: self.memory(not is_window) if k is None else self.inputs[self.kernel.body.args[k]] for v, k in outer
         }
-        windows: dict[SSAValue, Window] = {v: before if is_window else behind for v, k in outer if k is None}
+        windows: dict[SSAValue, BandWindow] = {v: before if is_window else behind for v, k in outer if k is None}
         results, aliases = self.results, self.aliases
         if number + 1 < len(self.parts):
             windows[part.kernel.terminator.operands[0]] = behind if is_window else before
@@ -230,7 +230,7 @@ class _BandKernel(BlockedKernel):
         assert geometry is not None
         return _Pointwise(part.kernel, plan, aliases, host, origin, geometry.rows.positions)
 
-    def new_rows(self, number: Index, band: Index, first: Index, last: Index) -> Rows:
+    def new_rows(self, number: Index, band: Index, first: Index, last: Index) -> _Rows:
         """The rows of the expanded map that a band needs and that are not there yet: the first block of a range, and
         the first band of a picture, find none."""
         b, chain = self.b, self.chain
@@ -245,7 +245,7 @@ class _BandKernel(BlockedKernel):
             start, above = self.extremum(max, low, 0), self.extremum(min, high, 0)
         if (self.height - 1) * stride + chain.span - pad > height:
             below, end = self.extremum(max, low, height), self.extremum(min, high, height)
-        return Rows(low, above, start, end, below, high)
+        return _Rows(low, above, start, end, below, high)
 
     def extremum(self, which: Callable[[int, int], int], index: Index, bound: int) -> Index:
         """The larger or smaller of an index and a number."""

@@ -15,7 +15,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.cpu.blocked import bands_model as model
 from lightnet.backends.cpu.blocked.bands_model import Chain
-from lightnet.backends.cpu.blocked.base import Generator, Machine
+from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel
 from lightnet.backends.cpu.blocked.conv import DIRECT
 from lightnet.backends.cpu.blocked.conv_model import Geometry
 from lightnet.backends.cpu.blocked.depthwise import DEPTHWISE, is_depthwise
@@ -34,7 +34,7 @@ CHAINS = ((EXPAND, WINDOW, PROJECT), (WINDOW, PROJECT), (EXPAND, WINDOW))
 
 
 @dataclass(frozen=True)
-class Stage:
+class ChainStage:
     """A convolution of a chain and its epilogue; `kind` is one of the names in `CHAINS`."""
 
     kind: str
@@ -56,13 +56,13 @@ class Stage:
         return [r for op in self.ops for r in op.results]
 
     @property
-    def generator(self) -> Generator:
+    def generator(self) -> BlockedGenerator:
         if self.kind == WINDOW:
             return DEPTHWISE
         return DIRECT if _is_pointwise(self.anchor) else FIRST
 
 
-def stages_of(ops: Sequence[LnOp]) -> tuple[Stage, ...] | None:
+def stages_of(ops: Sequence[LnOp]) -> tuple[ChainStage, ...] | None:
     """The stages of a chain, None for other bodies."""
     starts = [i for i, op in enumerate(ops) if isinstance(op, Conv2d)]
     if not 2 <= len(starts) <= 3 or starts[0] != 0:
@@ -74,7 +74,7 @@ def stages_of(ops: Sequence[LnOp]) -> tuple[Stage, ...] | None:
     names = (EXPAND, WINDOW, PROJECT)[1 - depthwise :][: len(groups)]
     if names not in CHAINS:
         return None
-    stages = tuple(map(Stage, names, groups))
+    stages = tuple(map(ChainStage, names, groups))
     around = [s for s in stages if s.kind != WINDOW]
     known = all(_is_pointwise(s.anchor) or (s.kind == EXPAND and _reads_picture(s.anchor)) for s in around)
     return stages if known else None
@@ -92,8 +92,8 @@ def _is_depthwise(op: LnOp) -> bool:
     return isinstance(op, Conv2d) and is_depthwise(op) and not Geometry.of(op).is_pointwise
 
 
-def form_of(body: Body, machine: Machine) -> Form | None:
-    """What a chain needs, None for other bodies: each stage reads what the one before makes once, as its convolution's
+def form_of(body: Body, machine: ProcessorModel) -> Form | None:
+    """The form of a chain, None for other bodies: each stage reads what the one before makes once, as its convolution's
     input."""
     stages = stages_of(body.ops)
     if stages is None or not set(body.yielded) <= set(stages[-1].results):
@@ -130,7 +130,7 @@ def chain_of(ops: Sequence[LnOp]) -> Chain:
     return Chain(found.get(EXPAND), found[WINDOW], found.get(PROJECT))
 
 
-def chain_around(kernel: KernelOp, machine: Machine) -> list[KernelOp]:
+def chain_around(kernel: KernelOp, machine: ProcessorModel) -> list[KernelOp]:
     """The kernels, in order, that should become one in bands of rows: `kernel`, of a depthwise convolution on blocked
     maps, and the one before it, the one behind it, or both, which nothing else uses; whatever saves most. None where
     that saves nothing."""
@@ -153,9 +153,10 @@ def chain_around(kernel: KernelOp, machine: Machine) -> list[KernelOp]:
     return best[1]
 
 
-def _is_taken(kernels: Sequence[KernelOp], machine: Machine) -> bool:
-    """Whether kernels in order can be one, with the layouts that they have: a first convolution may have been laid out
-    for another generator, which reads its picture in blocks."""
+def _is_taken(kernels: Sequence[KernelOp], machine: ProcessorModel) -> bool:
+    """Return whether kernels in order can be one, with the layouts that they have: a first convolution may have been
+    laid out for another generator, which reads its picture in blocks.
+    """
     union = union_of(kernels)
     form = form_of(union, machine)
     return form is not None and lies_right(form, union.inputs, kernels[-1].results, machine.lanes)

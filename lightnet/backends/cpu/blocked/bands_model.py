@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 from lightnet.backends.cpu.blocked import conv_model
-from lightnet.backends.cpu.blocked.base import Machine, blocks_of
-from lightnet.backends.cpu.blocked.conv_model import Geometry, Shape
-from lightnet.backends.cpu.blocked.depthwise import best_tile, row_tile
+from lightnet.backends.cpu.blocked.base import ProcessorModel, blocks_of
+from lightnet.backends.cpu.blocked.conv_model import ConvTile, Geometry
+from lightnet.backends.cpu.blocked.depthwise import best_depthwise_tile, row_tile
 from lightnet.backends.cpu.blocked.first_model import tile_of
 
 #: Share of the second-level cache that a band's maps and all weights of a chain may take together, so that weights stay
@@ -45,7 +45,7 @@ class Chain:
 
     @property
     def opens(self) -> bool:
-        """Whether the chain begins with the first convolution of a network, which makes all channels of a row before
+        """True if the chain begins with the first convolution of a network, which makes all channels of a row before
         the next."""
         return self.expand is not None and not self.expand.is_pointwise
 
@@ -88,23 +88,24 @@ class Chain:
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """How a chain runs: rows of the result in a band, and the tiles. Either expanded rows are kept for the next band
-    (`keep`), or each band makes its own, some channels after others, in memory for these alone. Where one band is the
-    picture, tiles may have several rows."""
+class BandSchedule:
+    """The run of a chain in numbers: rows of the result in a band, and the tiles. Either expanded rows are kept for the
+    next band (`keep`), or each band makes its own, some channels after others, in memory for these alone. Where one
+    band is the picture, tiles may have several rows.
+    """
 
     band: int
     keep: bool
-    expand: Shape | None
+    expand: ConvTile | None
     window: tuple[int, int]
-    project: Shape | None
+    project: ConvTile | None
 
     def held(self, blocks: int) -> int:
         """Blocks of channels of the expanded map that are there at a time, of `blocks`."""
         return blocks if self.keep or self.expand is None else self.expand.vectors
 
 
-def held_bytes(chain: Chain, schedule: Schedule, lanes: int) -> tuple[int, int]:
+def held_bytes(chain: Chain, schedule: BandSchedule, lanes: int) -> tuple[int, int]:
     """Bytes of the rows in memory of both maps in between: of the window's input, and of its result."""
     blocks, width, out_width = blocks_of(chain.channels, lanes), chain.window.cols.size, chain.window.cols.positions
     before = schedule.held(blocks) * chain.ring(schedule.band) * (width + 2 * chain.window.cols.halo)
@@ -124,7 +125,9 @@ def weight_bytes(chain: Chain) -> int:
 
 
 @cache
-def best_schedule(chain: Chain, machine: Machine, band: int | None = None, keep: bool | None = None) -> Schedule:
+def best_schedule(
+    chain: Chain, machine: ProcessorModel, band: int | None = None, keep: bool | None = None
+) -> BandSchedule:
     """The rows of a band, whether they are kept for the next (unless that is given), and the tiles that cost least."""
     height, near = chain.window.rows.positions, MAPS_SHARE * machine.l2
     schedules = [_schedule(chain, machine, b, True) for b in ([band] if band else range(1, min(height, MOST_ROWS) + 1))]
@@ -138,24 +141,24 @@ def best_schedule(chain: Chain, machine: Machine, band: int | None = None, keep:
 
 
 @cache
-def _schedule(chain: Chain, machine: Machine, band: int, keep: bool) -> Schedule:
+def _schedule(chain: Chain, machine: ProcessorModel, band: int, keep: bool) -> BandSchedule:
     whole = chain.bands(band) == 1
     expand, project = (None if g is None else _shape(g, machine, whole) for g in (chain.expanded, chain.project))
     height, width = chain.window.positions
-    rows, columns = best_tile(height, width, machine) if whole else (1, row_tile(width, machine))
+    rows, columns = best_depthwise_tile(height, width, machine) if whole else (1, row_tile(width, machine))
     if chain.opens:
         assert chain.expand is not None
         _, wide, vectors = tile_of(
             1, chain.expand.cols.positions, blocks_of(chain.channels, machine.lanes), machine.registers
         )
-        expand = Shape(1, wide, vectors, 1)
-    return Schedule(band, keep, expand, (rows, columns), project)
+        expand = ConvTile(1, wide, vectors, 1)
+    return BandSchedule(band, keep, expand, (rows, columns), project)
 
 
 @cache
-def _shape(geometry: Geometry, machine: Machine, whole: bool) -> Shape:
+def _shape(geometry: Geometry, machine: ProcessorModel, whole: bool) -> ConvTile:
     """The tile of a pointwise convolution that costs least."""
-    found = (s for s in conv_model.shapes(geometry, machine, 0) if whole or s.rows == 1)
+    found = (s for s in conv_model.conv_tiles(geometry, machine, 0) if whole or s.rows == 1)
     return min(found, key=lambda s: conv_model.tiles_time(geometry, machine, s))
 
 
@@ -163,10 +166,10 @@ def _shape(geometry: Geometry, machine: Machine, whole: bool) -> Shape:
 
 
 @cache
-def gain(chain: Chain, machine: Machine, schedule: Schedule) -> float:
+def gain(chain: Chain, machine: ProcessorModel, schedule: BandSchedule) -> float:
     """Nanoseconds that a chain saves against its convolutions apart (below 0: loses), on the machine's threads
     together."""
-    saved = TRAFFIC * saved_bytes(chain, machine, schedule) / machine.l3_bytes
+    saved = TRAFFIC * _saved_bytes(chain, machine, schedule) / machine.l3_bytes
     again = 0.0
     if chain.project is not None:  # apart, its pixels are one long row, which tiles cover better
         height, width = chain.project.size
@@ -176,7 +179,7 @@ def gain(chain: Chain, machine: Machine, schedule: Schedule) -> float:
     return saved - overhead(chain, machine, schedule) - max(again, 0.0)
 
 
-def saved_bytes(chain: Chain, machine: Machine, schedule: Schedule) -> int:
+def _saved_bytes(chain: Chain, machine: ProcessorModel, schedule: BandSchedule) -> int:
     """Bytes of maps in between that stay in the second-level cache, where they would not if they were there as a
     whole."""
     between, held = between_bytes(chain, machine.lanes), sum(held_bytes(chain, schedule, machine.lanes))
@@ -185,7 +188,7 @@ def saved_bytes(chain: Chain, machine: Machine, schedule: Schedule) -> int:
     return between
 
 
-def overhead(chain: Chain, machine: Machine, schedule: Schedule) -> float:
+def overhead(chain: Chain, machine: ProcessorModel, schedule: BandSchedule) -> float:
     """Nanoseconds that bands cost beside the sums, on the machine's threads together: loops, weights that pass in every
     band, rows that are expanded anew, and the wait for the last."""
     bands = chain.bands(schedule.band) * chain.window.batch
@@ -211,7 +214,7 @@ def overhead(chain: Chain, machine: Machine, schedule: Schedule) -> float:
 
 
 @cache
-def sums_time(chain: Chain, machine: Machine, schedule: Schedule) -> float:
+def sums_time(chain: Chain, machine: ProcessorModel, schedule: BandSchedule) -> float:
     """Nanoseconds of the sums of a chain on one core."""
     window = chain.window
     vectors = window.batch * blocks_of(chain.channels, machine.lanes) * window.rows.positions * window.cols.positions
@@ -222,6 +225,6 @@ def sums_time(chain: Chain, machine: Machine, schedule: Schedule) -> float:
     return total
 
 
-def time(chain: Chain, machine: Machine, schedule: Schedule) -> float:
+def time(chain: Chain, machine: ProcessorModel, schedule: BandSchedule) -> float:
     """Nanoseconds of a chain on one core."""
     return sums_time(chain, machine, schedule) + overhead(chain, replace(machine, threads=1), schedule)

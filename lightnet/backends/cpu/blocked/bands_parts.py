@@ -13,12 +13,12 @@ from xdsl.ir import Attribute, Block, SSAValue
 
 from lightnet.backends.cpu.blocked import bands_model as model
 from lightnet.backends.cpu.blocked import conv_choices, conv_model, depthwise
-from lightnet.backends.cpu.blocked.bands_body import EXPAND, PROJECT, WINDOW, Stage, chain_of, stages_of
-from lightnet.backends.cpu.blocked.bands_model import Chain, Schedule
-from lightnet.backends.cpu.blocked.base import Machine, choice_ints
+from lightnet.backends.cpu.blocked.bands_body import EXPAND, PROJECT, WINDOW, ChainStage, chain_of, stages_of
+from lightnet.backends.cpu.blocked.bands_model import BandSchedule, Chain
+from lightnet.backends.cpu.blocked.base import ProcessorModel, choice_ints
 from lightnet.backends.cpu.blocked.conv import DIRECT
-from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, Walk
-from lightnet.backends.cpu.blocked.depthwise import halo_of
+from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, TileWalk
+from lightnet.backends.cpu.blocked.depthwise import depthwise_halo_of
 from lightnet.backends.cpu.blocked.first import FIRST
 from lightnet.backends.cpu.blocked.first_model import band_of
 from lightnet.backends.generator import Plan
@@ -29,7 +29,7 @@ from lightnet.ir.locations import loc_of
 from lightnet.ir.types import ParamAttr
 
 
-def scheduled(kernel: KernelOp, machine: Machine) -> Schedule:
+def band_schedule_of(kernel: KernelOp, machine: ProcessorModel) -> BandSchedule:
     """The band and the tiles of a kernel: its choices where it has them, the model's where not. Raises `LightNetError`
     for a band that is none, and for tiles of several rows where they do not stay in place (what else they must be, the
     parts' kernels check)."""
@@ -45,10 +45,12 @@ def scheduled(kernel: KernelOp, machine: Machine) -> Schedule:
     schedule = model.best_schedule(chain, machine, band, _flag(kernel, "keep"))
     given = {name: tile for name in (EXPAND, WINDOW, PROJECT) if (tile := choice_ints(kernel, name)) is not None}
     if WINDOW in given:
-        schedule = replace(schedule, window=depthwise.check_tile(kernel, chain.window.positions, given[WINDOW]))
+        schedule = replace(
+            schedule, window=depthwise.chosen_depthwise_tile(kernel, chain.window.positions, given[WINDOW])
+        )
     for name, geometry in ((EXPAND, chain.expanded), (PROJECT, chain.project)):
         if name in given and geometry is not None:
-            shape = conv_choices.check_tile(kernel, geometry, machine.lanes, given[name], None)
+            shape = conv_choices.chosen_conv_tile(kernel, geometry, machine.lanes, given[name], None)
             schedule = replace(schedule, expand=shape) if name == EXPAND else replace(schedule, project=shape)
     rows = schedule.window[0], *(shape.rows for shape in (schedule.expand, schedule.project) if shape is not None)
     if max(rows) > 1 and chain.bands(schedule.band) > 1:
@@ -71,7 +73,7 @@ def _flag(kernel: KernelOp, name: str) -> bool | None:
     return bool(value)
 
 
-def tiles_of(schedule: Schedule) -> dict[str, ParamAttr]:
+def stage_tiles(schedule: BandSchedule) -> dict[str, ParamAttr]:
     """The tiles of a schedule as choices, by stage."""
     found = {WINDOW: ParamAttr(schedule.window)}
     for name, shape in ((EXPAND, schedule.expand), (PROJECT, schedule.project)):
@@ -81,22 +83,22 @@ def tiles_of(schedule: Schedule) -> dict[str, ParamAttr]:
 
 
 @dataclass(frozen=True)
-class Part:
+class _Part:
     """A stage as a kernel by itself. `outer` has for each of its operands the number of the chain's operand, None where
     it is what the stage before makes; `holder` defines its operands."""
 
-    stage: Stage
+    stage: ChainStage
     kernel: KernelOp
     outer: tuple[int | None, ...]
     holder: Block
 
 
-def parts_of(kernel: KernelOp, schedule: Schedule, lanes: int) -> list[Part]:
+def parts_of(kernel: KernelOp, schedule: BandSchedule, lanes: int) -> list[_Part]:
     """The stages of a kernel as kernels of their own, whose tiles are choices. Maps in between have the halo that is
     read."""
     stages = stages_of(kernel.ops)
     assert stages is not None
-    tiles = tiles_of(schedule)
+    tiles = stage_tiles(schedule)
     numbers: dict[SSAValue, int] = {v: i for i, v in enumerate(kernel.body.args)}
     types: dict[SSAValue, Attribute] = {v: v.type for v in kernel.body.args}
     parts = []
@@ -110,7 +112,7 @@ def parts_of(kernel: KernelOp, schedule: Schedule, lanes: int) -> list[Part]:
         outputs = list(kernel.terminator.operands)
         if following is not None:
             outputs = [following.source]
-            halo = halo_of(following.anchor) if following.kind == WINDOW else (0, 0)
+            halo = depthwise_halo_of(following.anchor) if following.kind == WINDOW else (0, 0)
             types[following.source] = with_layout(following.source.type, Blocked(lanes, halo))
             values[following.source]._type = types[following.source]
         part = type(kernel).around(block, holder.args, [values[v] for v in outputs])
@@ -121,11 +123,11 @@ def parts_of(kernel: KernelOp, schedule: Schedule, lanes: int) -> list[Part]:
             part.attributes["tile"] = ParamAttr(tile[:3])
             step = min(band_of(stage.anchor, 1), chain_of(kernel.ops).ring(schedule.band))
             part.attributes["band"] = ParamAttr((min(step, stage.anchor.result_specs[0].dims[2]),))
-        parts.append(Part(stage, part, tuple(numbers.get(v) for v in inputs), holder))
+        parts.append(_Part(stage, part, tuple(numbers.get(v) for v in inputs), holder))
     return parts
 
 
-def plan_of_part(part: Part, chain: Chain, schedule: Schedule, machine: Machine) -> Plan:
+def plan_of_part(part: _Part, chain: Chain, schedule: BandSchedule, machine: ProcessorModel) -> Plan:
     """The plan of a stage. Of a pointwise one whose weights do not stay near between bands, each tile fetches its share
     of the next group's."""
     kernel, generator = part.kernel, part.stage.generator
@@ -139,10 +141,10 @@ def plan_of_part(part: Part, chain: Chain, schedule: Schedule, machine: Machine)
     made, rows = plan.schedule, chain.least_rows(schedule.band) if part.stage.kind == EXPAND else schedule.band
     width = made.geometry.cols.positions
     band = replace(made.geometry.over((rows, width), (rows, width)), batch=1)
-    ahead = conv_model.weights_ahead(band, machine, made.shape, Walk(OUTPUTS, rows, width))
+    ahead = conv_model.weights_ahead(band, machine, made.shape, TileWalk(OUTPUTS, rows, width))
     return replace(plan, schedule=replace(made, weights_ahead=ahead))
 
 
-def sizes_of(chain: Chain, schedule: Schedule, parts: Sequence[Plan], lanes: int) -> tuple[int, int, int]:
+def sizes_of(chain: Chain, schedule: BandSchedule, parts: Sequence[Plan], lanes: int) -> tuple[int, int, int]:
     """Bytes of scratch: the rows of both maps in between, and what a first convolution needs."""
     return *model.held_bytes(chain, schedule, lanes), sum(p.scratch_bytes for p in parts if p.generator is FIRST)

@@ -23,7 +23,7 @@ NO_HALO: Halo = (0, 0)
 
 
 @dataclass(frozen=True)
-class Machine:
+class ProcessorModel:
     """The processor as the cost model sees it, one core. Sizes in bytes, rates per nanosecond (G/s); the values are
     those of an AMD Zen 5 core; `python tools/calibrate.py` prints what the machine at hand gives beside them.
     """
@@ -43,29 +43,29 @@ class Machine:
 
 #: What the cost model knows of processors, by the feature that decides.
 MACHINES = {
-    "avx512": Machine(),
-    "avx2": Machine(lanes=8, registers=16, flops=118.0),
-    "neon": Machine(lanes=4, registers=32, flops=59.0),
+    "avx512": ProcessorModel(),
+    "avx2": ProcessorModel(lanes=8, registers=16, flops=118.0),
+    "neon": ProcessorModel(lanes=4, registers=32, flops=59.0),
 }
 #: Channels in a block of the maps that kernels are made for.
 LANES = frozenset(machine.lanes for machine in MACHINES.values())
 _BY_LANES = {machine.lanes: machine for machine in MACHINES.values()}
 
 
-def machine_of(features: str, threads: int = 1) -> Machine:
+def processor_model_of(features: str, threads: int = 1) -> ProcessorModel:
     """The model of a machine with these features. Raises `LightNetError` for unknown ones."""
     if features and features not in MACHINES:
         raise LightNetError(f"unknown CPU feature '{features}'; there are: {', '.join(MACHINES)}")
     return replace(MACHINES[features or "avx512"], threads=threads)
 
 
-def machine_for(kernel: KernelOp) -> Machine | None:
+def machine_for(kernel: KernelOp) -> ProcessorModel | None:
     """The machine that a kernel's maps and choices are for; None where these say nothing, or name lanes that none
     has."""
     return _BY_LANES.get(lanes_of(kernel))
 
 
-class Generator(generator.Generator[Machine]):
+class BlockedGenerator(generator.Generator[ProcessorModel]):
     """A generator of the CPU's kernels, which takes a body in one form, or in none."""
 
     target = "cpu"
@@ -73,16 +73,16 @@ class Generator(generator.Generator[Machine]):
     on_maps = True
 
     @abstractmethod
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
-        """What it needs for a body, None where it is no generator for it. Ops may be those of a kernel, or a union that
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
+        """The form of a body, None where this is no generator for it. Ops may be those of a kernel, or a union that
         is not built yet; layouts of types do not count here."""
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Sequence[Form]:
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Sequence[Form]:
         form = self.form(ops, yielded, machine)
         return () if form is None else (form,)
 
 
-def read_rate(machine: Machine, size: int) -> float:
+def read_rate(machine: ProcessorModel, size: int) -> float:
     """Bytes a nanosecond that memory gives for data of `size` bytes which a kernel walks once."""
     return (
         machine.l2_bytes if size <= machine.l2 else machine.l3_bytes if size <= 16 * machine.l2 else machine.dram_bytes

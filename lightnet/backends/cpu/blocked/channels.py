@@ -18,7 +18,7 @@ from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
-from lightnet.backends.cpu.blocked.base import NO_HALO, Generator, Machine, blocks_of, lanes_of, read_rate
+from lightnet.backends.cpu.blocked.base import NO_HALO, BlockedGenerator, ProcessorModel, blocks_of, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, joined_rows, memref_of
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
@@ -38,12 +38,12 @@ MAX_CHANNELS = 1 << 13
 BAND = 512
 
 
-class Channels(Generator):
+class Channels(BlockedGenerator):
     """A body of moves from maps [N, C, H, W] to one map whose channels are channels of these."""
 
     alg = "channels"
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         found = channel_sources(ops, yielded)
         if found is None or all(isinstance(op, Forward) for op in ops):
             return None
@@ -52,7 +52,7 @@ class Channels(Generator):
             return None
         return Form(dict.fromkeys(values, NO_HALO))
 
-    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
+    def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         size = 2 * byte_size(kernel.results[0].type)
         return Plan.of(self, kernel, form, size / min(read_rate(machine, size), machine.l3_bytes))
 
@@ -103,7 +103,7 @@ def channel_sources(
 
 
 def _moved(op: LnOp, tables: Sequence[np.ndarray], pixels: Sequence[int]) -> np.ndarray | None:
-    """What a move does to all dimensions but the last two, which must stay."""
+    """The effect of a move on all dimensions but the last two, which must stay."""
     rank = tables[0].ndim
     if isinstance(op, Concat):
         return np.concatenate(tables, axis=op.axis) if op.axis < rank else None
@@ -119,7 +119,7 @@ def _moved(op: LnOp, tables: Sequence[np.ndarray], pixels: Sequence[int]) -> np.
 
 
 @dataclass(frozen=True)
-class Slot:
+class _Slot:
     """A register that feeds a block: `source` is an operand's number; the first block of it and the step from one block
     of the run to the next."""
 
@@ -129,18 +129,18 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Run:
+class _Run:
     """Blocks `first`, `first + step`, ... (`count` of them) of the result. `lanes` says of each lane which slot it is
     from and which lane there, None where there is no channel."""
 
     first: int
     step: int
     count: int
-    slots: tuple[Slot, ...]
+    slots: tuple[_Slot, ...]
     lanes: tuple[tuple[int, int] | None, ...]
 
 
-def runs_of(table: Sequence[tuple[int, int]], lanes: int) -> list[Run]:
+def runs_of(table: Sequence[tuple[int, int]], lanes: int) -> list[_Run]:
     """The blocks of the result, grouped: equal lanes, and numbers of blocks that advance by constant steps."""
     kinds: dict[tuple[tuple[int, ...], tuple[tuple[int, int], ...]], list[tuple[int, list[tuple[int, int]]]]] = {}
     for number in range(blocks_of(len(table), lanes)):
@@ -148,20 +148,20 @@ def runs_of(table: Sequence[tuple[int, int]], lanes: int) -> list[Run]:
         registers = list(dict.fromkeys((s, c // lanes) for s, c in part))
         picks = tuple((registers.index((s, c // lanes)), c % lanes) for s, c in part)
         kinds.setdefault((tuple(s for s, _ in registers), picks), []).append((number, registers))
-    runs: list[Run] = []
+    runs: list[_Run] = []
     for (_, picks), members in kinds.items():
         filled = picks + (None,) * (lanes - len(picks))
         while members:
             count = _advancing(members)
             (number, registers), (last, after) = members[0], members[min(1, count - 1)]
-            slots = tuple(Slot(s, block, b - block) for (s, block), (_, b) in zip(registers, after))
-            runs.append(Run(number, last - number, count, slots, filled))
+            slots = tuple(_Slot(s, block, b - block) for (s, block), (_, b) in zip(registers, after))
+            runs.append(_Run(number, last - number, count, slots, filled))
             members = members[count:]
     return runs
 
 
 def _advancing(members: Sequence[tuple[int, list[tuple[int, int]]]]) -> int:
-    """How many of the first blocks advance by constant steps."""
+    """The number of first blocks that advance by constant steps."""
     numbers = [np.array([number, *(b for _, b in registers)]) for number, registers in members]
     steps = [b - a for a, b in pairwise(numbers)]
     return 1 + next((i for i, step in enumerate(steps) if (step != steps[0]).any()), len(steps))
@@ -212,7 +212,7 @@ class _ChannelKernel(BlockedKernel):
                     self.run(run, n, b.add(item, -start), first, last)
         return self.done(self.pictures * total * bands)
 
-    def run(self, run: Run, n: Index, i: Index, first: Index, last: Index) -> None:
+    def run(self, run: _Run, n: Index, i: Index, first: Index, last: Index) -> None:
         """Rows [first, last) of block number `i` of a run."""
         b = self.b
         block = b.add(b.mul(i, run.step), run.first)

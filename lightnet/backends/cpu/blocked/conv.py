@@ -18,11 +18,11 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
 from lightnet.backends.cpu.blocked import conv_model as model
-from lightnet.backends.cpu.blocked.base import Generator, Machine, lanes_of
-from lightnet.backends.cpu.blocked.conv_choices import Schedule, scheduled
+from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, lanes_of
+from lightnet.backends.cpu.blocked.conv_choices import ConvSchedule, conv_schedule_of
 from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, Geometry
 from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
-from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, Tile
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, MapTile
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Conv2d
@@ -33,13 +33,13 @@ from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr, vector_type_of
 
 
-class Direct(Generator):
+class Direct(BlockedGenerator):
     """The generator of `conv2d` on maps of f32, of one group or of groups of whole blocks, with an elementwise
     epilogue."""
 
     alg = "direct"
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         def halo_of(conv: Conv2d) -> Halo | None:
             geometry = Geometry.of(conv)
             if geometry.groups > 1 and (geometry.channels % machine.lanes or geometry.outputs % machine.lanes):
@@ -48,15 +48,15 @@ class Direct(Generator):
 
         return convolution_form(ops, yielded, Conv2d, halo_of)
 
-    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
+    def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         return self.part(kernel, form, machine)
 
-    def part(self, kernel: KernelOp, form: Form, machine: Machine, alone: bool = True) -> Plan:
+    def part(self, kernel: KernelOp, form: Form, machine: ProcessorModel, alone: bool = True) -> Plan:
         """The plan of a kernel, or of a part of another one (not `alone`)."""
-        made = scheduled(kernel, machine, alone)
+        made = conv_schedule_of(kernel, machine, alone)
         geometry, shape, walk = made.geometry, made.shape, made.walk
         compute = model.tiles_time(geometry, machine, shape)
-        moved = model.memory_time(geometry, machine, shape, walk.order)
+        moved = model.cache_time(geometry, machine, shape, walk.order)
         choices = {
             "tile": ParamAttr((shape.rows, shape.columns, shape.vectors, shape.unroll)),
             "order": ParamAttr(walk.order),
@@ -80,7 +80,7 @@ class DirectKernel(BlockedKernel):
     mixes_channels = True
 
     def __init__(
-        self, kernel: KernelOp, schedule: Schedule, name: str, aliases: Mapping[int, int], host: Host | None = None
+        self, kernel: KernelOp, schedule: ConvSchedule, name: str, aliases: Mapping[int, int], host: Host | None = None
     ):
         self.schedule, self.geometry, self.shape, self.walk = schedule, schedule.geometry, schedule.shape, schedule.walk
         self.skips, self.weights_ahead = schedule.skips, schedule.weights_ahead
@@ -144,7 +144,7 @@ class DirectKernel(BlockedKernel):
         return [(rows, first, whole), (rest, self.b.op(arith.MaxSIOp, self.b.index(first), whole), last)]
 
     def last_row(self) -> int:
-        """Where rows end that are no whole tile."""
+        """The end of the rows that fill no whole tile."""
         return self.geometry.rows.positions
 
     def row(self, y: Index, rows: int, first: Index, last: Index) -> None:
@@ -171,7 +171,7 @@ class DirectKernel(BlockedKernel):
         shape = (rows, columns, self.shape.vectors, self.lanes)
         acc = b.tile_load(self.inputs[self.bias], [self.first, 0], [0, 0, 0, 1], shape, steps=[0, 0, 1, 1])
         acc = self.sum(y, x, acc)
-        self.finish(Tile(self.n, self.first, y, x, shape, self.used), acc)
+        self.finish(MapTile(self.n, self.first, y, x, shape, self.used), acc)
 
     def sum(self, y: Index, x: Index, acc: SSAValue) -> SSAValue:
         """acc + the sum over blocks of input channels, taps and the channels of a block."""
@@ -227,7 +227,7 @@ class DirectKernel(BlockedKernel):
             b.prefetch(self.inputs[self.weight], [b.add(self.group, 1), r, block, 0, 0, share], self.weights_ahead)
 
     def share_of_weights(self, y: Index, x: Index) -> Index:
-        """Where the part of the next group's weights begins that a tile fetches: elements into each piece. Rows at the
+        """The start of the part of the next group's weights that a tile fetches: elements into each piece. Rows at the
         edges, which pass over taps, do what their neighbours do."""
         b, g, shape = self.b, self.geometry, self.shape
         if not self.weights_ahead:
@@ -256,7 +256,7 @@ class DirectKernel(BlockedKernel):
 
     @contextmanager
     def from_on(self, index: Index, first: int) -> Iterator[None]:
-        """What is built inside runs where an index is at least `first`."""
+        """Run what is built inside where an index is at least `first`."""
         if first <= 0:
             yield
             return

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightnet.backends.cpu.blocked import conv_model as model
-from lightnet.backends.cpu.blocked.base import NO_HALO, Machine, choice_ints
-from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, ROWS, Geometry, Shape, Walk
+from lightnet.backends.cpu.blocked.base import NO_HALO, ProcessorModel, choice_ints
+from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, ROWS, ConvTile, Geometry, TileWalk
 from lightnet.backends.cpu.blocked.depthwise import conv_of
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import choice
@@ -24,24 +24,25 @@ MOST_SUMS = 32
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """How a direct convolution runs: its geometry in numbers, tile and walk; whether tiles fetch the next one's pixels,
-    and bytes of the next group's weights that each fetches (`conv_model.weights_ahead`). Where this is a part of
-    another kernel, what is read is near."""
+class ConvSchedule:
+    """The run of a direct convolution: its geometry in numbers, tile and walk; whether tiles fetch the next one's
+    pixels, and bytes of the next group's weights that each fetches (`conv_model.weights_ahead`). Where this is a part
+    of another kernel, what is read is near.
+    """
 
     geometry: Geometry
-    shape: Shape
-    walk: Walk
+    shape: ConvTile
+    walk: TileWalk
     pixels_ahead: bool = False
     weights_ahead: int = 0
 
     @property
     def skips(self) -> bool:
-        """Whether tiles pass over columns of the window."""
+        """True if tiles pass over columns of the window."""
         return model.skips_columns(self.geometry, self.shape.columns) and self.shape.rows == 1
 
 
-def scheduled(kernel: KernelOp, machine: Machine, alone: bool = True) -> Schedule:
+def conv_schedule_of(kernel: KernelOp, machine: ProcessorModel, alone: bool = True) -> ConvSchedule:
     """The schedule of a kernel, or of a part of one, whose maps are not seen as one row (not `alone`): its choices
     where it has them, the model's where not. Raises `LightNetError` for choices that do not fit the convolution or the
     layouts."""
@@ -51,18 +52,18 @@ def scheduled(kernel: KernelOp, machine: Machine, alone: bool = True) -> Schedul
     if given is None:
         shape = model.best_shape(geometry, machine, halo_rows)
     else:
-        shape = check_tile(kernel, geometry, machine.lanes, given, halo_rows)
+        shape = chosen_conv_tile(kernel, geometry, machine.lanes, given, halo_rows)
     order, band = choice(kernel, "order"), choice_ints(kernel, "band")
     if order not in (None, OUTPUTS, ROWS):
         _refuse(kernel, "order", f"order = '{order}': a convolution takes '{OUTPUTS}' or '{ROWS}'")
     walk = model.best_walk(geometry, machine, shape, order)
     if band is not None:
         walk = _checked_walk(kernel, geometry, shape, walk.order, band)
-    found = Schedule(geometry, shape, walk)
+    found = ConvSchedule(geometry, shape, walk)
     if not alone or found.skips:
         return found
     ahead = model.pixels_ahead(geometry, machine, shape), model.weights_ahead(geometry, machine, shape, walk)
-    return Schedule(geometry, shape, walk, *ahead)
+    return ConvSchedule(geometry, shape, walk, *ahead)
 
 
 def geometry_of(kernel: KernelOp) -> Geometry:
@@ -88,15 +89,15 @@ def _refuse(kernel: KernelOp, what: str, message: str) -> None:
     raise LightNetError(message, loc_of(kernel), label=f"convolution.{what}")
 
 
-def check_tile(
+def chosen_conv_tile(
     kernel: KernelOp, geometry: Geometry, lanes: int, given: tuple[int, ...], halo_rows: int | None
-) -> Shape:
+) -> ConvTile:
     """The tile that a kernel's choice names."""
     height, width = geometry.positions
     said = f"tile = {list(given)}: a convolution takes [rows, columns, vectors, unroll]"
     if len(given) != 4 or min(given) < 1:
         _refuse(kernel, "tile", said)
-    shape = Shape(*given)
+    shape = ConvTile(*given)
     blocks = model.blocks_of(geometry.outputs, lanes)
     if shape.rows > height or shape.columns > width:
         _refuse(kernel, "tile", f"{said} of at most {height} x {width} pixels")
@@ -115,7 +116,7 @@ def check_tile(
     return shape
 
 
-def _checked_walk(kernel: KernelOp, geometry: Geometry, shape: Shape, order: str, band: tuple[int, ...]) -> Walk:
+def _checked_walk(kernel: KernelOp, geometry: Geometry, shape: ConvTile, order: str, band: tuple[int, ...]) -> TileWalk:
     """The bands that a kernel's choice names."""
     (height, width), tile = geometry.positions, (shape.rows, shape.columns)
     fits = len(band) == 2 and all(
@@ -126,4 +127,4 @@ def _checked_walk(kernel: KernelOp, geometry: Geometry, shape: Shape, order: str
         _refuse(kernel, "band",
                 f"band = {list(band)}: a convolution takes [rows, columns] that are multiples of the tile's "
                                 f"{list(tile)}, or all {[height, width]}")  # fmt: skip
-    return Walk(order, *band)
+    return TileWalk(order, *band)

@@ -16,7 +16,7 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from lightnet.backends.cpu.blocked.base import Machine, blocks_of, read_rate
+from lightnet.backends.cpu.blocked.base import ProcessorModel, blocks_of, read_rate
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir.target import Halo
 from lightnet.ir.windows import Axis, Window
@@ -104,7 +104,7 @@ def _flat(op: Conv2d) -> Geometry:
 
 
 @dataclass(frozen=True)
-class Shape:
+class ConvTile:
     """A tile: rows x columns of pixels by `vectors` of output channels, and the input channels of one step."""
 
     rows: int
@@ -123,7 +123,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Walk:
+class TileWalk:
     """The order of tiles: blocks of the grid are pictures x output vectors x bands of `rows` x `columns`; `order` says
     whether bands run inside (``outputs``: the weights of a block stay near) or outside (``rows``: the pixels of a band
     do)."""
@@ -148,8 +148,9 @@ def live_columns(geometry: Geometry, x: int, columns: int) -> tuple[int, int]:
 
 @cache
 def skips_columns(geometry: Geometry, columns: int) -> bool:
-    """Whether a tile of so many columns somewhere passes over columns of the window. Only where the window reaches far:
-    to find out takes each tile a moment."""
+    """Return whether a tile of so many columns somewhere passes over columns of the window. Only where the window
+    reaches far: to find out takes each tile a moment.
+    """
     starts = range(0, geometry.cols.positions, columns)
     found = [live_columns(geometry, min(x, geometry.cols.positions - columns), columns) for x in starts]
     left = sum(max(end - first, 0) for first, end in found)
@@ -170,7 +171,7 @@ def _columns_inside(geometry: Geometry, columns: int) -> dict[int, float]:
     return found
 
 
-def most_pixels(machine: Machine, vectors: int) -> int:
+def most_pixels(machine: ProcessorModel, vectors: int) -> int:
     """Pixels of a tile that leave room for weights: what compiles without spilling (measured: of 32 registers 14x2,
     28x1, 8x3 and 6x4 run at the peak, 9x3 and 7x4 do not; of 16 registers 6x2 and 3x4, but not 4x3)."""
     if machine.registers <= 16:
@@ -178,7 +179,7 @@ def most_pixels(machine: Machine, vectors: int) -> int:
     return max((28 if machine.lanes == 16 and vectors <= 2 else 24) // vectors, 1)
 
 
-def unroll_of(geometry: Geometry, machine: Machine, sums: int) -> int:
+def unroll_of(geometry: Geometry, machine: ProcessorModel, sums: int) -> int:
     """Input channels of a step: as many as the body may hold, fewer where the last step would be mostly empty."""
     return _unroll(geometry.channels, machine.lanes, sums)
 
@@ -200,7 +201,7 @@ def _steps(channels: int, lanes: int, unroll: int) -> int:
     return whole * lanes + -(-rest // unroll) * unroll
 
 
-def shapes(geometry: Geometry, machine: Machine, halo_rows: int | None = None) -> Iterator[Shape]:
+def conv_tiles(geometry: Geometry, machine: ProcessorModel, halo_rows: int | None = None) -> Iterator[ConvTile]:
     """The tiles that a convolution could take. Tiles of several rows read the rows of padding from memory: they need
     `halo_rows` (None: as many as they like)."""
     height, width = geometry.positions
@@ -214,30 +215,30 @@ def shapes(geometry: Geometry, machine: Machine, halo_rows: int | None = None) -
             if columns == width and height > 1 and has_halo:
                 rows |= set(range(2, min(most // columns, height) + 1))
             for r in rows:
-                yield Shape(r, columns, vectors, unroll_of(geometry, machine, r * columns * vectors))
+                yield ConvTile(r, columns, vectors, unroll_of(geometry, machine, r * columns * vectors))
 
 
 @cache
-def best_shape(geometry: Geometry, machine: Machine, halo_rows: int | None = None) -> Shape:
+def best_shape(geometry: Geometry, machine: ProcessorModel, halo_rows: int | None = None) -> ConvTile:
     """The tile that costs least."""
-    return min(shapes(geometry, machine, halo_rows), key=lambda s: tiles_time(geometry, machine, s))
+    return min(conv_tiles(geometry, machine, halo_rows), key=lambda s: tiles_time(geometry, machine, s))
 
 
 def column_tiles(geometry: Geometry, columns: int) -> list[tuple[int, int]]:
-    """How a row is covered: (columns, count) of each width of tile."""
+    """The tiles that cover a row: (columns, count) of each width of tile."""
     whole, rest = divmod(geometry.cols.positions, columns)
     if rest and (columns - rest) / geometry.cols.positions <= MOST_AGAIN:
         return [(columns, whole + 1)]
     return [(columns, whole)] * bool(whole) + [(rest, 1)] * bool(rest)
 
 
-def cycles(machine: Machine, pixels: int, vectors: int) -> float:
+def cycles(machine: ProcessorModel, pixels: int, vectors: int) -> float:
     """Cycles of a step over one input channel: two multiply-adds or two reads start in one, and a sum takes four."""
     return max(pixels * vectors / 2, (pixels + vectors) / READS, 4.0)
 
 
 @cache
-def tiles_time(geometry: Geometry, machine: Machine, shape: Shape) -> float:
+def tiles_time(geometry: Geometry, machine: ProcessorModel, shape: ConvTile) -> float:
     """Nanoseconds of all tiles of a convolution on one core, weights read from where they fit."""
     height, _ = geometry.positions
     steps = geometry.input_steps(machine.lanes, shape.unroll)
@@ -275,7 +276,7 @@ def traffic(geometry: Geometry) -> tuple[int, int, int]:
     return weights, read, written
 
 
-def edge_rows(geometry: Geometry, shape: Shape) -> tuple[int, int]:
+def edge_rows(geometry: Geometry, shape: ConvTile) -> tuple[int, int]:
     """Rows at the top and at the bottom whose tiles pass over taps."""
     if shape.rows > 1:
         return 0, 0
@@ -286,7 +287,7 @@ def edge_rows(geometry: Geometry, shape: Shape) -> tuple[int, int]:
     return top, min(max(height - whole, 0), height)
 
 
-def weights_ahead(geometry: Geometry, machine: Machine, shape: Shape, walk: Walk) -> int:
+def weights_ahead(geometry: Geometry, machine: ProcessorModel, shape: ConvTile, walk: TileWalk) -> int:
     """Bytes of the next group's weights that each tile should fetch for a row of taps and a block of inputs, so that
     they are near when the group begins: an even share. It has to be all of them: a processor does not follow a sequence
     with holes. 0 where they could not stay, or where that costs more than to wait for them."""
@@ -302,9 +303,10 @@ def weights_ahead(geometry: Geometry, machine: Machine, shape: Shape, walk: Walk
     return lines * LINE if pays and lines <= MOST_AHEAD else 0
 
 
-def pixels_ahead(geometry: Geometry, machine: Machine, shape: Shape) -> bool:
-    """Whether a tile should fetch the pixels of the next one: they stand far away in more than a few of the passes over
-    them, and in more places than a processor follows by itself."""
+def pixels_ahead(geometry: Geometry, machine: ProcessorModel, shape: ConvTile) -> bool:
+    """Return whether a tile should fetch the pixels of the next one: they stand far away in more than a few of the
+    passes over them, and in more places than a processor follows by itself.
+    """
     _, read, _ = traffic(geometry)
     groups = blocks_of(geometry.outputs, machine.lanes) // shape.vectors
     far = groups if read > machine.l2 else 1 if read > machine.l2 // 2 else 0
@@ -313,7 +315,7 @@ def pixels_ahead(geometry: Geometry, machine: Machine, shape: Shape) -> bool:
     return 2 * WAIT * far > groups * FETCH and streams >= STREAMS and not strays
 
 
-def again(geometry: Geometry, machine: Machine, shape: Shape, order: str) -> int:
+def again(geometry: Geometry, machine: ProcessorModel, shape: ConvTile, order: str) -> int:
     """Bytes that come from behind the second-level cache more than once: pixels in each pass of ``outputs``, weights in
     each of ``rows``."""
     weights, read, _ = traffic(geometry)
@@ -326,14 +328,14 @@ def again(geometry: Geometry, machine: Machine, shape: Shape, order: str) -> int
     return (geometry.batch * bands - 1) * weights if weights > machine.l2 // 2 else 0
 
 
-def memory_time(geometry: Geometry, machine: Machine, shape: Shape, order: str) -> float:
+def cache_time(geometry: Geometry, machine: ProcessorModel, shape: ConvTile, order: str) -> float:
     """Nanoseconds to bring what leaves the second-level cache, in either order."""
     weights, read, written = traffic(geometry)
     least = weights + geometry.batch * (read + written)
     return (least + again(geometry, machine, shape, order)) / read_rate(machine, least)
 
 
-def best_walk(geometry: Geometry, machine: Machine, shape: Shape, order: str | None = None) -> Walk:
+def best_walk(geometry: Geometry, machine: ProcessorModel, shape: ConvTile, order: str | None = None) -> TileWalk:
     """The order that brings least, and bands that leave the threads a fair share and the grid's blocks some work."""
     _, read, _ = traffic(geometry)
     compute = tiles_time(geometry, machine, shape)
@@ -352,11 +354,11 @@ def best_walk(geometry: Geometry, machine: Machine, shape: Shape, order: str | N
         bands = min(steps, max(bands, near))
     size = -(-steps // bands)
     if one_row:
-        return Walk(order, height, min(size * shape.columns, width))
-    return Walk(order, min(size * shape.rows, height), width)
+        return TileWalk(order, height, min(size * shape.columns, width))
+    return TileWalk(order, min(size * shape.rows, height), width)
 
 
-def halo_of(geometry: Geometry, machine: Machine) -> Halo:
+def halo_of(geometry: Geometry, machine: ProcessorModel) -> Halo:
     """The halo that the input should have at least: rows of padding are passed over where a tile is one row."""
     shape = best_shape(geometry, machine)
     return (geometry.rows.halo if shape.rows > 1 else 0), geometry.cols.halo

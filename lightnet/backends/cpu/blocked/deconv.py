@@ -15,12 +15,12 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked import conv_model as model
-from lightnet.backends.cpu.blocked.base import Generator, Machine, blocks_of, choice_ints, lanes_of
+from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, blocks_of, choice_ints, lanes_of
 from lightnet.backends.cpu.blocked.conv import summed_channels
-from lightnet.backends.cpu.blocked.conv_choices import check_tile
-from lightnet.backends.cpu.blocked.conv_model import Geometry, Shape
+from lightnet.backends.cpu.blocked.conv_choices import chosen_conv_tile
+from lightnet.backends.cpu.blocked.conv_model import ConvTile, Geometry
 from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
-from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Tile
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, MapTile
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Deconv2d
@@ -32,17 +32,17 @@ from lightnet.ir.types import ParamAttr, vector_type_of
 from lightnet.ir.windows import Axis
 
 
-class Transposed(Generator):
+class Transposed(BlockedGenerator):
     """The generator of `deconv2d` on maps of f32, of one group and without dilation, with an elementwise epilogue."""
 
     alg = "deconv"
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         return convolution_form(ops, yielded, Deconv2d, _halo_of)
 
-    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
+    def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         geometry, shape = phases(_deconv_of(kernel)), chosen(kernel, machine)
-        moved = model.memory_time(geometry, machine, shape, model.ROWS)
+        moved = model.cache_time(geometry, machine, shape, model.ROWS)
         time = 100 + model.tiles_time(geometry, machine, shape) + model.TRAFFIC * moved
         packed = {kernel.ops[0].operands[1]: Packed("t", shape.vectors * machine.lanes, machine.lanes)}
         choices = {"tile": ParamAttr((shape.rows, shape.columns, shape.vectors, shape.unroll))}
@@ -88,12 +88,12 @@ def phases(op: Deconv2d) -> Geometry:
     return Geometry(rows, cols, n * min(step, ow), 1, c, o)
 
 
-def chosen(kernel: KernelOp, machine: Machine) -> Shape:
+def chosen(kernel: KernelOp, machine: ProcessorModel) -> ConvTile:
     """The tile: the kernel's choice, which must be of one row and fit (`LightNetError`), or the model's."""
     geometry, given = phases(_deconv_of(kernel)), choice_ints(kernel, "tile")
     if given is not None:
-        return check_tile(kernel, geometry, machine.lanes, given, 1)
-    shapes = [s for s in model.shapes(geometry, machine, 0) if s.rows == 1]
+        return chosen_conv_tile(kernel, geometry, machine.lanes, given, 1)
+    shapes = [s for s in model.conv_tiles(geometry, machine, 0) if s.rows == 1]
     return min(shapes, key=lambda s: model.tiles_time(geometry, machine, s))
 
 
@@ -103,7 +103,7 @@ class _Kernel(BlockedKernel):
     mixes_channels = True
     anchor: Deconv2d
 
-    def __init__(self, kernel: KernelOp, shape: Shape, name: str, aliases: Mapping[int, int]):
+    def __init__(self, kernel: KernelOp, shape: ConvTile, name: str, aliases: Mapping[int, int]):
         super().__init__(kernel, name, lanes_of(kernel), aliases)
         op = self.anchor
         self.src, self.weight, self.bias = op.operands
@@ -167,7 +167,7 @@ class _Kernel(BlockedKernel):
         acc = b.tile_load(self.inputs[self.bias], [self.first, 0], [0, 0, 0, 1], shape, steps=[0, 0, 1, 1])
         acc = self.sum(x, acc, *window)
         at = b.add(b.mul(x, self.stride[1]), phase)
-        self.finish(Tile(self.n, self.first, y, at, shape, self.used, (1, self.stride[1])), acc)
+        self.finish(MapTile(self.n, self.first, y, at, shape, self.used, (1, self.stride[1])), acc)
 
     def sum(self, x: Index, acc: SSAValue, rows: tuple, columns: tuple) -> SSAValue:
         """acc + the sum over rows of taps, blocks of input channels, columns of taps and the channels of a block."""

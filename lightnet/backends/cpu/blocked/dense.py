@@ -19,13 +19,13 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu import gemm
-from lightnet.backends.cpu.blocked.base import Generator, Machine, choice_ints
-from lightnet.backends.cpu.blocked.dense_model import Schedule, best_tile, product_time, scheduled
+from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, choice_ints
+from lightnet.backends.cpu.blocked.dense_model import DenseSchedule, best_dense_tile, dense_schedule_of, product_time
 from lightnet.backends.cpu.blocked.kernel import memref_of
 from lightnet.backends.cpu.blocked.maps import operations
 from lightnet.backends.cpu.registers import cover, even
 from lightnet.backends.cpu.tile_kernel import TileKernel
-from lightnet.backends.expressions import Tile
+from lightnet.backends.expressions import TileView
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Argument, Launch
 from lightnet.diagnostics import LightNetError
@@ -41,12 +41,12 @@ from lightnet.ir.types import ParamAttr, memref_type_of, spec_of, storage_type
 MOST_SUMS = 64
 
 
-class Dense(Generator):
+class Dense(BlockedGenerator):
     """One product of f32 with a static matrix B [K, N], and elementwise ops on its result."""
 
     alg = "packed"
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         if not gemm.accepts(ops, yielded):
             return None
         anchor = ops[0]
@@ -58,10 +58,10 @@ class Dense(Generator):
             return None  # read plain there
         return Form({}, frozenset([b]), plain_results=True)
 
-    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
+    def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         _, m, k, n = gemm_shape(_product(kernel))
-        tile = tile_of(kernel, machine)
-        made = scheduled(m, k, n, tile, machine.lanes, operations(kernel.ops[1:]))
+        tile = _tile_of(kernel, machine)
+        made = dense_schedule_of(m, k, n, tile, machine.lanes, operations(kernel.ops[1:]))
         number = kernel.number_of(kernel.ops[0].operands[1])
         return Plan.of(
             self, kernel, form, product_time(m, k, n, tile, machine), made,
@@ -72,13 +72,13 @@ class Dense(Generator):
         return [_DenseKernel(kernel, plan.schedule, name, dict(aliases)).build()]
 
 
-def tile_of(kernel: KernelOp, machine: Machine) -> tuple[int, int]:
+def _tile_of(kernel: KernelOp, machine: ProcessorModel) -> tuple[int, int]:
     """Rows and vectors of a tile: the kernel's choice if it has one, which must be two numbers (`LightNetError`), or
     the best."""
     given = choice_ints(kernel, "tile", 2)
     if given is None:
         _, m, _, n = gemm_shape(_product(kernel))
-        return best_tile(m, n, machine)
+        return best_dense_tile(m, n, machine)
     if min(given) < 1 or given[0] * given[1] > MOST_SUMS:
         raise LightNetError(
             f"tile = {list(given)}: a product takes [rows, vectors] of at most {MOST_SUMS} sums",
@@ -99,7 +99,7 @@ class _DenseKernel(TileKernel):
 
     anchor: Matmul
 
-    def __init__(self, kernel: KernelOp, schedule: Schedule, name: str, aliases: dict[int, int]):
+    def __init__(self, kernel: KernelOp, schedule: DenseSchedule, name: str, aliases: dict[int, int]):
         self.schedule, self.lanes = schedule, schedule.lanes
         super().__init__(kernel, name, aliases, schedule.scratch)
         _, self.m, self.k, self.n = gemm_shape(_product(kernel))
@@ -190,7 +190,7 @@ class _DenseKernel(TileKernel):
         def finish(column: Index, count: int) -> None:
             valid = None if count == schedule.columns else [rows, count]
             where = [*(0 for _ in range(ndim - 2)), row, column]
-            self.finish(Tile(where, [ndim - 2, ndim - 1], (rows, schedule.columns), [1, 1], valid), value)
+            self.finish(TileView(where, [ndim - 2, ndim - 1], (rows, schedule.columns), [1, 1], valid), value)
 
         if left == schedule.columns or schedule.panels == 1:
             finish(b.mul(panel, schedule.columns) if schedule.panels > 1 else 0, left)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightnet.backends.cpu.blocked.base import Machine, read_rate
+from lightnet.backends.cpu.blocked.base import ProcessorModel, read_rate
 from lightnet.backends.cpu.registers import BODY, even
 
 #: Tiles (rows, vectors) by registers, and the share of the peak that they reach on long sums.
@@ -51,7 +51,7 @@ CUT_FROM = 4
 CUT_ROWS = 384
 
 
-def best_tile(m: int, n: int, machine: Machine) -> tuple[int, int]:
+def best_dense_tile(m: int, n: int, machine: ProcessorModel) -> tuple[int, int]:
     """Rows and vectors of the tile that takes least time for [m, K] x [K, n]."""
     lanes, registers = machine.lanes, machine.registers
     tiles = [shape for shape, _ in TILES[registers]]
@@ -68,7 +68,7 @@ def tile_time(m: int, n: int, rows: int, vectors: int, lanes: int, registers: in
     return paid * panels * vectors * lanes / share
 
 
-def product_time(m: int, k: int, n: int, tile: tuple[int, int], machine: Machine) -> float:
+def product_time(m: int, k: int, n: int, tile: tuple[int, int], machine: ProcessorModel) -> float:
     """Nanoseconds of [m, k] x [k, n] on one thread: of its sums, or of reading B and moving the result, whichever takes
     longer."""
     compute = 2 * k * tile_time(m, n, *tile, machine.lanes, machine.registers) / machine.flops
@@ -78,8 +78,8 @@ def product_time(m: int, k: int, n: int, tile: tuple[int, int], machine: Machine
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """How a product is cut: tiles of `rows` by `columns`, of vectors of `lanes`; the grid is `bands` of rows by
+class DenseSchedule:
+    """The cut of a product: tiles of `rows` by `columns`, of vectors of `lanes`; the grid is `bands` of rows by
     `panels` of columns; sums over `cuts` parts of K, of `depth` each, wait in `scratch` bytes; so do tiles whose
     epilogue runs row by row (`by_rows`). Of `few` rows, B is read once."""
 
@@ -109,7 +109,7 @@ class Schedule:
         return max(1, AHEAD // (4 * self.columns)) if self.few else 0
 
 
-def scheduled(m: int, k: int, n: int, tile: tuple[int, int], lanes: int, operations: int) -> Schedule:
+def dense_schedule_of(m: int, k: int, n: int, tile: tuple[int, int], lanes: int, operations: int) -> DenseSchedule:
     """The schedule of [m, k] x [k, n] in tiles (rows, vectors), with an epilogue of so many `operations` a vector."""
     rows, columns = tile[0], tile[1] * lanes
     panels, tiles = -(-n // columns), -(-m // rows)
@@ -125,4 +125,4 @@ def scheduled(m: int, k: int, n: int, tile: tuple[int, int], lanes: int, operati
     by_rows = operations * rows * tile[1] > EPILOGUE
     waiting = most if cuts > 1 else rows if by_rows else 0
     few = tiles == 1 and m <= FEW
-    return Schedule(rows, columns, lanes, panels, bands, cuts, k // cuts, waiting * columns * 4, by_rows, few)
+    return DenseSchedule(rows, columns, lanes, panels, bands, cuts, k // cuts, waiting * columns * 4, by_rows, few)

@@ -13,10 +13,17 @@ from xdsl.dialects import vector
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.blocked.base import Generator, Machine, blocks_of, choice_ints, lanes_of, read_rate
+from lightnet.backends.cpu.blocked.base import (
+    BlockedGenerator,
+    ProcessorModel,
+    blocks_of,
+    choice_ints,
+    lanes_of,
+    read_rate,
+)
 from lightnet.backends.cpu.blocked.conv_model import Geometry
 from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
-from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, Tile
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, MapTile
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.diagnostics import LightNetError
@@ -35,16 +42,18 @@ BODY, TAPS, WIDTH = 250, 12, 32
 BLOCK = 12_000
 
 
-class Depthwise(Generator):
+class Depthwise(BlockedGenerator):
     """The generator of `conv2d` with one input channel and one output channel a group, of f32."""
 
     alg = "depthwise"
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
-        return convolution_form(ops, yielded, Conv2d, lambda conv: halo_of(conv) if is_depthwise(conv) else None)
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
+        return convolution_form(
+            ops, yielded, Conv2d, lambda conv: depthwise_halo_of(conv) if is_depthwise(conv) else None
+        )
 
-    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
-        conv, tile = conv_of(kernel), tile_of(kernel, machine)
+    def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
+        conv, tile = conv_of(kernel), _tile_of(kernel, machine)
         vectors = _vectors(conv, machine.lanes)
         taps = conv.size[0] * conv.size[1]
         compute = 2 * machine.lanes * vectors * (taps + 3) / machine.flops
@@ -66,11 +75,11 @@ def conv_of(kernel: KernelOp) -> Conv2d:
 
 
 def is_depthwise(conv: Conv2d) -> bool:
-    """Whether each channel of the result is one channel of the input, filtered."""
+    """Return whether each channel of the result is one channel of the input, filtered."""
     return conv.group == conv.operand_specs[0].dims[1] == conv.operand_specs[1].dims[0]
 
 
-def halo_of(conv: Conv2d) -> Halo:
+def depthwise_halo_of(conv: Conv2d) -> Halo:
     """Rows and columns around the input that the windows of a convolution reach, on the side where they reach
     further."""
     return Geometry.of(conv).halo
@@ -82,15 +91,19 @@ def _vectors(conv: LnOp, lanes: int) -> int:
     return n * blocks_of(c, lanes) * h * w
 
 
-def tile_of(kernel: KernelOp, machine: Machine) -> tuple[int, int]:
+def _tile_of(kernel: KernelOp, machine: ProcessorModel) -> tuple[int, int]:
     """The rows and columns of a tile: the kernel's choice if it has one, which must fit the result
     (`LightNetError`)."""
     height, width = kernel.ops[0].result_specs[0].dims[2:]
     given = choice_ints(kernel, "tile")
-    return best_tile(height, width, machine) if given is None else check_tile(kernel, (height, width), given)
+    return (
+        best_depthwise_tile(height, width, machine)
+        if given is None
+        else chosen_depthwise_tile(kernel, (height, width), given)
+    )
 
 
-def check_tile(kernel: KernelOp, extents: tuple[int, int], given: tuple[int, ...]) -> tuple[int, int]:
+def chosen_depthwise_tile(kernel: KernelOp, extents: tuple[int, int], given: tuple[int, ...]) -> tuple[int, int]:
     """The tile that a kernel's choice names, for a result of this size."""
     height, width = extents
     if len(given) != 2 or not (1 <= given[0] <= height and 1 <= given[1] <= width) or given[0] * given[1] > 64:
@@ -103,7 +116,7 @@ def check_tile(kernel: KernelOp, extents: tuple[int, int], given: tuple[int, ...
     return given[0], given[1]
 
 
-def best_tile(height: int, width: int, machine: Machine) -> tuple[int, int]:
+def best_depthwise_tile(height: int, width: int, machine: ProcessorModel) -> tuple[int, int]:
     """The rows and columns of a tile for a result of this size: nearly all registers are accumulators, and windows are
     walked row by row (5 to 15 % faster than half of them and all taps unrolled). Of long rows, which come from a cache
     far away, two at once."""
@@ -113,7 +126,7 @@ def best_tile(height: int, width: int, machine: Machine) -> tuple[int, int]:
     return rows, columns
 
 
-def row_tile(width: int, machine: Machine) -> int:
+def row_tile(width: int, machine: ProcessorModel) -> int:
     """The columns of a tile of one row, where what it reads is near."""
     return -(-width // -(-width // (14 * machine.registers // 16)))
 
@@ -167,7 +180,7 @@ class DepthwiseKernel(BlockedKernel):
         shape = (rows, columns, 1, lanes)
         bias = b.tile_load(self.inputs[self.anchor.operands[2]], [block, 0], [0, 0, 0, 1], (1, 1, 1, lanes))
         total = self.window(n, block, y, x, b.broadcast(bias, shape))
-        self.finish(Tile(n, block, y, x, shape, self.used), total)
+        self.finish(MapTile(n, block, y, x, shape, self.used), total)
 
     def window(self, n: Index, block: Index, y: Index, x: Index, total: SSAValue) -> SSAValue:
         """`total` plus the taps: all of them unrolled, those of a row, or none, whatever is no more than `BODY` and

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import vector_type
-from lightnet.backends.expressions import Evaluator
-from lightnet.backends.expressions import Tile as PlainTile
+from lightnet.backends.expressions import TileEvaluator
+from lightnet.backends.expressions import TileView as PlainTile
 from lightnet.ir import bound
 from lightnet.ir.layout import layout_of
 from lightnet.ir.types import memref_type_of, spec_of
 
 if TYPE_CHECKING:
-    from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Tile
+    from lightnet.backends.cpu.blocked.kernel import BlockedKernel, MapTile
 
 
-class BlockedEvaluator(Evaluator):
+class BlockedEvaluator(TileEvaluator):
     """Evaluates elementwise definitions on tiles of blocked maps."""
 
-    def __init__(self, owner: BlockedKernel, tile: Tile):
+    def __init__(self, owner: BlockedKernel, tile: MapTile):
         indices = [tile.n, 0, tile.y, tile.x]
         super().__init__(
             owner.b, PlainTile(indices, (2, 3, 1, 1), tile.shape, (1, 1, 1, 1), None), owner.inputs.__getitem__
@@ -41,7 +41,7 @@ class BlockedEvaluator(Evaluator):
         return vector_type(self.shape, element)
 
     def _node(self, node, names, position, cache) -> SSAValue:
-        """What depends on the channel alone is computed once, then repeated for each pixel."""
+        """Compute once what depends on the channel alone, then repeated for each pixel."""
         if self.narrow or not isinstance(node, bound.Apply) or not self.by_channel(node, names):
             return super()._node(node, names, position, cache)
         self.narrow = True
@@ -50,7 +50,7 @@ class BlockedEvaluator(Evaluator):
         return self.b.broadcast(value, self.shape)
 
     def by_channel(self, node: bound.Node, names: Mapping[str, SSAValue]) -> bool:
-        """Whether a node reads no map and nothing that is in registers."""
+        """Return whether a node reads no map and nothing that is in registers."""
         values = [names[r.tensor] for r in bound.reads(node)]
         return all(v not in self.registers and spec_of(v.type).dims != self.dims for v in values)
 

@@ -16,11 +16,11 @@ from xdsl.dialects.builtin import IntegerType, MemRefType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.blocked.base import Generator, Machine, blocks_of, lanes_of, read_rate
+from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, blocks_of, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.conv_model import TRAFFIC
-from lightnet.backends.cpu.blocked.first_model import Shape, scratch_of, shape_of, staged_bytes, staged_dims
+from lightnet.backends.cpu.blocked.first_model import FirstConvTile, picture_bytes, shape_of, staged_bytes, staged_dims
 from lightnet.backends.cpu.blocked.forms import epilogue_form, weight_layouts
-from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, Tile
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, MapTile
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Conv2d
@@ -36,12 +36,12 @@ CHANNELS = 4
 MAX_STAGED = 1 << 20
 
 
-class First(Generator):
+class First(BlockedGenerator):
     """The generator of `conv2d` in one group, of f32, on a plain picture of at most `CHANNELS` channels."""
 
     alg = "first"
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         if not ops or not isinstance(ops[0], Conv2d):
             return None
         conv, rest = ops[0], ops[1:]
@@ -51,7 +51,7 @@ class First(Generator):
         form = epilogue_form(conv, rest, yielded, {}, [weight], [bias])
         return None if form is None or staged_bytes(conv, 1) > MAX_STAGED else form
 
-    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
+    def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         conv, shape = kernel.ops[0], shape_of(kernel, machine)
         n, channels, height, width = conv.result_specs[0].dims
         taps = conv.operand_specs[1].len // channels
@@ -71,7 +71,7 @@ class First(Generator):
             self, kernel, form, time, shape,
             choices={"tile": ParamAttr((shape.rows, shape.columns, shape.vectors)), "band": ParamAttr((shape.band,))},
             weights=weight_layouts(kernel, form, machine.lanes, packed),
-            scratch_bytes=scratch_of(conv, shape),
+            scratch_bytes=picture_bytes(conv, shape),
         )  # fmt: skip
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
@@ -88,14 +88,14 @@ class FirstKernel(BlockedKernel):
     def __init__(
         self,
         kernel: KernelOp,
-        shape: Shape,
+        shape: FirstConvTile,
         name: str,
         aliases: Mapping[int, int],
         host: Host | None = None,
         scratch: SSAValue | None = None,
     ):
         self.shape, conv = shape, kernel.ops[0]
-        size = scratch_of(conv, shape)
+        size = picture_bytes(conv, shape)
         super().__init__(kernel, name, lanes_of(kernel), aliases, size, host=host)
         self.pad = conv.derived_values()["pad"]
         self.pictures, self.channels, self.height, self.width = conv.result_specs[0].dims
@@ -186,11 +186,11 @@ class FirstKernel(BlockedKernel):
 
         def tile(x: Index, columns: int) -> None:
             shape = (rows, columns, self.shape.vectors, self.lanes)
-            self.tile(Tile(n, block, y, x, shape, self.used), first)
+            self.tile(MapTile(n, block, y, x, shape, self.used), first)
 
         self.across(self.width, self.shape.columns, tile)
 
-    def tile(self, tile: Tile, first: Index) -> None:
+    def tile(self, tile: MapTile, first: Index) -> None:
         """bias + the sum over the window. The innermost body takes all channels of one tap, or of a grey picture all
         rows of a column: pixels of different taps in one body would be the same loads, and be kept in registers that
         there are not."""
@@ -226,7 +226,7 @@ class FirstKernel(BlockedKernel):
             high = b.op(arith.MinSIOp, b.divmod(left, d)[0], b.index(conv.size[0]))
         return low, high
 
-    def pixels(self, tile: Tile, at: Sequence[Index]) -> SSAValue:
+    def pixels(self, tile: MapTile, at: Sequence[Index]) -> SSAValue:
         """[rows, columns, channels] under one tap, of a grey picture [rows, columns, taps of a column]."""
         b, conv, (rows, columns, _, _) = self.b, self.anchor, tile.shape
         if self.direct:

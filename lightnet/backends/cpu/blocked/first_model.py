@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightnet.backends.cpu.blocked.base import Machine, blocks_of, choice_ints
+from lightnet.backends.cpu.blocked.base import ProcessorModel, blocks_of, choice_ints
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
@@ -20,7 +20,7 @@ STAGED = 48 << 10
 
 
 @dataclass(frozen=True)
-class Shape:
+class FirstConvTile:
     """A tile, `rows` x `columns` pixels by `vectors` blocks of output channels, and the rows of a block of the grid."""
 
     rows: int
@@ -29,7 +29,7 @@ class Shape:
     band: int
 
 
-def shape_of(kernel: KernelOp, machine: Machine) -> Shape:
+def shape_of(kernel: KernelOp, machine: ProcessorModel) -> FirstConvTile:
     """The kernel's choices, where it has any, which must fit (`LightNetError`), and the best for the rest."""
     conv = kernel.ops[0]
     _, channels, height, width = conv.result_specs[0].dims
@@ -50,7 +50,7 @@ def shape_of(kernel: KernelOp, machine: Machine) -> Shape:
             loc_of(kernel),
             label="first.tile",
         )
-    return Shape(rows, columns, vectors, min(band, height))
+    return FirstConvTile(rows, columns, vectors, min(band, height))
 
 
 def tile_of(height: int, width: int, blocks: int, registers: int) -> tuple[int, int, int]:
@@ -84,7 +84,7 @@ def staged_bytes(conv: LnOp, band: int) -> int:
     return 4 * channels * rows * columns
 
 
-def scratch_of(conv: LnOp, shape: Shape) -> int:
+def picture_bytes(conv: LnOp, shape: FirstConvTile) -> int:
     """Bytes of the staged picture. None where pixels are read where they are: no window reaches a column beside the
     picture, and tiles are single rows, whose windows are cut where the picture ends; but of grey pictures, windows must
     be whole."""

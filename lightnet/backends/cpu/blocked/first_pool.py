@@ -18,13 +18,13 @@ from xdsl.dialects.builtin import IntegerType, MemRefType
 from xdsl.ir import Attribute, Block, SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.blocked.base import Generator, Machine, blocks_of, choice_ints, lanes_of
+from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, blocks_of, choice_ints, lanes_of
 from lightnet.backends.cpu.blocked.first import FIRST, FirstKernel
 from lightnet.backends.cpu.blocked.first_model import band_of, tile_of
 from lightnet.backends.cpu.blocked.forms import lies_right
-from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, Window
+from lightnet.backends.cpu.blocked.kernel import BandWindow, BlockedKernel, Host
 from lightnet.backends.cpu.blocked.pool import POOL, WindowsKernel
-from lightnet.backends.cpu.blocked.pool_model import PoolWindow, window_of
+from lightnet.backends.cpu.blocked.pool_model import PoolWindow, pool_window_of
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.diagnostics import LightNetError
@@ -45,23 +45,23 @@ SMALL = 0.25
 LEAST_BANDS = 8
 
 
-class FirstPool(Generator):
+class FirstPool(BlockedGenerator):
     """The generator of what `First` takes, then a pool that it takes (windows, not one over all of the map), each with
     an epilogue."""
 
     alg = "first-pool"
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
-        return form_of(Body(tuple(ops), tuple(yielded)), machine)
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
+        return _form_of(Body(tuple(ops), tuple(yielded)), machine)
 
-    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
-        made, lanes = scheduled(kernel, machine), machine.lanes
-        parts = parts_of(kernel, made, lanes)
+    def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
+        made, lanes = first_pool_schedule_of(kernel, machine), machine.lanes
+        parts = _parts_of(kernel, made, lanes)
         conv, pool = plans = [_plan_of(g, part.kernel, machine) for g, part in zip((FIRST, POOL), parts)]
         # The parts have a cost of their own only as kernels on maps that are stored; what is saved is most of that.
         between = 4 * prod(Blocked(lanes).physical_dims(parts[0].kernel.ops[0].result_specs[0].dims))
         outer = ((part.outer[i], layout) for part, plan in zip(parts, plans) for i, layout in plan.weights.items())
-        stages = Stages(made, conv, pool, _ring_bytes(parts[0].kernel, made, lanes))
+        stages = _Stages(made, conv, pool, _ring_bytes(parts[0].kernel, made, lanes))
         return Plan.of(
             self, kernel, form, conv.time + pool.time - between / machine.l3_bytes, stages,
             choices={"tile": ParamAttr(made.tile), "band": ParamAttr((made.band,))},
@@ -73,7 +73,7 @@ class FirstPool(Generator):
         return [_Kernel(kernel, plan.schedule, name, aliases).build()]
 
 
-def _plan_of(generator: Generator, kernel: KernelOp, machine: Machine) -> Plan:
+def _plan_of(generator: BlockedGenerator, kernel: KernelOp, machine: ProcessorModel) -> Plan:
     """The plan of a stage as a kernel by itself."""
     form = generator.form(kernel.ops, list(kernel.terminator.operands), machine)
     assert form is not None
@@ -83,17 +83,17 @@ def _plan_of(generator: Generator, kernel: KernelOp, machine: Machine) -> Plan:
 # -- bodies ------------------------------------------------------------------------------------------------------------
 
 
-def stages_of(ops: Sequence[LnOp]) -> tuple[tuple[LnOp, ...], tuple[LnOp, ...]] | None:
+def _stages_of(ops: Sequence[LnOp]) -> tuple[tuple[LnOp, ...], tuple[LnOp, ...]] | None:
     """The ops up to a pool of windows, and those from there on; None where there is none, or nothing before it."""
     for i, op in enumerate(ops):
-        if (window := window_of(op)) is not None:
+        if (window := pool_window_of(op)) is not None:
             return None if i == 0 or window.is_global else (tuple(ops[:i]), tuple(ops[i:]))
     return None
 
 
-def form_of(body: Body, machine: Machine) -> Form | None:
-    """What such a body needs, None for others: the pool alone reads what the convolution's part makes, once."""
-    stages = stages_of(body.ops)
+def _form_of(body: Body, machine: ProcessorModel) -> Form | None:
+    """The form of such a body, None for others: the pool alone reads what the convolution's part makes, once."""
+    stages = _stages_of(body.ops)
     if stages is None:
         return None
     first, pool = stages
@@ -110,17 +110,17 @@ def form_of(body: Body, machine: Machine) -> Form | None:
     maps.pop(source)
     weights = frozenset(body.value(v) for form in forms for v in form.weights)
     conv = first[0]
-    width, window = conv.result_specs[0].dims[3], window_of(pool[0])
+    width, window = conv.result_specs[0].dims[3], pool_window_of(pool[0])
     assert window is not None
     ring = _ring(window, 1) * width * 4 * machine.lanes * blocks_of(conv.result_specs[0].dims[1], machine.lanes)
     return Form(maps, weights) if not weights & set(maps) and ring <= MAX_RING else None
 
 
-def pair_around(kernel: KernelOp, machine: Machine) -> list[KernelOp]:
+def pair_around(kernel: KernelOp, machine: ProcessorModel) -> list[KernelOp]:
     """The kernel of a first convolution and `kernel`, of a pool on blocked maps that alone reads its result, if one
     kernel can be made of them: that saves a map that is larger than part of a cache, and costs nothing but rows that
     threads compute twice where their parts meet."""
-    if window_of(kernel.ops[0]) is None:
+    if pool_window_of(kernel.ops[0]) is None:
         return []
     source = Body.of(kernel).value(kernel.ops[0].operands[0])
     producer = source.owner
@@ -134,7 +134,7 @@ def pair_around(kernel: KernelOp, machine: Machine) -> list[KernelOp]:
     ):
         return []
     union = Body.union(Body.of(producer), producer.results, Body.of(kernel))
-    form = form_of(union, machine)
+    form = _form_of(union, machine)
     # The convolution may have been laid out for another generator, which reads its picture in blocks.
     fitting = form is not None and lies_right(form, union.inputs, kernel.results, machine.lanes)
     return [producer, kernel] if fitting else []
@@ -144,7 +144,7 @@ def pair_around(kernel: KernelOp, machine: Machine) -> list[KernelOp]:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class FirstPoolSchedule:
     """Rows of the result in a band; rows of the convolution in the ring, and how many are made at a time; the tile of
     that."""
 
@@ -154,11 +154,11 @@ class Schedule:
     tile: tuple[int, int, int]
 
 
-def scheduled(kernel: KernelOp, machine: Machine) -> Schedule:
+def first_pool_schedule_of(kernel: KernelOp, machine: ProcessorModel) -> FirstPoolSchedule:
     """The kernel's choices, where it has any, which must fit (`LightNetError`), and the best for the rest."""
-    stages = stages_of(kernel.ops)
+    stages = _stages_of(kernel.ops)
     assert stages is not None
-    conv, window = stages[0][0], window_of(stages[1][0])
+    conv, window = stages[0][0], pool_window_of(stages[1][0])
     assert window is not None
     _, channels, _, width = conv.result_specs[0].dims
     blocks, height = blocks_of(channels, machine.lanes), window.rows.positions
@@ -175,7 +175,7 @@ def scheduled(kernel: KernelOp, machine: Machine) -> Schedule:
             label="first-pool.band",
         )
     ring = _ring(window, band)
-    return Schedule(band, ring, min(band_of(conv, 1), ring), (tile[0], tile[1], tile[2]))
+    return FirstPoolSchedule(band, ring, min(band_of(conv, 1), ring), (tile[0], tile[1], tile[2]))
 
 
 def _ring(window: PoolWindow, band: int) -> int:
@@ -185,7 +185,7 @@ def _ring(window: PoolWindow, band: int) -> int:
 
 
 @dataclass(frozen=True)
-class Part:
+class _Part:
     """A stage as a kernel by itself. `outer` has for each of its operands the number of the whole kernel's operand,
     None for what the stage before makes; `holder` defines its operands."""
 
@@ -194,9 +194,9 @@ class Part:
     holder: Block
 
 
-def parts_of(kernel: KernelOp, schedule: Schedule, lanes: int) -> tuple[Part, Part]:
+def _parts_of(kernel: KernelOp, schedule: FirstPoolSchedule, lanes: int) -> tuple[_Part, _Part]:
     """The stages of a kernel as kernels of their own. The map in between has no halo."""
-    stages = stages_of(kernel.ops)
+    stages = _stages_of(kernel.ops)
     assert stages is not None
     first, pool = stages
     source = pool[0].operands[0]
@@ -208,7 +208,7 @@ def parts_of(kernel: KernelOp, schedule: Schedule, lanes: int) -> tuple[Part, Pa
 
 def _part(
     kernel: KernelOp, ops: Sequence[LnOp], outputs: Sequence[SSAValue], types: Mapping[SSAValue, Attribute]
-) -> Part:
+) -> _Part:
     made = {r for op in ops for r in op.results}
     inputs = list(dict.fromkeys(v for op in ops for v in op.operands if v not in made))
     block, holder = (Block(arg_types=[types.get(v, v.type) for v in inputs]) for _ in range(2))
@@ -219,19 +219,19 @@ def _part(
         values[v]._type = types.get(v, v.type)
     numbers: dict[SSAValue, int] = {v: i for i, v in enumerate(kernel.body.args)}
     part = type(kernel).around(block, holder.args, [values[v] for v in outputs])
-    return Part(part, tuple(numbers.get(v) for v in inputs), holder)
+    return _Part(part, tuple(numbers.get(v) for v in inputs), holder)
 
 
-def _ring_bytes(conv: KernelOp, schedule: Schedule, lanes: int) -> int:
+def _ring_bytes(conv: KernelOp, schedule: FirstPoolSchedule, lanes: int) -> int:
     """Bytes of the ring."""
     _, channels, _, width = conv.ops[0].result_specs[0].dims
     return 4 * lanes * blocks_of(channels, lanes) * schedule.ring * width
 
 
-class Stages(NamedTuple):
+class _Stages(NamedTuple):
     """The schedule of both stages, their plans as parts of the kernel, and bytes of the ring."""
 
-    schedule: Schedule
+    schedule: FirstPoolSchedule
     conv: Plan
     pool: Plan
     ring: int
@@ -248,11 +248,11 @@ class Stages(NamedTuple):
 class _Kernel(BlockedKernel):
     """Builds one kernel function over pictures x bands; each thread walks neighbouring bands in order."""
 
-    def __init__(self, kernel: KernelOp, stages: Stages, name: str, aliases: Mapping[int, int]):
+    def __init__(self, kernel: KernelOp, stages: _Stages, name: str, aliases: Mapping[int, int]):
         lanes, sizes = lanes_of(kernel), stages.sizes
         self.schedule = stages.schedule
         super().__init__(kernel, name, lanes, aliases, scratch=sum(sizes))
-        self.parts = parts_of(kernel, self.schedule, lanes)  # kept: they hold the bodies
+        self.parts = _parts_of(kernel, self.schedule, lanes)  # kept: they hold the bodies
         conv, pool = (part.kernel for part in self.parts)
         self.pictures, self.channels, _, width = conv.ops[0].result_specs[0].dims
         b, blocks = self.b, blocks_of(self.channels, lanes)
@@ -264,7 +264,7 @@ class _Kernel(BlockedKernel):
             b.view(self.scratch, at, MemRefType(IntegerType(8), [size])) if size else None
             for at, size in zip(starts, sizes[1:])
         ]
-        rows = Window(0, self.schedule.ring)
+        rows = BandWindow(0, self.schedule.ring)
         inputs: list[dict[SSAValue, SSAValue]] = [
             {v: ring if k is None else self.inputs[kernel.body.args[k]] for v, k in zip(p.kernel.body.args, p.outer)}
             for p in self.parts

@@ -1,4 +1,4 @@
-"""Which bodies most generators of blocked maps take: elementwise ops, behind an anchor (a convolution, a pool) or
+"""The bodies that most generators of blocked maps take: elementwise ops, behind an anchor (a convolution, a pool) or
 alone, and what these need.
 
 Imports the epilogue and layouts.
@@ -84,9 +84,10 @@ def elementwise_form(shape: TensorSpec, ops: Sequence[LnOp], yielded: Sequence[S
 
 
 def lies_right(form: Form, inputs: Sequence[SSAValue], results: Sequence[SSAValue], lanes: int) -> bool:
-    """Whether the layouts of what a body reads (`inputs`, the values that `form` speaks of) and of what it makes are
-    what a generator needs: all maps are in blocks of `lanes` channels, with halos that are wide enough, tied ones in
-    one layout, and what is neither a map nor weights is plain."""
+    """Return whether the layouts of what a body reads (`inputs`, the values that `form` speaks of) and of what it makes
+    are what a generator needs: all maps are in blocks of `lanes` channels, with halos that are wide enough, tied ones
+    in one layout, and what is neither a map nor weights is plain.
+    """
 
     def is_map(layout: Layout) -> TypeGuard[Blocked]:
         return isinstance(layout, Blocked) and layout.block == lanes
@@ -105,8 +106,9 @@ def lies_right(form: Form, inputs: Sequence[SSAValue], results: Sequence[SSAValu
 
 
 def keeps_zero(ops: Sequence[LnOp]) -> bool:
-    """Whether elementwise ops give 0 where everything they read is 0: then unused lanes, whose weights and biases are
-    0, stay 0."""
+    """Return whether elementwise ops give 0 where everything they read is 0: then unused lanes, whose weights and
+    biases are 0, stay 0.
+    """
     inside = {r for op in ops for r in op.results}
     for op in ops:
         if any(s.len == 1 and v not in inside for s, v in zip(op.operand_specs, op.operands)):

@@ -1,4 +1,5 @@
-"""What all kernels on blocked maps share: the memrefs, tiles and their epilogue, halos and unused lanes, the grid.
+"""The common part of all kernels on blocked maps: the memrefs, tiles and their epilogue, halos and unused lanes, the
+grid.
 
 A map [N, C, H, W] in the layout ``c16h1`` is the memref [N, ceil(C/16), H+2, W+2, 16]. A tile of it is [rows, columns,
 vectors, 16]: pixels by blocks of channels, in the order in which `tile.fma` makes it from pixels [rows, columns, K] and
@@ -31,7 +32,7 @@ from lightnet.runtime.arrays import align_up
 
 
 @dataclass(frozen=True)
-class Tile:
+class MapTile:
     """A tile of the result: picture `n`, from block `block` of channels and logical row `y` and column `x` on, of
     `shape` (rows, columns, vectors, lanes). `used` lanes of the last block of channels are channels (all of them where
     the others stay 0 by themselves)."""
@@ -52,7 +53,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Window:
+class BandWindow:
     """Some rows of one picture of a map, in memory that is used again: those from row `first` of the layout on, or
     (`ring`) each row at its number modulo `ring`, so that the last so many rows are there. Of all blocks of channels,
     or those from `block` on."""
@@ -79,7 +80,7 @@ class Host:
     b: Builder
     inputs: dict[SSAValue, SSAValue]
     results: list[SSAValue]
-    windows: dict[SSAValue, Window]
+    windows: dict[SSAValue, BandWindow]
 
 
 class BlockedKernel:
@@ -97,7 +98,7 @@ class BlockedKernel:
         self.anchor: LnOp = kernel.ops[0]
         self.yielded = list(kernel.terminator.operands)
         self.element = storage_type(self.anchor.result_specs[0].dtype)
-        self.windows: Mapping[SSAValue, Window] = {}
+        self.windows: Mapping[SSAValue, BandWindow] = {}
         self.inputs: dict[SSAValue, SSAValue]
         #: Whether a tile may lie on another: what is computed again would read its own result where that overwrites an
         #: operand.
@@ -152,8 +153,9 @@ class BlockedKernel:
         return [*self.held(value, n, block, self.b.add(y, rows)), self.b.add(x, cols), lane]
 
     def held(self, value: SSAValue, n: Index, block: Index, row: Index) -> tuple[Index, Index, Index]:
-        """Where the memref of a map has a picture, a block and a row of its layout: there, unless it holds a window
-        only."""
+        """The subscripts by which the memref of a map has a picture, a block and a row of its layout: there, unless it
+        holds a window only.
+        """
         window = self.windows.get(value)
         return (n, block, row) if window is None else (0, window.within(self.b, block), window.row(self.b, row))
 
@@ -165,12 +167,12 @@ class BlockedKernel:
 
     @cached_property
     def used(self) -> int:
-        """What a `Tile` says of lanes that are channels: how many are in the last block, or all."""
+        """The number of lanes of a `MapTile` that are channels: those in the last block, or all."""
         return self.masked or self.lanes
 
     # -- writing
 
-    def finish(self, tile: Tile, value: SSAValue) -> None:
+    def finish(self, tile: MapTile, value: SSAValue) -> None:
         """Run the epilogue on a finished tile of the anchor's result, and store what the kernel yields."""
         evaluator = BlockedEvaluator(self, tile)
         evaluator.registers[self.anchor.results[0]] = value
@@ -179,7 +181,7 @@ class BlockedKernel:
         for yielded, memref in zip(self.yielded, self.results):
             self.put(tile, evaluator.registers[yielded], yielded, memref)
 
-    def put(self, tile: Tile, value: SSAValue, yielded: SSAValue, memref: SSAValue) -> None:
+    def put(self, tile: MapTile, value: SSAValue, yielded: SSAValue, memref: SSAValue) -> None:
         """Store a tile of a result; lanes of the last vector that are no channels become 0."""
         b, where = self.b, self.at(yielded, tile.n, tile.block, tile.y, tile.x)
 
@@ -196,7 +198,7 @@ class BlockedKernel:
             with b.when(b.cmpi(predicate, b.index(block), b.index(last))):
                 store(cleared)
 
-    def without_unused(self, tile: Tile, value: SSAValue) -> SSAValue:
+    def without_unused(self, tile: MapTile, value: SSAValue) -> SSAValue:
         """A tile with 0 in the lanes of its last vector that are no channels."""
         b, (_, _, vectors, lanes) = self.b, tile.shape
         bits = [v < vectors - 1 or lane < tile.used for v in range(vectors) for lane in range(lanes)]
@@ -268,7 +270,7 @@ class BlockedKernel:
 
     @contextmanager
     def only(self, value: Index, number: int) -> Iterator[None]:
-        """What is built inside runs where an index equals a number."""
+        """Run what is built inside where an index equals a number."""
         known = self.b.number(value)
         if known is not None and known == number:
             yield
@@ -302,8 +304,9 @@ SHORT_ROW = 64
 
 
 def joined_rows(values: Iterable[SSAValue], picture: tuple[int, int]) -> int:
-    """How many rows of a picture (height, width) may count as one long row: 1 where one of the maps of that size has a
-    halo."""
+    """The number of rows of a picture (height, width) that may count as one long row: 1 where one of the maps of that
+    size has a halo.
+    """
     height, width = picture
     for value in values:
         layout = layout_of(value.type)

@@ -14,10 +14,10 @@ from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.blocked.base import Generator, Machine, blocks_of, lanes_of, read_rate
+from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, blocks_of, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.evaluator import BlockedEvaluator
 from lightnet.backends.cpu.blocked.forms import elementwise_form, keeps_zero, weight_layouts
-from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Tile, joined_rows, memref_of
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, MapTile, joined_rows, memref_of
 from lightnet.backends.expressions import bind_op
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
@@ -47,19 +47,19 @@ def operations(ops: Sequence[LnOp]) -> int:
     return sum(max(1, of(s.value)) for op in ops for s in bind_op(op).statements)
 
 
-class Maps(Generator):
+class Maps(BlockedGenerator):
     """The generator of elementwise bodies on maps [N, C, H, W] of f32; every operand is read at the element that is
     written."""
 
     alg = "map"
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         if not ops or len(ops[0].results) != 1:
             return None
         form = elementwise_form(ops[0].result_specs[0], ops, yielded, {})
         return form if form is not None and form.maps else None
 
-    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
+    def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         sizes = [byte_size(v.type) for v in (*kernel.operands, *kernel.results)]
         vectors = spec_of(kernel.results[0].type).len / machine.lanes
         compute = 2 * machine.lanes * vectors * operations(kernel.ops) / machine.flops
@@ -118,11 +118,11 @@ class _MapKernel(BlockedKernel):
         b, rest = self.b, self.cols % self.pixels
         with b.loop(first, last, name="y") as y:
             with b.loop(0, self.cols - rest, self.pixels, name="x") as x:
-                self.tile(Tile(n, block, y.iv, x.iv, (1, self.pixels, 1, self.lanes), used))
+                self.tile(MapTile(n, block, y.iv, x.iv, (1, self.pixels, 1, self.lanes), used))
             if rest:
-                self.tile(Tile(n, block, y.iv, self.cols - rest, (1, rest, 1, self.lanes), used))
+                self.tile(MapTile(n, block, y.iv, self.cols - rest, (1, rest, 1, self.lanes), used))
 
-    def tile(self, tile: Tile) -> None:
+    def tile(self, tile: MapTile) -> None:
         evaluator = BlockedEvaluator(self, tile)
         for op in self.ops:
             evaluator.run(op)

@@ -18,11 +18,11 @@ from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.blocked.base import NO_HALO, Generator, Machine, blocks_of, lanes_of, read_rate
+from lightnet.backends.cpu.blocked.base import NO_HALO, BlockedGenerator, ProcessorModel, blocks_of, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.channels import MAX_CHANNELS, gathered
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, memref_of
-from lightnet.backends.expressions import Evaluator, runs_on_tiles
-from lightnet.backends.expressions import Tile as PlainTile
+from lightnet.backends.expressions import TileEvaluator, runs_on_tiles
+from lightnet.backends.expressions import TileView as PlainTile
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.move import Forward, Reshape, Slice, Transpose
@@ -38,21 +38,21 @@ MAX_VECTORS = 32
 BAND = 512
 
 
-class Nhwc(Generator):
+class Nhwc(BlockedGenerator):
     """A chain of moves and elementwise ops from one map [N, C, H, W] to a plain tensor in the order [N, H, W,
     channels]."""
 
     alg = "nhwc"
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
-        chain = chain_of(ops, yielded)
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
+        chain = layout_chain_of(ops, yielded)
         if chain is None or (
             not chain.is_run(machine.lanes) and blocks_of(len(chain.channels), machine.lanes) > MAX_VECTORS
         ):
             return None
         return Form({chain.source: NO_HALO}, plain_results=True)
 
-    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
+    def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         size = 2 * byte_size(kernel.results[0].type)
         return Plan.of(self, kernel, form, size / min(read_rate(machine, size), machine.l3_bytes))
 
@@ -62,7 +62,7 @@ class Nhwc(Generator):
 
 
 @dataclass(frozen=True)
-class Chain:
+class _Chain:
     """The map that a body reads, which of its channels the channels of the result are, and the functions on the way."""
 
     source: SSAValue
@@ -70,13 +70,15 @@ class Chain:
     functions: tuple[LnOp, ...]
 
     def is_run(self, lanes: int) -> bool:
-        """Whether the channels follow each other from a block's first one on: then blocks are copied as they are."""
+        """Return whether the channels follow each other from a block's first one on: then blocks are copied as they
+        are.
+        """
         first = self.channels[0]
         return lanes > 0 and first % lanes == 0 and self.channels == tuple(range(first, first + len(self.channels)))
 
 
-def chain_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Chain | None:
-    """What a body does, None where it is no such chain."""
+def layout_chain_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> _Chain | None:
+    """The chain that a body is, None where it is no such chain."""
     if not ops or list(yielded) != list(ops[-1].results) or spec_of(yielded[0].type).len == 0:
         return None
     for op, after in pairwise(ops):
@@ -118,7 +120,7 @@ def chain_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Chain | None:
     flat = table.reshape(pictures, -1)
     if (flat - flat[:1] != (np.arange(pictures) * count)[:, None]).any() or (flat[0] >= count).any():
         return None
-    return Chain(source, tuple(int(c) for c in flat[0]), tuple(functions))
+    return _Chain(source, tuple(int(c) for c in flat[0]), tuple(functions))
 
 
 def _moved(op: LnOp, table: np.ndarray, at: int, pixels: tuple[int, int]) -> tuple[np.ndarray | None, int]:
@@ -144,7 +146,7 @@ class _NhwcKernel(BlockedKernel):
     """Builds one kernel function. The grid is pictures x bands of rows."""
 
     def __init__(self, kernel: KernelOp, name: str):
-        chain = chain_of(kernel.ops, kernel.terminator.operands)
+        chain = layout_chain_of(kernel.ops, kernel.terminator.operands)
         assert chain is not None
         self.chain = chain
         self.pictures, _, self.rows, self.cols = spec_of(chain.source.type).dims
@@ -205,7 +207,7 @@ class _NhwcKernel(BlockedKernel):
 
     def evaluated(self, value: SSAValue) -> SSAValue:
         """The functions of the chain on a register."""
-        evaluator = Evaluator(self.b, PlainTile([], [], (self.lanes,), [], None), self.inputs.__getitem__)
+        evaluator = TileEvaluator(self.b, PlainTile([], [], (self.lanes,), [], None), self.inputs.__getitem__)
         for op in self.chain.functions:
             evaluator.registers[op.operands[0]] = value
             evaluator.run(op)

@@ -18,16 +18,16 @@ from xdsl.dialects.builtin import MemRefType, i64
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.blocked.base import NO_HALO, Generator, Machine, blocks_of, lanes_of, read_rate
+from lightnet.backends.cpu.blocked.base import NO_HALO, BlockedGenerator, ProcessorModel, blocks_of, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.forms import epilogue_form, weight_layouts
-from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, Tile
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, MapTile
 from lightnet.backends.cpu.blocked.pool_model import (
     PoolWindow,
     has_table,
+    pool_window_of,
+    row_bytes,
     row_columns,
     row_steps,
-    scratch_of,
-    window_of,
 )
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
@@ -47,21 +47,21 @@ MAX_SCRATCH = 4 << 20
 _IDENTITY = {"max": float("-inf"), "min": float("inf"), "add": 0.0}
 
 
-class Pool(Generator):
+class _Pool(BlockedGenerator):
     """The generator of `maxpool2d`, `avgpool2d`, `maxpool` and `avgpool` over two axes, and of `reduce_max`,
     `reduce_min`, `reduce_sum` and `reduce_mean` over rows and columns; of f32."""
 
     alg = "pool"
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
-        if not ops or ops[0].operand_specs[0].len == 0 or (window := window_of(ops[0])) is None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
+        if not ops or ops[0].operand_specs[0].len == 0 or (window := pool_window_of(ops[0])) is None:
             return None
         if 4 * (row_columns(window.cols) * max(machine.lanes, 16) + window.cols.positions) > MAX_SCRATCH:
             return None
         return epilogue_form(ops[0], ops[1:], yielded, {ops[0].operands[0]: NO_HALO})
 
-    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
-        window = window_of(kernel.ops[0])
+    def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
+        window = pool_window_of(kernel.ops[0])
         assert window is not None
         n, channels, _, _ = kernel.ops[0].operand_specs[0].dims
         steps = n * blocks_of(channels, machine.lanes) * window.rows.positions * row_steps(window)
@@ -70,7 +70,7 @@ class Pool(Generator):
         # scratch.
         time = 100 + 3 * machine.lanes * steps / machine.flops + 0.6 * traffic / read_rate(machine, traffic)
         weights = weight_layouts(kernel, form, machine.lanes)
-        scratch = scratch_of(window, machine.lanes)
+        scratch = row_bytes(window, machine.lanes)
         return Plan.of(self, kernel, form, time, window, weights=weights, scratch_bytes=scratch)
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
@@ -84,13 +84,13 @@ def even_part(width: int) -> int:
 
 
 class _PoolKernel(BlockedKernel):
-    """What both kernels share: how two tiles are folded."""
+    """The common part of both kernels: the fold of two tiles."""
 
     def __init__(
         self, kernel: KernelOp, window: PoolWindow, name: str, aliases: Mapping[int, int], host: Host | None = None
     ):
         lanes = lanes_of(kernel)
-        super().__init__(kernel, name, lanes, aliases, scratch_of(window, lanes), host=host)
+        super().__init__(kernel, name, lanes, aliases, row_bytes(window, lanes), host=host)
         self.window = window
         self.source = kernel.ops[0].operands[0]
         self.pictures, self.channels = kernel.ops[0].result_specs[0].dims[:2]
@@ -131,7 +131,7 @@ class GlobalKernel(_PoolKernel):
             total = reduce(self.fold, parts)
             if self.window.mean:
                 total = b.op(arith.MulfOp, total, b.const(1 / (rows * cols), total.type))
-            self.finish(Tile(n, block, 0, 0, shape, self.used), total)
+            self.finish(MapTile(n, block, 0, 0, shape, self.used), total)
             self.zero_halos(n, block, 1, 0, 1)
         return self.done(self.pictures * self.blocks)
 
@@ -162,7 +162,7 @@ class WindowsKernel(_PoolKernel):
             shape = [1, row_columns(window.cols), 1, self.lanes]
             self.row = self.b.view(memory, 0, MemRefType(self.element, shape), name="row")
         if has_table(window):
-            offset = scratch_of(window, self.lanes) - 4 * window.cols.positions
+            offset = row_bytes(window, self.lanes) - 4 * window.cols.positions
             self.table = self.b.view(memory, offset, MemRefType(self.element, [window.cols.positions]), name="table")
 
     def build(self) -> Launch:
@@ -186,7 +186,7 @@ class WindowsKernel(_PoolKernel):
             self.result_row(n, block, y.iv)
 
     def prepare(self) -> None:
-        """What stays in scratch: the identity in the padding of the row in scratch, and the reciprocal counts of
+        """Fill what stays in scratch: the identity in the padding of the row in scratch, and the reciprocal counts of
         columns."""
         b, cols = self.b, self.window.cols
         if self.window.has_second_pass:
@@ -201,7 +201,7 @@ class WindowsKernel(_PoolKernel):
     # -- numbers
 
     def clip(self, axis: Axis, position: Index, end: int) -> tuple[Index, Index, Index]:
-        """Where a window begins, and the taps [low, high) of it that lie in [0, end)."""
+        """The beginning of a window, and the taps [low, high) of it that lie in [0, end)."""
         b, d = self.b, axis.dilation
         begin = b.add(b.mul(position, axis.stride), -axis.before)
         low: Index = 0
@@ -314,8 +314,8 @@ class WindowsKernel(_PoolKernel):
                 arith.AddfOp, total, self.b.const(0.0, total.type)
             )  # sums begin at 0: of -0 alone they are 0
         rows, columns, vectors, lanes = vector_type_of(total).get_shape()
-        tile = Tile(n, block, y, x, (rows, columns, vectors, lanes), self.used)
+        tile = MapTile(n, block, y, x, (rows, columns, vectors, lanes), self.used)
         self.finish(tile, self.scaled(total, y, x))
 
 
-POOL = Pool()
+POOL = _Pool()

@@ -26,28 +26,28 @@ class PoolWindow(Window):
 
     @property
     def is_global(self) -> bool:
-        """Whether there is one window, inside of the map."""
+        """True if there is one window, inside of the map."""
         axes = (self.rows, self.cols)
         return all(a.positions == 1 and not a.clipped and a.dilation == 1 and a.before == 0 for a in axes)
 
     @property
     def is_small(self) -> bool:
-        """Whether windows are folded at once, element by element from memory: up to four elements, none in the padding
+        """True if windows are folded at once, element by element from memory: up to four elements, none in the padding
         beside (15 to 30 % faster for a maximum of 2x2; windows of 3x3, and sums, are faster in two passes)."""
         return self.rows.taps * self.cols.taps <= 4 and self.fold != "add" and not self.cols.clipped
 
     @property
     def has_second_pass(self) -> bool:
-        """Whether columns are folded in a pass of their own, from a row in scratch."""
+        """True if columns are folded in a pass of their own, from a row in scratch."""
         cols = self.cols
         return not self.is_small and (cols.taps > 1 or cols.stride > 1 or cols.clipped or cols.before != 0)
 
     def counts(self, axis: Axis) -> np.ndarray:
-        """What sums of each window are divided by along one of the axes, [positions]."""
+        """The divisors of each window's sum along one of the axes, [positions]."""
         return axis.inside() if self.mean == "inside" else axis.counted()
 
 
-def window_of(op: LnOp) -> PoolWindow | None:
+def pool_window_of(op: LnOp) -> PoolWindow | None:
     """The window of an op, None for one that is no pool of rows and columns, or has a window in the padding alone."""
     if isinstance(op, ReduceMax | ReduceMin | ReduceSum | ReduceMean):
         dims = op.operand_specs[0].dims
@@ -79,11 +79,11 @@ def row_steps(window: PoolWindow) -> int:
 
 
 def has_table(window: PoolWindow) -> bool:
-    """Whether what sums are divided by depends on the column."""
+    """Return whether what sums are divided by depends on the column."""
     return window.mean is not None and np.ptp(window.counts(window.cols)) > 0
 
 
-def scratch_of(window: PoolWindow, lanes: int) -> int:
+def row_bytes(window: PoolWindow, lanes: int) -> int:
     """Bytes: the folded row, then the reciprocal counts of columns."""
     row = row_columns(window.cols) * lanes if window.has_second_pass and not window.is_global else 0
     return 4 * (row + (window.cols.positions if has_table(window) else 0))

@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.blocked.base import Generator, Machine, blocks_of, lanes_of, read_rate
+from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, blocks_of, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, joined_rows, memref_of
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
@@ -31,12 +31,12 @@ from lightnet.ir.types import spec_of
 BAND = 1024
 
 
-class Reorder(Generator):
+class Reorder(BlockedGenerator):
     """One `forward` between the plain layout and blocks of channels; here the types decide."""
 
     alg = "reorder"
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         if len(ops) != 1 or not isinstance(ops[0], Forward) or list(yielded) != list(ops[0].results):
             return None
         source, target = ops[0].operands[0], ops[0].results[0]
@@ -51,7 +51,7 @@ class Reorder(Generator):
             return None
         return Form({source: layout.halo}, plain_results=True) if blocked[0] else Form({})
 
-    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
+    def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         sizes = sum(byte_size(v.type) for v in (*kernel.operands, *kernel.results))
         return Plan.of(self, kernel, form, sizes / min(read_rate(machine, sizes), machine.l3_bytes))
 

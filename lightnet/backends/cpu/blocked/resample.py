@@ -13,10 +13,10 @@ from xdsl.dialects import arith
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import INDEX, Index
-from lightnet.backends.cpu.blocked.base import NO_HALO, Generator, Machine, blocks_of, lanes_of, read_rate
+from lightnet.backends.cpu.blocked.base import NO_HALO, BlockedGenerator, ProcessorModel, blocks_of, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.evaluator import BlockedEvaluator
 from lightnet.backends.cpu.blocked.forms import elementwise_form, keeps_zero, weight_layouts
-from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Tile
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, MapTile
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.resize import Interpolate, Resize, Upsample
@@ -34,13 +34,13 @@ MAX_TAPS = 64
 BAND = 1024
 
 
-class Resample(Generator):
+class Resample(BlockedGenerator):
     """One resampling op that leaves pictures and channels alone, and elementwise ops of its result's shape around
     it."""
 
     alg = "resample"
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         anchors = [op for op in ops if isinstance(op, Resize | Upsample | Interpolate)]
         if len(anchors) != 1:
             return None
@@ -58,7 +58,7 @@ class Resample(Generator):
             return None  # what is resampled comes from outside, and is not read at the result's pixels, too
         return elementwise_form(result, rest, yielded, {anchor.operands[0]: NO_HALO}, given=anchor.results)
 
-    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
+    def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         sizes = sum(byte_size(v.type) for v in (*kernel.operands, *kernel.results))
         anchor = _anchor(kernel)
         taps = anchor.operand_specs[1].dims[1] if isinstance(anchor, Interpolate) else 0
@@ -114,7 +114,7 @@ class _ResampleKernel(BlockedKernel):
         """The elementwise ops, before and behind the resampling one."""
         return [op for op in self.ops if op is not self.anchor]
 
-    def finish(self, tile: Tile, value: SSAValue) -> None:
+    def finish(self, tile: MapTile, value: SSAValue) -> None:
         """Run the elementwise ops on a finished tile of the resampled map, and store what the kernel yields."""
         evaluator = BlockedEvaluator(self, tile)
         evaluator.registers[self.anchor.results[0]] = value
@@ -143,7 +143,7 @@ class _ResampleKernel(BlockedKernel):
         shape = (rows, cols, 1, self.lanes)
         with b.loop(first, last, name="y") as y, b.loop(0, self.old_width, name="x") as x:
             value = b.broadcast(self.pixels(n, block, y.iv, x.iv), shape)
-            self.finish(Tile(n, block, b.mul(y.iv, rows), b.mul(x.iv, cols), shape, used), value)
+            self.finish(MapTile(n, block, b.mul(y.iv, rows), b.mul(x.iv, cols), shape, used), value)
 
     def nearest(self, n: Index, block: Index, first: Index, last: Index, used: int) -> None:
         """Element d from element floor((2 d + 1) old / (2 new)), as the op's definition has it."""
@@ -156,7 +156,7 @@ class _ResampleKernel(BlockedKernel):
             row = of(y.iv, self.old_height, self.height)
             with b.loop(0, self.width, name="x") as x:
                 value = self.pixels(n, block, row, of(x.iv, self.old_width, self.width))
-                self.finish(Tile(n, block, y.iv, x.iv, (1, 1, 1, self.lanes), used), value)
+                self.finish(MapTile(n, block, y.iv, x.iv, (1, 1, 1, self.lanes), used), value)
 
     def along_columns(self, n: Index, block: Index, first: Index, last: Index, used: int) -> None:
         """Sums of rows: one row of the tables is one row of the result."""
@@ -169,7 +169,7 @@ class _ResampleKernel(BlockedKernel):
             def one(x: Index, count: int, y: Index = y.iv, taps: Sequence = taps) -> None:
                 shape = (1, count, 1, self.lanes)
                 total = self.weighted([self.pixels(n, block, row, x, count) for row, _ in taps], taps, shape)
-                self.finish(Tile(n, block, y, x, shape, used), total)
+                self.finish(MapTile(n, block, y, x, shape, used), total)
 
             with b.loop(0, self.width - rest, tile, name="x") as x:
                 one(x.iv, tile)
@@ -183,7 +183,7 @@ class _ResampleKernel(BlockedKernel):
             taps = self.taps(x.iv, self.old_width)
             with b.loop(first, last, name="y") as y:
                 total = self.weighted([self.pixels(n, block, y.iv, at) for at, _ in taps], taps, shape)
-                self.finish(Tile(n, block, y.iv, x.iv, shape, used), total)
+                self.finish(MapTile(n, block, y.iv, x.iv, shape, used), total)
 
     def taps(self, o: Index, size: int) -> list[tuple[SSAValue, SSAValue]]:
         """(index, clamped to [0, size), and weight) of each term of the sum that is element `o`."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from xdsl.ir import SSAValue
 
-from lightnet.backends.cpu.blocked.base import NO_HALO, Generator, Machine
+from lightnet.backends.cpu.blocked.base import NO_HALO, BlockedGenerator, ProcessorModel
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.diagnostics import LightNetError
@@ -16,13 +16,13 @@ from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 
 
-class Views(Generator):
+class Views(BlockedGenerator):
     """One `forward`, or one `concat` or `slice` of one picture along its channels, between whole blocks: a view of
     `ir/views.py` once it is planned. What the plan cannot place so is copied block by block (`lower-cpu`)."""
 
     alg = "view"
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         if len(ops) != 1:
             return None
         (op,) = ops
@@ -39,7 +39,7 @@ class Views(Generator):
             return None
         return Form(dict.fromkeys(op.operands, NO_HALO), tied=True)
 
-    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
+    def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         return Plan.of(self, kernel, form, 0.0)
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
@@ -47,7 +47,7 @@ class Views(Generator):
 
 
 def _between_blocks(op: Concat | Slice, lanes: int) -> bool:
-    """Whether an op cuts between blocks only."""
+    """Return whether an op cuts between blocks only."""
     if isinstance(op, Slice):
         end = op.start + op.len
         return op.start % lanes == 0 and (end % lanes == 0 or end == op.operand_specs[0].dims[1])

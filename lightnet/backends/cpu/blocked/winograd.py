@@ -15,9 +15,9 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
 
 from lightnet.backends.cpu.blocked import winograd_kernel
-from lightnet.backends.cpu.blocked.base import Generator, Machine
+from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel
 from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
-from lightnet.backends.cpu.blocked.winograd_model import PANELS, scheduled, time_of
+from lightnet.backends.cpu.blocked.winograd_model import PANELS, winograd_schedule_of, winograd_time_of
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Conv2d
@@ -33,7 +33,7 @@ from lightnet.ir.windows import Window
 SIZES = ((3, 3), (3, 1), (1, 3))
 
 
-class Winograd(Generator):
+class Winograd(BlockedGenerator):
     """The generator of `conv2d` with stride 1 and one group, of f32, by F(m, 3) in each axis that has 3 taps."""
 
     exact = False
@@ -41,7 +41,7 @@ class Winograd(Generator):
     def __init__(self, m: int):
         self.m, self.alg = m, f"winograd{m}"
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Machine) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         def halo_of(conv: Conv2d) -> Halo | None:
             if conv.group != 1 or tuple(conv.stride) != (1, 1) or tuple(conv.size) not in SIZES:
                 return None
@@ -49,18 +49,18 @@ class Winograd(Generator):
 
         return convolution_form(ops, yielded, Conv2d, halo_of)
 
-    def plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
+    def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         plan = self._plan(kernel, form, machine)
         if plan.schedule.growth == 1 or choice(kernel, "order") is not None:
             return plan
         return replace(plan, lean=self._plan(kernel, form, replace(machine, growth=1.0)))
 
-    def _plan(self, kernel: KernelOp, form: Form, machine: Machine) -> Plan:
+    def _plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         """The best plan whose weights grow no more than the machine's may."""
-        made = scheduled(kernel, self.m, machine)
+        made = winograd_schedule_of(kernel, self.m, machine)
         layout = Packed("o", made.vectors * made.lanes, winograd=0 if made.order == PANELS else self.m)
         return Plan.of(
-            self, kernel, form, time_of(made, machine), made,
+            self, kernel, form, winograd_time_of(made, machine), made,
             choices={
                 "tile": ParamAttr((made.rows, made.vectors, made.unroll)),
                 "tiles": ParamAttr(made.group),

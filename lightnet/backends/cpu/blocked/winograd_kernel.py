@@ -20,15 +20,15 @@ from xdsl.dialects.builtin import MemRefType, f32
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index, vector_type
-from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Tile
-from lightnet.backends.cpu.blocked.winograd_model import OUTPUTS, PANELS, TILES, Schedule, TiledAxis
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, MapTile
+from lightnet.backends.cpu.blocked.winograd_model import OUTPUTS, PANELS, TILES, TiledAxis, WinogradSchedule
 from lightnet.backends.cpu.blocked.winograd_transforms import (
     Inputs,
     extent,
+    group_place,
+    group_tiles,
     input_launch,
-    place,
     start_of,
-    tiles_of,
     transform_output,
 )
 from lightnet.backends.launches import Launch
@@ -42,29 +42,29 @@ AHEAD = 8
 BURST = 32
 
 
-def bytes_of(shape: Sequence[int]) -> int:
+def padded_bytes(shape: Sequence[int]) -> int:
     """Bytes of a memref of f32, filled up so that the next may follow."""
     return align_up(4 * prod(shape))
 
 
-def plane_bytes(schedule: Schedule) -> int:
+def plane_bytes(schedule: WinogradSchedule) -> int:
     """One product of a group."""
-    return bytes_of(schedule.input_shape[2:])
+    return padded_bytes(schedule.input_shape[2:])
 
 
-def scratch_bytes(schedule: Schedule) -> int:
+def scratch_bytes(schedule: WinogradSchedule) -> int:
     """Of one thread: a tile; and of a group the products, which follow the transformed input (unless that is shared)
     one plane behind, so that they take the place of what was read."""
-    own = {TILES: plane_bytes(schedule), OUTPUTS: 0, PANELS: bytes_of(schedule.part_shape)}[schedule.order]
-    return bytes_of(schedule.tile_shape) + bytes_of(schedule.product_shape) + own
+    own = {TILES: plane_bytes(schedule), OUTPUTS: 0, PANELS: padded_bytes(schedule.part_shape)}[schedule.order]
+    return padded_bytes(schedule.tile_shape) + padded_bytes(schedule.product_shape) + own
 
 
-def workspace_bytes(schedule: Schedule) -> int:
+def workspace_bytes(schedule: WinogradSchedule) -> int:
     """The transformed input that threads share."""
-    return bytes_of(schedule.input_shape) if schedule.order != TILES else 0
+    return padded_bytes(schedule.input_shape) if schedule.order != TILES else 0
 
 
-def build(kernel: KernelOp, schedule: Schedule, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+def build(kernel: KernelOp, schedule: WinogradSchedule, name: str, aliases: Mapping[int, int]) -> list[Launch]:
     """The functions of a kernel."""
     if schedule.order == TILES:
         return [Products(kernel, schedule, name, aliases).by_tiles()]
@@ -95,7 +95,7 @@ class Products(BlockedKernel):
 
     mixes_channels = True
 
-    def __init__(self, kernel: KernelOp, schedule: Schedule, name: str, aliases: Mapping[int, int]):
+    def __init__(self, kernel: KernelOp, schedule: WinogradSchedule, name: str, aliases: Mapping[int, int]):
         self.schedule = schedule
         super().__init__(kernel, name, schedule.lanes, aliases, scratch_bytes(schedule), workspace_bytes(schedule))
         #: What the epilogue touches pixel by pixel: (value, memref, whether it is written).
@@ -107,7 +107,7 @@ class Products(BlockedKernel):
             if value is not self.anchor.operands[0] and spec_of(value.type).dims == dims and memref not in self.results
         ]
         self.stage = self.part(0, schedule.tile_shape)
-        offset = bytes_of(schedule.tile_shape)
+        offset = padded_bytes(schedule.tile_shape)
         self.made = self.part(offset, schedule.product_shape)
         if schedule.order != TILES:
             self.transformed = self.b.view(self.workspace, 0, MemRefType(f32, schedule.input_shape), name="transformed")
@@ -131,7 +131,7 @@ class Products(BlockedKernel):
         source = self.inputs[self.anchor.operands[0]]
         inputs = Inputs(b, schedule, self.kernel, source, self.stage, self.transformed)
         with b.loop(b.lo, b.hi, name="block") as block:
-            n, gy, gx = place(b, schedule, block.iv)
+            n, gy, gx = group_place(b, schedule, block.iv)
             with b.loop(0, schedule.in_blocks, name="channels") as channels:
                 inputs.group(n, gy, gx, 0, channels.iv)
             self.outputs(n, gy, gx, 0, 0, self.bands(n, gy))
@@ -143,7 +143,7 @@ class Products(BlockedKernel):
         b, schedule = self.b, self.schedule
         with b.loop(b.lo, b.hi, name="block") as block:
             part, group = b.divmod(block.iv, schedule.all_groups)
-            n, gy, gx = place(b, schedule, group)
+            n, gy, gx = group_place(b, schedule, group)
             self.outputs(n, gy, gx, group, part, ())
         return self.done(-(-schedule.panels // schedule.share) * schedule.all_groups)
 
@@ -160,7 +160,7 @@ class Products(BlockedKernel):
         """A panel of outputs of a group, whose products are those of `number` in `made`."""
         b, schedule = self.b, self.schedule
         block, count = extent(b, schedule.out_blocks, schedule.vectors, panel)
-        with tiles_of(b, schedule, gy, gx) as (ty, tx, slot), b.loop(0, count, name="v") as v:
+        with group_tiles(b, schedule, gy, gx) as (ty, tx, slot), b.loop(0, count, name="v") as v:
             self.back(n, b.add(block, v.iv), ty, tx, b.add(b.mul(number, schedule.slots), slot), v.iv)
 
     def zero(self, n: Index, gy: Index, gx: Index, block: Index, count: Index) -> None:
@@ -175,8 +175,9 @@ class Products(BlockedKernel):
         self.zero_halos(n, block, count, first, last)
 
     def bands(self, n: Index, gy: Index) -> list[Band]:
-        """What is read and written after the products of a group, where it is whole rows: the input of the next one,
-        and what the epilogue touches."""
+        """The bands that are read and written after the products of a group, where it is whole rows: the input of the
+        next one, and what the epilogue touches.
+        """
         b, schedule, source = self.b, self.schedule, self.anchor.operands[0]
         if schedule.groups[1] > 1 or schedule.y.dilation > 1:
             return []
@@ -273,7 +274,7 @@ class Products(BlockedKernel):
             for i in range(rows):
                 self.hint(n, block, b.add(y, i * schedule.y.dilation), b.add(x, max(AHEAD, 2 * columns)), columns)
             shape, steps = (rows, columns, 1, self.lanes), (schedule.y.dilation, schedule.x.dilation)
-            self.finish(Tile(n, block, y, x, shape, self.used, steps), self.joined(values, shape))
+            self.finish(MapTile(n, block, y, x, shape, self.used, steps), self.joined(values, shape))
 
         def biased(axis: TiledAxis, points: Sequence[SSAValue]) -> list[SSAValue]:
             return [b.op(arith.AddfOp, value, bias) for value in transform_output(b, axis.m, points)]
@@ -303,7 +304,7 @@ class Products(BlockedKernel):
             self.b.prefetch(memref, self.at(value, n, block, y, x), 4 * self.lanes * pixels, write=written)
 
     def inside(self, axis: TiledAxis, start: Index) -> Index:
-        """How many outputs of the tile that begins at `start` exist."""
+        """The number of outputs that exist in the tile that begins at `start`."""
         if axis.is_even:
             return axis.m
         b = self.b

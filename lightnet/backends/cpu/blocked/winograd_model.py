@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf, prod
 
-from lightnet.backends.cpu.blocked.base import Machine, blocks_of, choice_ints, read_rate
+from lightnet.backends.cpu.blocked.base import ProcessorModel, blocks_of, choice_ints, read_rate
 from lightnet.backends.cpu.registers import even
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.conv import Conv2d
@@ -71,7 +71,7 @@ class TiledAxis(Axis):
 
     @property
     def is_even(self) -> bool:
-        """Whether every tile lies inside the result."""
+        """True if every tile lies inside the result."""
         return self.positions % (self.m * self.dilation) == 0
 
     @property
@@ -82,7 +82,7 @@ class TiledAxis(Axis):
 
 
 @dataclass(frozen=True)
-class Schedule:
+class WinogradSchedule:
     """A convolution by F(m, 3) and its choices: `group` is [rows, columns] of tiles; the register tile is `rows` tiles
     by `vectors` of output channels, with `unroll` input channels a step; a block of the grid is for `share` panels of
     outputs."""
@@ -134,7 +134,7 @@ class Schedule:
 
     @property
     def even(self) -> bool:
-        """Whether all groups are full."""
+        """True if all groups are full."""
         return self.y.tiles % self.group[0] == 0 and self.x.tiles % self.group[1] == 0
 
     @property
@@ -190,7 +190,7 @@ class Schedule:
 
     @property
     def growth(self) -> float:
-        """How many times larger transformed weights are than plain ones, in memory."""
+        """The size in memory of transformed weights as a multiple of plain ones."""
         return 1.0 if self.order == PANELS else self.products / (self.y.taps * self.x.taps)
 
     @property
@@ -204,14 +204,14 @@ class Schedule:
 # -- choices -----------------------------------------------------------------------------------------------------------
 
 
-def scheduled(kernel: KernelOp, m: int, machine: Machine) -> Schedule:
+def winograd_schedule_of(kernel: KernelOp, m: int, machine: ProcessorModel) -> WinogradSchedule:
     """The plan of a kernel by its choices, and by the model where it has none. Raises `LightNetError` for choices that
     no kernel of this kind can have."""
     conv = kernel.ops[0]
     assert isinstance(conv, Conv2d)
     y, x = TiledAxis.cut(conv, 0, m), TiledAxis.cut(conv, 1, m)
     (batch, channels, _, _), outputs = conv.operand_specs[0].dims, conv.result_specs[0].dims[1]
-    start = Schedule(m, machine.lanes, batch, channels, outputs, y, x, (1, 1), 1, 1, 1, TILES, 1)
+    start = WinogradSchedule(m, machine.lanes, batch, channels, outputs, y, x, (1, 1), 1, 1, 1, TILES, 1)
     given: Given = (
         _chosen(kernel, "tiles", 2),
         _chosen(kernel, "tile", 3),
@@ -219,10 +219,10 @@ def scheduled(kernel: KernelOp, m: int, machine: Machine) -> Schedule:
         _chosen(kernel, "share", 1),
     )
     if any(given):
-        problems = [problem(schedule) for schedule in variants(start, machine, given)]
+        problems = [problem(schedule) for schedule in _variants(start, machine, given)]
         if all(problems):
             raise _refused(kernel, str(problems[0]))
-    return best_schedule(start, machine, given)
+    return _best_schedule(start, machine, given)
 
 
 #: What the choices say: `tiles`, `tile`, `order` and `share`.
@@ -230,13 +230,13 @@ Given = tuple[tuple[int, ...] | None, tuple[int, ...] | None, str | None, tuple[
 
 
 @lru_cache(maxsize=4096)
-def best_schedule(start: Schedule, machine: Machine, given: Given) -> Schedule:
+def _best_schedule(start: WinogradSchedule, machine: ProcessorModel, given: Given) -> WinogradSchedule:
     """The variant that takes the least time on the machine's threads, of those that can be built."""
-    possible = (schedule for schedule in variants(start, machine, given) if problem(schedule) is None)
+    possible = (schedule for schedule in _variants(start, machine, given) if problem(schedule) is None)
     return min(possible, key=lambda schedule: elapsed(schedule, machine))
 
 
-def variants(start: Schedule, machine: Machine, given: Given) -> list[Schedule]:
+def _variants(start: WinogradSchedule, machine: ProcessorModel, given: Given) -> list[WinogradSchedule]:
     """The plans that differ in what is not given."""
     group, tile, order, share = given
     may_grow = replace(start, order=TILES).growth <= machine.growth
@@ -252,7 +252,7 @@ def variants(start: Schedule, machine: Machine, given: Given) -> list[Schedule]:
     return found
 
 
-def groups_of(schedule: Schedule, machine: Machine) -> list[tuple[int, int]]:
+def groups_of(schedule: WinogradSchedule, machine: ProcessorModel) -> list[tuple[int, int]]:
     """The groups to choose from: even parts of the rows of tiles, and of the columns where rows are long."""
     each = 4 * schedule.lanes * max(schedule.in_blocks, schedule.out_blocks) * schedule.products
     most = max(1, min(MOST_TILES, MOST_ROOM * machine.l2 // each))
@@ -273,8 +273,8 @@ def _refused(kernel: KernelOp, message: str) -> LightNetError:
     return LightNetError(message, loc_of(kernel), label="winograd.choices")
 
 
-def problem(schedule: Schedule) -> str | None:
-    """Why a schedule cannot be built; None where it can."""
+def problem(schedule: WinogradSchedule) -> str | None:
+    """The reason why a schedule cannot be built; None where it can."""
     if schedule.order not in (TILES, OUTPUTS, PANELS):
         return f"order = {schedule.order}: expected {TILES}, {OUTPUTS} or {PANELS}"
     if schedule.group[0] > schedule.y.tiles or schedule.group[1] > schedule.x.tiles:
@@ -295,7 +295,7 @@ def problem(schedule: Schedule) -> str | None:
     return None
 
 
-def best_tile(schedule: Schedule, machine: Machine) -> tuple[int, int, int]:
+def best_tile(schedule: WinogradSchedule, machine: ProcessorModel) -> tuple[int, int, int]:
     """14 to 16 sums: fewer wait for each other, and with more the weights come too fast. One vector of outputs, so that
     weights are read once, where a group is one register tile; else two, and rows that divide the group."""
     unroll = next(u for u in (8, 4, 2, 1) if schedule.lanes % u == 0 and schedule.depth % u == 0)
@@ -312,12 +312,12 @@ def best_tile(schedule: Schedule, machine: Machine) -> tuple[int, int, int]:
 # -- time --------------------------------------------------------------------------------------------------------------
 
 
-def time_of(schedule: Schedule, machine: Machine) -> float:
+def winograd_time_of(schedule: WinogradSchedule, machine: ProcessorModel) -> float:
     """Nanoseconds on one thread; infinite where the weights may not grow as much as they would."""
     return elapsed(schedule, replace(machine, threads=1)) if schedule.growth <= machine.growth else inf
 
 
-def elapsed(schedule: Schedule, machine: Machine) -> float:
+def elapsed(schedule: WinogradSchedule, machine: ProcessorModel) -> float:
     """Nanoseconds on all threads of the machine."""
     clock = machine.flops / (4 * machine.lanes)  # GHz, of two multiply-adds a cycle
     compute = (product_cycles(schedule) + MOVE_CYCLES * (vectors_moved(schedule) + weights_moved(schedule))) / clock
@@ -335,7 +335,7 @@ def elapsed(schedule: Schedule, machine: Machine) -> float:
     return launches + max(compute * uneven + exposed, weights + maps) / busy
 
 
-def weights_time(schedule: Schedule, machine: Machine, parts: int) -> float:
+def weights_time(schedule: WinogradSchedule, machine: ProcessorModel, parts: int) -> float:
     """Nanoseconds to bring the weights, for the first group and again for those in whose time they were driven out."""
     size = schedule.weight_bytes
     if schedule.order == PANELS:
@@ -348,7 +348,7 @@ def weights_time(schedule: Schedule, machine: Machine, parts: int) -> float:
     return first + (0.0 if near else (schedule.all_groups - 1) * first)
 
 
-def maps_time(schedule: Schedule, machine: Machine) -> float:
+def maps_time(schedule: WinogradSchedule, machine: ProcessorModel) -> float:
     """Nanoseconds to bring the input and the result, and what a group has between the transforms if that is too
     large."""
     n = 4 * schedule.lanes * schedule.batch
@@ -359,7 +359,7 @@ def maps_time(schedule: Schedule, machine: Machine) -> float:
     return split * size / read_rate(machine, size) + between / machine.l3_bytes
 
 
-def product_cycles(schedule: Schedule) -> float:
+def product_cycles(schedule: WinogradSchedule) -> float:
     """Cycles of all products: two multiply-adds or two reads start in one, a sum takes four, and the first tiles of a
     group wait for their weights."""
     groups = schedule.batch * schedule.y.tiles * schedule.x.tiles / schedule.slots
@@ -372,7 +372,7 @@ def product_cycles(schedule: Schedule) -> float:
     return total * groups * schedule.products * schedule.panels
 
 
-def vectors_moved(schedule: Schedule) -> float:
+def vectors_moved(schedule: WinogradSchedule) -> float:
     """Vectors that the transforms read and write."""
     y, x = schedule.y, schedule.x
     both = y.taps == x.taps == 3
@@ -381,7 +381,7 @@ def vectors_moved(schedule: Schedule) -> float:
     return schedule.batch * y.tiles * x.tiles * (schedule.in_blocks * inputs + schedule.out_blocks * outputs)
 
 
-def weights_moved(schedule: Schedule) -> int:
+def weights_moved(schedule: WinogradSchedule) -> int:
     """Vectors that the transform of weights reads and writes, where it is done at run time."""
     if schedule.order != PANELS:
         return 0

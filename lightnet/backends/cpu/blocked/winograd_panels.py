@@ -17,8 +17,8 @@ from xdsl.dialects.builtin import f32
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index, vector_type
-from lightnet.backends.cpu.blocked.winograd_kernel import Products, bytes_of
-from lightnet.backends.cpu.blocked.winograd_transforms import extent, place, transform_weights
+from lightnet.backends.cpu.blocked.winograd_kernel import Products, padded_bytes
+from lightnet.backends.cpu.blocked.winograd_transforms import extent, group_place, transform_weights
 from lightnet.backends.launches import Launch
 from lightnet.ir.types import vector_type_of
 
@@ -33,7 +33,9 @@ class Panels(Products):
     def by_panels(self) -> Launch:
         """A block is a panel."""
         b, schedule = self.b, self.schedule
-        self.factors = self.part(bytes_of(schedule.tile_shape) + bytes_of(schedule.product_shape), schedule.part_shape)
+        self.factors = self.part(
+            padded_bytes(schedule.tile_shape) + padded_bytes(schedule.product_shape), schedule.part_shape
+        )
         with b.loop(b.lo, b.hi, name="panel") as panel:
             self.clear()
             with b.loop(0, schedule.in_blocks, schedule.part, name="first") as first:
@@ -42,7 +44,7 @@ class Panels(Products):
                 with b.loop(0, schedule.all_groups, name="group") as group:
                     self.add_products(group.iv, first.iv, last)
             with b.loop(0, schedule.all_groups, name="group") as group:
-                n, gy, gx = place(b, schedule, group.iv)
+                n, gy, gx = group_place(b, schedule, group.iv)
                 self.panel(n, gy, gx, panel.iv, group.iv)
                 self.zero(n, gy, gx, *extent(b, schedule.out_blocks, schedule.vectors, panel.iv))
         return self.done(schedule.panels)
@@ -88,7 +90,7 @@ class Panels(Products):
     def add_products(self, group: Index, first: Index, last: Index) -> None:
         """Add the products of a group for the blocks of channels from `first` to `last` to what `made` has."""
         b, schedule = self.b, self.schedule
-        _, gy, _ = place(b, schedule, group)
+        _, gy, _ = group_place(b, schedule, group)
         with b.loop(0, schedule.products, name="k") as k:
             for start, many, rows in self.steps(gy):
                 with b.loop(0, many) as i:

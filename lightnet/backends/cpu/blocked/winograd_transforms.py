@@ -16,7 +16,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
 from lightnet.backends.cpu.blocked.kernel import memref_of
-from lightnet.backends.cpu.blocked.winograd_model import Schedule, TiledAxis
+from lightnet.backends.cpu.blocked.winograd_model import TiledAxis, WinogradSchedule
 from lightnet.backends.launches import Argument, Launch
 from lightnet.ir import winograd
 from lightnet.ir.kernel import KernelOp
@@ -34,12 +34,12 @@ def transform_input(b: Builder, m: int, d: Sequence[SSAValue]) -> list[SSAValue]
         return list(d)
     squares = [a * a for a in winograd.PAIRS[m]]
     whole = winograd.polynomial(squares)
-    rows = [combine(b, whole, d[0::2])]
+    rows = [_combine(b, whole, d[0::2])]
     for i, a in enumerate(winograd.PAIRS[m]):
         rest = winograd.polynomial([s for j, s in enumerate(squares) if j != i])
-        even, odd = combine(b, rest, d[2::2]), combine(b, rest, d[1::2])
+        even, odd = _combine(b, rest, d[2::2]), _combine(b, rest, d[1::2])
         rows += [scaled_sum(b, even, odd, a), scaled_sum(b, even, odd, -a)]
-    return [*rows, combine(b, whole, d[1::2])]
+    return [*rows, _combine(b, whole, d[1::2])]
 
 
 def transform_output(b: Builder, m: int, products: Sequence[SSAValue]) -> list[SSAValue]:
@@ -82,7 +82,7 @@ def scaled_sum(b: Builder, total: SSAValue | None, term: SSAValue, factor: float
     return b.op(vector.FMAOp, term, b.const(factor, term.type), total)
 
 
-def combine(b: Builder, coefficients: Sequence[float], values: Sequence[SSAValue]) -> SSAValue:
+def _combine(b: Builder, coefficients: Sequence[float], values: Sequence[SSAValue]) -> SSAValue:
     """The sum of coefficient * value; the last coefficient is 1."""
     total = values[len(coefficients) - 1]
     for c, v in reversed(list(zip(coefficients[:-1], values))):
@@ -94,11 +94,17 @@ def combine(b: Builder, coefficients: Sequence[float], values: Sequence[SSAValue
 
 
 class Inputs:
-    """Transforms the input of tiles: reads the map `source` with its halo, writes `target`, of `Schedule.input_shape`;
-    `tile` is memory of `Schedule.tile_shape`."""
+    """Transforms the input of tiles: reads the map `source` with its halo, writes `target`, of
+    `WinogradSchedule.input_shape`; `tile` is memory of `WinogradSchedule.tile_shape`."""
 
     def __init__(
-        self, b: Builder, schedule: Schedule, kernel: KernelOp, source: SSAValue, tile: SSAValue, target: SSAValue
+        self,
+        b: Builder,
+        schedule: WinogradSchedule,
+        kernel: KernelOp,
+        source: SSAValue,
+        tile: SSAValue,
+        target: SSAValue,
     ):
         self.b, self.schedule, self.source, self.stage, self.target = b, schedule, source, tile, target
         layout = layout_of(kernel.ops[0].operands[0].type)
@@ -108,7 +114,7 @@ class Inputs:
     def group(self, n: Index, gy: Index, gx: Index, number: Index, block: Index) -> None:
         """The tiles of group (gy, gx) of picture n, `number` in the target, for one block of channels."""
         schedule, b = self.schedule, self.b
-        with tiles_of(b, schedule, gy, gx) as (ty, tx, slot):
+        with group_tiles(b, schedule, gy, gx) as (ty, tx, slot):
             rows = self.positions(schedule.y, ty, 0)
             columns = start_of(b, schedule.x, tx)
             self.tile([n, block], rows, columns, number, b.add(b.mul(block, schedule.slots), slot))
@@ -152,7 +158,7 @@ class Inputs:
         return [self.position(axis, start, k, number) for k in range(axis.points)]
 
     def position(self, axis: TiledAxis, start: Index, k: Index, number: int) -> Index:
-        """That of point k of the tile whose outputs begin at `start`; at most the last one of the map."""
+        """The position of point k of the tile whose outputs begin at `start`; at most the last one of the map."""
         b, halo = self.b, self.halo[number]
         found = b.add(b.add(start, b.mul(k, axis.dilation)), halo - axis.before)
         if axis.last < axis.size + halo:
@@ -175,7 +181,7 @@ def start_of(b: Builder, axis: TiledAxis, tile: Index) -> Index:
 
 
 @contextmanager
-def tiles_of(b: Builder, schedule: Schedule, gy: Index, gx: Index) -> Iterator[tuple[Index, Index, Index]]:
+def group_tiles(b: Builder, schedule: WinogradSchedule, gy: Index, gx: Index) -> Iterator[tuple[Index, Index, Index]]:
     """Loops over the tiles of a group: (row of tiles, column of tiles, number in the group)."""
     firsts, counts = zip(*(extent(b, axis.tiles, size, g) for axis, size, g in
                            zip((schedule.y, schedule.x), schedule.group, (gy, gx))))  # fmt: skip
@@ -192,7 +198,7 @@ def extent(b: Builder, total: int, size: int, number: Index) -> tuple[Index, Ind
     return first, b.op(arith.MinSIOp, left, b.index(size))
 
 
-def input_launch(kernel: KernelOp, schedule: Schedule, name: str) -> Launch:
+def input_launch(kernel: KernelOp, schedule: WinogradSchedule, name: str) -> Launch:
     """The transform of all inputs into the workspace; a block of the grid is a group for one block of channels."""
     source = kernel.ops[0].operands[0]
     number = kernel.number_of(source)
@@ -207,13 +213,13 @@ def input_launch(kernel: KernelOp, schedule: Schedule, name: str) -> Launch:
     inputs = Inputs(b, schedule, kernel, x, tile, target)
     with b.loop(b.lo, b.hi, name="block") as block:
         group, channels = b.divmod(block.iv, schedule.in_blocks)
-        n, gy, gx = place(b, schedule, group)
+        n, gy, gx = group_place(b, schedule, group)
         inputs.group(n, gy, gx, group, channels)
     arguments = (Argument("operand", number), Argument("workspace", 0), Argument("scratch", 0))
     return Launch(b.finish(), schedule.all_groups * schedule.in_blocks, arguments)
 
 
-def place(b: Builder, schedule: Schedule, group: Index) -> tuple[Index, Index, Index]:
+def group_place(b: Builder, schedule: WinogradSchedule, group: Index) -> tuple[Index, Index, Index]:
     """(picture, row of groups, column of groups) of a group's number."""
     rest, gx = b.divmod(group, schedule.groups[1])
     n, gy = b.divmod(rest, schedule.groups[0])

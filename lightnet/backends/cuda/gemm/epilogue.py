@@ -1,4 +1,4 @@
-"""What becomes of the sums of a product: bias, elementwise ops, and stores that keep inside of the result.
+"""The end of the sums of a product: bias, elementwise ops, and stores that keep inside of the result.
 
 The ops are evaluated on a thread's fragment at once, from their definitions. A thread reads of a tensor of the result's
 shape the elements that it writes, and no others, so that such an operand may share the result's memory; a tensor with a
@@ -16,11 +16,11 @@ from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Index, vector_type
 from lightnet.backends.cuda.gemm.core import Corner, Fragment
-from lightnet.backends.cuda.gemm.problem import Kind, Problem
+from lightnet.backends.cuda.gemm.problem import GemmProblem, Kind
 from lightnet.backends.cuda.gemm.windows import Interleave
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.simt import Simt
-from lightnet.backends.expressions import Evaluator, Tile
+from lightnet.backends.expressions import TileEvaluator, TileView
 from lightnet.ir import bound
 from lightnet.ir.types import spec_of, storage_type
 
@@ -28,7 +28,7 @@ from lightnet.ir.types import spec_of, storage_type
 class Epilogue:
     """Finishes the fragments of a tile."""
 
-    def __init__(self, f: KernelFunction, problem: Problem, at: Corner):
+    def __init__(self, f: KernelFunction, problem: GemmProblem, at: Corner):
         self.f, self.b, self.problem, self.at = f, f.b, problem, at
 
     def write(self, fragment: Fragment) -> None:
@@ -48,7 +48,7 @@ class Epilogue:
             piece.store(piece.registers[made], memref)
 
 
-class _Piece(Evaluator):
+class _Piece(TileEvaluator):
     """Evaluates ops on a fragment. A tile of C is [rows, columns] of a result [batch, rows, columns]."""
 
     b: Simt
@@ -58,7 +58,7 @@ class _Piece(Evaluator):
         type = fragment.value.type
         assert isinstance(type, VectorType)
         self.shape = type.get_shape()
-        super().__init__(b, Tile([], [], self.shape, [], None), owner.f.inputs.__getitem__)
+        super().__init__(b, TileView([], [], self.shape, [], None), owner.f.inputs.__getitem__)
         self.problem, self.step = p, fragment.row_step
         grouped = p.groups > 1
         self.product: Index = 0 if grouped else at.product
@@ -151,7 +151,7 @@ class _Piece(Evaluator):
     # ---- the result's memory ---------------------------------------------------------------------------------------
 
     def _load(self, memref: SSAValue) -> SSAValue:
-        """What a tensor of the result's shape has here; zeros outside."""
+        """Load what a tensor of the result's shape has here; zeros outside."""
         b, (rows, width) = self.b, self.shape
         element = memref.type.element_type  # type: ignore[attr-defined]
         made = b.const(0.0, vector_type(self.shape, element))
@@ -221,12 +221,12 @@ class _Piece(Evaluator):
         return b.add(b.mul(b.add(b.mul(n, oh), y), ow), x), b.every(*inside)
 
     def _to(self, i: int, j: int) -> list[Index]:
-        """Where an element is written."""
+        """The subscripts where an element is written."""
         *where, col = self._at(i, j)
         return [*where, col if self.problem.slice is None else self.b.add(col, self.problem.slice.first)]
 
     def _inside(self, i: int, j: int) -> SSAValue | None:
-        """Whether an element is one of the result; None where all are."""
+        """Return whether an element is one of the result; None where all are."""
         return self.b.every(self.has_row[i], self.has_col[j], self._pixel(i, j)[1])
 
     def _guarded(self, inside: SSAValue | None, load: Callable[[], SSAValue], otherwise: SSAValue) -> SSAValue:
@@ -242,13 +242,13 @@ class _Phase(NamedTuple):
     channel: SSAValue
 
 
-def _phase(b: Simt, p: Problem, interleave: Interleave, col: Index) -> _Phase:
+def _phase(b: Simt, p: GemmProblem, interleave: Interleave, col: Index) -> _Phase:
     number, channel = b.divmod(col, p.pitch)
     row, column = b.divmod(number, interleave.stride[1])
     return _Phase(b.add(row, -interleave.skip[0]), b.add(column, -interleave.skip[1]), channel)
 
 
-def _position(b: Simt, p: Problem, row: Index) -> tuple[SSAValue, SSAValue, SSAValue]:
+def _position(b: Simt, p: GemmProblem, row: Index) -> tuple[SSAValue, SSAValue, SSAValue]:
     """The picture, row and column of a position."""
     down, along = p.window.positions
     n, rest = b.divmod(row, down * along)

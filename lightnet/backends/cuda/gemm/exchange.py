@@ -21,9 +21,10 @@ QUAD, PAIR = 4, 2
 
 
 def exchanged(b: Simt, lane: SSAValue, parts: Sequence[SSAValue]) -> tuple[Index, Index, SSAValue]:
-    """What a lane has after an exchange of one, two or four blocks of eight columns. `parts`, vectors [2, 2], are its
-    two columns of each, `lane` is its number in the quad. The number of the block that it has then, the first of its
-    columns there, and the values: two (nothing was exchanged), four or all eight columns, [2, columns]."""
+    """The values of a lane after an exchange of one, two or four blocks of eight columns. `parts`, vectors [2, 2], are
+    its two columns of each, `lane` is its number in the quad. The number of the block that it has then, the first of
+    its columns there, and the values: two (nothing was exchanged), four or all eight columns, [2, columns].
+    """
     if len(parts) == 1:
         return 0, b.mul(lane, PAIR), parts[0]
     upper, lower = b.divmod(lane, 2)

@@ -15,14 +15,14 @@ from math import prod
 from xdsl.dialects.builtin import f16
 from xdsl.ir import SSAValue
 
-from lightnet.backends.cuda.base import FLOATS, Generator
-from lightnet.backends.cuda.device import Device
+from lightnet.backends.cuda.base import FLOATS, SimtGenerator
+from lightnet.backends.cuda.device import DeviceModel
 from lightnet.backends.cuda.gemm import kernel as kernels
-from lightnet.backends.cuda.gemm.core import Tile
-from lightnet.backends.cuda.gemm.kernel import Schedule
-from lightnet.backends.cuda.gemm.mma_core import MmaCore, shapes
+from lightnet.backends.cuda.gemm.core import ProductTile
+from lightnet.backends.cuda.gemm.kernel import GemmSchedule
+from lightnet.backends.cuda.gemm.mma_core import MmaCore, product_tiles
 from lightnet.backends.cuda.gemm.model import Family, Pinned, Speed
-from lightnet.backends.cuda.gemm.problem import Problem, match
+from lightnet.backends.cuda.gemm.problem import GemmProblem, match
 from lightnet.backends.cuda.gemm.simt_core import SimtCore, across_of
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.backends.generator import Plan
@@ -48,23 +48,25 @@ TENSOR_HALF = 19.0
 MOST_STAGES, MOST_SIZE = 8, 512
 
 
-class Gemm(Generator):
+class Gemm(SimtGenerator):
     """Products on one family of cores."""
 
     def __init__(self, alg: str, family: Family, dtypes: Sequence[str]):
         self.alg, self.family, self.dtypes = alg, family, dtypes
 
-    def suits(self, problem: Problem) -> bool:
-        """Whether its cores can compute a product."""
+    def suits(self, problem: GemmProblem) -> bool:
+        """Return whether its cores can compute a product."""
         return problem.dtype.name in self.dtypes
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: Device | None = None) -> Sequence[Form]:
+    def takes(
+        self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None
+    ) -> Sequence[Form]:
         return [p.form() for p in match(ops, yielded) if self.suits(p)]
 
     def is_exact(self, ops: Sequence[LnOp]) -> bool:
         return self.alg == "simt" or ops[0].operand_specs[0].dtype.is_short
 
-    def plan(self, kernel: KernelOp, form: Form, device: Device) -> Plan:
+    def plan(self, kernel: KernelOp, form: Form, device: DeviceModel) -> Plan:
         problem = problem_of(kernel, form)
         time, made = self.best(kernel, problem, self._pinned(kernel), device, "splits")
         tile = made.tile
@@ -83,14 +85,20 @@ class Gemm(Generator):
         return self.launches(kernel, name, aliases, problem_of(kernel, plan.form), plan.schedule)
 
     def launches(
-        self, kernel: KernelOp, name: str, aliases: Mapping[int, int], problem: Problem, schedule: Schedule, at: int = 0
+        self,
+        kernel: KernelOp,
+        name: str,
+        aliases: Mapping[int, int],
+        problem: GemmProblem,
+        schedule: GemmSchedule,
+        at: int = 0,
     ) -> list[SimtLaunch]:
         """The launches of one product of a kernel; `at` is the byte of the workspace at which its own begins."""
         return kernels.build(kernel, name, aliases, problem, self.family.make(problem, schedule.tile), schedule, at)
 
     def best(
-        self, kernel: KernelOp, problem: Problem, pinned: Pinned, device: Device, choice: str
-    ) -> tuple[float, Schedule]:
+        self, kernel: KernelOp, problem: GemmProblem, pinned: Pinned, device: DeviceModel, choice: str
+    ) -> tuple[float, GemmSchedule]:
         """The best schedule for a product of a kernel on `device`, and its nanoseconds, among those that agree with
         what is `pinned`. Raises `LightNetError` where none does; `choice` is what says the splits."""
         try:
@@ -102,7 +110,7 @@ class Gemm(Generator):
         except LightNetError as error:
             raise LightNetError(error.message, loc_of(kernel), label=error.label) from None
 
-    def _most_parts(self, problem: Problem, tile: Tile | None) -> int:
+    def _most_parts(self, problem: GemmProblem, tile: ProductTile | None) -> int:
         """Parts that K may be cut into: a stage each, of the shallowest tile where none is given. Raises
         `LightNetError` for a tile that no core has."""
         tiles = self.family.tiles(problem) if tile is None else (tile,)
@@ -110,8 +118,8 @@ class Gemm(Generator):
 
     def _pinned(self, kernel: KernelOp) -> Pinned:
         """The choices that a kernel has. Raises `LightNetError` for one that is no number, or too large."""
-        sizes, ring = numbers_of(kernel, "tile", 3), numbers_of(kernel, "stages", 1)
-        splits = numbers_of(kernel, "splits", 1)
+        sizes, ring = chosen_numbers(kernel, "tile", 3), chosen_numbers(kernel, "stages", 1)
+        splits = chosen_numbers(kernel, "splits", 1)
         if sizes is not None:
             check_sizes(kernel, "tile", sizes)
         if ring is not None:
@@ -119,26 +127,26 @@ class Gemm(Generator):
         tile = None
         if sizes is not None:
             rows, cols, depth = sizes
-            tile = Tile(rows, cols, depth, ring[0] if ring is not None else 2, self.family.across(rows, cols))
+            tile = ProductTile(rows, cols, depth, ring[0] if ring is not None else 2, self.family.across(rows, cols))
         return Pinned(tile, None if ring is None else ring[0], None if splits is None else splits[0])
 
 
-def _simt_tiles(problem: Problem) -> Iterator[Tile]:
+def _simt_tiles(problem: GemmProblem) -> Iterator[ProductTile]:
     for rows, cols, depth in SIMT_TILES:
-        yield Tile(rows, cols, depth, 2, across_of(rows, cols))
+        yield ProductTile(rows, cols, depth, 2, across_of(rows, cols))
 
 
-def _mma_tiles(problem: Problem) -> Iterator[Tile]:
-    for rows, cols, depth, across in shapes(storage_type(problem.dtype)):
+def _mma_tiles(problem: GemmProblem) -> Iterator[ProductTile]:
+    for rows, cols, depth, across in product_tiles(storage_type(problem.dtype)):
         if across == mma_across(rows, cols):
-            yield Tile(rows, cols, depth, 2, across)
+            yield ProductTile(rows, cols, depth, 2, across)
 
 
 @cache
 def mma_across(rows: int, cols: int) -> tuple[int, int]:
     """Warps along rows and columns of a tile: as many as have `LEAST_SUMS` sums a thread, else as few as there may
     be."""
-    found = [s.across for s in shapes(f16) if (s.rows, s.cols) == (rows, cols)]
+    found = [s.across for s in product_tiles(f16) if (s.rows, s.cols) == (rows, cols)]
     large = [a for a in found if rows * cols >= LEAST_SUMS * WARP * prod(a)]
     return large[0] if large else found[-1] if found else (1, 1)
 
@@ -159,7 +167,7 @@ def check_ring(kernel: KernelOp, name: str, stages: int) -> None:
         raise refused(kernel, name, f"a ring has 2 to {MOST_STAGES} stages")
 
 
-def numbers_of(kernel: KernelOp, name: str, length: int) -> tuple[int, ...] | None:
+def chosen_numbers(kernel: KernelOp, name: str, length: int) -> tuple[int, ...] | None:
     """A choice of so many integers (one: no array), None where the kernel has none. Raises `LightNetError` for anything
     else."""
     attr = kernel.attributes.get(name)
@@ -173,7 +181,7 @@ def numbers_of(kernel: KernelOp, name: str, length: int) -> tuple[int, ...] | No
     return found
 
 
-def problem_of(kernel: KernelOp, form: Form) -> Problem:
+def problem_of(kernel: KernelOp, form: Form) -> GemmProblem:
     """The problem of a kernel in one of its forms."""
     found = match(kernel.ops, list(kernel.terminator.operands))
     return next(p for p in found if p.is_map == bool(form.maps))

@@ -17,13 +17,13 @@ from functools import cached_property
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
 
-from lightnet.backends.cuda.base import FLOATS, MAP, Generator, memory_time
-from lightnet.backends.cuda.device import Device
+from lightnet.backends.cuda.base import FLOATS, MAP, SimtGenerator, memory_time
+from lightnet.backends.cuda.device import DeviceModel
 from lightnet.backends.cuda.gemm import kernel as kernels
-from lightnet.backends.cuda.gemm.core import Tile
-from lightnet.backends.cuda.gemm.generator import MMA, SIMT, Gemm, check_ring, check_sizes, numbers_of
+from lightnet.backends.cuda.gemm.core import ProductTile
+from lightnet.backends.cuda.gemm.generator import MMA, SIMT, Gemm, check_ring, check_sizes, chosen_numbers
 from lightnet.backends.cuda.gemm.model import Pinned
-from lightnet.backends.cuda.gemm.problem import Problem, Slice, filled, match
+from lightnet.backends.cuda.gemm.problem import ChannelSlice, GemmProblem, match, whole_channels
 from lightnet.backends.cuda.gemm.wgmma import WGMMA
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.simt import SimtLaunch
@@ -47,7 +47,7 @@ class Joint:
     their first channel."""
 
     result: SSAValue
-    products: tuple[Problem, ...]
+    products: tuple[GemmProblem, ...]
     copies: tuple[tuple[SSAValue, int], ...]
 
     @cached_property
@@ -61,22 +61,23 @@ class Joint:
 
 
 def joint_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Joint | None:
-    """What a body joins; None where it is no concatenation of the results of convolutions, each of whose ops belongs to
-    one of them."""
+    """The products that a body joins; None where it is no concatenation of the results of convolutions, each of whose
+    ops belongs to one of them.
+    """
     if len(ops) < 2 or not isinstance(concat := ops[-1], Concat) or list(yielded) != [concat.results[0]]:
         return None
     spec = concat.result_specs[0]
     if concat.axis != 1 or spec.ndim != 4 or spec.len == 0 or spec.dtype.name not in FLOATS:
         return None
     makers: dict[SSAValue, LnOp] = {r: op for op in ops[:-1] for r in op.results}
-    products, copies, first, seen = list[Problem](), list[tuple[SSAValue, int]](), 0, set[LnOp]()
+    products, copies, first, seen = list[GemmProblem](), list[tuple[SSAValue, int]](), 0, set[LnOp]()
     for value, part in zip(concat.operands, concat.operand_specs, strict=True):
         if first % MAP.multiple:
             return None  # the channels of a pixel begin anywhere
         if value not in makers:
             copies.append((value, first))
         elif (product := _product(value, ops, makers, seen)) is not None:
-            products.append(replace(product, slice=Slice(value, first, spec.dims[1])))
+            products.append(replace(product, slice=ChannelSlice(value, first, spec.dims[1])))
         else:
             return None
         first += part.dims[1]
@@ -85,7 +86,9 @@ def joint_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Joint | None:
     return joint if whole and joint.form.maps.keys().isdisjoint(joint.form.weights) else None
 
 
-def _product(value: SSAValue, ops: Sequence[LnOp], makers: Mapping[SSAValue, LnOp], seen: set[LnOp]) -> Problem | None:
+def _product(
+    value: SSAValue, ops: Sequence[LnOp], makers: Mapping[SSAValue, LnOp], seen: set[LnOp]
+) -> GemmProblem | None:
     """The convolution that makes a value and nothing else; `seen` are the ops that others are made of, to which its own
     are added."""
     own, waiting = set[LnOp](), [value]
@@ -100,7 +103,7 @@ def _product(value: SSAValue, ops: Sequence[LnOp], makers: Mapping[SSAValue, LnO
     return next((p for p in match([op for op in ops if op in own], [value]) if p.is_map), None)
 
 
-class Join(Generator):
+class Join(SimtGenerator):
     """Joints on one family of cores."""
 
     ends = (Concat,)
@@ -108,7 +111,9 @@ class Join(Generator):
     def __init__(self, alg: str, gemm: Gemm):
         self.alg, self.gemm = alg, gemm
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: Device | None = None) -> Sequence[Form]:
+    def takes(
+        self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None
+    ) -> Sequence[Form]:
         joint = joint_of(ops, yielded)
         if joint is None or not all(map(self.gemm.suits, joint.products)):
             return []
@@ -118,10 +123,10 @@ class Join(Generator):
         joint = joint_of(ops, ops[-1].results)
         return joint is not None and all(self.gemm.is_exact(p.ops) for p in joint.products)
 
-    def is_for(self, device: Device) -> bool:
+    def is_for(self, device: DeviceModel) -> bool:
         return self.gemm.is_for(device)
 
-    def plan(self, kernel: KernelOp, form: Form, device: Device) -> Plan:
+    def plan(self, kernel: KernelOp, form: Form, device: DeviceModel) -> Plan:
         joint = _joint(kernel)
         best = [
             self.gemm.best(kernel, p, pinned, device, "tiles")
@@ -149,8 +154,8 @@ class Join(Generator):
         return launches
 
     def _pinned(self, kernel: KernelOp, joint: Joint) -> list[Pinned]:
-        """What a kernel's choice says of each product."""
-        numbers = numbers_of(kernel, "tiles", NUMBERS * len(joint.products))
+        """The pins of each product in a kernel's choice."""
+        numbers = chosen_numbers(kernel, "tiles", NUMBERS * len(joint.products))
         if numbers is None:
             return [Pinned()] * len(joint.products)
         pins = []
@@ -158,7 +163,7 @@ class Join(Generator):
             rows, cols, depth, ring, splits = numbers[NUMBERS * i : NUMBERS * (i + 1)]
             check_sizes(kernel, "tiles", (rows, cols, depth))
             check_ring(kernel, "tiles", ring)
-            pins.append(Pinned(Tile(rows, cols, depth, ring, self.gemm.family.across(rows, cols)), ring, splits))
+            pins.append(Pinned(ProductTile(rows, cols, depth, ring, self.gemm.family.across(rows, cols)), ring, splits))
         return pins
 
 
@@ -178,7 +183,7 @@ def _copy(kernel: KernelOp, name: str, value: SSAValue, first: int) -> SimtLaunc
 
     f = KernelFunction(kernel, name, (THREADS, 1, 1), {}, reads=[value], shape=shape)
     b, (pixels, channels) = f.b, shape(value)
-    assert channels == filled(channels)
+    assert channels == whole_channels(channels)
     count = pixels * (channels // VECTOR)
     number = b.add(b.mul(b.block_id(), THREADS), b.thread_id())
     with b.when(b.below(number, count)):

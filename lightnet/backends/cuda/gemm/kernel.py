@@ -16,9 +16,9 @@ from xdsl.dialects.builtin import MemRefType, VectorType, f32
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cuda.gemm.core import Block, Core, Corner, Fragment, Tile
+from lightnet.backends.cuda.gemm.core import Core, Corner, Fragment, ProductTile, TileBlock
 from lightnet.backends.cuda.gemm.epilogue import Epilogue
-from lightnet.backends.cuda.gemm.problem import Problem
+from lightnet.backends.cuda.gemm.problem import GemmProblem
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.ir.kernel import KernelOp
@@ -30,13 +30,13 @@ THREADS, VECTOR, WIDEST = 128, 4, 8
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """How a product is cut: tiles of C, and K in `splits` parts, each a whole number of stages."""
+class GemmSchedule:
+    """The cut of a product: tiles of C, and K in `splits` parts, each a whole number of stages."""
 
-    tile: Tile
+    tile: ProductTile
     splits: int = 1
 
-    def tiles(self, p: Problem) -> tuple[int, int]:
+    def tiles(self, p: GemmProblem) -> tuple[int, int]:
         """Tiles along the rows and the columns of a product."""
         return -(-p.rows // self.tile.rows), -(-p.written // self.tile.cols)
 
@@ -44,23 +44,29 @@ class Schedule:
         """Stages that a block multiplies, of those of a product."""
         return -(-stages // self.splits)
 
-    def blocks(self, p: Problem) -> int:
+    def blocks(self, p: GemmProblem) -> int:
         """Blocks of the grid."""
         return p.batch * prod(self.tiles(p)) * self.splits
 
 
-def parts(p: Problem, splits: int) -> MemRefType:
+def parts(p: GemmProblem, splits: int) -> MemRefType:
     """Sums over parts of K: [parts, rows of all products, columns]."""
     return MemRefType(f32, [splits, p.batch * p.rows, -(-p.cols // WIDEST) * WIDEST])
 
 
-def workspace_bytes(p: Problem, splits: int) -> int:
+def workspace_bytes(p: GemmProblem, splits: int) -> int:
     """Bytes of the sums over parts of K."""
     return 0 if splits == 1 else align_up(4 * prod(parts(p, splits).get_shape()))
 
 
 def build(
-    kernel: KernelOp, name: str, aliases: Mapping[int, int], p: Problem, core: Core, schedule: Schedule, at: int = 0
+    kernel: KernelOp,
+    name: str,
+    aliases: Mapping[int, int],
+    p: GemmProblem,
+    core: Core,
+    schedule: GemmSchedule,
+    at: int = 0,
 ) -> list[SimtLaunch]:
     """The launches of a product; `at` is the byte of the workspace at which its own begins."""
     if schedule.splits == 1:
@@ -71,7 +77,7 @@ def build(
     ]
 
 
-def operands(kernel: KernelOp, p: Problem) -> list[SSAValue]:
+def operands(kernel: KernelOp, p: GemmProblem) -> list[SSAValue]:
     """The kernel's operands that a product and its epilogue read, as the kernel's block has them."""
     read = {v for op in p.ops for v in op.operands}
     return [a for a in kernel.body.args if a in read]
@@ -85,9 +91,9 @@ class _Product:
         kernel: KernelOp,
         name: str,
         aliases: Mapping[int, int],
-        p: Problem,
+        p: GemmProblem,
         core: Core,
-        schedule: Schedule,
+        schedule: GemmSchedule,
         at: int,
     ):
         self.p, self.core, self.schedule, self.tile = p, core, schedule, schedule.tile
@@ -107,7 +113,7 @@ class _Product:
         self.part: Index = b.block_id("z") if self.schedule.splits > 1 else 0
         self.corner = Corner(product, b.mul(row, tile.rows), b.mul(column, tile.cols), tile.rows, tile.cols)
         steps = self.schedule.steps(self.core.stages(self.p))
-        block = Block(self.f, self.p, self.corner, b.mul(self.part, steps), steps, self.align)
+        block = TileBlock(self.f, self.p, self.corner, b.mul(self.part, steps), steps, self.align)
         fragments = self.core.fragments(block)
         if self.schedule.splits == 1:
             epilogue = Epilogue(self.f, self.p, self.corner)
@@ -134,7 +140,7 @@ class _Product:
                 b.tile_store(line, memory, where, [2])
 
 
-def _added(kernel: KernelOp, name: str, aliases: Mapping[int, int], p: Problem, splits: int, at: int) -> SimtLaunch:
+def _added(kernel: KernelOp, name: str, aliases: Mapping[int, int], p: GemmProblem, splits: int, at: int) -> SimtLaunch:
     """The kernel that adds the parts up, always in the same order, and finishes: four columns of a row a thread."""
     space = parts(p, splits)
     _, rows, pitch = space.get_shape()

@@ -1,4 +1,4 @@
-"""How stages get into shared memory: asynchronous copies of 16 bytes where memory allows it, zeros for what lies
+"""The loads of stages into shared memory: asynchronous copies of 16 bytes where memory allows it, zeros for what lies
 outside.
 
 An operand's part of a stage are *lines* of elements that lie next to each other, in *chunks* that one thread copies at
@@ -19,7 +19,7 @@ from xdsl.dialects.builtin import FixedBitwidthType, MemRefType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cuda.gemm.problem import Problem
+from lightnet.backends.cuda.gemm.problem import GemmProblem
 from lightnet.backends.cuda.simt import Simt
 
 #: Bytes that `cp.async` copies, the largest first.
@@ -35,7 +35,7 @@ def chunk_of(size: int, align: int, *extents: int) -> int:
     return next((n // size for n in SIZES if common % n == 0 and n >= size), 1)
 
 
-class Source(ABC):
+class OperandSource(ABC):
     """An operand in global memory, as lines and positions of a block's tile. `chunk` divides where lines begin, and
     their lengths."""
 
@@ -44,7 +44,7 @@ class Source(ABC):
 
     @abstractmethod
     def line(self, b: Simt, line: Index) -> tuple[SSAValue, ...]:
-        """What is known of a line of the tile before the loop over stages."""
+        """Compute what is known of a line of the tile before the loop over stages."""
 
     @abstractmethod
     def at(
@@ -54,7 +54,7 @@ class Source(ABC):
 
 
 @dataclass
-class Rows(Source):
+class MatrixLines(OperandSource):
     """Lines that are rows of a matrix [batch, limit, depth], from row `first` on; a position is an offset of k, which
     ends at `depth`. `start` is the position in memory where k begins."""
 
@@ -80,7 +80,7 @@ class Rows(Source):
 
 
 @dataclass
-class ByK(Source):
+class ByK(OperandSource):
     """Lines that are rows k of a matrix [batch, depth, cols]; a position is a column from `first` on."""
 
     memory: SSAValue
@@ -103,13 +103,13 @@ class ByK(Source):
 
 
 @dataclass
-class Windows(Source):
+class Windows(OperandSource):
     """Lines that are the windows of a convolution on a map [1, pixels, channels], from number `first` on. k is
     (window row, window column, channel), the channels being those from `start` on."""
 
     memory: SSAValue
     chunk: int
-    problem: Problem
+    problem: GemmProblem
     first: Index
     start: Index = 0
     _taps: dict[tuple[SSAValue, Index], tuple[SSAValue, SSAValue, SSAValue, SSAValue]] = field(default_factory=dict)
@@ -137,8 +137,9 @@ class Windows(Source):
         return [0, pixel, b.add(self.start, channel)], b.both(inside, there)
 
     def _tap(self, b: Simt, position: Index, k: SSAValue) -> tuple[SSAValue, SSAValue, SSAValue, SSAValue]:
-        """Where in its window an element is, its channel, and whether k is one that there is: once for all lines of a
-        stage."""
+        """The tap of its window where an element is, its channel, and whether k is one that there is: once for all
+        lines of a stage.
+        """
         key = k, position
         if key not in self._taps:
             p, at = self.problem, b.add(k, position)
@@ -167,7 +168,7 @@ class Stager:
     """Copies an operand's part of a stage: `lines` lines of `length` elements to rows of `to`, [stages * lines,
     pitch]."""
 
-    def __init__(self, b: Simt, source: Source, to: SSAValue, lines: int, length: int, threads: int,
+    def __init__(self, b: Simt, source: OperandSource, to: SSAValue, lines: int, length: int, threads: int,
                  order: Order | None = None):  # fmt: skip
         self.b, self.source, self.to, self.lines = b, source, to, lines
         self.chunk = gcd(source.chunk, length)

@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import FixedBitwidthType, Float32Type, VectorType, f3
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cuda.gemm.core import Fragment, Tile
+from lightnet.backends.cuda.gemm.core import Fragment, ProductTile
 from lightnet.backends.cuda.gemm.ring import RingCore
 from lightnet.backends.cuda.simt import Simt
 from lightnet.diagnostics import LightNetError
@@ -43,8 +43,8 @@ _MOST_SUMS = 128
 _LEAST_PRODUCTS = 2
 
 
-class Shape(NamedTuple):
-    """A tile but for the stages that it has in flight; see `Tile`."""
+class _Shape(NamedTuple):
+    """A tile but for the stages that it has in flight; see `ProductTile`."""
 
     rows: int
     cols: int
@@ -52,7 +52,7 @@ class Shape(NamedTuple):
     across: tuple[int, int]
 
 
-def shapes(element: Attribute) -> list[Shape]:
+def product_tiles(element: Attribute) -> list[_Shape]:
     """The tiles that a model may choose from, for factors of f16, bf16 or f32; none for any other type. Larger ones
     come first, then those of 8 warps before those of 4 (of 2 where there is no more to do). Warps share a tile so that
     each reads the fewest rows and columns."""
@@ -65,13 +65,14 @@ def shapes(element: Attribute) -> list[Shape]:
         for warps, parts in by_warps.items():
             if warps > 2 or len(by_warps) == 1:
                 across = min(parts, key=lambda p: rows // p[0] + cols // p[1])
-                found += [Shape(rows, cols, bytes // element.size, across) for bytes in _STAGES]
+                found += [_Shape(rows, cols, bytes // element.size, across) for bytes in _STAGES]
     return found
 
 
 def _parts(rows: int, cols: int, warps: int) -> list[tuple[int, int]]:
-    """How many warps may stand along rows and along columns, so that each has whole fragments, enough of them and not
-    too many."""
+    """The numbers of warps that may stand along rows and along columns, so that each has whole fragments, enough of
+    them and not too many.
+    """
     products = rows * cols // (ROWS * COLS * warps)
     if not _LEAST_PRODUCTS <= products <= _MOST_SUMS * WARP // (ROWS * COLS):
         return []
@@ -80,7 +81,7 @@ def _parts(rows: int, cols: int, warps: int) -> list[tuple[int, int]]:
 
 
 class _Warp(NamedTuple):
-    """Where a thread is: its lane, and the first row and column of its warp's part of the tile."""
+    """The place of a thread: its lane, and the first row and column of its warp's part of the tile."""
 
     lane: SSAValue
     row: SSAValue
@@ -100,7 +101,7 @@ class MmaCore(RingCore):
     fragments, or too many.
     """
 
-    def __init__(self, tile: Tile, element: Attribute, by_k: bool = False):
+    def __init__(self, tile: ProductTile, element: Attribute, by_k: bool = False):
         super().__init__(tile, element, by_k)
         if type(element) not in SHAPES:
             raise LightNetError(f"tensor cores multiply f16, bf16 and f32, not {element}", label="cuda.mma")

@@ -1,4 +1,4 @@
-"""How long a product takes, and which tile and how many parts of K are best: a model of the device.
+"""The time that a product takes, and the tile and the number of parts of K that are best: a model of the device.
 
 Its constants were fitted to 704 plans of 103 products on an H100 (`tools/calibrate_cuda.py`, docs/performance-cuda.md);
 a device is what its data sheet says.
@@ -16,15 +16,15 @@ from typing import NamedTuple
 
 from xdsl.ir import Attribute
 
-from lightnet.backends.cuda.device import Device
-from lightnet.backends.cuda.gemm.core import Core, Tile
-from lightnet.backends.cuda.gemm.kernel import Schedule
-from lightnet.backends.cuda.gemm.problem import Problem
+from lightnet.backends.cuda.device import DeviceModel
+from lightnet.backends.cuda.gemm.core import Core, ProductTile
+from lightnet.backends.cuda.gemm.kernel import GemmSchedule
+from lightnet.backends.cuda.gemm.problem import GemmProblem
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.types import storage_type
 
 #: Makes the core of a tile; raises `LightNetError` where there is none.
-MakeCore = Callable[[Tile, Attribute, bool], Core]
+MakeCore = Callable[[ProductTile, Attribute, bool], Core]
 #: Stages in a ring: two hide little of what memory takes.
 STAGES = (4, 3, 2)
 #: Parts of K that are tried. More than blocks fill a device need, a split never pays.
@@ -56,14 +56,15 @@ REGISTERS, BESIDE = 65536, 100
 
 @dataclass(frozen=True)
 class Speed:
-    """What a family of cores reaches: operations a nanosecond where a thread has many sums, and the sums of a thread at
-    which it is half of that."""
+    """The speed that a family of cores reaches: operations a nanosecond where a thread has many sums, and the sums of a
+    thread at which it is half of that.
+    """
 
     peak: float
     half: float
 
 
-def time_of(p: Problem, schedule: Schedule, core: Core, speed: Speed, device: Device) -> float:
+def product_time_of(p: GemmProblem, schedule: GemmSchedule, core: Core, speed: Speed, device: DeviceModel) -> float:
     """Nanoseconds of a product, its launches included."""
     tile, size = schedule.tile, p.dtype.size
     down, along = schedule.tiles(p)
@@ -73,7 +74,7 @@ def time_of(p: Problem, schedule: Schedule, core: Core, speed: Speed, device: De
     resident = min(blocks_at_once(core, device), -(-blocks // device.processors))
     rounds = -(-blocks // (device.processors * resident))
     work = 2 * tile.rows * tile.cols * tile.depth / (speed.peak * share) + 2 * COPY * core.copies(p) / device.flops
-    finish = 2 * tile.rows * tile.cols * (WRITE + OPERATION * operations(p)) / device.flops
+    finish = 2 * tile.rows * tile.cols * (WRITE + OPERATION * _operations(p)) / device.flops
     compute = rounds * resident * (steps * work + finish) * device.processors
     waiting = rounds * (steps * STEP + max(0.0, steps / (tile.stages - 1) - 1) * LATENCY / resident)
     a, b = p.rows * p.depth * size * p.batch, p.cols * p.depth * size * p.batch
@@ -87,7 +88,7 @@ def time_of(p: Problem, schedule: Schedule, core: Core, speed: Speed, device: De
     return total
 
 
-def operations(p: Problem) -> float:
+def _operations(p: GemmProblem) -> float:
     """Operations of the epilogue on an element of C."""
     return sum(op.flops() for op in p.epilogue) / (p.batch * p.rows * p.cols)
 
@@ -97,7 +98,7 @@ def overlapped(*times: float) -> float:
     return max(times) + OVERLAP * (sum(times) - max(times))
 
 
-def blocks_at_once(core: Core, device: Device) -> int:
+def blocks_at_once(core: Core, device: DeviceModel) -> int:
     """Blocks that a processor can have at a time: it shares memory and registers between them."""
     registers = core.threads * min(255, BESIDE + core.tile.rows * core.tile.cols // core.threads)
     memory = device.shared + RESERVED
@@ -111,19 +112,19 @@ class Family:
     """The cores of a generator: `tiles(problem)` are those worth trying (their stages are set here), `across` says how
     rows and columns of one are shared, `core` makes one."""
 
-    tiles: Callable[[Problem], Iterator[Tile]]
+    tiles: Callable[[GemmProblem], Iterator[ProductTile]]
     across: Callable[[int, int], tuple[int, int]]
     core: MakeCore
-    speed: Callable[[Problem, Device], Speed]
+    speed: Callable[[GemmProblem, DeviceModel], Speed]
 
-    def make(self, p: Problem, tile: Tile) -> Core:
+    def make(self, p: GemmProblem, tile: ProductTile) -> Core:
         """The core of a tile."""
         return self.core(tile, storage_type(p.dtype), p.by_k)
 
-    def best(self, p: Problem, device: Device, pinned: Pinned) -> tuple[float, Schedule]:
+    def best(self, p: GemmProblem, device: DeviceModel, pinned: Pinned) -> tuple[float, GemmSchedule]:
         """The schedule that takes least time, and its nanoseconds, among those that agree with what is `pinned`. Raises
         `LightNetError` where none does."""
-        sizes = p.kind, p.anchor.operand_specs[0], p.batch, p.rows, p.cols, p.depth, len(p.epilogue), operations(p)
+        sizes = p.kind, p.anchor.operand_specs[0], p.batch, p.rows, p.cols, p.depth, len(p.epilogue), _operations(p)
         key = self, sizes, pinned, device
         if key not in _known:
             if len(_known) >= MOST_KNOWN:
@@ -133,24 +134,24 @@ class Family:
 
 
 #: What `Family.best` found, by sizes and device, and how many of these are kept.
-_known: dict[Hashable, tuple[float, Schedule]] = {}
+_known: dict[Hashable, tuple[float, GemmSchedule]] = {}
 MOST_KNOWN = 4096
 
 
 class Pinned(NamedTuple):
     """Choices that a kernel has already."""
 
-    tile: Tile | None = None
+    tile: ProductTile | None = None
     stages: int | None = None
     splits: int | None = None
 
 
-def _best(family: Family, p: Problem, device: Device, pinned: Pinned) -> tuple[float, Schedule]:
+def _best(family: Family, p: GemmProblem, device: DeviceModel, pinned: Pinned) -> tuple[float, GemmSchedule]:
     speed = family.speed(p, device)
-    found: list[tuple[float, int, Schedule]] = []
+    found: list[tuple[float, int, GemmSchedule]] = []
     for tile in [pinned.tile] if pinned.tile is not None else family.tiles(p):
         for count in STAGES if pinned.stages is None else (pinned.stages,):
-            ring = Tile(tile.rows, tile.cols, tile.depth, count, tile.across)
+            ring = ProductTile(tile.rows, tile.cols, tile.depth, count, tile.across)
             core = family.make(p, ring)
             if core.shared_bytes > device.shared:
                 continue
@@ -158,8 +159,8 @@ def _best(family: Family, p: Problem, device: Device, pinned: Pinned) -> tuple[f
             for splits in (pinned.splits,) if pinned.splits is not None else SPLITS:
                 if splits > most and pinned.splits is None:
                     break
-                schedule = Schedule(ring, splits)
-                found.append((time_of(p, schedule, core, speed, device), len(found), schedule))
+                schedule = GemmSchedule(ring, splits)
+                found.append((product_time_of(p, schedule, core, speed, device), len(found), schedule))
                 if schedule.blocks(p) > 4 * device.processors:
                     break
     if not found:

@@ -1,4 +1,4 @@
-"""Which bodies are one product of matrices: `match`. A convolution is one, as is a dense layer, whose window is the
+"""The bodies that are one product of matrices: `match`. A convolution is one, as is a dense layer, whose window is the
 whole picture.
 
 C [rows, cols] = A [rows, depth] · B, `batch` times, then elementwise ops on C. Rows are windows and k is (window row,
@@ -16,8 +16,8 @@ from math import prod
 
 from xdsl.ir import SSAValue
 
-from lightnet.backends.cuda.base import FLOATS, MAP, has_epilogue
-from lightnet.backends.cuda.gemm.windows import Interleave, interleave_of, is_product, window_of
+from lightnet.backends.cuda.base import FLOATS, MAP, is_all_epilogue
+from lightnet.backends.cuda.gemm.windows import Interleave, interleave_of, is_product, product_window_of
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.matmul import Matmul, gemm_shape
 from lightnet.ir.kernel import KernelOp
@@ -30,7 +30,7 @@ from lightnet.runtime.dtypes import DType
 
 
 class Kind(Enum):
-    """Where A and B come from: maps and packed weights, or row-major tensors, of a dense layer or of a product."""
+    """The sources of A and B: maps and packed weights, or row-major tensors, of a dense layer or of a product."""
 
     CONV = "conv"
     DENSE = "dense"
@@ -38,7 +38,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
-class Slice:
+class ChannelSlice:
     """The channels from `first` on of a map that has `channels`; `value` is what of the product's ops they are."""
 
     value: SSAValue
@@ -47,7 +47,7 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class Problem:
+class GemmProblem:
     """A product and what becomes of it; all sizes are in elements. `slice` says that it makes some channels of a
     kernel's result, `computed` that B is a map like others: weights that need not be static."""
 
@@ -57,7 +57,7 @@ class Problem:
     rows: int
     cols: int
     depth: int
-    slice: Slice | None = None
+    slice: ChannelSlice | None = None
     computed: bool = False
 
     @property
@@ -88,7 +88,7 @@ class Problem:
 
     @property
     def by_k(self) -> bool:
-        """Whether B is [depth, cols] in memory, not [cols, depth]."""
+        """True if B is [depth, cols] in memory, not [cols, depth]."""
         return self.kind is Kind.MATMUL
 
     @property
@@ -103,27 +103,27 @@ class Problem:
     def window(self) -> Window:
         """The windows of a convolution: a row of A each."""
         assert isinstance(self.anchor, Conv2d | Deconv2d)
-        return window_of(self.anchor)
+        return product_window_of(self.anchor)
 
     @cached_property
     def interleave(self) -> Interleave | None:
-        """How rows and columns become pixels, where rows are not the pixels of the result themselves: columns are
+        """The map from rows and columns to pixels, where rows are not the pixels of the result themselves: columns are
         (phase, channel) then."""
         return interleave_of(self.anchor) if isinstance(self.anchor, Conv2d | Deconv2d) else None
 
     @property
     def packed(self) -> Layout:
-        """How the weights of a convolution lie: each column's in one piece, in the order of k."""
+        """The layout of a convolution's weights: each column's in one piece, in the order of k."""
         return Phases(self.anchor.stride, MAP.multiple) if isinstance(self.anchor, Deconv2d) else WEIGHTS
 
     @property
     def channels(self) -> int:
         """Channels of A's map that a product reads, as they lie in memory."""
-        return filled(self.anchor.operand_specs[0].dims[1]) // self.batch
+        return whole_channels(self.anchor.operand_specs[0].dims[1]) // self.batch
 
     @property
     def is_pointwise(self) -> bool:
-        """Whether the rows of A are those of a map, one after the other."""
+        """True if the rows of A are those of a map, one after the other."""
         return self.window.is_pointwise
 
     @property
@@ -139,7 +139,7 @@ class Problem:
     @property
     def pitch(self) -> int:
         """Elements from one row of a result to the next."""
-        return filled(self.result_dims[1]) if self.is_map else self.cols
+        return whole_channels(self.result_dims[1]) if self.is_map else self.cols
 
     @property
     def written(self) -> int:
@@ -153,7 +153,7 @@ class Problem:
         if value is self.b:
             return self._shape_of_b()
         if self.slice is not None and isinstance(value.owner, KernelOp):
-            return (1, self.pixels, filled(self.slice.channels))
+            return (1, self.pixels, whole_channels(self.slice.channels))
         if dims == self.result_dims:
             return (self.batch // self.groups, self.pixels, self.pitch)
         if value is not self.a:
@@ -181,7 +181,7 @@ class Problem:
         return _along(self.anchor)
 
     def form(self) -> Form:
-        """How the product's values lie in memory."""
+        """The form of the product's values in memory."""
         if not self.is_map:
             return Form({}, plain_results=True)
         wide = [v for op in self.epilogue for v in op.operands if spec_of(v.type).dims == self.result_dims]
@@ -199,14 +199,18 @@ class Problem:
 WEIGHTS = ChannelsLast(MAP.multiple)
 
 
-def filled(channels: int) -> int:
+def whole_channels(channels: int) -> int:
     """Channels as they lie in a map."""
     return -(-channels // MAP.multiple) * MAP.multiple
 
 
-def match(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> list[Problem]:
+def match(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> list[GemmProblem]:
     """The products that a body can be computed as: none, or one for each form."""
-    if not ops or not isinstance(ops[0], Conv2d | Deconv2d | Matmul) or not has_epilogue(ops, yielded, _along(ops[0])):
+    if (
+        not ops
+        or not isinstance(ops[0], Conv2d | Deconv2d | Matmul)
+        or not is_all_epilogue(ops, yielded, _along(ops[0]))
+    ):
         return []
     anchor = ops[0]
     specs = [*anchor.operand_specs, *anchor.result_specs]
@@ -220,40 +224,42 @@ def match(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> list[Problem]:
         return []  # seen in two ways
     if isinstance(anchor, Matmul):
         batch, m, k, n = gemm_shape(anchor)
-        return [Problem(Kind.MATMUL, tuple(ops), batch, m, n, k)]
+        return [GemmProblem(Kind.MATMUL, tuple(ops), batch, m, n, k)]
     if isinstance(anchor, Deconv2d):
         return _transposed(anchor, tuple(ops))
     return [*_convolution(anchor, tuple(ops)), *_dense(anchor, tuple(ops))]
 
 
-def _convolution(anchor: Conv2d, ops: tuple[LnOp, ...]) -> list[Problem]:
+def _convolution(anchor: Conv2d, ops: tuple[LnOp, ...]) -> list[GemmProblem]:
     """On maps. The channels of a group are whole pieces of four, in and out, or there is one group."""
     o, per_group, kh, kw = anchor.operand_specs[1].dims
     n, _, oh, ow = anchor.result_specs[0].dims
     if anchor.group > 1 and (per_group % MAP.multiple or (o // anchor.group) % MAP.multiple):
         return []
-    depth = kh * kw * filled(per_group)
-    found = Problem(Kind.CONV, ops, anchor.group, n * oh * ow, o // anchor.group, depth)
+    depth = kh * kw * whole_channels(per_group)
+    found = GemmProblem(Kind.CONV, ops, anchor.group, n * oh * ow, o // anchor.group, depth)
     return [found, replace(found, computed=True)]
 
 
-def _transposed(anchor: Deconv2d, ops: tuple[LnOp, ...]) -> list[Problem]:
+def _transposed(anchor: Deconv2d, ops: tuple[LnOp, ...]) -> list[GemmProblem]:
     """On maps, as the convolution that a transposed one is: a column for each channel of each phase."""
     if not is_product(anchor):
         return []
     (n, channels), (_, outputs) = anchor.operand_specs[0].dims[:2], anchor.operand_specs[1].dims[:2]
-    window, interleave = window_of(anchor), interleave_of(anchor)
-    cols = outputs if interleave is None else interleave.phases * filled(outputs)
-    return [Problem(Kind.CONV, ops, 1, n * prod(window.positions), cols, prod(window.taps) * filled(channels))]
+    window, interleave = product_window_of(anchor), interleave_of(anchor)
+    cols = outputs if interleave is None else interleave.phases * whole_channels(outputs)
+    return [
+        GemmProblem(Kind.CONV, ops, 1, n * prod(window.positions), cols, prod(window.taps) * whole_channels(channels))
+    ]
 
 
-def _dense(anchor: Conv2d, ops: tuple[LnOp, ...]) -> list[Problem]:
+def _dense(anchor: Conv2d, ops: tuple[LnOp, ...]) -> list[GemmProblem]:
     """On row-major tensors, where each window is the whole picture."""
     (n, c, h, w), o = anchor.operand_specs[0].dims, anchor.operand_specs[1].dims[0]
     whole = anchor.size == (h, w) and anchor.result_specs[0].dims[2:] == (1, 1)
     if not whole or anchor.group > 1 or anchor.derived_values()["pad"] != (0, 0, 0, 0):
         return []
-    return [Problem(Kind.DENSE, ops, 1, n, o, c * h * w)]
+    return [GemmProblem(Kind.DENSE, ops, 1, n, o, c * h * w)]
 
 
 def _along(anchor: LnOp) -> tuple[int, ...]:

@@ -15,9 +15,9 @@ from xdsl.dialects.builtin import FixedBitwidthType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cuda.gemm.core import Block, Core, Fragment
-from lightnet.backends.cuda.gemm.loading import SIZES, ByK, Rows, Source, Stager, Windows, chunk_of
-from lightnet.backends.cuda.gemm.problem import Kind, Problem
+from lightnet.backends.cuda.gemm.core import Core, Fragment, TileBlock
+from lightnet.backends.cuda.gemm.loading import SIZES, ByK, MatrixLines, OperandSource, Stager, Windows, chunk_of
+from lightnet.backends.cuda.gemm.problem import GemmProblem, Kind
 from lightnet.backends.cuda.simt import Simt
 
 
@@ -56,7 +56,7 @@ class RingCore(Core):
 
     @abstractmethod
     def finished(self, b: Simt, sums: Sequence[SSAValue]) -> list[Fragment]:
-        """What of the tile this thread has in the sums."""
+        """The fragments of the tile that this thread has in the sums."""
 
     # ---- what the model asks ---------------------------------------------------------------------------------------
 
@@ -71,7 +71,7 @@ class RingCore(Core):
         elements = self.tile.rows * self.a_pitch + self._lines * self.b_pitch
         return self.tile.stages * elements * self.element.size
 
-    def copies(self, p: Problem) -> float:
+    def copies(self, p: GemmProblem) -> float:
         tile, size = self.tile, p.dtype.size
         lines = p.cols if self.by_k else p.depth
         return sum(
@@ -81,7 +81,7 @@ class RingCore(Core):
 
     # ---- the loop over stages ----------------------------------------------------------------------------------------
 
-    def fragments(self, block: Block) -> list[Fragment]:
+    def fragments(self, block: TileBlock) -> list[Fragment]:
         b, tile = block.b, self.tile
         left = b.shared([tile.stages * tile.rows, self.a_pitch], self.element, name="left")
         right = b.shared([tile.stages * self._lines, self.b_pitch], self.element, name="right")
@@ -109,22 +109,22 @@ class RingCore(Core):
         return self.finished(b, loop.results)
 
 
-def _a(block: Block) -> Source:
+def _a(block: TileBlock) -> OperandSource:
     """A in memory."""
     b, p, at, memory = block.b, block.p, block.corner, block.f.inputs[block.p.a]
     size, pitch = p.dtype.size, memory.type.get_shape()[2]  # type: ignore[attr-defined]
     whole = p.rows % at.rows == 0
     if not p.is_map:
         chunk = chunk_of(size, block.align, pitch)
-        return Rows(memory, chunk, block.matrix(0), at.row, p.rows, p.depth, whole=whole)
+        return MatrixLines(memory, chunk, block.matrix(0), at.row, p.rows, p.depth, whole=whole)
     start = b.mul(at.product if p.groups > 1 else 0, p.channels)
     chunk = chunk_of(size, block.align, pitch, p.channels)
     if not p.is_pointwise:
         return Windows(memory, chunk, p, at.row, start)
-    return Rows(memory, chunk, 0, at.row, p.rows, p.depth, start, whole=whole)
+    return MatrixLines(memory, chunk, 0, at.row, p.rows, p.depth, start, whole=whole)
 
 
-def _b(block: Block) -> Source:
+def _b(block: TileBlock) -> OperandSource:
     """B in memory."""
     b, p, at, memory = block.b, block.p, block.corner, block.f.inputs[block.p.b]
     chunk = chunk_of(p.dtype.size, block.align, memory.type.get_shape()[2])  # type: ignore[attr-defined]
@@ -132,4 +132,4 @@ def _b(block: Block) -> Source:
     if p.kind is Kind.MATMUL:
         return ByK(memory, chunk, block.matrix(1), at.col, p.depth, p.cols, whole)
     first = b.add(at.col, b.mul(at.product, p.cols)) if p.groups > 1 else at.col
-    return Rows(memory, chunk, 0, first, p.cols * p.groups, p.depth, whole=whole)
+    return MatrixLines(memory, chunk, 0, first, p.cols * p.groups, p.depth, whole=whole)

@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import f32
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cuda.gemm.core import Fragment, Tile
+from lightnet.backends.cuda.gemm.core import Fragment, ProductTile
 from lightnet.backends.cuda.gemm.ring import RingCore
 from lightnet.backends.cuda.simt import Simt
 from lightnet.diagnostics import LightNetError
@@ -47,7 +47,7 @@ class SimtCore(RingCore):
     multiple of four columns, and they are whole warps.
     """
 
-    def __init__(self, tile: Tile, element: Attribute, by_k: bool = False):
+    def __init__(self, tile: ProductTile, element: Attribute, by_k: bool = False):
         super().__init__(tile, element, by_k)
         down, along = tile.across
         groups, rest = divmod(tile.cols, VECTOR * max(along, 1))

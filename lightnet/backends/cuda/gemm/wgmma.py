@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from lightnet.backends.cuda.device import Device, device_of
-from lightnet.backends.cuda.gemm.core import Tile
+from lightnet.backends.cuda.device import DeviceModel, device_of
+from lightnet.backends.cuda.gemm.core import ProductTile
 from lightnet.backends.cuda.gemm.generator import MMA, TENSOR_HALF, Gemm
-from lightnet.backends.cuda.gemm.kernel import Schedule
+from lightnet.backends.cuda.gemm.kernel import GemmSchedule
 from lightnet.backends.cuda.gemm.model import Family, Pinned, Speed
-from lightnet.backends.cuda.gemm.problem import Problem
+from lightnet.backends.cuda.gemm.problem import GemmProblem
 from lightnet.backends.cuda.gemm.wgmma_core import WgmmaCore, reaches
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.dialects.cuda_stages import ARCH, PANEL, ROWS
@@ -33,23 +33,29 @@ def _across(rows: int, cols: int) -> tuple[int, int]:
     return (2 if rows % (2 * ROWS) == 0 else 1), 1
 
 
-def _tiles(problem: Problem) -> Iterator[Tile]:
+def _tiles(problem: GemmProblem) -> Iterator[ProductTile]:
     for rows, cols in TILES:
         if not problem.by_k or cols % PANEL == 0:
-            yield Tile(rows, cols, PANEL, 2, _across(rows, cols))
+            yield ProductTile(rows, cols, PANEL, 2, _across(rows, cols))
 
 
 class Warpgroups(Gemm):
     """Products on one architecture."""
 
-    def suits(self, problem: Problem) -> bool:
+    def suits(self, problem: GemmProblem) -> bool:
         return super().suits(problem) and reaches(problem)
 
-    def is_for(self, device: Device) -> bool:
+    def is_for(self, device: DeviceModel) -> bool:
         return device.arch == ARCH
 
     def launches(
-        self, kernel: KernelOp, name: str, aliases: Mapping[int, int], problem: Problem, schedule: Schedule, at: int = 0
+        self,
+        kernel: KernelOp,
+        name: str,
+        aliases: Mapping[int, int],
+        problem: GemmProblem,
+        schedule: GemmSchedule,
+        at: int = 0,
     ) -> list[SimtLaunch]:
         """The launches. A view may begin where the copy engine cannot, which is known after planning only: then warps
         copy and multiply (``mma``), with as many splits, for which there is workspace."""

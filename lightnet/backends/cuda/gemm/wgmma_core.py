@@ -27,9 +27,9 @@ from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cuda.base import MAP
-from lightnet.backends.cuda.gemm.core import Block, Core, Fragment, Tile
+from lightnet.backends.cuda.gemm.core import Core, Fragment, ProductTile, TileBlock
 from lightnet.backends.cuda.gemm.exchange import PAIR, QUAD, exchanged
-from lightnet.backends.cuda.gemm.problem import Kind, Problem
+from lightnet.backends.cuda.gemm.problem import GemmProblem, Kind
 from lightnet.backends.cuda.simt import Simt
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import WARP
@@ -41,8 +41,8 @@ from lightnet.runtime.cuda.tensor_map import CORNERS, MOST_OFFSET, MOST_STRIDE, 
 MOST_SUMS = 128
 
 
-def reaches(p: Problem) -> bool:
-    """Whether the copy engine can bring the factors of a product, and nothing else reads them."""
+def reaches(p: GemmProblem) -> bool:
+    """Return whether the copy engine can bring the factors of a product, and nothing else reads them."""
     pitches = (p.depth, p.cols) if p.by_k else (p.channels if p.is_map else p.depth,)
     if p.groups > 1 or any(n * p.dtype.size % PIECE for n in pitches):
         return False
@@ -56,8 +56,10 @@ def reaches(p: Problem) -> bool:
     return begins and reach <= MOST_OFFSET and max(p.window.stride) <= MOST_STRIDE
 
 
-def _corners(p: Problem) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Where the first window begins, and the last one, counted from the last row and column of the picture."""
+def _corners(p: GemmProblem) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The corners where the first window begins, and the last one, counted from the last row and column of the
+    picture.
+    """
     axes = p.window.rows, p.window.cols
     lower = (-axes[0].before, -axes[1].before)
     last = [(axis.positions - 1) * axis.stride - axis.before for axis in axes]
@@ -79,7 +81,7 @@ class WgmmaCore(Core):
     Raises `LightNetError` (``cuda.wgmma``) for another type, and a tile that warpgroups cannot share.
     """
 
-    def __init__(self, tile: Tile, element: Attribute, by_k: bool = False):
+    def __init__(self, tile: ProductTile, element: Attribute, by_k: bool = False):
         super().__init__(tile, element, by_k)
         groups, along = tile.across
         if not isinstance(element, Float16Type | BFloat16Type):
@@ -115,17 +117,17 @@ class WgmmaCore(Core):
     def shared_bytes(self) -> int:
         return self.tile.stages * (self._stage_bytes + 2 * 8)  # with two mbarriers each
 
-    def stages(self, p: Problem) -> int:
+    def stages(self, p: GemmProblem) -> int:
         """Taps of the window, for each its channels in pieces of a panel."""
         if not p.is_map:
             return super().stages(p)
         kh, kw = p.window.taps
         return kh * kw * -(-p.channels // PANEL)
 
-    def copies(self, p: Problem) -> float:
+    def copies(self, p: GemmProblem) -> float:
         return 0.0
 
-    def shape(self, p: Problem, value: SSAValue) -> tuple[int, ...]:
+    def shape(self, p: GemmProblem, value: SSAValue) -> tuple[int, ...]:
         """A map as [N, H, W, channels], weights as [outputs, taps, channels]."""
         if p.is_map and value is p.a and not p.is_pointwise:
             return MAP.physical_dims(p.anchor.operand_specs[0].dims)
@@ -136,7 +138,7 @@ class WgmmaCore(Core):
 
     # ---- the loop over stages ----------------------------------------------------------------------------------------
 
-    def fragments(self, block: Block) -> list[Fragment]:
+    def fragments(self, block: TileBlock) -> list[Fragment]:
         b, tile, p = block.b, self.tile, block.p
         ring = _Ring(
             b.shared([tile.stages * tile.rows, PANEL], self.element),
@@ -172,7 +174,7 @@ class WgmmaCore(Core):
             loop.yields(*waited)
         return self._finished(b, p, row, b.warpgroup_wait(loop.results, 0))
 
-    def _count(self, block: Block) -> Index:
+    def _count(self, block: TileBlock) -> Index:
         """The stages of a block that are there."""
         b, total = block.b, self.stages(block.p)
         if total % block.steps == 0:
@@ -181,7 +183,7 @@ class WgmmaCore(Core):
         return b.least(b.select(b.cmpi("sgt", left, b.index(0)), left, b.index(0)), block.steps)
 
     def _refill(
-        self, block: Block, ring: _Ring, leads: SSAValue, step: SSAValue, count: Index,
+        self, block: TileBlock, ring: _Ring, leads: SSAValue, step: SSAValue, count: Index,
         fill: Callable[[Index, Index], None]
     ) -> None:  # fmt: skip
         """Behind the products of a step: give its place back, and, where all warps have, ask for the stage that comes
@@ -195,8 +197,8 @@ class WgmmaCore(Core):
             b.mbarrier_wait(ring.barriers, free, b.divmod(turn, 2)[1])
             fill(slot, ahead)
 
-    def _filling(self, block: Block, ring: _Ring) -> Callable[[Index, Index], None]:
-        """What asks for stage number `step` of the block, in place `slot`."""
+    def _filling(self, block: TileBlock, ring: _Ring) -> Callable[[Index, Index], None]:
+        """The function that asks for stage number `step` of the block, in place `slot`."""
         b, tile = block.b, self.tile
         load_a, load_b = self._loading_a(block, ring), self._loading_b(block, ring)
 
@@ -208,7 +210,7 @@ class WgmmaCore(Core):
 
         return fill
 
-    def _loading_a(self, block: Block, ring: _Ring) -> Callable[[Index, Index, Index], None]:
+    def _loading_a(self, block: TileBlock, ring: _Ring) -> Callable[[Index, Index, Index], None]:
         b, p, at, rows = block.b, block.p, block.corner, self.tile.rows
         memory = block.f.inputs[p.a]
         if p.is_map and not p.is_pointwise:
@@ -221,7 +223,7 @@ class WgmmaCore(Core):
 
         return load
 
-    def _windows(self, block: Block, ring: _Ring) -> Callable[[Index, Index, Index], None]:
+    def _windows(self, block: TileBlock, ring: _Ring) -> Callable[[Index, Index, Index], None]:
         """The windows of a tile's pixels, one tap of each."""
         b, p, memory = block.b, block.p, block.f.inputs[block.p.a]
         (oh, ow), (sh, sw), (dh, dw), (_, kw) = p.window.positions, p.window.stride, p.window.dilation, p.window.taps
@@ -241,7 +243,7 @@ class WgmmaCore(Core):
 
         return load
 
-    def _loading_b(self, block: Block, ring: _Ring) -> Callable[[Index, Index, Index], None]:
+    def _loading_b(self, block: TileBlock, ring: _Ring) -> Callable[[Index, Index, Index], None]:
         b, p, at, cols = block.b, block.p, block.corner, self.tile.cols
         memory = block.f.inputs[p.b]
         if p.kind is Kind.MATMUL:
@@ -265,9 +267,11 @@ class WgmmaCore(Core):
 
     # ---- the sums ----------------------------------------------------------------------------------------------------
 
-    def _finished(self, b: Simt, p: Problem, row: Index, sums: Sequence[SSAValue]) -> list[Fragment]:
-        """What a thread has of its warpgroup's rows. Lanes of a quad have two columns of every eight; they exchange
-        them, so that each has four or eight that are next to each other in memory, where results may be written so."""
+    def _finished(self, b: Simt, p: GemmProblem, row: Index, sums: Sequence[SSAValue]) -> list[Fragment]:
+        """The fragments that a thread has of its warpgroup's rows. Lanes of a quad have two columns of every eight;
+        they exchange them, so that each has four or eight that are next to each other in memory, where results may be
+        written so.
+        """
         warp = b.divmod(b.warp_id(), WARPGROUP // WARP)[1]
         group, inner = b.divmod(b.lane_id(), QUAD)
         first = b.add(b.add(row, b.mul(warp, 16)), group)

@@ -14,7 +14,7 @@ from lightnet.ir.windows import Window, transposed_axis
 
 @dataclass(frozen=True)
 class Interleave:
-    """How positions become pixels: phase (p, q) of position (v, u) is pixel (v * stride[0] + p - skip[0], u *
+    """The map from positions to pixels: phase (p, q) of position (v, u) is pixel (v * stride[0] + p - skip[0], u *
     stride[1] + q - skip[1]) of the result, if that is inside of it."""
 
     stride: tuple[int, int]
@@ -26,20 +26,21 @@ class Interleave:
         return prod(self.stride)
 
 
-def window_of(op: Conv2d | Deconv2d) -> Window:
+def product_window_of(op: Conv2d | Deconv2d) -> Window:
     """The windows of a convolution, or of the one that a transposed convolution (`is_product`) is."""
     return Window.of(op) if isinstance(op, Conv2d) else Window.transposed(op)
 
 
 def interleave_of(op: Conv2d | Deconv2d) -> Interleave | None:
-    """How positions become pixels; None where each is one."""
+    """The map from positions to pixels; None where each is one."""
     if isinstance(op, Conv2d) or op.stride == (1, 1):
         return None
     return Interleave(op.stride, (transposed_axis(op, 0)[1], transposed_axis(op, 1)[1]))
 
 
 def is_product(op: Deconv2d) -> bool:
-    """Whether a transposed convolution is one product: in one group, and along each axis without stride, or with taps
-    side by side, at least one in every phase (and no more phases than the layout of its weights has)."""
+    """Return whether a transposed convolution is one product: in one group, and along each axis without stride, or with
+    taps side by side, at least one in every phase (and no more phases than the layout of its weights has).
+    """
     axes = zip(op.size, op.stride, op.dilation)
     return op.group == 1 and all(s == 1 or (d == 1 and s <= min(k, MAX_PHASES)) for k, s, d in axes)

@@ -17,15 +17,15 @@ from math import prod
 from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import SSAValue
 
-from lightnet.backends.cuda.base import MAP, Generator
-from lightnet.backends.cuda.device import Device, device_of
+from lightnet.backends.cuda.base import MAP, SimtGenerator
+from lightnet.backends.cuda.device import DeviceModel, device_of
 from lightnet.backends.cuda.kernel import KernelFunction, physical
-from lightnet.backends.cuda.rows.kernel import RowFunction, Walk
-from lightnet.backends.cuda.rows.model import MOST_THREADS, Schedule, best
-from lightnet.backends.cuda.rows.stages import Rows, rows_of, split
+from lightnet.backends.cuda.rows.kernel import RowFunction, RowWalk
+from lightnet.backends.cuda.rows.model import MOST_THREADS, RowSchedule, best
+from lightnet.backends.cuda.rows.stages import Rows, definition_rows, split_rows
 from lightnet.backends.cuda.rows.teams import ORDERS, WARP, Team
 from lightnet.backends.cuda.simt import SimtLaunch
-from lightnet.backends.generator import Plan, named
+from lightnet.backends.generator import Plan, form_of_arguments
 from lightnet.backends.kernel_loops import bind_op
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import choice
@@ -46,12 +46,14 @@ MOST_PIECES = (1 << 16) - 1
 MOST_WIDE = 16
 
 
-class RowsGenerator(Generator):
+class RowsGenerator(SimtGenerator):
     """Takes bodies that reduce rows."""
 
     alg = "rows"
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: Device | None = None) -> Sequence[Form]:
+    def takes(
+        self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None
+    ) -> Sequence[Form]:
         if not _reduces(ops):
             return []
         body = _Body.of(ops, yielded)
@@ -63,7 +65,7 @@ class RowsGenerator(Generator):
             forms.append(Form(dict.fromkeys(maps, (0, 0))))
         return forms
 
-    def plan(self, kernel: KernelOp, form: Form, device: Device) -> Plan:
+    def plan(self, kernel: KernelOp, form: Form, device: DeviceModel) -> Plan:
         body = _Body.of(kernel.ops, list(kernel.terminator.operands))
         rows = body.laid_out(form)
         best, time = _best(rows, body.definition, device.arch, sum(op.flops() for op in kernel.ops))
@@ -82,11 +84,13 @@ class RowsGenerator(Generator):
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
         body = _Body.of(kernel.ops, list(kernel.terminator.operands))
-        return _Launches(body, body.laid_out(named(plan.form, kernel)), plan.schedule).build(kernel, name, aliases)
+        return _Launches(body, body.laid_out(form_of_arguments(plan.form, kernel)), plan.schedule).build(
+            kernel, name, aliases
+        )
 
 
 def _reduces(ops: Sequence[LnOp]) -> bool:
-    """Whether any statement of the ops' definitions reduces, and all have one."""
+    """Return whether any statement of the ops' definitions reduces, and all have one."""
     if any(op.definition is None or op.has_builder or op.is_host for op in ops):
         return False
     return any(s.op != "=" for op in ops for s in parse(op.definition or "").statements)
@@ -136,16 +140,16 @@ def _composed(parts: tuple[Part, ...], yielded: tuple[str, ...], operands: tuple
 
 @lru_cache(maxsize=512)
 def _rows(d: BoundDefinition, layouts: tuple[tuple[str, Layout], ...]) -> Rows | None:
-    return rows_of(d, dict(layouts))
+    return definition_rows(d, dict(layouts))
 
 
 @lru_cache(maxsize=512)
-def _best(rows: Rows, d: BoundDefinition, arch: str, flops: int) -> tuple[Schedule, float]:
-    pieces = split(rows, 2)
+def _best(rows: Rows, d: BoundDefinition, arch: str, flops: int) -> tuple[RowSchedule, float]:
+    pieces = split_rows(rows, 2)
     return best(rows, d.specs, device_of(arch), 0 if pieces is None else len(pieces), flops)
 
 
-def _scheduled(kernel: KernelOp, rows: Rows, found: Schedule) -> Schedule:
+def _scheduled(kernel: KernelOp, rows: Rows, found: RowSchedule) -> RowSchedule:
     """The schedule that a kernel's choices name, or the best one, `found`. Raises `LightNetError` for one that cannot
     be."""
     if "order" in kernel.attributes and choice(kernel, "order") is None:
@@ -164,9 +168,9 @@ def _scheduled(kernel: KernelOp, rows: Rows, found: Schedule) -> Schedule:
                         "across)")  # fmt: skip
     if not 1 <= width <= MOST_WIDE or any(s.extent % width for s in rows.stages if s.has_row):
         _refuse(kernel, "width", f"{width} elements at a time of rows of {rows.extent}")
-    if not 1 <= pieces <= MOST_PIECES or (pieces > 1 and split(rows, pieces) is None):
+    if not 1 <= pieces <= MOST_PIECES or (pieces > 1 and split_rows(rows, pieces) is None):
         _refuse(kernel, "pieces", f"{pieces} pieces of such rows")
-    return Schedule(Walk.of(team, width, rows.extent), pieces)
+    return RowSchedule(RowWalk.of(team, width, rows.extent), pieces)
 
 
 def _refuse(kernel: KernelOp, name: str, why: str) -> None:
@@ -187,10 +191,10 @@ def _numbers(kernel: KernelOp, name: str, count: int) -> tuple[int, ...] | None:
 class _Launches:
     """The launches of a body, and the partial results between them: `parts`."""
 
-    def __init__(self, body: _Body, rows: Rows, schedule: Schedule):
+    def __init__(self, body: _Body, rows: Rows, schedule: RowSchedule):
         self.body, self.rows, self.walk = body, rows, schedule.walk
         pieces = schedule.pieces
-        launches = split(self.rows, pieces) if pieces > 1 else (self.rows,)
+        launches = split_rows(self.rows, pieces) if pieces > 1 else (self.rows,)
         assert launches is not None
         self.launches = launches
         specs = self.body.definition.specs

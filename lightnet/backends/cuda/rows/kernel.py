@@ -13,11 +13,11 @@ from xdsl.dialects import arith
 from xdsl.ir import SSAValue
 
 from lightnet.backends.cuda.kernel import KernelFunction
-from lightnet.backends.cuda.rows.stages import PIECE, POINT, ROW, Rows, Stage
+from lightnet.backends.cuda.rows.stages import PIECE, POINT, ROW, Rows, RowStage
 from lightnet.backends.cuda.rows.teams import Found, Team, step_of, tree
-from lightnet.backends.loop_shapes import identity
+from lightnet.backends.loop_shapes import identity_number
 from lightnet.backends.loop_values import Values, scalar_type
-from lightnet.ir.affine import Space
+from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import BOOL, I64, Apply, Const, Idx, Node, Read, reads, substitute
 from lightnet.ir.types import storage_type
 
@@ -28,8 +28,8 @@ HELD, HELD_BY_MANY, FEW_THREADS = 32, 16, 256
 
 
 @dataclass(frozen=True)
-class Walk:
-    """How a launch runs: its teams; how many consecutive elements of a row a thread takes at a time; whether a thread
+class RowWalk:
+    """The run of a launch: its teams; how many consecutive elements of a row a thread takes at a time; whether a thread
     holds its share of the row in registers, from the first stage to the last."""
 
     team: Team
@@ -37,14 +37,14 @@ class Walk:
     held: bool = True
 
     @classmethod
-    def of(cls, team: Team, width: int, extent: int) -> Walk:
+    def of(cls, team: Team, width: int, extent: int) -> RowWalk:
         """The way of a team on rows of `extent` elements: held where that takes few registers."""
         walk = cls(team, width)
         most = HELD if team.threads <= FEW_THREADS else HELD_BY_MANY
         return walk if walk.turns(extent) * width <= most else replace(walk, held=False)
 
     def turns(self, extent: int) -> int:
-        """How often a team takes elements until it has a row."""
+        """The number of times that a team takes elements until it has a row."""
         return -(-extent // (self.width * self.team.size))
 
 
@@ -53,7 +53,7 @@ class RowFunction:
     `written` change while it runs, `stored` are the targets that go to memory, `pads` has how many lanes lie behind the
     channels of such."""
 
-    def __init__(self, f: KernelFunction, rows: Rows, walk: Walk, memory: Mapping[str, SSAValue],
+    def __init__(self, f: KernelFunction, rows: Rows, walk: RowWalk, memory: Mapping[str, SSAValue],
                  sizes: Mapping[str, int],
                  written: set[str], stored: set[str], pads: Mapping[str, tuple[int, int]]):  # fmt: skip
         self.b, self.rows, self.walk, self.team = f.b, rows, walk, walk.team
@@ -86,7 +86,7 @@ class RowFunction:
         """The first of the stages behind the last row: what they compute one member of the team alone needs."""
         return 1 + max(k for k, s in enumerate(self.rows.stages) if s.has_row)
 
-    def _run(self, stage: Stage) -> None:
+    def _run(self, stage: RowStage) -> None:
         if stage.is_reduction:
             found = self._reduce(stage)
             self.values.registers.update(zip(stage.targets, found))
@@ -96,7 +96,7 @@ class RowFunction:
             self._space()
             self.values.registers[stage.targets[0]] = self.values.value(stage.value)
 
-    def _finish(self, rest: Sequence[Stage]) -> None:
+    def _finish(self, rest: Sequence[RowStage]) -> None:
         """The stages that run once a point and store, in the first member of the team."""
         b = self.b
         places = {t: s for s in self.rows.stages if not s.is_map for t in s.targets if t in self.stored}
@@ -121,7 +121,7 @@ class RowFunction:
     # -- Rows
 
     def _space(self) -> None:
-        self.values.space, self.values.hoist_reads = Space(self.ranges.items()), True
+        self.values.space, self.values.hoist_reads = IndexSpace(self.ranges.items()), True
 
     def _at(self, node: Node, row: Node) -> Node:
         """An expression at an element of the row."""
@@ -134,8 +134,8 @@ class RowFunction:
         self.ranges[name] = count
         return Idx(name)
 
-    def _width(self, stage: Stage) -> int:
-        """How many elements of the row a thread takes at a time; of what pieces have given, perhaps one."""
+    def _width(self, stage: RowStage) -> int:
+        """The number of elements of the row that a thread takes at a time; of what pieces have given, perhaps one."""
         return self.walk.width if stage.extent % self.walk.width == 0 else 1
 
     def _elements(self, number: Node, width: int) -> list[Node]:
@@ -145,7 +145,7 @@ class RowFunction:
         start = Apply("mul", (number, Const(width, I64)), I64)
         return [Apply("add", (start, Const(k, I64)), I64) if k else start for k in range(width)]
 
-    def _held(self, stage: Stage) -> Iterator[tuple[list[Node], SSAValue | None]]:
+    def _held(self, stage: RowStage) -> Iterator[tuple[list[Node], SSAValue | None]]:
         """The elements of a row that the thread holds, and whether they are there; those behind the end stand for the
         last ones."""
         b, size, width = self.b, self.team.size, self._width(stage)
@@ -159,7 +159,7 @@ class RowFunction:
             yield self._elements(index, width), there
 
     def _walk(
-        self, stage: Stage, carry: Sequence[SSAValue], do: Callable[[list[Node], list[SSAValue]], list[SSAValue]]
+        self, stage: RowStage, carry: Sequence[SSAValue], do: Callable[[list[Node], list[SSAValue]], list[SSAValue]]
     ) -> list[SSAValue]:
         """Loops over the thread's share of a row, or of the block's piece of it: several turns at a time, then the rest
         one by one. `do` gets elements and what is carried."""
@@ -187,11 +187,11 @@ class RowFunction:
             start, *values = turns(AHEAD, start, values)
         return turns(1, start, values)[1:]
 
-    def _reduce(self, stage: Stage) -> Found:
+    def _reduce(self, stage: RowStage) -> Found:
         b, v = self.b, self.values
         dtype = stage.dtypes[0]
         step = step_of(b, stage.op, dtype)
-        neutral = b.const(identity(stage.op, dtype), scalar_type(dtype))
+        neutral = b.const(identity_number(stage.op, dtype), scalar_type(dtype))
         start: Found = (neutral,)
         if stage.place is not None:
             start = (neutral, b.const(0, scalar_type(stage.dtypes[1])))
@@ -215,17 +215,17 @@ class RowFunction:
         self._space()
         return step((v.value(Read(stage.targets[0], (stage.address,), None, dtype, True)),), found)
 
-    def _place(self, stage: Stage, row: Node) -> SSAValue:
+    def _place(self, stage: RowStage, row: Node) -> SSAValue:
         """The place of an element, in the type of places."""
         assert stage.place is not None
         node = self._at(stage.place, row)
         dtype = stage.dtypes[1]
         return self.values.value(node if node.dtype is dtype else Apply("cast", (node,), dtype))
 
-    def _holds(self, stage: Stage) -> bool:
+    def _holds(self, stage: RowStage) -> bool:
         return self.walk.held and not stage.in_pieces
 
-    def _map(self, stage: Stage) -> None:
+    def _map(self, stage: RowStage) -> None:
         def store(row: Node) -> None:
             value = self.values.value(self._at(stage.value, row))
             address = self._at(stage.address, row)
@@ -251,14 +251,14 @@ class RowFunction:
 
     @contextmanager
     def _when(self, condition: SSAValue | None) -> Iterator[None]:
-        """What happens under a condition, or always."""
+        """Run what is inside under a condition, or always."""
         if condition is None:
             yield
             return
         with self.b.when(condition), self.values.scope({}):
             yield
 
-    def _store(self, stage: Stage, target: str, value: SSAValue, address: Node, channel: Node | None) -> None:
+    def _store(self, stage: RowStage, target: str, value: SSAValue, address: Node, channel: Node | None) -> None:
         """A value to memory; behind the last channel of a map, zeros."""
         b, memory = self.b, self.memory[target]
         if stage.dtypes[stage.targets.index(target)] is BOOL:

@@ -1,4 +1,4 @@
-"""Which teams run rows, and in what time: a model of a device, by what a warp reads at once.
+"""The teams that run rows, and their time: a model of a device, by what a warp reads at once.
 
 Nothing is measured. Imports stages, teams and the device.
 """
@@ -11,8 +11,8 @@ from math import ceil
 
 import numpy as np
 
-from lightnet.backends.cuda.device import Device
-from lightnet.backends.cuda.rows.kernel import AHEAD, Walk
+from lightnet.backends.cuda.device import DeviceModel
+from lightnet.backends.cuda.rows.kernel import AHEAD, RowWalk
 from lightnet.backends.cuda.rows.stages import PIECE, POINT, ROW, Rows
 from lightnet.backends.cuda.rows.teams import WARP, Team
 from lightnet.ir.bound import Apply, Const, Idx, Node, Read, reads
@@ -36,24 +36,24 @@ VECTOR = 16
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """How rows run: their walk, and into how many pieces each is cut, which are blocks of their own."""
+class RowSchedule:
+    """The run of rows: their walk, and the number of pieces that each is cut into, which are blocks of their own."""
 
-    walk: Walk
+    walk: RowWalk
     pieces: int = 1
 
 
-def choices_of(rows: Rows, specs: dict[str, TensorSpec], device: Device, divisible: bool) -> Iterator[Schedule]:
+def choices_of(rows: Rows, specs: dict[str, TensorSpec], device: DeviceModel, divisible: bool) -> Iterator[RowSchedule]:
     """The ways that are worth a look. `divisible`: rows may be cut in pieces."""
     for team in _teams(rows):
         for width in _widths(rows, specs, team):
-            turns = Walk(team, width).turns(rows.extent)
-            yield Schedule(Walk.of(team, width, rows.extent))
+            turns = RowWalk(team, width).turns(rows.extent)
+            yield RowSchedule(RowWalk.of(team, width, rows.extent))
             blocks = ceil(rows.points / team.across)
             if not divisible or 2 * blocks > device.processors or turns < 4 * AHEAD:
                 continue
             most = 2 * device.processors * (RESIDENT // 2 // team.threads) // blocks
-            yield Schedule(Walk.of(team, width, rows.extent), max(2, min(most, turns // (2 * AHEAD), 1024)))
+            yield RowSchedule(RowWalk.of(team, width, rows.extent), max(2, min(most, turns // (2 * AHEAD), 1024)))
 
 
 def _teams(rows: Rows) -> Iterator[Team]:
@@ -82,8 +82,8 @@ def _widths(rows: Rows, specs: dict[str, TensorSpec], team: Team) -> Iterator[in
         yield width
 
 
-def time(
-    rows: Rows, launches: int, specs: dict[str, TensorSpec], choice: Schedule, device: Device, rate: float
+def _time(
+    rows: Rows, launches: int, specs: dict[str, TensorSpec], choice: RowSchedule, device: DeviceModel, rate: float
 ) -> float:
     """Nanoseconds of the launches; `rate` is what they take where all processors are busy and nothing is read twice."""
     walk, team = choice.walk, choice.walk.team
@@ -104,15 +104,15 @@ def time(
     return launches * device.launch + rate / busy + max(waits, 0.0) * waves
 
 
-def least_time(rows: Rows, specs: dict[str, TensorSpec], device: Device, flops: int) -> float:
+def least_time(rows: Rows, specs: dict[str, TensorSpec], device: DeviceModel, flops: int) -> float:
     """Nanoseconds in which memory gives and takes all tensors once, or the cores compute."""
     touched = {r.tensor for s in rows.stages for r in reads(s.value)} | rows.written()
     moved = sum(specs[t].nbytes for t in touched if t in specs)
     return max(moved / (ONCE * device.bytes), flops / (CORES * device.flops))
 
 
-def _sectors(read: Read, rows: Rows, walk: Walk, size: int) -> int:
-    """How many sectors a warp reads in one turn."""
+def _sectors(read: Read, rows: Rows, walk: RowWalk, size: int) -> int:
+    """The number of sectors that a warp reads in one turn."""
     team, lanes = walk.team, np.arange(WARP)
     point, member = (
         (lanes % team.across, lanes // team.across)
@@ -144,10 +144,12 @@ _ARITHMETIC = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv"
                "min": np.minimum, "max": np.maximum, "neg": np.negative}  # fmt: skip
 
 
-def best(rows: Rows, specs: dict[str, TensorSpec], device: Device, launches: int, flops: int) -> tuple[Schedule, float]:
+def best(
+    rows: Rows, specs: dict[str, TensorSpec], device: DeviceModel, launches: int, flops: int
+) -> tuple[RowSchedule, float]:
     """The way that takes least time, and that time. `launches` is the number of those of rows in pieces, 0 where rows
     are not cut."""
     rate = least_time(rows, specs, device, flops)
     ways = list(choices_of(rows, specs, device, bool(launches)))
-    times = [time(rows, launches if c.pieces > 1 else 1, specs, c, device, rate) for c in ways]
+    times = [_time(rows, launches if c.pieces > 1 else 1, specs, c, device, rate) for c in ways]
     return min(zip(ways, times), key=lambda way: way[1])

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from lightnet.ir.affine import Space
+from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import (
     I64,
     Apply,
@@ -30,7 +30,7 @@ from lightnet.ir.bound import (
     indices,
     reads,
     rebuild,
-    rename,
+    renamed_statement,
     substitute,
 )
 from lightnet.ir.fusion import delinearize, inline_local, linearize, prune
@@ -49,7 +49,7 @@ MOST_READS = 4
 
 
 @dataclass(frozen=True)
-class Stage:
+class RowStage:
     """One statement. It writes `targets` at `address` (for arg-reductions, value and place: of one address). A stage
     with a `place` or with another `op` than ``=`` reduces `value` over a row of `extent` elements, from the identity if
     it is `fresh`, else from what the target holds; one that `is_map` writes each element of its row; any other runs
@@ -82,7 +82,7 @@ class Rows:
     """Stages in order, for each of so many `points`. So many `pieces` of each row are blocks of their own."""
 
     points: int
-    stages: tuple[Stage, ...]
+    stages: tuple[RowStage, ...]
     pieces: int = 1
 
     @property
@@ -106,7 +106,7 @@ class Rows:
         return found
 
 
-def rows_of(d: BoundDefinition, layouts: Mapping[str, Layout]) -> Rows | None:
+def definition_rows(d: BoundDefinition, layouts: Mapping[str, Layout]) -> Rows | None:
     """A definition as stages; None where its statements are no such rows. `layouts` are those of tensors that are not
     plain."""
     if any(not n for s in d.statements for _, n in s.loops + s.reductions):
@@ -168,7 +168,7 @@ def _aligned(d: BoundDefinition, points: tuple[Loop, ...]) -> list[Statement] | 
 
 
 def _slides(sub: Node) -> bool:
-    """Whether a subscript is that of a window: of a point and of its row at once."""
+    """Return whether a subscript is that of a window: of a point and of its row at once."""
     return len({name.startswith("o") for name in indices(sub)}) > 1
 
 
@@ -194,7 +194,7 @@ def _named(s: Statement, points: tuple[Loop, ...], placed: Mapping[str, tuple[No
     rest = [loop for loop in s.loops if loop[0] not in names]
     names |= {old: f"x{k}" for k, (old, _) in enumerate(rest)}
     names |= {old: f"y{k}" for k, (old, _) in enumerate(s.reductions)}
-    named = rename(s, {}, names)
+    named = renamed_statement(s, {}, names)
     own = tuple((names[old], n) for old, n in rest)
     return Statement(named.tensor, named.subs, named.op, named.value, (*points, *own), named.reductions, named.arg,
                      named.fresh, named.flat)  # fmt: skip
@@ -208,17 +208,17 @@ class _Flat:
         self.points = prod(extents)
         self.by = {f"o{k}": node for k, node in enumerate(delinearize(Idx(POINT), extents))}
 
-    def stage(self, s: Statement) -> Stage:
+    def stage(self, s: Statement) -> RowStage:
         own = s.loops[len(self.by) :] + s.reductions
         extent = prod(n for _, n in own)
         by = {**self.by, **{name: n for (name, _), n in zip(own, delinearize(Idx(ROW), [n for _, n in own]))}}
-        space = Space([(POINT, self.points), (ROW, extent), *s.loops, *s.reductions])
+        space = IndexSpace([(POINT, self.points), (ROW, extent), *s.loops, *s.reductions])
 
         def flat(node: Node) -> Node:
             return space.simplify(substitute(space.simplify(node), by))
 
         last = isinstance(self.layouts.get(s.tensor), ChannelsLast)
-        return Stage(
+        return RowStage(
             s.targets, s.op, flat(self.node(s.value)), flat(self.address(s.tensor, s.subs, s.flat)), extent,
             None if s.arg is None else flat(Idx(s.reductions[0][0])), s.fresh, s.op == "=" and bool(own),
             flat(s.subs[1]) if last else None, tuple(self.d.specs[t].dtype for t in s.targets),
@@ -240,7 +240,7 @@ class _Flat:
         return Read(new.tensor, (self.address(new.tensor, new.subs, new.flat),), None, new.dtype, True)
 
 
-def split(rows: Rows, pieces: int) -> tuple[Rows, ...] | None:
+def split_rows(rows: Rows, pieces: int) -> tuple[Rows, ...] | None:
     """Rows as one launch for each reduction, which reduces pieces of the rows, and one more.
 
     Each launch begins with what the ones before it have found: it puts their pieces together, which are few. None where
@@ -255,7 +255,7 @@ def split(rows: Rows, pieces: int) -> tuple[Rows, ...] | None:
     if at_points and any(s.is_map for s in found):
         return None  # every block of a row reads what the first one, for all it knows, overwrites
     launches: list[Rows] = []
-    before: list[Stage] = []
+    before: list[RowStage] = []
     for s in rows.stages:
         if not s.is_reduction:
             before.append(replace(s, in_pieces=s.is_map))
@@ -273,5 +273,5 @@ def split(rows: Rows, pieces: int) -> tuple[Rows, ...] | None:
 
 
 def _position(pieces: int, piece: Node) -> Node:
-    """Where the result of a piece stands."""
+    """The position of the result of a piece."""
     return Apply("add", (Apply("mul", (Idx(POINT), Const(pieces, I64)), I64), piece), I64)

@@ -1,5 +1,5 @@
-"""How the threads of a block share rows: a team for each point, whose threads take elements of its row in turn and put
-what they found together.
+"""The teams by which the threads of a block share rows: a team for each point, whose threads take elements of its row
+in turn and put what they found together.
 
     order "row"       thread = point · size + member      a row lies along memory: neighbours read neighbouring elements
     order "column"    thread = member · across + point    the points do: neighbours work on neighbouring rows
@@ -45,7 +45,7 @@ class Team:
 
     @property
     def warps(self) -> int:
-        """How many warps a team is spread over."""
+        """The number of warps that a team is spread over."""
         return self.threads // WARP if self.order == "column" else max(1, self.size // WARP)
 
     @property
@@ -62,7 +62,7 @@ class Team:
         return b.divmod(thread, self.size)
 
     def total(self, b: Simt, found: Found, dtypes: Sequence[DType], step: Step, thread: SSAValue) -> Found:
-        """What all members found together, for each of them. The whole block comes here."""
+        """The total that all members found together, for each of them. The whole block comes here."""
         for distance in self.strides:
             found = step(found, tuple(exchange(b, v, distance) for v in found))
         if self.warps == 1:
@@ -103,7 +103,7 @@ def step_of(b: Simt, op: str, dtype: DType) -> Step:
 
 
 def _order(b: Simt, op: str, value: SSAValue, best: SSAValue, dtype: DType) -> tuple[SSAValue, SSAValue]:
-    """Whether `value` is better than `best`, and whether it is as good."""
+    """Return whether `value` is better than `best`, and whether it is as good."""
     if not dtype.is_float:
         sign = "u" if dtype.kind in ("uint", "bool") else "s"
         return b.cmpi(f"{sign}{'gt' if op == 'argmax=' else 'lt'}", value, best), b.cmpi("eq", value, best)

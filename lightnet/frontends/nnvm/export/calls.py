@@ -1,4 +1,4 @@
-"""What an exporter of an `ln` op to NNVM is written with: it takes the op and gives a `Call`, an NNVM op on values.
+"""The means to write an exporter of an `ln` op to NNVM: it takes the op and gives a `NodeCall`, an NNVM op on values.
 
     @exporter("relu")
     def relu(op, exporting):
@@ -28,24 +28,24 @@ DTYPE_NAMES = {"f32": "float32", "f64": "float64", "f16": "float16", "ui8": "uin
                 "i1": "bool"}  # fmt: skip
 
 
-class Unsupported(Exception):
+class NotInNnvm(Exception):
     """An op that NNVM does not have, and why."""
 
 
 class Exporting(Protocol):
-    """What an exporter may ask."""
+    """The questions that an exporter may ask."""
 
     def contents(self, value: SSAValue) -> np.ndarray | None:
-        """What a param holds, where that is known and small."""
+        """The contents of a param, where that is known and small."""
 
 
 @dataclass(frozen=True)
-class Call:
+class NodeCall:
     """An NNVM op on values and on other calls. `name` is the node's, where it is not the `ln` op's; `spec` the type of
     the result of a call inside of another."""
 
     op: str
-    operands: tuple[SSAValue | Call, ...]
+    operands: tuple[SSAValue | NodeCall, ...]
     attrs: Mapping[str, Any]
     name: str | None = None
     spec: TensorSpec | None = None
@@ -53,13 +53,13 @@ class Call:
     def leaves(self) -> Iterator[SSAValue]:
         """The values that it reads, in order."""
         for operand in self.operands:
-            if isinstance(operand, Call):
+            if isinstance(operand, NodeCall):
                 yield from operand.leaves()
             else:
                 yield operand
 
 
-Exporter = Callable[[Any, Exporting], Call]
+Exporter = Callable[[Any, Exporting], NodeCall]
 _EXPORTERS: dict[str, Exporter] = {}
 _Op = TypeVar("_Op", bound=LnOp)
 
@@ -76,8 +76,8 @@ def exporter(*optypes: str) -> Callable[[Exporter], Exporter]:
     return register
 
 
-def plan(op: LnOp, exporting: Exporting) -> Call:
-    """What an op becomes. Raises `Unsupported`."""
+def plan(op: LnOp, exporting: Exporting) -> NodeCall:
+    """The call that an op becomes. Raises `NotInNnvm`."""
     for family in NNVM_EXPORTERS:
         NNVM_EXPORTERS.get(family)  # importing a family registers its exporters
     function = _EXPORTERS.get(op.optype)
@@ -89,7 +89,7 @@ def plan(op: LnOp, exporting: Exporting) -> Call:
 
 
 def refuse(why: str) -> NoReturn:
-    raise Unsupported(why)
+    raise NotInNnvm(why)
 
 
 def made_by(value: SSAValue, cls: type[_Op]) -> _Op | None:
@@ -98,7 +98,7 @@ def made_by(value: SSAValue, cls: type[_Op]) -> _Op | None:
 
 
 def is_all(exporting: Exporting, value: SSAValue, number: float) -> bool:
-    """Whether a value is known to be one number throughout."""
+    """Return whether a value is known to be one number throughout."""
     if number == 0 and made_by(value, Zeros) is not None:
         return True
     contents = exporting.contents(value)

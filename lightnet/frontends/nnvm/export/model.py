@@ -21,7 +21,7 @@ from xdsl.ir import Operation, SSAValue
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Input, ParamOp, Source
 from lightnet.frontends.handlers import list_refused
-from lightnet.frontends.nnvm.export.calls import DTYPE_NAMES, Call, Exporting, Unsupported, plan
+from lightnet.frontends.nnvm.export.calls import DTYPE_NAMES, Exporting, NodeCall, NotInNnvm, plan
 from lightnet.frontends.nnvm.node import DTYPE_NUMBERS, OUTPUT_NAMES
 from lightnet.ir.host import refuse_host
 from lightnet.ir.locations import loc_of
@@ -66,7 +66,7 @@ class _Export(Exporting):
         self.nodes: list[dict[str, Any]] = []
         self.specs: list[list[TensorSpec]] = []
         self.entries: dict[SSAValue, Entry] = {}
-        self.calls: dict[LnOp, Call] = {}
+        self.calls: dict[LnOp, NodeCall] = {}
         self.names = FreshNames()
         self.heads: dict[LnOp, str] = {}
         self.refused: dict[LnOp, str] = {}
@@ -154,21 +154,21 @@ class _Export(Exporting):
             self.refused[op] = "a constant of several numbers, which NNVM's graphs do not hold"
         return self.node("full", self.names.fresh(_variable(op)), [], attrs, [spec])
 
-    def call(self, op: LnOp) -> Call:
-        """What the op becomes; for one that NNVM lacks, a stand-in, so that the walk finds the others."""
+    def call(self, op: LnOp) -> NodeCall:
+        """The call that the op becomes; for one that NNVM lacks, a stand-in, so that the walk finds the others."""
         if op not in self.calls:
             try:
                 self.calls[op] = plan(op, self)
-            except Unsupported as e:
+            except NotInNnvm as e:
                 self.refused[op] = str(e)
-                self.calls[op] = Call("unsupported", tuple(op.operands), {})
+                self.calls[op] = NodeCall("unsupported", tuple(op.operands), {})
         return self.calls[op]
 
-    def write(self, call: Call, name: str, specs: list[TensorSpec]) -> Entry:
+    def write(self, call: NodeCall, name: str, specs: list[TensorSpec]) -> Entry:
         """Write a call, those inside of it first."""
         inputs = []
         for i, operand in enumerate(call.operands):
-            if isinstance(operand, Call):
+            if isinstance(operand, NodeCall):
                 assert operand.spec is not None
                 inputs.append(self.write(operand, self.names.fresh(f"{name}_{operand.op}{i}"), [operand.spec]))
             else:
@@ -186,7 +186,7 @@ class _Export(Exporting):
     # -- for the exporters of ops
 
     def contents(self, value: SSAValue) -> np.ndarray | None:
-        """What a param holds, where that is known and small; None for anything else."""
+        """The contents of a param, where that is known and small; None for anything else."""
         op = value.owner
         if not isinstance(op, Source) or isinstance(op, Input) or spec_of(value.type).len > MAX_READ:
             return None
@@ -203,7 +203,7 @@ class _Export(Exporting):
 
 
 def _is_constant(op: Source) -> bool:
-    """Whether what a param holds stands in the module."""
+    """Return whether what a param holds stands in the module."""
     return isinstance(op, ParamOp) and not op.from_file and tuple(op.ran) == (0, 0)
 
 

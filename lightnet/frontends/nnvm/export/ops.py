@@ -11,8 +11,8 @@ from xdsl.ir import SSAValue
 from lightnet.dialects.ln.move import Reshape
 from lightnet.frontends.nnvm.export.calls import (
     DTYPE_NAMES,
-    Call,
     Exporting,
+    NodeCall,
     dims_of,
     exporter,
     first_name,
@@ -42,30 +42,30 @@ _SAME_SHAPE = (*_WITH_NUMBER, "mod")
 
 
 @exporter(*_UNARY)
-def unary(op: Any, exporting: Exporting) -> Call:
-    return Call(_UNARY[op.optype], (op.operands[0],), {})
+def unary(op: Any, exporting: Exporting) -> NodeCall:
+    return NodeCall(_UNARY[op.optype], (op.operands[0],), {})
 
 
 @exporter(*_BINARY)
-def binary(op: Any, exporting: Exporting) -> Call:
+def binary(op: Any, exporting: Exporting) -> NodeCall:
     return (dense_with_bias(op) if op.optype == "add" else None) or _binary(op, _BINARY[op.optype], exporting)
 
 
 @exporter("elew")
-def elew(op: Any, exporting: Exporting) -> Call:
+def elew(op: Any, exporting: Exporting) -> NodeCall:
     return _binary(op, _ELEW[op.elew_op], exporting)
 
 
-def _binary(op: Any, name: str, exporting: Exporting) -> Call:
+def _binary(op: Any, name: str, exporting: Exporting) -> NodeCall:
     a, b = op.operands
     if name in _WITH_NUMBER:
         if (number := _number(exporting, b, op)) is not None:
-            return Call(f"__{name}_scalar__", (a,), {"scalar": number})
+            return NodeCall(f"__{name}_scalar__", (a,), {"scalar": number})
         if (number := _number(exporting, a, op)) is not None:
             reverse = "" if name in ("add", "mul") else "r"
-            return Call(f"__{reverse}{name}_scalar__", (b,), {"scalar": number})
+            return NodeCall(f"__{reverse}{name}_scalar__", (b,), {"scalar": number})
     same = dims_of(a) == dims_of(b) and name in _SAME_SHAPE
-    return Call(f"{'elemwise' if same else 'broadcast'}_{name}", (a, b), {})
+    return NodeCall(f"{'elemwise' if same else 'broadcast'}_{name}", (a, b), {})
 
 
 def _number(exporting: Exporting, value: SSAValue, op: Any) -> float | int | None:
@@ -81,12 +81,12 @@ def _number(exporting: Exporting, value: SSAValue, op: Any) -> float | int | Non
 
 
 @exporter("lrelu")
-def lrelu(op: Any, exporting: Exporting) -> Call:
-    return Call("leaky_relu", (op.src,), {"alpha": written(op, "negslope")})
+def lrelu(op: Any, exporting: Exporting) -> NodeCall:
+    return NodeCall("leaky_relu", (op.src,), {"alpha": written(op, "negslope")})
 
 
 @exporter("prelu")
-def prelu(op: Any, exporting: Exporting) -> Call:
+def prelu(op: Any, exporting: Exporting) -> NodeCall:
     turned = made_by(op.slope, Reshape)
     channels = dims_of(op.src)[1:2]
     if (
@@ -95,115 +95,115 @@ def prelu(op: Any, exporting: Exporting) -> Call:
         or dims_of(op.slope) != (*channels, *(1,) * (len(dims_of(op.src)) - 2))
     ):
         refuse("NNVM's prelu has one slope for each channel")
-    return Call("prelu", (op.src, turned.src), {"axis": 1}, first_name(op, turned))
+    return NodeCall("prelu", (op.src, turned.src), {"axis": 1}, first_name(op, turned))
 
 
 @exporter("clip")
-def clip(op: Any, exporting: Exporting) -> Call:
-    return Call("clip", (op.src,), {"a_min": written(op, "lo"), "a_max": written(op, "hi")})
+def clip(op: Any, exporting: Exporting) -> NodeCall:
+    return NodeCall("clip", (op.src,), {"a_min": written(op, "lo"), "a_max": written(op, "hi")})
 
 
 @exporter("where")
-def where(op: Any, exporting: Exporting) -> Call:
+def where(op: Any, exporting: Exporting) -> NodeCall:
     if len({dims_of(v) for v in op.operands}) != 1:
         refuse("NNVM's where does not broadcast")
-    return Call("where", tuple(op.operands), {})
+    return NodeCall("where", tuple(op.operands), {})
 
 
 @exporter("cast")
-def cast(op: Any, exporting: Exporting) -> Call:
-    return Call("cast", (op.src,), {"dtype": DTYPE_NAMES[op.result_specs[0].dtype.name]})
+def cast(op: Any, exporting: Exporting) -> NodeCall:
+    return NodeCall("cast", (op.src,), {"dtype": DTYPE_NAMES[op.result_specs[0].dtype.name]})
 
 
 @exporter("zeros")
-def zeros(op: Any, exporting: Exporting) -> Call:
+def zeros(op: Any, exporting: Exporting) -> NodeCall:
     spec = op.result_specs[0]
-    return Call("zeros", (), {"shape": spec.dims, "dtype": DTYPE_NAMES[spec.dtype.name]})
+    return NodeCall("zeros", (), {"shape": spec.dims, "dtype": DTYPE_NAMES[spec.dtype.name]})
 
 
 # -- reductions -------------------------------------------------------------------------------------------------------
 
 
 @exporter(*_REDUCE)
-def reduce(op: Any, exporting: Exporting) -> Call:
+def reduce(op: Any, exporting: Exporting) -> NodeCall:
     if len(dims_of(op.src)) == 4 and tuple(op.axes) == (2, 3) and op.optype in ("reduce_mean", "reduce_max"):
-        return Call(
+        return NodeCall(
             "global_avg_pool2d" if op.optype == "reduce_mean" else "global_max_pool2d", (op.src,), {"layout": "NCHW"}
         )
-    return Call(_REDUCE[op.optype], (op.src,), {"axis": tuple(op.axes), "keepdims": True})
+    return NodeCall(_REDUCE[op.optype], (op.src,), {"axis": tuple(op.axes), "keepdims": True})
 
 
 @exporter("maxreduce")
-def maxreduce(op: Any, exporting: Exporting) -> Call:
-    return Call("max", (op.src,), {"axis": (op.axis,), "keepdims": True})
+def maxreduce(op: Any, exporting: Exporting) -> NodeCall:
+    return NodeCall("max", (op.src,), {"axis": (op.axis,), "keepdims": True})
 
 
 # -- moves ------------------------------------------------------------------------------------------------------------
 
 
 @exporter("reshape")
-def reshape(op: Any, exporting: Exporting) -> Call:
+def reshape(op: Any, exporting: Exporting) -> NodeCall:
     old, new = dims_of(op.src), op.result_specs[0].dims
     if 0 in new or not new:
         refuse(f"NNVM has no shape {list(new)}")
     if len(old) > 2 and new == (old[0], prod(old[1:])):
-        return Call("flatten", (op.src,), {})
-    return Call("reshape", (op.src,), {"shape": new})
+        return NodeCall("flatten", (op.src,), {})
+    return NodeCall("reshape", (op.src,), {"shape": new})
 
 
 @exporter("transpose")
-def transpose(op: Any, exporting: Exporting) -> Call:
-    return Call("transpose", (op.src,), {"axes": tuple(op.axes)})
+def transpose(op: Any, exporting: Exporting) -> NodeCall:
+    return NodeCall("transpose", (op.src,), {"axes": tuple(op.axes)})
 
 
 @exporter("concat")
-def concat(op: Any, exporting: Exporting) -> Call:
-    return Call("concatenate", tuple(op.operands), {"axis": op.axis})
+def concat(op: Any, exporting: Exporting) -> NodeCall:
+    return NodeCall("concatenate", tuple(op.operands), {"axis": op.axis})
 
 
 @exporter("slice")
-def slice_(op: Any, exporting: Exporting) -> Call:
+def slice_(op: Any, exporting: Exporting) -> NodeCall:
     begin = [0] * len(dims_of(op.src))
     end = list(dims_of(op.src))
     begin[op.axis], end[op.axis] = op.start, op.start + op.len
-    return Call("strided_slice", (op.src,), {"begin": begin, "end": end})
+    return NodeCall("strided_slice", (op.src,), {"begin": begin, "end": end})
 
 
 @exporter("strided_slice")
-def strided_slice(op: Any, exporting: Exporting) -> Call:
+def strided_slice(op: Any, exporting: Exporting) -> NodeCall:
     if min(op.steps) < 0 or 0 in op.lens:
         refuse("backwards, or of nothing")
     ends = [a + (k - 1) * s + 1 for a, k, s in zip(op.starts, op.lens, op.steps)]
-    return Call("strided_slice", (op.src,), {"begin": list(op.starts), "end": ends, "stride": list(op.steps)})
+    return NodeCall("strided_slice", (op.src,), {"begin": list(op.starts), "end": ends, "stride": list(op.steps)})
 
 
 @exporter("expand")
-def expand(op: Any, exporting: Exporting) -> Call:
+def expand(op: Any, exporting: Exporting) -> NodeCall:
     old, new = dims_of(op.src), op.result_specs[0].dims
     if len(old) != len(new) or 0 in new:
         refuse("NNVM's broadcast_to keeps the rank")
-    return Call("broadcast_to", (op.src,), {"shape": new})
+    return NodeCall("broadcast_to", (op.src,), {"shape": new})
 
 
 @exporter("tile")
-def tile(op: Any, exporting: Exporting) -> Call:
-    return Call("tile", (op.src,), {"reps": tuple(op.repeats)})
+def tile(op: Any, exporting: Exporting) -> NodeCall:
+    return NodeCall("tile", (op.src,), {"reps": tuple(op.repeats)})
 
 
 @exporter("pad")
-def pad(op: Any, exporting: Exporting) -> Call:
+def pad(op: Any, exporting: Exporting) -> NodeCall:
     if op.mode != "constant" or min(*op.before, *op.after, 0) < 0:
         refuse("NNVM pads with a constant, and cuts nothing off")
-    return Call("pad", (op.src,), {"pad_width": tuple(zip(op.before, op.after)), "pad_value": op.value})
+    return NodeCall("pad", (op.src,), {"pad_width": tuple(zip(op.before, op.after)), "pad_value": op.value})
 
 
 @exporter("take")
-def take(op: Any, exporting: Exporting) -> Call:
-    return Call("take", (op.src, op.index), {"axis": op.axis})
+def take(op: Any, exporting: Exporting) -> NodeCall:
+    return NodeCall("take", (op.src, op.index), {"axis": op.axis})
 
 
 @exporter("resize", "upsample")
-def resize(op: Any, exporting: Exporting) -> Call:
+def resize(op: Any, exporting: Exporting) -> NodeCall:
     old, new = dims_of(op.src), op.result_specs[0].dims
     scale = new[-1] // old[-1] if len(old) == 4 else 0
     if (
@@ -212,4 +212,4 @@ def resize(op: Any, exporting: Exporting) -> Call:
         or getattr(op, "mode", "TL_NEAREST") != "TL_NEAREST"
     ):
         refuse("NNVM's upsampling enlarges pictures by one whole factor")
-    return Call("upsampling", (op.src,), {"scale": scale, "layout": "NCHW", "method": "NEAREST_NEIGHBOR"})
+    return NodeCall("upsampling", (op.src,), {"scale": scale, "layout": "NCHW", "method": "NEAREST_NEIGHBOR"})

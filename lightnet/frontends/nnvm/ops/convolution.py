@@ -14,13 +14,15 @@ import numpy as np
 
 from lightnet.frontends.graph import Value
 from lightnet.frontends.nnvm.node import Lazy, Node, nnvm_op
-from lightnet.frontends.windows import Window, average_pool, convolution, max_pool, transposed_convolution
+from lightnet.frontends.windows import SpatialWindow, average_pool, convolution, max_pool, transposed_convolution
 
 Param = Value | Lazy
 
 
 class _Layout:
-    """Where the axes stand: `name` is a layout like NHWC, of data with batch N, channels C and spatial axes D, H, W."""
+    """The places of the axes: `name` is a layout like NHWC, of data with batch N, channels C and spatial axes D, H,
+    W.
+    """
 
     def __init__(self, n: Node, name: str | None, ndim: int, attribute: str = "layout"):
         plain = "NC" + "DHW"[5 - ndim :] if 3 <= ndim <= 5 else ""
@@ -64,7 +66,7 @@ def bias_of(n: Node, bias: Param | None, count: int, like: Value) -> Value | Non
 
 @dataclass(frozen=True)
 class _Words:
-    """What a dialect calls the attributes of a convolution, and whether it pads both sides alike."""
+    """The words of a dialect for the attributes of a convolution, and whether it pads both sides alike."""
 
     kernel: str
     outputs: str
@@ -93,7 +95,10 @@ class _Convolution:
         _check_groups(n, self.x, self.outputs, self.group)
         padding = n.per_axis(words.padding, axes, 0) * 2 if words.symmetric else begins_and_ends(n, words.padding, axes)
         stride, dilation = n.per_axis(words.stride, axes, 1), n.per_axis(words.dilation, axes, 1)
-        self.window, self.extra = Window(self.kernel, stride, dilation, padding), n.per_axis(words.extra, axes, 0)
+        self.window, self.extra = (
+            SpatialWindow(self.kernel, stride, dilation, padding),
+            n.per_axis(words.extra, axes, 0),
+        )
 
     def direct(self, weight: Param, stored: str, bias: Param | None) -> Value:
         """The convolution; the weights [out, in/group, ...] are stored in the layout `stored`."""
@@ -158,7 +163,7 @@ def _kernel_layout(n: Node, plain: str) -> str:
 
 
 def _spatial(n: Node, x: Value, kernel: Sequence[int], stride: Sequence[int] = ()) -> int:
-    """How many spatial axes there are; checks the sizes of the kernel, and of the steps."""
+    """The number of spatial axes; checks the sizes of the kernel, and of the steps."""
     count = x.ndim - 2
     if min(stride, default=1) < 1:
         n.fail(f"a stride of {list(stride)} is not possible")
@@ -268,7 +273,7 @@ def pool(n: Node, x: Value, kind: str, size: Sequence[int], stride: Sequence[int
     count = len(size)
     stride, pad = tuple(stride or (1,) * count), tuple(pad or (0,) * 2 * count)
     begins, ends = pad[:count], tuple(reach if reach is not None else pad[count:])
-    window = Window(size, stride, (1,) * count, (*begins, *ends))
+    window = SpatialWindow(size, stride, (1,) * count, (*begins, *ends))
     inside = replace(window, padding=(0,) * 2 * count)  # of a padded tensor
     if kind == "max":
         return max_pool(g, x, window)

@@ -65,7 +65,7 @@ def box_nms(n: Node, x: Value) -> Value:
     group = None
     if at.identity is not None and not n.bool("force_suppress", False):  # a class is a whole number
         group = g.cast(g.cast(boxes.flat_column(n, rows, at.identity), "i32"), rows.dtype)
-    gone = boxes.suppressed(n, corners, valid, group, n.float("overlap_thresh", 0.5))
+    gone = boxes.suppressed_flags(n, corners, valid, group, n.float("overlap_thresh", 0.5))
     if form != wanted:  # but where a coordinate is below 0, which MXNet takes for a row that is none
         changed = g.op("where", boxes.at_least(n, column(n, given, 0), 0), boxes.other_form(n, given, form), given)
         parts = [(0, at.start), (at.start, 4), (at.start + 4, width - at.start - 4)]
@@ -78,7 +78,7 @@ def box_nms(n: Node, x: Value) -> Value:
 
 
 def _counts(n: Node, rows: Value, at: Columns) -> Value:
-    """Which rows count for `box_nms`: flags [B, N]."""
+    """The rows that count for `box_nms`: flags [B, N]."""
     valid = boxes.above(n, boxes.flat_column(n, rows, at.score), n.float("valid_thresh", 0.0))
     if at.identity is None:
         return valid
@@ -88,8 +88,9 @@ def _counts(n: Node, rows: Value, at: Columns) -> Value:
 
 @nnvm_op("get_valid_counts", outputs=("valid_count", "output"))
 def get_valid_counts(n: Node, rows: Value) -> tuple[Value, Value]:
-    """How many rows of [B, N, W] have a score above `score_threshold` and a class of 0 or more, as [B] of i32; and
-    these rows, in their order, before rows of -1."""
+    """The number of rows of [B, N, W] that have a score above `score_threshold` and a class of 0 or more, as [B] of
+    i32; and these rows, in their order, before rows of -1.
+    """
     boxes.need_dims(n, "data", rows, None, None, None)
     index = n.int("id_index", 0)
     for name, value in (("score_index", n.int("score_index", 1)), ("id_index", index)):
@@ -122,7 +123,7 @@ def non_max_suppression(n: Node, rows: Value, counts: Value) -> Value:
     if threshold > 0:
         order = boxes.by_score(n, boxes.flat_column(n, rows, at.score), live)
         rows = boxes.in_order(n, rows, order)
-        live = boxes.first_rows(n, boxes.limited(n, counts, n.int("top_k", -1)), count)
+        live = boxes.first_rows(n, boxes.at_most(n, counts, n.int("top_k", -1)), count)
         score, group = boxes.flat_column(n, rows, at.score), None
         has_class = None
         if at.identity is not None:
@@ -130,7 +131,7 @@ def non_max_suppression(n: Node, rows: Value, counts: Value) -> Value:
             has_class = boxes.at_least(n, identity, 0)
             group = None if n.bool("force_suppress", False) else identity
         flags = boxes.both(n, live, boxes.above(n, score, 0), has_class)
-        gone = boxes.suppressed(n, column(n, rows, at.start, 4), flags, group, threshold, inclusive=True)
+        gone = boxes.suppressed_flags(n, column(n, rows, at.start, 4), flags, group, threshold, inclusive=True)
         rows = boxes.cleared(n, rows, gone, [at.score] + ([] if at.identity is None else [at.identity]))
         stays = boxes.but_not(n, live, gone)
     else:
@@ -168,10 +169,10 @@ def nms(n: Node, rows: Value, counts: Value) -> Value:
     counts = g.cast(g.reshape(counts, (rows.dims[0], 1)), "i32")
     live = boxes.first_rows(n, counts, count)
     if 0 < threshold < 1:
-        rows = boxes.best_first(n, rows, live, boxes.limited(n, counts, n.int("nms_topk", -1)))
+        rows = boxes.best_first(n, rows, live, boxes.at_most(n, counts, n.int("nms_topk", -1)))
         identity = boxes.flat_column(n, rows, 0)
         flags = boxes.both(n, live, boxes.at_least(n, identity, 0))
         group = None if n.bool("force_suppress", False) else identity
-        gone = boxes.suppressed(n, column(n, rows, 2, 4), flags, group, threshold, inclusive=True)
+        gone = boxes.suppressed_flags(n, column(n, rows, 2, 4), flags, group, threshold, inclusive=True)
         rows = boxes.cleared(n, rows, gone, [0])
     return boxes.only(n, live, rows)

@@ -18,7 +18,7 @@ Binary = Callable[[Node, Value, Value], Value]
 Unary = Callable[[Node, Value], Value]
 
 
-def plain(optype: str) -> Callable[..., Value]:
+def _plain(optype: str) -> Callable[..., Value]:
     """The `ln` op of that name."""
     return lambda n, *xs: n.g.op(optype, *xs)
 
@@ -62,14 +62,14 @@ def _shift(of_integers: str, of_floats: str) -> Binary:
 
 
 _COMPARE: dict[str, Binary] = {
-    **{name: plain(optype) for name, optype in COMPARISONS.items()},
-    "not_equal": _not(plain("equal")), "greater": _swapped(plain("less")),
-    "greater_equal": _swapped(plain("less_equal")),
+    **{name: _plain(optype) for name, optype in COMPARISONS.items()},
+    "not_equal": _not(_plain("equal")), "greater": _swapped(_plain("less")),
+    "greater_equal": _swapped(_plain("less_equal")),
     "logical_and": _logical("bit_and"), "logical_or": _logical("bit_or"), "logical_xor": _logical("bit_xor"),
 }  # fmt: skip
 _COMPARE |= {alias: _COMPARE[name] for alias, name in ALIASES.items() if name in _COMPARE}
 _ARITHMETIC: dict[str, Binary] = {
-    **{name: plain(optype) for name, optype in ARITHMETIC.items()}, "hypot": _hypot,
+    **{name: _plain(optype) for name, optype in ARITHMETIC.items()}, "hypot": _hypot,
     **dict.fromkeys(("left_shift", "lshift"), _shift("shift_left", "mul")),
     **dict.fromkeys(("right_shift", "rshift"), _shift("shift_right", "div")),
 }  # fmt: skip
@@ -190,11 +190,11 @@ def _same(n: Node, x: Value) -> Value:
 
 
 _UNARY: dict[str, Unary] = {
-    **{name: plain(optype) for name, optype in (UNARY | MXNET_UNARY).items()},
+    **{name: _plain(optype) for name, optype in (UNARY | MXNET_UNARY).items()},
     "round": _rounded, "rint": _rint, "fix": _trunc, "trunc": _trunc, "cbrt": _cbrt,
     "square": lambda n, x: n.g.op("mul", x, x),
     "rsqrt": _chain("sqrt", "reciprocal"), "rcbrt": lambda n, x: n.g.op("reciprocal", _cbrt(n, x)),
-    "log2": _times(plain("log"), 1 / math.log(2)), "log10": _times(plain("log"), 1 / math.log(10)),
+    "log2": _times(_plain("log"), 1 / math.log(2)), "log10": _times(_plain("log"), 1 / math.log(10)),
     "log1p": _log1p, "expm1": _expm1,
     "degrees": _times(_same, 180 / math.pi), "radians": _times(_same, math.pi / 180),
     "logical_not": lambda n, x: n.g.cast(n.g.op("logical_not", truth(n, x)), x.dtype),

@@ -20,7 +20,7 @@ def as_index(n: Node, x: Value) -> Value:
     return x if x.dtype.name in ("i32", "i64") else n.g.cast(x, "i64" if x.dtype.size > 4 else "i32")
 
 
-def in_range(n: Node, index: Value, length: int, mode: str) -> Value:
+def _in_range(n: Node, index: Value, length: int, mode: str) -> Value:
     """Indices within [0, length): clipped, or modulo the length."""
     if mode == "wrap":
         return n.g.op("mod", index, n.scalar(length, index))
@@ -34,7 +34,7 @@ def embedding(n: Node, x: Value, weight: Value | Lazy) -> Value:
     table = weight if isinstance(weight, Value) else weight.fixed((count, width), hint)
     if table.dims != (count, width):
         n.fail(f"its weight should have shape {[count, width]}, but has {list(table.dims)}")
-    return n.g.op("take", table, in_range(n, as_index(n, x), count, "clip"), axis=0)
+    return n.g.op("take", table, _in_range(n, as_index(n, x), count, "clip"), axis=0)
 
 
 @nnvm_op("take")
@@ -44,7 +44,7 @@ def take(n: Node, x: Value, index: Value) -> Value:
     if not n.version and not n.has("axis"):
         x = n.g.reshape(x, (x.len,))
     axis = n.axis(n.int("axis", 0), x.ndim)
-    return n.g.op("take", x, in_range(n, as_index(n, index), x.dims[axis], mode), axis=axis)
+    return n.g.op("take", x, _in_range(n, as_index(n, index), x.dims[axis], mode), axis=axis)
 
 
 @nnvm_op("batch_take")
@@ -63,7 +63,7 @@ def _picked(n: Node, x: Value, index: Value, axis: int, mode: str, keep: bool) -
     kept = tuple(1 if i == axis else d for i, d in enumerate(x.dims))
     if index.len != prod(kept):
         n.fail(f"indices {list(index.dims)} do not fit {list(x.dims)} along axis {axis}")
-    at = in_range(n, n.g.reshape(as_index(n, index), kept), x.dims[axis], mode)
+    at = _in_range(n, n.g.reshape(as_index(n, index), kept), x.dims[axis], mode)
     y = n.g.op("take_along", x, at, axis=axis)
     return y if keep else n.g.reshape(y, (*x.dims[:axis], *x.dims[axis + 1 :]) or (1,))
 
@@ -142,7 +142,7 @@ def sequence_last(n: Node, x: Value, *lengths: Value) -> Value:
     ends = _lengths(n, lengths, x.dims[batch])
     dims = tuple(d for i, d in enumerate(x.dims) if i != time)
     if ends is None:
-        return composites.element(g, x, time, x.dims[time] - 1)
+        return composites.element_at(g, x, time, x.dims[time] - 1)
     last = g.op("sub", ends, g.scalar(1, "i32"))
     at = g.reshape(last, [x.dims[batch] if i == batch else 1 for i in range(x.ndim)])
     at = composites.expand(g, at, [1 if i == time else d for i, d in enumerate(x.dims)])

@@ -68,10 +68,10 @@ def multibox_detection(n: Node, scores: Value, deltas: Value, anchors: Value) ->
     if not 0 < threshold <= 1:
         return rows
     live = boxes.first_rows(n, counts, rows.dims[1])
-    kept = boxes.limited(n, counts, n.int("nms_topk", -1))
+    kept = boxes.at_most(n, counts, n.int("nms_topk", -1))
     rows, flags = boxes.best_first(n, rows, live, kept), boxes.first_rows(n, kept, rows.dims[1])
     group = None if n.bool("force_suppress", False) else boxes.flat_column(n, rows, 0)
-    gone = boxes.suppressed(n, boxes.column(n, rows, 2, 4), flags, group, threshold, inclusive=True)
+    gone = boxes.suppressed_flags(n, boxes.column(n, rows, 2, 4), flags, group, threshold, inclusive=True)
     return boxes.cleared(n, rows, boxes.but_not(n, live, boxes.but_not(n, flags, gone)), [0])
 
 

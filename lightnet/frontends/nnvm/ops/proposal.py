@@ -45,7 +45,7 @@ def proposal(n: Node, scores: Value, deltas: Value | Lazy, info: Value | Lazy) -
     score, order = g.op("topk", score, axis=1, k=best, largest=True, sorted=True)
     regions = boxes.in_order(n, regions, order)
     everything = composites.full(g, (batch, best), 1, "i1")
-    gone = boxes.suppressed(n, regions, everything, None, n.float("threshold", 0.7), pixels=True)
+    gone = boxes.suppressed_flags(n, regions, everything, None, n.float("threshold", 0.7), pixels=True)
     order, stays = boxes.fronted(n, g.op("logical_not", gone), min(wanted, best))
     turn = g.op("mod", boxes.positions(n, wanted), boxes.how_many(n, stays))  # the first one always stays
     chosen = g.op("take_along", order, g.cast(turn, "i64"), axis=1)

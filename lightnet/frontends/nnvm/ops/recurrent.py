@@ -60,7 +60,7 @@ def rnn(n: Node, x: Value, params: Value | Lazy, *states: Value | Lazy) -> Value
         outputs = []
         for direction in range(two):
             number = layer * two + direction
-            start = [composites.element(n.g, s, 0, number) for s in initial]
+            start = [composites.element_at(n.g, s, 0, number) for s in initial]
             y, *last = _run(n, mode, x, cells[number], start, lens, direction == 1)
             outputs.append(y)
             for values, value in zip(final, last):

@@ -206,7 +206,7 @@ def _interleaved(n: Node, x: Value, count: int) -> list[Value]:
         n.fail(f"{width} features cannot be split into {heads} heads of {count} parts")
     size = width // (heads * count)
     parts = g.transpose(g.reshape(x, (time, batch * heads, count, size)), (2, 1, 0, 3))
-    return [composites.element(g, parts, 0, i) for i in range(count)]
+    return [composites.element_at(g, parts, 0, i) for i in range(count)]
 
 
 def _joined(n: Node, x: Value, batch: int) -> Value:

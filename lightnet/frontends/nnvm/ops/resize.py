@@ -10,7 +10,7 @@ from lightnet.frontends import resampling, sampling_tables
 from lightnet.frontends.graph import Value
 from lightnet.frontends.nnvm.node import Lazy, Node, nnvm_op
 from lightnet.frontends.nnvm.ops.slicing import joined
-from lightnet.frontends.windows import Window, transposed_convolution
+from lightnet.frontends.windows import SpatialWindow, transposed_convolution
 
 
 def linear(n: Node, x: Value, size: Sequence[int], mode: str) -> Value:
@@ -21,11 +21,11 @@ def linear(n: Node, x: Value, size: Sequence[int], mode: str) -> Value:
         if n.bounded(length) != x.dims[axis]:
             scale = length / x.dims[axis]
             at = sampling_tables.coordinates(mode, x.dims[axis], length, scale)
-            x = resampling.interpolate(n.g, x, axis, *resampling.taps(n.g, at, x.dims[axis], scale, "linear"))
+            x = resampling.interpolate(n.g, x, axis, *resampling.bounded_taps(n.g, at, x.dims[axis], scale, "linear"))
     return x
 
 
-def nearest(n: Node, x: Value, size: Sequence[int], mode: str = "asymmetric") -> Value:
+def _nearest(n: Node, x: Value, size: Sequence[int], mode: str = "asymmetric") -> Value:
     """The nearest elements: floor of the coordinate."""
     tables = {}
     for axis, length in zip((2, 3), size):
@@ -33,7 +33,7 @@ def nearest(n: Node, x: Value, size: Sequence[int], mode: str = "asymmetric") ->
             n.fail(f"a picture of {list(size)} is not possible")
         n.bounded(x.dims[axis] + length)
         at = sampling_tables.coordinates(mode, x.dims[axis], length, length / x.dims[axis])
-        tables[axis] = sampling_tables.nearest(at, x.dims[axis], "floor")
+        tables[axis] = sampling_tables.nearest_elements(at, x.dims[axis], "floor")
     return resampling.nearest(n.g, x, tables)
 
 
@@ -50,12 +50,12 @@ def upsampling_mxnet(n: Node, *xs: Value | Lazy) -> Value:
             n.fail("bilinear sampling needs a weight")
         kernel, channels, pad = 2 * scale - scale % 2, x.dims[1], -(-(scale - 1) // 2)
         weight = n.fixed(xs[1], (channels, 1, kernel, kernel), x)
-        window = Window((kernel, kernel), (scale, scale), (1, 1), (pad,) * 4)
+        window = SpatialWindow((kernel, kernel), (scale, scale), (1, 1), (pad,) * 4)
         return transposed_convolution(n.g, x, weight, None, window, (0, 0), channels)
     size = [d * scale for d in x.dims[2:]]
     if any(isinstance(y, Lazy) for y in xs):
         n.fail("the shapes of its inputs follow from nothing: give them with --shape")
-    parts = [nearest(n, y, size) for y in xs if isinstance(y, Value)]
+    parts = [_nearest(n, y, size) for y in xs if isinstance(y, Value)]
     if n.choice("multi_input_mode", "concat", "sum") == "concat":
         return joined(n, parts, 1)
     total = parts[0]
@@ -85,7 +85,7 @@ def _resized(n: Node, x: Value, size_of) -> Value:
     method = n.choice("method", "NEAREST_NEIGHBOR", "BILINEAR")
     size = size_of(picture)
     if method == "NEAREST_NEIGHBOR":
-        picture = nearest(n, picture, size)
+        picture = _nearest(n, picture, size)
     else:
         aligned = n.bool("align_corners", n.op == "resize")
         picture = linear(n, picture, size, "align_corners" if aligned else "half_pixel")

@@ -19,11 +19,11 @@ def reshape(n: Node, x: Value) -> Value:
     if shape is None:  # the attribute of MXNet before 0.7: 0 is the dim that is left over
         shape = tuple(d or -1 for d in n.ints("target_shape"))
     reverse = n.bool("reverse", False)
-    dims = reshaped(n, x.dims[::-1], shape[::-1])[::-1] if reverse else reshaped(n, x.dims, shape)
+    dims = _reshaped(n, x.dims[::-1], shape[::-1])[::-1] if reverse else _reshaped(n, x.dims, shape)
     return n.g.reshape(x, dims)
 
 
-def reshaped(n: Node, dims: Sequence[int], codes: Sequence[int]) -> tuple[int, ...]:
+def _reshaped(n: Node, dims: Sequence[int], codes: Sequence[int]) -> tuple[int, ...]:
     """MXNet's codes: 0 keeps a dim, -1 is what is left over, -2 keeps all the rest, -3 merges two, -4 (with two more
     numbers) splits one. A reversed list of codes has -4 behind its numbers."""
     found: list[int] = []

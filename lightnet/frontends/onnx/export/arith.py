@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lightnet.frontends.onnx.export.graph import Exporter, Graph, export_pairs, exporter, operator, unsupported
+from lightnet.frontends.onnx.export.graph import Exporter, ExportGraph, export_pairs, exporter, operator, unsupported
 from lightnet.frontends.onnx.pairs import BINARY, BITWISE, COMPARISONS, EXTREMES, LOGICAL
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import BY_NAME, DType
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _F64, _I64, _UI64 = BY_NAME["f64"], BY_NAME["i64"], BY_NAME["ui64"]
 
 
-def binary(g: Graph, kind: str, dtype: DType, x: str, y: str) -> str:
+def binary(g: ExportGraph, kind: str, dtype: DType, x: str, y: str) -> str:
     """One of Add, Sub, Mul, Div, Max, Min, Pow."""
     if kind in ("Max", "Min"):
         return g.extreme(kind, dtype, x, y)
@@ -41,7 +41,7 @@ export_pairs(COMPARISONS, _comparison)
 
 
 @exporter(*BITWISE.values())
-def bits(g: Graph, op: LnOp, x: str, y: str) -> str:
+def bits(g: ExportGraph, op: LnOp, x: str, y: str) -> str:
     kinds = LOGICAL if op.operand_specs[0].dtype.kind == "bool" else BITWISE
     return g.node(operator(kinds, op), x, y)
 
@@ -51,11 +51,11 @@ _ELEW = {"TL_MUL": "Mul", "TL_DIV": "Div", "TL_SUM": "Add", "TL_SUB": "Sub", "TL
 
 
 @exporter("elew")
-def elew(g: Graph, op: Elew, src1: str, src2: str) -> str:
+def elew(g: ExportGraph, op: Elew, src1: str, src2: str) -> str:
     return binary(g, _ELEW[op.elew_op], op.operand_specs[0].dtype, src1, src2)
 
 
-def integer_division(g: Graph, dtype: DType, x: str, y: str) -> str:
+def integer_division(g: ExportGraph, dtype: DType, x: str, y: str) -> str:
     """Truncating; x / 0 = 0, min / -1 wraps to min. A runtime may trap on either, so neither is asked for.
 
     Magnitudes are divided: ONNX does not say whether a quotient below zero is truncated or floored.
@@ -72,20 +72,20 @@ def integer_division(g: Graph, dtype: DType, x: str, y: str) -> str:
     return g.cast(g.node("Where", negative, g.node("Neg", quotient), quotient), _I64, dtype)
 
 
-def _safe_quotient(g: Graph, dtype: DType, a: str, b: str) -> str:
+def _safe_quotient(g: ExportGraph, dtype: DType, a: str, b: str) -> str:
     """a / b, and 0 where b is 0; both at least 0."""
     by_zero = g.node("Equal", b, g.const(0, dtype))
     return g.where(dtype, by_zero, g.const(0, dtype), g.node("Div", a, g.extreme("Max", dtype, b, g.const(1, dtype))))
 
 
-def _integer_power(g: Graph, dtype: DType, x: str, y: str) -> str:
+def _integer_power(g: ExportGraph, dtype: DType, x: str, y: str) -> str:
     """pow in double, then saturated: as the op's definition has it."""
     power = g.node("Pow", g.cast(x, dtype, _F64), g.cast(y, dtype, _F64))
     return g.convert(power, _F64, dtype)
 
 
 @exporter("fmod", "mod")
-def remainder(g: Graph, op: LnOp, x: str, y: str) -> str:
+def remainder(g: ExportGraph, op: LnOp, x: str, y: str) -> str:
     """ONNX's Mod has the sign of the dividend for floats; for integers it has that of the divisor, `fmod = 1` apart,
     which runtimes compute in double. The other sign is one divisor away. No integer is divided by 0 or -1, which may
     trap."""
@@ -106,7 +106,7 @@ def remainder(g: Graph, op: LnOp, x: str, y: str) -> str:
 
 
 @exporter("shift_left", "shift_right")
-def shift(g: Graph, op: LnOp, x: str, y: str) -> str:
+def shift(g: ExportGraph, op: LnOp, x: str, y: str) -> str:
     """BitShift is for unsigned integers, and not for shifts by the width: all is done in 64 bits, and by 0 where
     nothing is to be left. To the right, the bits of a negative number are turned over before and after."""
     dtype = op.operand_specs[0].dtype
@@ -126,12 +126,12 @@ def shift(g: Graph, op: LnOp, x: str, y: str) -> str:
 
 
 @exporter("where")
-def where(g: Graph, op: LnOp, cond: str, src1: str, src2: str) -> str:
+def where(g: ExportGraph, op: LnOp, cond: str, src1: str, src2: str) -> str:
     return g.where(op.result_specs[0].dtype, cond, src1, src2)
 
 
 @exporter("cast")
-def cast(g: Graph, op: Cast, src: str) -> str:
+def cast(g: ExportGraph, op: Cast, src: str) -> str:
     """ONNX's Cast wraps integers and rounds floats to infinity; from floats to integers it is undefined beyond the
     range."""
     source, target = op.operand_specs[0].dtype, op.result_specs[0].dtype
@@ -139,14 +139,14 @@ def cast(g: Graph, op: Cast, src: str) -> str:
     return g.convert(src, source, target) if op.mode == "saturate" or to_int else _wrapped(g, src, source, target)
 
 
-def _wrapped(g: Graph, x: str, source: DType, target: DType) -> str:
+def _wrapped(g: ExportGraph, x: str, source: DType, target: DType) -> str:
     if target.is_short and not source.is_float:  # to f32 first, as LightNet does
         x, source = g.cast(x, source, "f32"), BY_NAME["f32"]
     return g.cast(x, source, target) if source != target else g.node("Identity", x)
 
 
 @exporter("bitcast")
-def bitcast(g: Graph, op: LnOp, src: str) -> str:
+def bitcast(g: ExportGraph, op: LnOp, src: str) -> str:
     """Between integers of one size it is a Cast; BitCast is of opset 26. Bits of a byte beyond those of a type that is
     only stored in do not count: an integer of 4 bits may be a Cast, too."""
     source, target = op.operand_specs[0].dtype, op.result_specs[0].dtype

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lightnet.frontends.onnx.export.graph import KERNELS, Graph, exporter
+from lightnet.frontends.onnx.export.graph import KERNELS, ExportGraph, exporter
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import BY_NAME
 
@@ -15,30 +15,30 @@ if TYPE_CHECKING:
 _I64 = BY_NAME["i64"]
 
 
-def length(g: Graph, x: str, axis: int) -> str:
+def length(g: ExportGraph, x: str, axis: int) -> str:
     """The length of an axis, [1]."""
     return g.node("Shape", x, start=axis, end=axis + 1)
 
 
-def padded(g: Graph, x: str, ndim: int, axis: int, n: int) -> str:
+def padded(g: ExportGraph, x: str, ndim: int, axis: int, n: int) -> str:
     """`x` with zeros behind it, up to `n` elements along an axis."""
     more = g.node("Sub", g.ints([n]), length(g, x, axis))
     before, after = g.ints([0] * (ndim + axis)), g.ints([0] * (ndim - axis - 1))
     return g.node("Pad", x, g.node("Concat", before, more, after, axis=0))
 
 
-def first(g: Graph, x: str, axis: int, limit: str, n: int) -> str:
+def first(g: ExportGraph, x: str, axis: int, limit: str, n: int) -> str:
     """The first `limit` (a tensor of rank 0) of the `n` elements along an axis."""
     end = g.reshape(g.within(limit, _I64, 0, n), [1])
     return g.node("Slice", x, g.ints([0]), end, g.ints([axis]))
 
 
-def scalar(g: Graph, x: str) -> str:
+def scalar(g: ExportGraph, x: str) -> str:
     return g.reshape(x, [])
 
 
 @exporter("nonzero")
-def nonzero(g: Graph, op: LnOp, src: str) -> list[str]:
+def nonzero(g: ExportGraph, op: LnOp, src: str) -> list[str]:
     spec, rank = op.operand_specs[0], op.operand_specs[0].ndim
     row = g.reshape(g.cast(src, spec.dtype, "i1"), spec.dims or [1])
     found = g.node("NonZero", row)
@@ -49,7 +49,7 @@ def nonzero(g: Graph, op: LnOp, src: str) -> list[str]:
 
 
 @exporter("unique")
-def unique(g: Graph, op: Unique, src: str, limit: str) -> list[str]:
+def unique(g: ExportGraph, op: Unique, src: str, limit: str) -> list[str]:
     rows, width = op.operand_specs[0].dims
     _, (x,), _ = g.widened(op.operand_specs[0].dtype, KERNELS["Unique"], src)
     part = first(g, x, 0, limit, rows)
@@ -60,7 +60,7 @@ def unique(g: Graph, op: Unique, src: str, limit: str) -> list[str]:
 
 
 @exporter("topk_of")
-def topk_of(g: Graph, op: TopkOf, src: str, limit: str) -> list[str]:
+def topk_of(g: ExportGraph, op: TopkOf, src: str, limit: str) -> list[str]:
     spec = op.operand_specs[0]
     _, (x,), back = g.widened(spec.dtype, KERNELS["TopK"], src)
     part = first(g, x, op.axis, limit, spec.dims[op.axis])
@@ -71,7 +71,7 @@ def topk_of(g: Graph, op: TopkOf, src: str, limit: str) -> list[str]:
 
 
 @exporter("non_max_suppression")
-def non_max_suppression(g: Graph, op: NonMaxSuppression, *operands: str) -> list[str]:
+def non_max_suppression(g: ExportGraph, op: NonMaxSuppression, *operands: str) -> list[str]:
     boxes, scores, most, overlap, least, limit = operands
     count, rows = op.operand_specs[0].dims[1], op.result_specs[0].dims[0]
     boxes, scores = (first(g, x, axis, limit, count) for x, axis in ((boxes, 1), (scores, 2)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightnet.frontends.onnx.export.graph import Exporter, Graph, export_pairs, exporter, operator
+from lightnet.frontends.onnx.export.graph import Exporter, ExportGraph, export_pairs, exporter, operator
 from lightnet.frontends.onnx.pairs import ACTIVATIONS, SOFTMAXES, UNARY
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import DType, convert
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 @exporter(*SOFTMAXES.values())
-def softmax(g: Graph, op: LogSoftmax | Softmax, src: str) -> str:
+def softmax(g: ExportGraph, op: LogSoftmax | Softmax, src: str) -> str:
     return g.compute(operator(SOFTMAXES, op), op.operand_specs[0].dtype, [src], axis=op.axis)
 
 
 @exporter("isnan")
-def isnan(g: Graph, op: LnOp, src: str) -> str:
+def isnan(g: ExportGraph, op: LnOp, src: str) -> str:
     return g.test("IsNaN", op.operand_specs[0].dtype, src)
 
 
 @exporter("isinf")
-def isinf(g: Graph, op: LnOp, src: str) -> str:
+def isinf(g: ExportGraph, op: LnOp, src: str) -> str:
     dtype = op.operand_specs[0].dtype
     return g.test(
         "IsInf", dtype, src, detect_positive=int(op.param("positive")), detect_negative=int(op.param("negative"))
@@ -37,7 +37,7 @@ def isinf(g: Graph, op: LnOp, src: str) -> str:
 
 
 @exporter("relu")
-def relu(g: Graph, op: LnOp, src: str) -> str:
+def relu(g: ExportGraph, op: LnOp, src: str) -> str:
     dtype = op.operand_specs[0].dtype
     if dtype.kind in ("uint", "bool"):
         return g.node("Identity", src)
@@ -47,7 +47,7 @@ def relu(g: Graph, op: LnOp, src: str) -> str:
 
 
 @exporter("lrelu")
-def lrelu(g: Graph, op: Lrelu, src: str) -> str:
+def lrelu(g: ExportGraph, op: Lrelu, src: str) -> str:
     """LeakyRelu where it computes in f32 (its slope is a float); else x >= 0 ? x : x * slope, the slope in the tensor's
     type."""
     dtype = op.operand_specs[0].dtype
@@ -57,14 +57,14 @@ def lrelu(g: Graph, op: Lrelu, src: str) -> str:
 
 
 @exporter("prelu")
-def prelu(g: Graph, op: LnOp, src: str, slope: str) -> str:
+def prelu(g: ExportGraph, op: LnOp, src: str, slope: str) -> str:
     dtype = op.operand_specs[0].dtype
     if dtype.name == "f32" or dtype.is_short:
         return g.compute("PRelu", dtype, [src, slope])
     return scaled_below_zero(g, dtype, src, slope)
 
 
-def scaled_below_zero(g: Graph, dtype: DType, x: str, slope: str) -> str:
+def scaled_below_zero(g: ExportGraph, dtype: DType, x: str, slope: str) -> str:
     """x >= 0 ? x : x * slope."""
     if dtype.kind in ("uint", "bool"):
         return g.node("Identity", x)
@@ -78,7 +78,7 @@ def _parameter(value: float, dtype: DType) -> np.ndarray:
 
 
 @exporter("celu")
-def celu(g: Graph, op: LnOp, src: str) -> str:
+def celu(g: ExportGraph, op: LnOp, src: str) -> str:
     """Celu is for f32 alone; for doubles it is written out."""
     dtype = op.operand_specs[0].dtype
     if dtype.name != "f64":
@@ -89,7 +89,7 @@ def celu(g: Graph, op: LnOp, src: str) -> str:
 
 
 @exporter("gelu")
-def gelu(g: Graph, op: LnOp, src: str) -> str:
+def gelu(g: ExportGraph, op: LnOp, src: str) -> str:
     """Written out: the operator Gelu is of opset 20."""
     wide, (x,), back = g.widened(op.operand_specs[0].dtype, "f32 f64", src)
     if op.param("approximate") == "none":
@@ -102,14 +102,14 @@ def gelu(g: Graph, op: LnOp, src: str) -> str:
 
 
 @exporter("silu")
-def silu(g: Graph, op: LnOp, src: str) -> str:
+def silu(g: ExportGraph, op: LnOp, src: str) -> str:
     wide, (x,), back = g.widened(op.operand_specs[0].dtype, "f32 f64", src)
     scaled = x if op.param("beta") == 1 else g.node("Mul", x, g.const(op.param("beta"), wide))
     return back(g.node("Mul", x, g.node("Sigmoid", scaled)))
 
 
 @exporter("shrink")
-def shrink(g: Graph, op: Shrink, src: str) -> str:
+def shrink(g: ExportGraph, op: Shrink, src: str) -> str:
     """Shrink for floats; integers compare with, and add, parameters in their own type."""
     dtype = op.operand_specs[0].dtype
     if dtype.is_float:
@@ -120,7 +120,7 @@ def shrink(g: Graph, op: Shrink, src: str) -> str:
 
 
 @exporter("clip")
-def clip(g: Graph, op: Clip, src: str) -> str:
+def clip(g: ExportGraph, op: Clip, src: str) -> str:
     """By Clip where runtimes fuse it into convolutions (f32); elsewhere by Max and Min, in which NaN stays NaN, as
     ONNX's Clip does not promise (ONNX Runtime keeps it), and the bounds may be in the wrong order."""
     dtype = op.operand_specs[0].dtype
@@ -135,7 +135,7 @@ def _unary(kind: str) -> Exporter:
 
 
 def _activation(kind: str) -> Exporter:
-    def export(g: Graph, op: LnOp, src: str) -> str:
+    def export(g: ExportGraph, op: LnOp, src: str) -> str:
         attributes = {name: getattr(op, param) for name, (param, _) in ACTIVATIONS[kind][1].items()}
         return g.compute(kind, op.operand_specs[0].dtype, [src], **attributes)
 

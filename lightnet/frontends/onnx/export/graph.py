@@ -5,9 +5,9 @@
         return g.node("Relu", src)
 
 An exporter gets the graph, the op and the ONNX names of its operands, and returns the names of its results. `KERNELS`
-has the types that ONNX Runtime computes each operator in; `Graph.widened` computes in a wider one where it lacks one,
-and f16 and bf16, which LightNet only stores, in f32. Nothing else here knows about a runtime. Imports NumPy, the IR and
-the runtime's dtypes; `onnx` only where the finished model is built.
+has the types that ONNX Runtime computes each operator in; `ExportGraph.widened` computes in a wider one where it lacks
+one, and f16 and bf16, which LightNet only stores, in f32. Nothing else here knows about a runtime. Imports NumPy, the
+IR and the runtime's dtypes; `onnx` only where the finished model is built.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lightnet.ir.registry import ONNX_EXPORTERS
 from lightnet.runtime.dtypes import BY_NAME, DType
 
 #: ONNX's operator set: the oldest that has nearly everything used here; runtimes of 2023 and later run it. An exporter
-#: that needs a newer one says so (`Graph.needs`).
+#: that needs a newer one says so (`ExportGraph.needs`).
 OPSET = 18
 
 _ALL_INTS = "i32 i64 i8 ui8 i16 ui16 ui32 ui64"
@@ -106,7 +106,7 @@ def unsupported(op: LnOp, why: str) -> LightNetError:
 
 
 @dataclass
-class Node:
+class _Node:
     """One ONNX node."""
 
     kind: str
@@ -117,12 +117,12 @@ class Node:
 
 
 @dataclass
-class Graph:
+class ExportGraph:
     """Nodes, initializers and names so far. Value names are unique; the nodes of an op are named after it."""
 
     #: Value names; the names of all tensors of the network are reserved, so that no other value takes one.
     names: FreshNames = field(default_factory=lambda: FreshNames(separator="."))
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[_Node] = field(default_factory=list)
     initializers: dict[str, np.ndarray] = field(default_factory=dict)
     _node_names: FreshNames = field(default_factory=lambda: FreshNames(separator="."))
     _constants: dict[tuple, str] = field(default_factory=dict)
@@ -161,7 +161,7 @@ class Graph:
             if result in made and result not in renamed:
                 renamed[result] = name
             else:  # an operand, or the same value again
-                self.nodes.append(Node("Identity", [result], [name], {}))
+                self.nodes.append(_Node("Identity", [result], [name], {}))
             final.append(name)
         for node in self.nodes[start:]:
             node.inputs = [renamed.get(n, n) for n in node.inputs]
@@ -226,7 +226,7 @@ class Graph:
         """A node with `count` outputs; their names."""
         outputs = [self.fresh(f"{self._stem}/{kind}") for _ in range(count)]
         kept = {k: v for k, v in attributes.items() if v is not None}
-        self.nodes.append(Node(kind, list(inputs), outputs, kept))
+        self.nodes.append(_Node(kind, list(inputs), outputs, kept))
         return outputs
 
     def const(self, value: Any, dtype: DType | str) -> str:
@@ -320,7 +320,7 @@ class _ElementType:
 
 
 def holds(wide: DType, narrow: DType) -> bool:
-    """Whether every value of `narrow` is one of `wide`, exactly."""
+    """Return whether every value of `narrow` is one of `wide`, exactly."""
     if wide == narrow or narrow.kind == "bool":
         return True
     if narrow.is_float:
@@ -337,19 +337,19 @@ def holds(wide: DType, narrow: DType) -> bool:
 DIGITS = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}
 
 
-def element_type(dtype: DType) -> int:
+def onnx_type(dtype: DType) -> int:
     """ONNX's number of an element type."""
     from onnx import helper
 
     return helper.np_dtype_to_tensor_dtype(dtype.np)
 
 
-def node_protos(nodes: Iterable[Node]) -> Iterator[Any]:
+def node_protos(nodes: Iterable[_Node]) -> Iterator[Any]:
     """The nodes as ONNX's messages."""
     from onnx import helper
 
     for n in nodes:
         attributes: dict[str, Any] = {
-            k: element_type(v.dtype) if isinstance(v, _ElementType) else v for k, v in n.attributes.items()
+            k: onnx_type(v.dtype) if isinstance(v, _ElementType) else v for k, v in n.attributes.items()
         }
         yield helper.make_node(n.kind, n.inputs, n.outputs, name=n.name, **attributes)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightnet.frontends.onnx.export.graph import KERNELS, Graph, exporter, unsupported
+from lightnet.frontends.onnx.export.graph import KERNELS, ExportGraph, exporter, unsupported
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import BY_NAME, DType
 
@@ -24,31 +24,31 @@ if TYPE_CHECKING:
 _I64, _I32 = BY_NAME["i64"], BY_NAME["i32"]
 
 
-def _inside(g: Graph, index: str, dtype: DType, n: int) -> str:
+def _inside(g: ExportGraph, index: str, dtype: DType, n: int) -> str:
     """An index of an axis of length `n`; negative ones count from the end."""
     return g.within(index, dtype, -n, max(n - 1, 0))
 
 
 @exporter("take")
-def take(g: Graph, op: Take, src: str, index: str) -> str:
+def take(g: ExportGraph, op: Take, src: str, index: str) -> str:
     n = op.operand_specs[0].dims[op.axis]
     return g.node("Gather", src, _inside(g, index, op.operand_specs[1].dtype, n), axis=op.axis)
 
 
 @exporter("take_along")
-def take_along(g: Graph, op: TakeAlong, src: str, index: str) -> str:
+def take_along(g: ExportGraph, op: TakeAlong, src: str, index: str) -> str:
     n = op.operand_specs[0].dims[op.axis]
     return g.node("GatherElements", src, _inside(g, index, op.operand_specs[1].dtype, n), axis=op.axis)
 
 
-def _inside_nd(g: Graph, index: str, dtype: DType, dims: tuple[int, ...]) -> str:
+def _inside_nd(g: ExportGraph, index: str, dtype: DType, dims: tuple[int, ...]) -> str:
     """Indices, as i64, of one axis of `dims` each along their last axis."""
     high = np.asarray(dims)
     return g.cast(g.within(index, dtype, -high, np.maximum(high - 1, 0)), dtype, _I64)
 
 
 @exporter("gather_nd")
-def gather_nd(g: Graph, op: GatherNd, src: str, index: str) -> str:
+def gather_nd(g: ExportGraph, op: GatherNd, src: str, index: str) -> str:
     """Without an axis to pick from, each place has all of its batch entry."""
     (spec, at), b = op.operand_specs, op.batch_dims
     depth = at.dims[-1]
@@ -59,9 +59,10 @@ def gather_nd(g: Graph, op: GatherNd, src: str, index: str) -> str:
 
 
 @exporter("tree_step")
-def tree_step(g: Graph, op: LnOp, x: str, node: str, feature: str, threshold: str, child: str) -> str:
-    """What ONNX has of trees (`TreeEnsemble`) runs them to the leaves: a step is made of its gathers and its
-    comparison."""
+def tree_step(g: ExportGraph, op: LnOp, x: str, node: str, feature: str, threshold: str, child: str) -> str:
+    """Export one step down a tree. What ONNX has of trees (`TreeEnsemble`) runs them to the leaves: a step is made of
+    its gathers and its comparison.
+    """
     specs = op.operand_specs
     at = _inside(g, node, specs[1].dtype, specs[2].len)
     column = _inside(g, g.node("Gather", feature, at, axis=0), specs[2].dtype, specs[0].dims[1])
@@ -71,7 +72,7 @@ def tree_step(g: Graph, op: LnOp, x: str, node: str, feature: str, threshold: st
 
 
 @exporter("reverse_sequence")
-def reverse_sequence(g: Graph, op: ReverseSequence, src: str, lens: str) -> str:
+def reverse_sequence(g: ExportGraph, op: ReverseSequence, src: str, lens: str) -> str:
     """ONNX takes its two axes in front only, and no bf16."""
     (spec, lengths), axes = op.operand_specs, (op.time_axis, op.batch_axis)
     counts = g.cast(g.within(lens, lengths.dtype, 0, spec.dims[op.time_axis]), lengths.dtype, _I64)
@@ -88,7 +89,7 @@ _REDUCIBLE = "i32 i64 f32 f64"
 
 
 def _scattered(
-    g: Graph, op: ScatterElements | ScatterNd, kind: str, src: str, index: str, updates: str, **attributes: int
+    g: ExportGraph, op: ScatterElements | ScatterNd, kind: str, src: str, index: str, updates: str, **attributes: int
 ) -> str:
     """With a reduction, f16 and bf16 are summed in f32 and rounded once, not after each update."""
     if op.reduction == "none":
@@ -99,7 +100,7 @@ def _scattered(
 
 
 @exporter("scatter_elements")
-def scatter_elements(g: Graph, op: ScatterElements, src: str, index: str, updates: str) -> str:
+def scatter_elements(g: ExportGraph, op: ScatterElements, src: str, index: str, updates: str) -> str:
     spec, at, _ = op.operand_specs
     if not at.len:
         return g.node("Identity", src)
@@ -108,7 +109,7 @@ def scatter_elements(g: Graph, op: ScatterElements, src: str, index: str, update
 
 
 @exporter("scatter_nd")
-def scatter_nd(g: Graph, op: ScatterNd, src: str, index: str, updates: str) -> str:
+def scatter_nd(g: ExportGraph, op: ScatterNd, src: str, index: str, updates: str) -> str:
     """Without an axis in the index, each update is of the whole tensor: the only row of a larger one."""
     spec, at, _ = op.operand_specs
     depth = at.dims[-1]
@@ -123,7 +124,7 @@ def scatter_nd(g: Graph, op: ScatterNd, src: str, index: str, updates: str) -> s
 # -- sorting
 
 
-def _top_k(g: Graph, op: LnOp, src: str, k: int, axis: int, largest: bool, order: bool = True) -> list[str]:
+def _top_k(g: ExportGraph, op: LnOp, src: str, k: int, axis: int, largest: bool, order: bool = True) -> list[str]:
     """Values and their i64 indices. TopK keeps the order of equal keys (the lower index first): sorted, it is stable,
     as LightNet's. Where NaN goes is the runtime's own affair."""
     _, (x,), back = g.widened(op.operand_specs[0].dtype, KERNELS["TopK"], src)
@@ -132,28 +133,28 @@ def _top_k(g: Graph, op: LnOp, src: str, k: int, axis: int, largest: bool, order
 
 
 @exporter("topk")
-def topk(g: Graph, op: Topk, src: str) -> list[str]:
+def topk(g: ExportGraph, op: Topk, src: str) -> list[str]:
     """Always sorted: LightNet's is."""
     return _top_k(g, op, src, op.k, op.axis, op.largest)
 
 
-def _sorted(g: Graph, op: Sort1d | Sort1dByKey, key: str) -> list[str]:
+def _sorted(g: ExportGraph, op: Sort1d | Sort1dByKey, key: str) -> list[str]:
     return _top_k(g, op, key, op.operand_specs[0].len, 0, op.dir == "TL_SORT_DIR_DESCENDING")
 
 
 @exporter("sort1d")
-def sort1d(g: Graph, op: Sort1d, key: str) -> str:
+def sort1d(g: ExportGraph, op: Sort1d, key: str) -> str:
     return _sorted(g, op, key)[0]
 
 
 @exporter("sort1d_by_key")
-def sort1d_by_key(g: Graph, op: Sort1dByKey, key: str, val: str) -> list[str]:
+def sort1d_by_key(g: ExportGraph, op: Sort1dByKey, key: str, val: str) -> list[str]:
     keys, indices = _sorted(g, op, key)
     return [keys, g.node("Gather", val, indices, axis=0)]
 
 
 @exporter("pick1d")
-def pick1d(g: Graph, op: Pick1d, src: str, index: str) -> str:
+def pick1d(g: ExportGraph, op: Pick1d, src: str, index: str) -> str:
     length = op.operand_specs[0].len
     groups = length // op.stride
     x = src if groups * op.stride == length else g.slice(src, 0, 0, groups * op.stride)
@@ -167,7 +168,7 @@ def pick1d(g: Graph, op: Pick1d, src: str, index: str) -> str:
 
 
 @exporter("nms")
-def nms(g: Graph, op: Nms, boxes: str, group: str, valid: str) -> str:
+def nms(g: ExportGraph, op: Nms, boxes: str, group: str, valid: str) -> str:
     """NonMaxSuppression, with one class for each box: that of the boxes of its group, if it is the first of it. Scores
     are above 0 for the valid boxes of the class and fall with their position. It computes in f32."""
     spec = op.operand_specs[0]

@@ -21,7 +21,7 @@ from lightnet.dialects.ln.arguments import without_arguments
 from lightnet.dialects.ln.move import Forward
 from lightnet.dialects.ln.source import Create, Input, Source
 from lightnet.dialects.ln.structure import OnceOp
-from lightnet.frontends.onnx.export.graph import Graph, element_type, node_protos
+from lightnet.frontends.onnx.export.graph import ExportGraph, node_protos, onnx_type
 from lightnet.ir.counts import counts_of
 from lightnet.ir.host import refuse_host
 from lightnet.ir.kernel import KernelOp, YieldOp
@@ -85,7 +85,7 @@ class _Export:
 
     def __init__(self, store: WeightStore | None, seed: int, inputs_as_params: bool):
         self.store, self.seed, self.inputs_as_params = store, seed, inputs_as_params
-        self.graph = Graph()
+        self.graph = ExportGraph()
         self.names: dict[SSAValue, str] = {}
         self.specs: dict[str, TensorSpec] = {}
         self.inputs: list[str] = []
@@ -143,7 +143,7 @@ class _Export:
         from onnx import helper
 
         spec = self.specs[name]
-        return helper.make_tensor_value_info(name, element_type(spec.dtype), self.sizes.get(name, spec.dims))
+        return helper.make_tensor_value_info(name, onnx_type(spec.dtype), self.sizes.get(name, spec.dims))
 
     # -- the walk
 

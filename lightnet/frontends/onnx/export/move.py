@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightnet.frontends.onnx.export.graph import Graph, exporter
+from lightnet.frontends.onnx.export.graph import ExportGraph, exporter
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import BY_NAME, convert
 
@@ -25,13 +25,13 @@ _MIN = np.iinfo(np.int64).min
 
 
 @exporter("zeros")
-def zeros(g: Graph, op: LnOp) -> str:
+def zeros(g: ExportGraph, op: LnOp) -> str:
     spec = op.result_specs[0]
     return g.full(spec.dims, 0, spec.dtype)
 
 
 @exporter("arange", "rearange")
-def arange(g: Graph, op: Arange | Rearange, *_: str) -> str:
+def arange(g: ExportGraph, op: Arange | Rearange, *_: str) -> str:
     """start + i * step in double, then converted; `rearange` takes only its type from its operand."""
     spec = op.result_specs[0]
     steps = g.node("Range", g.const(0.0, _F64), g.const(float(spec.len), _F64), g.const(1.0, _F64))
@@ -43,22 +43,22 @@ def arange(g: Graph, op: Arange | Rearange, *_: str) -> str:
 
 
 @exporter("forward", "copy")
-def forward(g: Graph, op: LnOp, src: str) -> str:
+def forward(g: ExportGraph, op: LnOp, src: str) -> str:
     return g.node("Identity", src)
 
 
 @exporter("concat")
-def concat(g: Graph, op: Concat, *src: str) -> str:
+def concat(g: ExportGraph, op: Concat, *src: str) -> str:
     return g.node("Concat", *src, axis=op.axis)
 
 
 @exporter("slice")
-def slice_(g: Graph, op: Slice, src: str) -> str:
+def slice_(g: ExportGraph, op: Slice, src: str) -> str:
     return g.slice(src, op.axis, op.start, op.start + op.len)
 
 
 @exporter("strided_slice")
-def strided_slice(g: Graph, op: StridedSlice, src: str) -> str:
+def strided_slice(g: ExportGraph, op: StridedSlice, src: str) -> str:
     """An axis that is read backward to its first element ends before every element: -1 would be the last one."""
     if not op.lens:
         return g.node("Identity", src)
@@ -68,24 +68,24 @@ def strided_slice(g: Graph, op: StridedSlice, src: str) -> str:
 
 
 @exporter("transpose")
-def transpose(g: Graph, op: Transpose, src: str) -> str:
+def transpose(g: ExportGraph, op: Transpose, src: str) -> str:
     return g.node("Transpose", src, perm=list(op.axes) or None)
 
 
 @exporter("reshape")
-def reshape(g: Graph, op: Reshape, src: str) -> str:
+def reshape(g: ExportGraph, op: Reshape, src: str) -> str:
     return g.reshape(src, op.dims)
 
 
 @exporter("gather")
-def gather(g: Graph, op: LnOp, *src: str) -> str:
+def gather(g: ExportGraph, op: LnOp, *src: str) -> str:
     """LightNet's gather stacks (ONNX's Gather is another operator)."""
     first = g.ints([0])
     return g.node("Concat", *(g.node("Unsqueeze", x, first) for x in src), axis=0)
 
 
 @exporter("scatter")
-def scatter(g: Graph, op: LnOp, src: str) -> list[str]:
+def scatter(g: ExportGraph, op: LnOp, src: str) -> list[str]:
     count = len(op.results)
     first = g.ints([0])
     parts = g.node_n("Split", count, src, g.ints([1] * count), axis=0)
@@ -93,24 +93,24 @@ def scatter(g: Graph, op: LnOp, src: str) -> list[str]:
 
 
 @exporter("expand")
-def expand(g: Graph, op: Expand, src: str) -> str:
+def expand(g: ExportGraph, op: Expand, src: str) -> str:
     return g.compute("Expand", op.operand_specs[0].dtype, [src], g.ints(op.dims))
 
 
 @exporter("tile")
-def tile(g: Graph, op: Tile, src: str) -> str:
+def tile(g: ExportGraph, op: Tile, src: str) -> str:
     if not op.repeats:
         return g.node("Identity", src)
     return g.compute("Tile", op.operand_specs[0].dtype, [src], g.ints(op.repeats))
 
 
 @exporter("trilu")
-def trilu(g: Graph, op: Trilu, src: str) -> str:
+def trilu(g: ExportGraph, op: Trilu, src: str) -> str:
     return g.compute("Trilu", op.operand_specs[0].dtype, [src], g.const(op.k, "i64"), upper=int(op.upper))
 
 
 @exporter("pad")
-def pad(g: Graph, op: Pad, src: str) -> str:
+def pad(g: ExportGraph, op: Pad, src: str) -> str:
     """With a constant: a Slice for what is cut off, then Pad. Else a Gather along each axis: what ONNX's modes make of
     negative padding, and of padding longer than the tensor, is left to runtimes."""
     spec, sides = op.operand_specs[0], list(zip(op.before, op.after))
@@ -134,7 +134,7 @@ def pad(g: Graph, op: Pad, src: str) -> str:
     return _padded(g, op, src, [*front, *back], filler)
 
 
-def _padded(g: Graph, op: LnOp, src: str, pads: Sequence[int], filler: str) -> str:
+def _padded(g: ExportGraph, op: LnOp, src: str, pads: Sequence[int], filler: str) -> str:
     dtype = op.operand_specs[0].dtype
     _, (src, filler), back = g.widened(dtype, "i32 i64 f32 f64 i8 ui8 ui32 ui64 i1", src, filler)
     return back(g.node("Pad", src, g.ints(pads), filler))
@@ -146,7 +146,7 @@ _RESIZABLE = ("f32", "i32", "i8", "ui8")
 
 
 @exporter("resize", "upsample")
-def resample(g: Graph, op: Resize | Upsample, src: str) -> str:
+def resample(g: ExportGraph, op: Resize | Upsample, src: str) -> str:
     """Nearest neighbour, or linear. By whole factors it is Resize with floor(d / factor); else a Gather along each
     axis, since none of Resize's roundings is exact for all sizes."""
     old, new = op.operand_specs[0].dims, op.result_specs[0].dims
@@ -164,7 +164,7 @@ def resample(g: Graph, op: Resize | Upsample, src: str) -> str:
     return src
 
 
-def _linear(g: Graph, op: LnOp, src: str) -> str:
+def _linear(g: ExportGraph, op: LnOp, src: str) -> str:
     """Resize of pictures in f32, which runtimes have; else two Gather along each axis and what lies between them."""
     dtype, old, new = op.operand_specs[0].dtype, op.operand_specs[0].dims, op.result_specs[0].dims
     if dtype.name == "f32" and len(old) == 4 and old[:2] == new[:2]:

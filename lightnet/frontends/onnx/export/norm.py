@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightnet.frontends.onnx.export.graph import FLOATS, Graph, exporter
+from lightnet.frontends.onnx.export.graph import FLOATS, ExportGraph, exporter
 
 if TYPE_CHECKING:
     from lightnet.dialects.ln.norm import Batchnorm, L2norm, Layernorm, Lrn, Rmsnorm
 
 
 @exporter("batchnorm")
-def batchnorm(g: Graph, op: Batchnorm, *operands: str) -> str:
+def batchnorm(g: ExportGraph, op: Batchnorm, *operands: str) -> str:
     return g.compute("BatchNormalization", op.operand_specs[0].dtype, operands, epsilon=float(op.epsilon))
 
 
 @exporter("layernorm")
-def layernorm(g: Graph, op: Layernorm, src: str) -> str:
+def layernorm(g: ExportGraph, op: Layernorm, src: str) -> str:
     """LayerNormalization, which takes its statistics in float; of doubles, written out."""
     spec = op.operand_specs[0]
     if spec.dtype.name != "f64":
@@ -30,27 +30,27 @@ def layernorm(g: Graph, op: Layernorm, src: str) -> str:
 
 
 @exporter("rmsnorm")
-def rmsnorm(g: Graph, op: Rmsnorm, src: str) -> str:
+def rmsnorm(g: ExportGraph, op: Rmsnorm, src: str) -> str:
     """Written out: RMSNormalization is of opset 23."""
     wide, (x,), back = g.widened(op.operand_specs[0].dtype, FLOATS, src)
     return back(g.node("Div", x, _root_mean_square(g, op, x, wide.name)))
 
 
-def _root_mean_square(g: Graph, op: Layernorm | Rmsnorm, x: str, dtype: str) -> str:
+def _root_mean_square(g: ExportGraph, op: Layernorm | Rmsnorm, x: str, dtype: str) -> str:
     """sqrt(mean of squares + epsilon)."""
     mean = g.node("ReduceMean", g.node("Mul", x, x), g.ints(op.trailing()), keepdims=1)
     return g.node("Sqrt", g.node("Add", mean, g.const(op.epsilon, dtype)))
 
 
 @exporter("l2norm")
-def l2norm(g: Graph, op: L2norm, src: str) -> str:
+def l2norm(g: ExportGraph, op: L2norm, src: str) -> str:
     wide, (x,), back = g.widened(op.operand_specs[0].dtype, FLOATS, src)
     squares = g.node("ReduceSumSquare", x, g.ints([op.axis]), keepdims=1)
     return back(g.node("Div", x, g.node("Sqrt", g.node("Add", squares, g.const(op.epsilon, wide)))))
 
 
 @exporter("lrn")
-def lrn(g: Graph, op: Lrn, src: str) -> str:
+def lrn(g: ExportGraph, op: Lrn, src: str) -> str:
     """LRN where a runtime has it: pictures, of f32, an odd number of channels. Else written out, with an AveragePool
     over the channels."""
     spec = op.operand_specs[0]

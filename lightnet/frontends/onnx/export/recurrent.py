@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lightnet.frontends.onnx.export.graph import Graph, exporter
+from lightnet.frontends.onnx.export.graph import ExportGraph, exporter
 from lightnet.frontends.onnx.pairs import RECURRENT
 from lightnet.ir.op import LnOp
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 _ACTIVATIONS = {own: (name, alpha is not None, beta is not None) for name, (own, alpha, beta) in RECURRENT.items()}
 
 
-def _layer(g: Graph, op: Recurrent, kind: str, names: Sequence[str], alpha: Sequence[float], beta: Sequence[float],
+def _layer(g: ExportGraph, op: Recurrent, kind: str, names: Sequence[str], alpha: Sequence[float],
+           beta: Sequence[float],
            inputs: Sequence[str], *states: str, **attributes: Any) -> list[str]:  # fmt: skip
     """The node. `inputs` are gates, weight and lens, then `bias` ("" for none); `states` the initial ones, and more."""
     gates, weight, lens, bias = inputs
@@ -43,7 +44,7 @@ def _layer(g: Graph, op: Recurrent, kind: str, names: Sequence[str], alpha: Sequ
     return [g.node("Squeeze", outputs[0], g.ints([1])), *_without_steps(g, op, lens, starts, ends)]
 
 
-def _without_steps(g: Graph, op: LnOp, lens: str, starts: Sequence[str], ends: Sequence[str]) -> Sequence[str]:
+def _without_steps(g: ExportGraph, op: LnOp, lens: str, starts: Sequence[str], ends: Sequence[str]) -> Sequence[str]:
     """The last states: of a sequence without a step the initial ones, of which ONNX says nothing."""
     known = g.initializers.get(lens)
     if known is not None and (known > 0).all():
@@ -52,20 +53,20 @@ def _without_steps(g: Graph, op: LnOp, lens: str, starts: Sequence[str], ends: S
     return [g.where(op.operand_specs[0].dtype, some, end, start) for end, start in zip(ends, starts)]
 
 
-def _with_direction(g: Graph, *tensors: str) -> list[str]:
+def _with_direction(g: ExportGraph, *tensors: str) -> list[str]:
     """With the axis of the directions, of which there is one, in front."""
     return [g.node("Unsqueeze", x, g.ints([0])) for x in tensors]
 
 
 @exporter("lstm")
-def lstm(g: Graph, op: Lstm, gates: str, weight: str, h0: str, lens: str, c0: str, peephole: str) -> list[str]:
+def lstm(g: ExportGraph, op: Lstm, gates: str, weight: str, h0: str, lens: str, c0: str, peephole: str) -> list[str]:
     states = _with_direction(g, h0, c0, peephole)
     return _layer(g, op, "LSTM", (op.f, op.g, op.k), op.alpha, op.beta, (gates, weight, lens, ""), *states,
                   input_forget=int(op.input_forget))  # fmt: skip
 
 
 @exporter("gru")
-def gru(g: Graph, op: Gru, gates: str, weight: str, h0: str, lens: str, bias: str) -> list[str]:
+def gru(g: ExportGraph, op: Gru, gates: str, weight: str, h0: str, lens: str, bias: str) -> list[str]:
     """The bias is the last of ONNX's six vectors, and counts with linear_before_reset alone."""
     whole = ""
     if op.linear_before_reset:
@@ -76,5 +77,5 @@ def gru(g: Graph, op: Gru, gates: str, weight: str, h0: str, lens: str, bias: st
 
 
 @exporter("rnn")
-def rnn(g: Graph, op: Rnn, gates: str, weight: str, h0: str, lens: str) -> list[str]:
+def rnn(g: ExportGraph, op: Rnn, gates: str, weight: str, h0: str, lens: str) -> list[str]:
     return _layer(g, op, "RNN", (op.f,), (op.alpha,), (op.beta,), (gates, weight, lens, ""), *_with_direction(g, h0))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lightnet.frontends.onnx.export.arith import integer_division
-from lightnet.frontends.onnx.export.graph import Graph, export_pairs, exporter, operator
+from lightnet.frontends.onnx.export.graph import ExportGraph, export_pairs, exporter, operator
 from lightnet.frontends.onnx.pairs import ARG_EXTREMES, REDUCTIONS
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import BY_NAME, DType
@@ -21,7 +21,7 @@ _I64, _I32 = BY_NAME["i64"], BY_NAME["i32"]
 
 
 def _identity(kind: str, dtype: DType) -> np.generic:
-    """What a reduction gives over nothing, where runtimes differ."""
+    """The result of a reduction over nothing, where runtimes differ."""
     if kind in ("ReduceSum", "ReduceProd"):
         return dtype.np.type(kind == "ReduceProd")
     if dtype.is_float:
@@ -29,7 +29,7 @@ def _identity(kind: str, dtype: DType) -> np.generic:
     return dtype.np.type(dtype.limits[kind == "ReduceMin"])
 
 
-def _reduce(g: Graph, kind: str, op: LnOp, src: str, axes: tuple[int, ...]) -> str:
+def _reduce(g: ExportGraph, kind: str, op: LnOp, src: str, axes: tuple[int, ...]) -> str:
     """A reduction along axes, which stay with length 1."""
     spec = op.operand_specs[0]
     if not axes:
@@ -41,7 +41,7 @@ def _reduce(g: Graph, kind: str, op: LnOp, src: str, axes: tuple[int, ...]) -> s
     return g.compute(kind, spec.dtype, [src], g.ints(axes), keepdims=1)
 
 
-def _integer_product(g: Graph, op: LnOp, src: str, axes: tuple[int, ...]) -> str:
+def _integer_product(g: ExportGraph, op: LnOp, src: str, axes: tuple[int, ...]) -> str:
     """Products that wrap, which ReduceProd does not promise: the halves of an axis are multiplied until it has length
     1."""
     spec = op.operand_specs[0]
@@ -57,7 +57,7 @@ def _integer_product(g: Graph, op: LnOp, src: str, axes: tuple[int, ...]) -> str
 
 
 @exporter("reduce_mean")
-def reduce_mean(g: Graph, op: ReduceMean, src: str) -> str:
+def reduce_mean(g: ExportGraph, op: ReduceMean, src: str) -> str:
     """Of integers, the quotient of a sum that wraps."""
     spec = op.operand_specs[0]
     if not op.axes:
@@ -73,7 +73,7 @@ def reduce_mean(g: Graph, op: ReduceMean, src: str) -> str:
 
 
 @exporter(*ARG_EXTREMES.values())
-def arg_extreme(g: Graph, op: LnOp, src: str) -> str:
+def arg_extreme(g: ExportGraph, op: LnOp, src: str) -> str:
     """With a NaN in `src` the index is the runtime's own."""
     return g.test(
         operator(ARG_EXTREMES, op),
@@ -86,12 +86,12 @@ def arg_extreme(g: Graph, op: LnOp, src: str) -> str:
 
 
 @exporter("maxreduce")
-def maxreduce(g: Graph, op: Maxreduce, src: str) -> str:
+def maxreduce(g: ExportGraph, op: Maxreduce, src: str) -> str:
     return _reduce(g, "ReduceMax", op, src, (op.axis,))
 
 
 @exporter("maxreduce_arg")
-def maxreduce_arg(g: Graph, op: MaxreduceArg, src: str) -> list[str]:
+def maxreduce_arg(g: ExportGraph, op: MaxreduceArg, src: str) -> list[str]:
     """The first maximum wins in ONNX too (select_last_index = 0). With a NaN in `src` the index is the runtime's
     own."""
     arg = g.test("ArgMax", op.operand_specs[0].dtype, src, axis=op.axis, keepdims=1, select_last_index=0)
@@ -99,7 +99,7 @@ def maxreduce_arg(g: Graph, op: MaxreduceArg, src: str) -> list[str]:
 
 
 @exporter("dot_product")
-def dot_product(g: Graph, op: LnOp, src1: str, src2: str) -> str:
+def dot_product(g: ExportGraph, op: LnOp, src1: str, src2: str) -> str:
     """In 64 bits for integers: the low bits of a sum of products do not depend on the type it is summed in."""
     dtype = op.operand_specs[0].dtype
     if not op.operand_specs[0].len:
@@ -110,7 +110,7 @@ def dot_product(g: Graph, op: LnOp, src1: str, src2: str) -> str:
 
 
 @exporter("matmul")
-def matmul(g: Graph, op: LnOp, a: str, b: str) -> str:
+def matmul(g: ExportGraph, op: LnOp, a: str, b: str) -> str:
     spec = op.result_specs[0]
     if not op.operand_specs[0].dims[-1]:
         return g.full(spec.dims, 0, spec.dtype)
@@ -121,7 +121,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @exporter("einsum")
-def einsum(g: Graph, op: Einsum, *src: str) -> str:
+def einsum(g: ExportGraph, op: Einsum, *src: str) -> str:
     """With the output written out and a letter for every axis; an axis of length 1 that goes with a longer one is
     dropped."""
     e, spec = op.parsed(), op.result_specs[0]
@@ -138,13 +138,13 @@ def einsum(g: Graph, op: Einsum, *src: str) -> str:
 
 
 @exporter("cumsum")
-def cumsum(g: Graph, op: Cumsum, src: str) -> str:
+def cumsum(g: ExportGraph, op: Cumsum, src: str) -> str:
     flags = {"exclusive": int(op.exclusive), "reverse": int(op.reverse)}
     return g.compute("CumSum", op.operand_specs[0].dtype, [src], g.const(op.axis, _I64), **flags)
 
 
 @exporter("cumprod")
-def cumprod(g: Graph, op: Cumprod, src: str) -> str:
+def cumprod(g: ExportGraph, op: Cumprod, src: str) -> str:
     """CumProd is of opset 26. In steps of 1, 2, 4, … each element is multiplied by the one that far before it: a scan
     (Hillis and Steele, "Data parallel algorithms", 1986)."""
     spec, axis = op.operand_specs[0], op.axis

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightnet.frontends.onnx.export.graph import FLOATS, Graph, exporter, unsupported
+from lightnet.frontends.onnx.export.graph import FLOATS, ExportGraph, exporter, unsupported
 from lightnet.runtime.dtypes import BY_NAME, DType
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _MAX = np.iinfo(np.int64).max
 
 
 @exporter("interpolate")
-def interpolate(g: Graph, op: Interpolate, src: str, index: str, weight: str) -> str:
+def interpolate(g: ExportGraph, op: Interpolate, src: str, index: str, weight: str) -> str:
     """All taps side by side, weighted and summed."""
     spec, table = op.operand_specs[:2]
     _, (x,), back = g.widened(spec.dtype, FLOATS, src)
@@ -31,7 +31,7 @@ def interpolate(g: Graph, op: Interpolate, src: str, index: str, weight: str) ->
 
 
 @exporter("grid_sample")
-def grid_sample(g: Graph, op: GridSample, src: str, grid: str) -> str:
+def grid_sample(g: ExportGraph, op: GridSample, src: str, grid: str) -> str:
     """GridSample, of opset 20 (18 has other names of the modes, and no volumes); a signal is a picture of one row."""
     g.needs(20)
     spec, out = op.operand_specs[0], op.result_specs[0].dims[2:]
@@ -52,7 +52,7 @@ def grid_sample(g: Graph, op: GridSample, src: str, grid: str) -> str:
     return back(g.reshape(found, op.result_specs[0].dims) if rows != list(out) else found)
 
 
-def _normalized(g: Graph, dtype: DType, points: str, sizes: list[int], align: bool) -> str:
+def _normalized(g: ExportGraph, dtype: DType, points: str, sizes: list[int], align: bool) -> str:
     """Positions, element i at i, as coordinates from -1 to 1; `sizes` are of the last axis first."""
     n = np.asarray(sizes, np.float64)
     if align:  # 2 p / (n - 1) - 1; of an axis of one element, whatever is outside is reflected to it
@@ -63,7 +63,7 @@ def _normalized(g: Graph, dtype: DType, points: str, sizes: list[int], align: bo
 
 
 @exporter("roi_align")
-def roi_align(g: Graph, op: RoiAlign, src: str, rois: str, batch: str) -> str:
+def roi_align(g: ExportGraph, op: RoiAlign, src: str, rois: str, batch: str) -> str:
     inside = g.within(batch, _I64, 0, max(op.operand_specs[0].dims[0] - 1, 0))
     half = "half_pixel" if op.half_pixel else "output_half_pixel"
     found = g.node("RoiAlign", src, rois, inside, coordinate_transformation_mode=half, mode=op.mode,
@@ -75,7 +75,7 @@ def roi_align(g: Graph, op: RoiAlign, src: str, rois: str, batch: str) -> str:
 
 
 @exporter("roi_pool")
-def roi_pool(g: Graph, op: RoiPool, src: str, rois: str, batch: str) -> str:
+def roi_pool(g: ExportGraph, op: RoiPool, src: str, rois: str, batch: str) -> str:
     """MaxRoiPool, whose regions begin with the number of the picture. ONNX has no regions of no picture: those that are
     of none are pooled from the first, and then 0."""
     spec, last = op.operand_specs[0], op.operand_specs[0].dims[0] - 1
@@ -88,14 +88,14 @@ def roi_pool(g: Graph, op: RoiPool, src: str, rois: str, batch: str) -> str:
 
 
 @exporter("submean")
-def submean(g: Graph, op: Submean, src: str) -> str:
+def submean(g: ExportGraph, op: Submean, src: str) -> str:
     channels_first = g.node("Transpose", g.cast(src, op.operand_specs[0].dtype, _F64), perm=[2, 0, 1])
     centred = g.node("Sub", channels_first, g.const(np.reshape(op.mean, (3, 1, 1)), _F64))
     return g.convert(centred, _F64, op.result_specs[0].dtype)
 
 
 @exporter("transform_bboxSQD")
-def transform_bbox(g: Graph, op: TransformBboxSQD, delta: str, anchor: str) -> str:
+def transform_bbox(g: ExportGraph, op: TransformBboxSQD, delta: str, anchor: str) -> str:
     """Both coordinates at once, in the last axis: (x, y) of the centre, (w, h) of the size."""
     dtype = op.operand_specs[0].dtype
 
@@ -116,7 +116,7 @@ def transform_bbox(g: Graph, op: TransformBboxSQD, delta: str, anchor: str) -> s
 
 
 @exporter("detect_yolov3")
-def detect_yolov3(g: Graph, op: DetectYolov3, feature: str, anchors: str) -> list[str]:
+def detect_yolov3(g: ExportGraph, op: DetectYolov3, feature: str, anchors: str) -> list[str]:
     spec, count = op.operand_specs[0], op.operand_specs[1].dims[0]
     n, c, h, w = spec.dims
     dtype = spec.dtype

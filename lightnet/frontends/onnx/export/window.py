@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lightnet.frontends.onnx.export.graph import FLOATS, KERNELS, Graph, exporter, unsupported
+from lightnet.frontends.onnx.export.graph import FLOATS, KERNELS, ExportGraph, exporter, unsupported
 from lightnet.ir.op import LnOp
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Pool = Maxpool | MaxpoolIndex | Avgpool
 
 
-def _cropped(g: Graph, op: Convolution | Maxpool2d | Avgpool2d, src: str) -> tuple[str, list[int]]:
+def _cropped(g: ExportGraph, op: Convolution | Maxpool2d | Avgpool2d, src: str) -> tuple[str, list[int]]:
     """`src` with what negative padding cuts off cut off, and the padding that is left."""
     pad = op.derived_values()["pad"] if op.optype.endswith("2d") else op.padding
     dims = op.operand_specs[0].dims[2:]
@@ -45,14 +45,14 @@ def _attributes(op: Convolution) -> dict[str, Any]:
 
 
 @exporter("conv2d", "conv")
-def conv(g: Graph, op: Conv2d | Conv, src: str, weight: str, bias: str) -> str:
+def conv(g: ExportGraph, op: Conv2d | Conv, src: str, weight: str, bias: str) -> str:
     _need_float(op, "Conv")
     src, pads = _cropped(g, op, src)
     return g.compute("Conv", op.operand_specs[0].dtype, [src, weight, bias], pads=pads, **_attributes(op))
 
 
 @exporter("deconv2d", "deconv")
-def deconv(g: Graph, op: Deconv | Deconv2d, src: str, weight: str, bias: str) -> str:
+def deconv(g: ExportGraph, op: Deconv | Deconv2d, src: str, weight: str, bias: str) -> str:
     """ConvTranspose; what its attributes cannot say (padding below zero, output padding of a stride or more) is said by
     a Pad behind it, and the bias added last."""
     _need_float(op, "ConvTranspose")
@@ -74,7 +74,7 @@ def deconv(g: Graph, op: Deconv | Deconv2d, src: str, weight: str, bias: str) ->
 
 
 def _past_end(op: Pool) -> list[int]:
-    """How far the last windows reach past the end of each axis."""
+    """The distance that the last windows reach past the end of each axis."""
     dims, out = op.operand_specs[0].dims[2:], op.result_specs[0].dims[2:]
     reach = [(o - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(out, op.stride, op.size, op.dilation)]
     return [r - b - n for r, b, n in zip(reach, op.padding, dims)]
@@ -98,7 +98,7 @@ def _need_holder(op: LnOp) -> None:
 
 
 @exporter("maxpool2d")
-def maxpool2d(g: Graph, op: Maxpool2d, src: str) -> str:
+def maxpool2d(g: ExportGraph, op: Maxpool2d, src: str) -> str:
     _need_holder(op)
     src, pads = _cropped(g, op, src)
     attributes = dict(kernel_shape=list(op.size), strides=list(op.stride), pads=pads)
@@ -106,28 +106,28 @@ def maxpool2d(g: Graph, op: Maxpool2d, src: str) -> str:
 
 
 @exporter("maxpool")
-def maxpool(g: Graph, op: Maxpool, src: str) -> str:
+def maxpool(g: ExportGraph, op: Maxpool, src: str) -> str:
     _need_holder(op)
     return g.compute("MaxPool", op.operand_specs[0].dtype, [src], **_pool(op, _padding(op)))
 
 
 @exporter("maxpool_index")
-def maxpool_index(g: Graph, op: MaxpoolIndex, src: str) -> str:
-    """Which NaN a window has its index from is the runtime's own affair."""
+def maxpool_index(g: ExportGraph, op: MaxpoolIndex, src: str) -> str:
+    """Export a pool's indices. Which NaN a window has its index from is the runtime's own affair."""
     _need_holder(op)
     _, (x,), _ = g.widened(op.operand_specs[0].dtype, KERNELS["MaxPool"], src)
     return g.node_n("MaxPool", 2, x, **_pool(op, _padding(op)))[1]
 
 
 @exporter("avgpool2d")
-def avgpool2d(g: Graph, op: Avgpool2d, src: str) -> str:
+def avgpool2d(g: ExportGraph, op: Avgpool2d, src: str) -> str:
     src, pads = _cropped(g, op, src)
     attributes = dict(kernel_shape=list(op.size), strides=list(op.stride), pads=pads, count_include_pad=0)
     return g.compute("AveragePool", op.operand_specs[0].dtype, [src], **attributes)
 
 
 @exporter("avgpool")
-def avgpool(g: Graph, op: Avgpool, src: str) -> str:
+def avgpool(g: ExportGraph, op: Avgpool, src: str) -> str:
     """Padding that counts is a Pad in front; dilations are of opset 19."""
     dtype, axes, pads = op.operand_specs[0].dtype, len(op.size), _padding(op)
     if any(d != 1 for d in op.dilation):

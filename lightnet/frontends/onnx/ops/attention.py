@@ -105,8 +105,9 @@ def _softmax(n: Node, scores: Value, masked: Value | None, dtype: str) -> Value:
 def _bias(
     n: Node, q: Value, columns: int, mask: Value | None, past: int, valid: Value | None
 ) -> tuple[Value | None, Value | None]:
-    """What is added to the scores (0 or -inf, and a float mask), and which rows are -inf throughout; None for
-    neither."""
+    """The bias that is added to the scores (0 or -inf, and a float mask), and the rows that are -inf throughout; None
+    for neither.
+    """
     g, rows = n.g, q.dims[2]
     if mask is not None:
         mask = _padded(n, mask, columns)
@@ -140,7 +141,8 @@ def _padded(n: Node, mask: Value, columns: int) -> Value:
 
 
 def _allowed(n: Node, rows: int, columns: int, past: int, valid: Value | None) -> tuple[list[Value], np.ndarray]:
-    """Which columns each row may see: conditions that depend on `valid`, and a [rows, columns] array of what does not.
+    """The columns that each row may see: conditions that depend on `valid`, and a [rows, columns] array of what does
+    not.
 
     Row i is at position p = i + offset, and sees column j if j <= p (causal) and p - left <= j <= p + right (windows);
     the offset is how many keys come before the first row. Of `valid` keys, the others are padding.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lightnet.frontends.composites import element, stack
+from lightnet.frontends.composites import element_at, stack
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Items, Node, onnx_op
 
@@ -88,7 +88,7 @@ def _batched_scan(n: Node, lengths: Value | None, inputs: Sequence[Value]) -> li
         n.unsupported("lengths of sequences in a Scan of opset 8")
     if batch[0] > MAX_TRIPS:
         n.unsupported(f"a Scan of more than {MAX_TRIPS} batch entries")
-    entries = [_scan(n, [element(n.g, v, 0, b) for v in inputs], "directions") for b in range(batch[0])]
+    entries = [_scan(n, [element_at(n.g, v, 0, b) for v in inputs], "directions") for b in range(batch[0])]
     return [stack(n.g, column, 0) for column in zip(*entries)]
 
 
@@ -111,7 +111,7 @@ def _scan(n: Node, inputs: Sequence[Value], directions: str) -> list[Value]:
         n.unsupported(f"a Scan of more than {MAX_TRIPS} steps")
     rows = []
     for step in range(length):
-        slices = [element(n.g, v, n.axis(a, v.ndim), length - 1 - step if b else step)
+        slices = [element_at(n.g, v, n.axis(a, v.ndim), length - 1 - step if b else step)
                   for v, a, b in zip(sequences, axes, backward)]  # fmt: skip
         results = n.inline(body, [*state, *slices])
         if any(isinstance(v, Items) for v in results):

@@ -24,7 +24,7 @@ def target(n: Node) -> DType:
     return n.fail("needs the attribute 'to' (an element type)") if found is None else found
 
 
-def aligned(n: Node, a: Value, b: Value) -> Value:
+def _aligned(n: Node, a: Value, b: Value) -> Value:
     """`b` as the second operand of a binary op: before opset 7 it is repeated to the shape of `a` where the attribute
     `broadcast` says so, its first axis at `axis`."""
     if n.opset >= 7 or not n.int("broadcast", 0) or not n.has("axis"):
@@ -42,20 +42,20 @@ _BINARY = BINARY | COMPARISONS | BITWISE | LOGICAL
 
 @onnx_op(*_BINARY)
 def binary(n: Node, a: Value, b: Value) -> Value:
-    return n.g.op(_BINARY[n.op_type], a, aligned(n, a, b))
+    return n.g.op(_BINARY[n.op_type], a, _aligned(n, a, b))
 
 
 @onnx_op("Greater", "GreaterOrEqual")
 def greater(n: Node, a: Value, b: Value) -> Value:
     """a > b as b < a."""
-    return n.g.op("less" if n.op_type == "Greater" else "less_equal", aligned(n, a, b), a)
+    return n.g.op("less" if n.op_type == "Greater" else "less_equal", _aligned(n, a, b), a)
 
 
 @onnx_op("Pow")
 def power(n: Node, a: Value, b: Value) -> Value:
     """The result has the type of the base. Small powers are products; an integer to a float power goes through
     double."""
-    b = aligned(n, a, b)
+    b = _aligned(n, a, b)
     if b.is_known and b.len == 1 and b.ndim <= a.ndim and (exponent := float(b.known.reshape(-1)[0])) in (1, 2, 3):
         return reduce(lambda x, y: n.g.op("mul", x, y), [a] * int(exponent))
     if b.dtype.is_float and not a.dtype.is_float:

@@ -13,13 +13,13 @@ from math import sqrt
 
 import numpy as np
 
-from lightnet.frontends.composites import concat, cut, element, expand, stack
+from lightnet.frontends.composites import concat, cut, element_at, expand, stack
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.model import MICROSOFT
 from lightnet.frontends.onnx.node import Node, onnx_op
 from lightnet.frontends.onnx.ops.attention import MAX_MASK
 from lightnet.frontends.onnx.ops.indexing import take
-from lightnet.frontends.onnx.ops.quantized import columns, multiplied, scaled, standard
+from lightnet.frontends.onnx.ops.quantized import multiplied, per_column, scaled, standard
 
 # -- projections inside ------------------------------------------------------------------------------------------------
 
@@ -51,7 +51,7 @@ def quantized_attention(n: Node, x: Value, weights: Value, bias: Value, x_scale:
                         past: Value | None = None) -> list[Value]:  # fmt: skip
     """`attention`, of which the projections are a product of 8-bit integers."""
     _without(n, "do_rotary", "past_present_share_buffer")
-    number = scaled(n, multiplied(n, x, x_zero, weights, w_zero), n.g.reshape(x_scale, ()), columns(n, w_scale))
+    number = scaled(n, multiplied(n, x, x_zero, weights, w_zero), n.g.reshape(x_scale, ()), per_column(n, w_scale))
     return _of_projections(n, n.g.op("add", number, bias), (weights.dims[1] // 3,) * 3, mask, past, None)
 
 
@@ -73,7 +73,7 @@ def _of_projections(n: Node, number: Value, sizes: tuple[int, ...], mask: Value 
         if past.ndim != 5 or past.dims[0] != 2:
             n.fail(f"its past should be [2, batch, heads, length, size], but is {past.spec}")
         length = past.dims[3]
-        k, v = (concat(g, [element(g, past, 0, at), new], 2) for at, new in enumerate((k, v)))
+        k, v = (concat(g, [element_at(g, past, 0, at), new], 2) for at, new in enumerate((k, v)))
     y, _ = _attended(n, q, k, v, [_seen(n, q, k, mask, length), added])
     return [y, stack(g, [k, v], 0)] if n.wants(1) else [y]
 
@@ -122,7 +122,7 @@ def _attended(
 
 
 def _seen(n: Node, q: Value, k: Value, mask: Value | None, past: int) -> Value | None:
-    """What is added for padding and, with `unidirectional`, for later keys."""
+    """The bias that is added for padding and, with `unidirectional`, for later keys."""
     g, rows, total = n.g, q.dims[2], k.dims[2]
     hidden = None if mask is None else _padding(n, q.dims[0], rows, total, mask)
     if not n.int("unidirectional", 0):
@@ -193,7 +193,7 @@ def multi_head_attention(n: Node, q: Value, k: Value | None = None, v: Value | N
 
 def _part(n: Node, packed: Value, index: int) -> Value:
     """One of those that stand beside each other in [B, S, H, 2 or 3, D], as [B, S, H * D]."""
-    x = element(n.g, packed, 3, index)
+    x = element_at(n.g, packed, 3, index)
     return n.g.reshape(x, (*x.dims[:2], x.dims[2] * x.dims[3]))
 
 
@@ -269,7 +269,9 @@ def _kept(n: Node, new: Value, past: Value | None, start: Value, most: int) -> V
 
 
 def _earlier(n: Node, start: Value, rows: int, total: int) -> Value | None:
-    """What is added for keys behind a row's own, which is at `start` plus its number, and before its window."""
+    """The bias that is added for keys behind a row's own, which is at `start` plus its number, and before its
+    window.
+    """
     g, window = n.g, n.int("local_window_size", -1)
     if not n.int("causal", 1):
         return None
@@ -317,7 +319,7 @@ def rotated(n: Node, x: Value, position_ids: Value, cosines: Value, sines: Value
     turning = cut(g, x, 3, 0, 2 * half)
     axis = 4 if interleaved else 3
     pairs = g.reshape(turning, (batch, heads, rows, *((half, 2) if interleaved else (2, half))))
-    a, b = (element(g, pairs, axis, k) for k in (0, 1))
+    a, b = (element_at(g, pairs, axis, k) for k in (0, 1))
     turned = [
         g.op("sub", g.op("mul", a, cos), g.op("mul", b, sin)),
         g.op("add", g.op("mul", b, cos), g.op("mul", a, sin)),

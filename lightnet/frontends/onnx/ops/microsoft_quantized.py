@@ -11,11 +11,11 @@ from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.model import MICROSOFT
 from lightnet.frontends.onnx.node import Node, onnx_op
 from lightnet.frontends.onnx.ops.quantized import (
-    columns,
     dequantize_linear,
     dequantized,
     dynamic_quantize_linear,
     multiplied,
+    per_column,
     qlinear_conv,
     quantize_linear,
     quantized,
@@ -40,7 +40,7 @@ def microsoft_dequantize(n: Node, x: Value, scale: Value, zero: Value | None = N
 @onnx_op("MatMulIntegerToFloat", domain=MICROSOFT)
 def matmul_integer_to_float(n: Node, a: Value, b: Value, a_scale: Value, b_scale: Value, a_zero: Value | None = None,
                             b_zero: Value | None = None, bias: Value | None = None) -> Value:  # fmt: skip
-    number = scaled(n, multiplied(n, a, a_zero, b, b_zero), rows(n, a_scale, a), columns(n, b_scale))
+    number = scaled(n, multiplied(n, a, a_zero, b, b_zero), rows(n, a_scale, a), per_column(n, b_scale))
     return number if bias is None else n.g.op("add", number, bias)
 
 
@@ -129,5 +129,5 @@ def qgemm(n: Node, a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: V
     sums = n.g.cast(multiplied(n, left, a_zero, right, b_zero), "f32")
     if c is not None:
         sums = n.g.op("add", sums, n.g.cast(c, "f32"))
-    number = scaled(n, sums, a_scale, columns(n, b_scale), n.g.scalar(n.float("alpha", 1.0), "f32"))
+    number = scaled(n, sums, a_scale, per_column(n, b_scale), n.g.scalar(n.float("alpha", 1.0), "f32"))
     return number if y_scale is None else quantized(n, number, y_scale, y_zero, a.dtype)

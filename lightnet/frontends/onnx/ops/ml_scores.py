@@ -1,5 +1,5 @@
-"""What classifiers and regressors of ai.onnx.ml share: their scores, made probabilities, and their labels; and the
-linear models.
+"""The common part of classifiers and regressors of ai.onnx.ml: their scores, made probabilities, and their labels; and
+the linear models.
 
 Labels that are texts become their numbers in the list of labels, for a network has tensors of numbers only. Source: the
 operator documentation of ONNX-ML, and what ONNX Runtime's kernels do of two classes with one score. Imports the
@@ -88,15 +88,15 @@ def labelled(n: Node, y: Value, positive: bool) -> tuple[Value, Value]:
             n.fail(f"it has {count} labels and {y.dims[1]} scores")
         index = g.reshape(g.op("argmax", y, axis=1), y.dims[:1])
         both = transformed(n, y, name)
-    return named(n, index), both
+    return class_labels_of(n, index), both
 
 
 def class_count(n: Node) -> int:
-    """How many classes have a label."""
+    """The number of classes that have a label."""
     return len(labels_of(n)) or len(n.strings("classlabels_strings", ()))
 
 
-def named(n: Node, index: Value) -> Value:
+def class_labels_of(n: Node, index: Value) -> Value:
     """The labels of classes by their numbers [N], i64; a text is its number."""
     labels = labels_of(n)
     if labels and labels != tuple(range(len(labels))):

@@ -15,7 +15,7 @@ import numpy as np
 from lightnet.frontends.composites import concat, cut
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
-from lightnet.frontends.onnx.ops.ml_scores import ML, class_count, named, rows_of, transformed
+from lightnet.frontends.onnx.ops.ml_scores import ML, class_count, class_labels_of, rows_of, transformed
 
 #: The nearest that a probability of a pair comes to 0 and 1.
 LEAST = 1e-7
@@ -76,10 +76,10 @@ def svm_classifier(n: Node, x: Value) -> tuple[Value, Value]:
     decisions = _decisions(n, x, per_class)
     index = _most_votes(n, decisions, count)
     if n.floats("prob_a", ()):
-        return named(n, index), transformed(n, _probabilities(n, decisions, count), name)
+        return class_labels_of(n, index), transformed(n, _probabilities(n, decisions, count), name)
     if decisions.dims[1] == 1:
         decisions = concat(n.g, [n.g.op("neg", decisions), decisions], 1)
-    return named(n, index), transformed(n, decisions, name)
+    return class_labels_of(n, index), transformed(n, decisions, name)
 
 
 def _linear(n: Node, x: Value, count: int, name: str) -> tuple[Value, Value]:
@@ -89,7 +89,7 @@ def _linear(n: Node, x: Value, count: int, name: str) -> tuple[Value, Value]:
         n.fail(f"its {len(weights)} coefficients should be {count} x {x.dims[1]}")
     y = n.g.op("matmul", x, n.g.constant(np.ascontiguousarray(weights.reshape(count, -1).T)))
     y = n.g.op("add", y, n.g.scalar((*n.floats("rho", ()), 0.0)[0], "f32"))
-    return named(n, n.g.reshape(n.g.op("argmax", y, axis=1), y.dims[:1])), transformed(n, y, name)
+    return class_labels_of(n, n.g.reshape(n.g.op("argmax", y, axis=1), y.dims[:1])), transformed(n, y, name)
 
 
 def _decisions(n: Node, x: Value, per_class: tuple[int, ...]) -> Value:

@@ -10,10 +10,10 @@ from lightnet.frontends import windows
 from lightnet.frontends.composites import full
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
-from lightnet.frontends.windows import Window
+from lightnet.frontends.windows import SpatialWindow
 
 
-def _window(n: Node, dims: Sequence[int], size: Sequence[int]) -> Window:
+def _window(n: Node, dims: Sequence[int], size: Sequence[int]) -> SpatialWindow:
     """The window over `dims`, of `size` unless the node has a kernel_shape."""
     axes = len(dims)
     size = n.ints("kernel_shape", tuple(size))
@@ -26,7 +26,7 @@ def _window(n: Node, dims: Sequence[int], size: Sequence[int]) -> Window:
             n.fail(f"{what} {list(values)} should have {length} elements, as its input has {axes} spatial axes")
         if what != "pads" and any(v < 1 for v in values):
             n.fail(f"{what} {list(values)} should be positive")
-    auto, window = n.string("auto_pad", "NOTSET"), Window(size, stride, dilation, padding)
+    auto, window = n.string("auto_pad", "NOTSET"), SpatialWindow(size, stride, dilation, padding)
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         window = replace(window, padding=windows.same_padding(dims, window, auto == "SAME_UPPER"))
     elif auto == "VALID":
@@ -38,7 +38,7 @@ def _window(n: Node, dims: Sequence[int], size: Sequence[int]) -> Window:
     return window
 
 
-def _pool_window(n: Node, x: Value) -> tuple[Window, bool]:
+def _pool_window(n: Node, x: Value) -> tuple[SpatialWindow, bool]:
     """The window of a pool, and whether its results are rounded up. One that is wider than its padded input has no
     position, but for C's division, by which ONNX's shape inference and ONNX Runtime count, there may be one: such a
     node is refused."""
@@ -64,7 +64,7 @@ def _spatial(n: Node, x: Value, least: int = 1) -> tuple[int, ...]:
 # -- convolutions
 
 
-def _weighted_window(n: Node, x: Value, w: Value) -> Window:
+def _weighted_window(n: Node, x: Value, w: Value) -> SpatialWindow:
     """The window of the weights [.., .., *K], whose sizes a kernel_shape repeats."""
     dims = _spatial(n, x)
     if w.ndim != x.ndim:
@@ -113,7 +113,7 @@ def conv_transpose(n: Node, x: Value, w: Value, b: Value | None = None) -> Value
 
 
 def _ceil(n: Node) -> bool:
-    """Whether the number of windows is rounded up."""
+    """Return whether the number of windows is rounded up."""
     return bool(n.int("ceil_mode", 0)) and n.string("auto_pad", "NOTSET") == "NOTSET"
 
 
@@ -268,7 +268,7 @@ def _one_row(n: Node, a: Value, b: Value, c: Value | None) -> Value:
     g, (outputs, length) = n.g, b.dims
     bias = None if c is None or c.len != outputs else g.reshape(c, (outputs,))
     result = windows.convolution(g, g.reshape(a, (1, length, 1, 1)), g.reshape(b, (outputs, length, 1, 1)), bias,
-                                 Window((1, 1), (1, 1), (1, 1), (0,) * 4))  # fmt: skip
+                                 SpatialWindow((1, 1), (1, 1), (1, 1), (0,) * 4))  # fmt: skip
     result = g.reshape(result, (1, outputs))
     return result if c is None or bias is not None else g.op("add", result, c)
 

@@ -17,7 +17,7 @@ from lightnet.frontends.sizes import Size
 
 @onnx_op("NonZero")
 def nonzero(n: Node, x: Value) -> Value:
-    """Where it is not zero, [rank, N]."""
+    """The places where it is not zero, [rank, N]."""
     if not x.is_known:
         from lightnet.frontends.counted_ops import nonzero
 

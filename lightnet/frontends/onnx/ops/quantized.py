@@ -29,8 +29,9 @@ QUANTIZED = ("i8", "ui8", "i16", "ui16")
 
 
 def standard(n: Node, op_type: str, *inputs: Value | None, opset: int | None = None) -> Any:
-    """What the standard's op (of the model's opset, unless `opset` says another) makes of these inputs, with the
-    attributes of this node."""
+    """The result of the standard's op (of the model's opset, unless `opset` says another) on these inputs, with the
+    attributes of this node.
+    """
     opset = n.importer.opsets.get("", n.opset) if opset is None else opset
     node = Node(n.importer, replace(n.node, op_type=op_type, domain=""), opset)
     handler = handler_of("", op_type)
@@ -51,7 +52,7 @@ def along(n: Node, value: Value, x: Value, axis: int) -> Value:
 
 
 def is_zero(value: Value | None) -> bool:
-    """Whether a zero point is absent or known to be 0."""
+    """Return whether a zero point is absent or known to be 0."""
     return value is None or (value.is_known and value.len <= 4096 and not value.known.any())
 
 
@@ -82,7 +83,7 @@ def quantized(n: Node, number: Value, scale: Value, zero: Value | None, like: DT
     return requantized(n, n.g.op("div", number, scale), zero, like if zero is None else zero.dtype)
 
 
-def supported(n: Node, dtype: DType) -> DType:
+def _supported(n: Node, dtype: DType) -> DType:
     if dtype.name not in QUANTIZED:
         n.unsupported(f"a tensor quantised to {dtype}")
     return dtype
@@ -98,7 +99,7 @@ def quantize_linear(n: Node, x: Value, scale: Value, zero: Value | None = None) 
     if storage is not None:
         return _stored(n, x, scale, zero, storage)
     dtype = zero.dtype if zero is not None else n.element_type("output_dtype") or BY_NAME["ui8"]
-    supported(n, dtype)
+    _supported(n, dtype)
     precision = n.element_type("precision") or scale.dtype
     parts, scale, zero = spread(n, x, scale, zero)
     number = n.g.op("div", n.g.cast(parts, precision), n.g.cast(scale, precision))
@@ -121,7 +122,7 @@ def _stored(n: Node, x: Value, scale: Value, zero: Value | None, storage: str) -
 @onnx_op("DequantizeLinear")
 def dequantize_linear(n: Node, x: Value, scale: Value, zero: Value | None = None) -> Value:
     if x.dtype.name != "i32" and x.storage is None:
-        supported(n, x.dtype)
+        _supported(n, x.dtype)
     dtype = n.element_type("output_dtype") or scale.dtype
     parts, scale, zero = spread(n, x, scale, zero)
     number = n.g.op("mul", centred(n, parts, zero), n.g.cast(scale, "f32"))
@@ -198,7 +199,7 @@ def convolved(
     if w.ndim < 3 or x.ndim != w.ndim:
         n.fail(f"a convolution of {x.spec} by {w.spec}: both should have one rank, of at least 3")
     for q in (x, w):
-        supported(n, q.dtype)
+        _supported(n, q.dtype)
     extra = 0.0 if bias is None else float(np.abs(bias.known.astype(np.float64)).max()) if bias.is_known else EXACT
     depth = int(np.prod(w.dims[1:]))
     dtype = exact(x, x_zero, w, w_zero, depth, range(1, w.ndim), extra)
@@ -210,11 +211,11 @@ def convolved(
 def multiplied(n: Node, a: Value, a_zero: Value | None, b: Value, b_zero: Value | None) -> Value:
     """The exact sums of a matrix product, as floats; zero points may be one for each row of `a`, each column of `b`."""
     for q in (a, b):
-        supported(n, q.dtype)
+        _supported(n, q.dtype)
     depth = a.dims[-1] if a.ndim else 1
     dtype = exact(a, a_zero, b, b_zero, depth, (max(b.ndim - 2, 0),))
     left = centred(n, a, None if a_zero is None else rows(n, a_zero, a), dtype)
-    right = centred(n, b, None if b_zero is None else columns(n, b_zero), dtype)
+    right = centred(n, b, None if b_zero is None else per_column(n, b_zero), dtype)
     return standard(n, "MatMul", left, right)
 
 
@@ -225,7 +226,7 @@ def rows(n: Node, value: Value, a: Value) -> Value:
     return n.g.reshape(value, (value.len, 1)) if value.ndim == 1 and a.ndim > 1 else value
 
 
-def columns(n: Node, value: Value) -> Value:
+def per_column(n: Node, value: Value) -> Value:
     """A scale or zero point of the right factor: one for all, or for each of its columns."""
     return n.g.reshape(value, ()) if value.len == 1 else value
 
@@ -258,12 +259,12 @@ def qlinear_conv(n: Node, x: Value, x_scale: Value, x_zero: Value, w: Value, w_s
     sums = convolved(n, x, x_zero, w, w_zero, bias)
     by_output = n.g.reshape(w_scale, (w_scale.len, *[1] * (sums.ndim - 2)) if w_scale.len > 1 else ())
     number = scaled(n, sums, n.g.reshape(x_scale, ()), by_output, unit=n.g.reshape(y_scale, ()))
-    return requantized(n, number, n.g.reshape(y_zero, ()), supported(n, y_zero.dtype))
+    return requantized(n, number, n.g.reshape(y_zero, ()), _supported(n, y_zero.dtype))
 
 
 @onnx_op("QLinearMatMul")
 def qlinear_matmul(n: Node, a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value,
                    y_scale: Value, y_zero: Value) -> Value:  # fmt: skip
     sums = multiplied(n, a, a_zero, b, b_zero)
-    number = scaled(n, sums, rows(n, a_scale, a), columns(n, b_scale), unit=rows(n, y_scale, a))
-    return requantized(n, number, rows(n, y_zero, a), supported(n, y_zero.dtype))
+    number = scaled(n, sums, rows(n, a_scale, a), per_column(n, b_scale), unit=rows(n, y_scale, a))
+    return requantized(n, number, rows(n, y_zero, a), _supported(n, y_zero.dtype))

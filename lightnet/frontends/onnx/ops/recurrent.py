@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lightnet.frontends.composites import cut, element, full, stack
+from lightnet.frontends.composites import cut, element_at, full, stack
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
 from lightnet.frontends.onnx.pairs import RECURRENT
@@ -19,7 +19,7 @@ _ACTIVATIONS = {name.lower(): row for name, row in RECURRENT.items()}
 
 @dataclass
 class _Layer:
-    """What all three share: the input as [T, B, I], and inputs and attributes of each direction."""
+    """The common part of all three: the input as [T, B, I], and inputs and attributes of each direction."""
 
     n: Node
     x: Value
@@ -70,10 +70,10 @@ class _Layer:
 
     def of(self, value: Value, number: int) -> Value:
         """The part of a direction."""
-        return element(self.n.g, value, 0, number)
+        return element_at(self.n.g, value, 0, number)
 
     def inputs(self, number: int, both: int) -> Value:
-        """What the inputs add to the gate outputs, [T, B, G]: X W^T + Wb, and Rb for the first `both` gates."""
+        """The inputs' part of the gate outputs, [T, B, G]: X W^T + Wb, and Rb for the first `both` gates."""
         g, (steps, batch, size) = self.n.g, self.x.dims
         weights = g.transpose(self.of(self.weights, number), (1, 0))
         result = g.op("matmul", g.reshape(self.x, (steps * batch, size)), weights)

@@ -17,7 +17,7 @@ from lightnet.frontends.onnx.pairs import REDUCTIONS
 
 
 def _axes(n: Node, x: Value, axes: Value | None) -> tuple[int, ...]:
-    """Which axes are reduced: all, where none are named (unless `noop_with_empty_axes`)."""
+    """The axes that are reduced: all, where none are named (unless `noop_with_empty_axes`)."""
     given = n.ints("axes", ()) if axes is None else n.need_ints(axes, f"the axes of {n.op_type}")
     if given:
         return n.axes(given, x.ndim)
@@ -54,7 +54,7 @@ for _op_type, _optype in REDUCTIONS.items():
 
 
 def _in_float(g: Graph, x: Value) -> Value:
-    """What logarithms and roots are taken of: integers as f64, f16 and bf16 as f32."""
+    """The operand that logarithms and roots are taken of: integers as f64, f16 and bf16 as f32."""
     return computed_in(g, x) if x.dtype.is_float else g.cast(x, "f64")
 
 

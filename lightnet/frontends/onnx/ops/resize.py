@@ -15,7 +15,7 @@ from lightnet.frontends.onnx.node import Node, onnx_op
 
 @dataclass(frozen=True)
 class _Axis:
-    """How one axis is resampled."""
+    """The resampling of one axis."""
 
     scale: float
     length: int
@@ -119,12 +119,12 @@ def _resampled(n: Node, x: Value, axes: Sequence[_Axis], mode: str, mapping: str
     }
     if mode == "nearest":
         names = {k: ("ceil" if axes[k].scale < 1 else "floor") if rounding == "simple" else rounding for k in changed}
-        tables = {k: sampling_tables.nearest(at[k], x.dims[k], names[k]) for k in changed}
+        tables = {k: sampling_tables.nearest_elements(at[k], x.dims[k], names[k]) for k in changed}
         y = resampling.nearest(n.g, x, tables)
     else:
         y = x
         for k in changed:
-            index, weight = resampling.taps(
+            index, weight = resampling.bounded_taps(
                 n.g, at[k], x.dims[k], axes[k].scale, mode, antialias=bool(n.int("antialias", 0)),
                 cubic_a=n.float("cubic_coeff_a", -0.75), exclude_outside=bool(n.int("exclude_outside", 0)),
             )  # fmt: skip

@@ -92,7 +92,9 @@ def deform_conv(n: Node, x: Value, w: Value, offset: Value, b: Value | None = No
 
 
 def _taps(n: Node, size: list[int], rows: int, columns: int) -> np.ndarray:
-    """Where the taps of each output element stand if nothing moves them: [1, taps, rows, columns, (x, y)]."""
+    """The places where the taps of each output element stand if nothing moves them: [1, taps, rows, columns, (x,
+    y)].
+    """
     stride, dilation = n.ints("strides", (1, 1)), n.ints("dilations", (1, 1))
     padding = n.ints("pads", (0, 0, 0, 0))
     if len(stride) != 2 or len(dilation) != 2 or len(padding) != 4:

@@ -118,7 +118,7 @@ def sequence_map(n: Node, items: Items, *others: Items | Value) -> list[Items]:
 
 @onnx_op("Optional", sequences=True)
 def optional(n: Node, x: Value | Items | None = None) -> Value | Items:
-    """What it holds stands for an optional."""
+    """Import an optional as what it holds."""
     if x is None:
         n.unsupported("an optional without an element")
     return x

@@ -272,21 +272,21 @@ def _numbers(n: Node, dims: Any) -> Value:
     """Dims as a tensor."""
     if known(dims if isinstance(dims, tuple) else (dims,)):
         return n.g.constant(np.asarray(dims, np.int64))
-    from lightnet.frontends.counted import numbers
+    from lightnet.frontends.counted import dim_numbers
 
-    return numbers(n.g, dims)
+    return dim_numbers(n.g, dims)
 
 
 def _counted_range(n: Node, start: Any, limit: Any, delta: Any) -> Value:
     """As many numbers as the data says."""
-    from lightnet.frontends.counted import counted, floor0, number, positions, quotient, width
+    from lightnet.frontends.counted import axis_positions, counted, dim_number, dim_quotient, floor0, width
 
     g = n.g
     if isinstance(delta, Size) or delta == 0:
         n.fail(f"its delta is {delta}")
-    count = quotient(g, floor0(g, limit - start if delta > 0 else start - limit) + (abs(delta) - 1), abs(delta))
-    steps = g.op("mul", positions(g, width(count), 0, 1), g.scalar(delta, "i64"))
-    return counted(g, g.op("add", steps, number(g, start)), (count,))
+    count = dim_quotient(g, floor0(g, limit - start if delta > 0 else start - limit) + (abs(delta) - 1), abs(delta))
+    steps = g.op("mul", axis_positions(g, width(count), 0, 1), g.scalar(delta, "i64"))
+    return counted(g, g.op("add", steps, dim_number(g, start)), (count,))
 
 
 def _dims(n: Node, dims: Sequence[int]) -> tuple[int, ...]:

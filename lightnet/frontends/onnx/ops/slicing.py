@@ -85,7 +85,7 @@ def _counted_slice(
     n: Node, x: Value, low: Sequence[Any], high: Sequence[Any], which: Sequence[int], by: Sequence[int]
 ) -> Value:
     """Slice where the length of an axis, or an end, is a size that the data decides: an axis at a time."""
-    from lightnet.frontends.counted import counted, numbers
+    from lightnet.frontends.counted import counted, dim_numbers
     from lightnet.frontends.counted_moves import slice_axis
 
     g, ends = n.g, list(zip(which, low, high, by, strict=True))
@@ -95,7 +95,7 @@ def _counted_slice(
         parts = [slice(None)] * x.ndim
         for axis, a, b, s in ends:
             parts[axis] = slice(max(a, -sizes.shape[axis]), b if abs(b) < 1 << 31 else None if b > 0 or s < 0 else 0, s)
-        return numbers(g, sizes[tuple(parts)])
+        return dim_numbers(g, sizes[tuple(parts)])
     for axis, a, b, s in ends:
         if isinstance(x.dims[axis], Size) or not known((a, b)):
             x = slice_axis(g, x, axis, a, b, s)

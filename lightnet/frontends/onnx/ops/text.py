@@ -19,7 +19,7 @@ MAX_PASSES = 4096
 
 @onnx_op("TfIdfVectorizer")
 def tf_idf_vectorizer(n: Node, x: Value) -> Value:
-    """How often the n-grams of a pool occur in rows of integers [C] or [N, C]: [outputs] or [N, outputs], as f32.
+    """The counts of the n-grams of a pool in rows of integers [C] or [N, C]: [outputs] or [N, outputs], as f32.
 
     Between neighbours there may be 0 to `max_skip_count` others. As ONNX says, and ONNX Runtime does, a weight belongs
     to an n-gram; ONNX's reference evaluator takes it for that of an output.
@@ -69,7 +69,7 @@ def _pools(n: Node, pool: tuple[int, ...], count: int) -> list[tuple[int, np.nda
 
 
 def _counts(n: Node, rows: Value, grams: np.ndarray, skips: int) -> Value:
-    """How often each of `grams` [G, size] is in each row: f32 [N, G]."""
+    """The counts of each of `grams` [G, size] in each row: f32 [N, G]."""
     g, (count, size) = n.g, grams.shape
     total = full(g, (rows.dims[0], count), 0, "f32")
     distances = min(skips + 1, max((rows.dims[1] - 1) // max(size - 1, 1), 1))
