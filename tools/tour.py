@@ -2,7 +2,7 @@
 tour begins with, and who calls it.
 
 The page is written by hand, but for what stands below a comment ``<!-- tour: STAGE -->`` or ``<!-- tour: STAGE | TEXT | N -->``: the network
-at that stage, or N of its lines from the first one on that has TEXT. Stages are ``read``, ``pipeline``, the names of passes, ``llvm`` and ``asm``. `tools/docs.py` writes them, `tests/test_tour.py` checks the rest.
+at that stage, or N of its lines from the first one on that has TEXT. Stages are ``read``, ``pipeline``, the names of passes, ``llvm`` and ``asm``. `tools/docs.py` writes them, `tests/tools/test_tour.py` checks the rest.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ def _dtype_rank(name: str) -> tuple[int, str]:
     return (known.index(name) if name in known else len(known), name)
 
 
-#: What is to be said of a kind of failure; `tests/test_conformance.py` holds it.
+#: What is to be said of a kind of failure; `tests/tools/test_conformance.py` holds it.
 NOTES = {
     "wrong": "These expect what the NumPy that wrote them rounded: 1.9e-7 where a sum of the DFT is 0 (ours is 3e-15), "
     "and f16 sums of f16 products (ours are f32, and nearer to the sums in f64).",

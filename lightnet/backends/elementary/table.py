@@ -29,7 +29,7 @@ def is_function(declaration: str) -> bool:
 class Elementary:
     """A row: the op, its operands, the module that has the definition of double called `name`, and with `is_float` one
     of float, ``name_float``; other floats are computed in double, and rounded. `float_ulp` and `double_ulp` are what
-    results are off at most, in units in the last place: `tests/test_elementary.py` holds them."""
+    results are off at most, in units in the last place: `tests/backends/llvm/test_elementary.py` holds them."""
 
     op: type[Operation]
     module: str

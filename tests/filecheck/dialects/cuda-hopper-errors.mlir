@@ -1,4 +1,4 @@
-// Each constraint on one op of those that sm_90a adds to the cuda dialect, violated. What holds of whole kernels is in tests/test_cuda_hopper.py.
+// Each constraint on one op of those that sm_90a adds to the cuda dialect, violated. What holds of whole kernels is in tests/backends/cuda/test_cuda_hopper.py.
 // RUN: ln-opt --split-input-file --verify-diagnostics %s
 
 // An mbarrier in memory that threads do not share.

@@ -1,0 +1,476 @@
+"""The plan pass and its checker: goldens of the C implementation, memory targets, networks made at random, mutants."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from xdsl.dialects.builtin import ArrayAttr
+from xdsl.dialects.func import ReturnOp
+
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.structure import planned_ops
+from lightnet.frontends import json_ir
+from lightnet.frontends.exporter import from_module
+from lightnet.frontends.importer import to_module
+from lightnet.ir.context import make_context
+from lightnet.ir.layout import byte_size
+from lightnet.ir.memory import is_upstream, memory_of, unplan
+from lightnet.ir.module import main_of
+from lightnet.ir.op import PLACES, name_of, places_of, tensor_names
+from lightnet.ir.parser import parse_mlir
+from lightnet.ir.passes import parse_pipeline, run_pipeline
+from lightnet.ir.place import PlaceAttr
+from lightnet.ir.types import spec_of
+from lightnet.ir.views import _definition_relations, moves_left, operand_pieces, overwritable, views_of
+from lightnet.passes.check_plan import ByteMap, check_plan
+from lightnet.passes.plan import plan_module
+from lightnet.passes.plan_upstream import plan_upstream
+from lightnet.passes.planning.module import plan_report
+
+NETS = Path(__file__).parents[1] / "data" / "nets"
+COMPILED = sorted(p.stem for p in (NETS / "compiled-cpu").glob("*.json"))
+#: Bytes of all memory that the CPU plan may take.
+LIMITS = {"shuffledet_dac_demo": 27_184_418, "squeezedet": 54_000_000, "yolov3_bak": 284_000_000}
+
+
+def load(name: str):
+    return to_module(json_ir.read_file(str(NETS / f"{name}.json")))
+
+
+def run(module, passes: str):
+    run_pipeline(make_context(), module, parse_pipeline(passes))
+    return module
+
+
+def main(body: str, results: str = "") -> str:
+    return f"func.func @main() {results} {{\n{body}\n}}"
+
+
+def parse(text: str):
+    return parse_mlir(make_context(), text, "test.mlir")
+
+
+# -- upstream's plans
+
+
+@pytest.mark.parametrize("expanded", [False, True])
+@pytest.mark.parametrize("name", COMPILED)
+def test_upstream_plan_equals_the_c_implementation(name: str, expanded: bool) -> None:
+    golden = json.loads((NETS / "compiled-cpu" / f"{name}.json").read_text())
+    module = load(f"il2json/{name}")
+    passes = ["bind", "preprocess", "expand", "preprocess"] if expanded else ["preprocess", "preprocess"]
+    run(module, ",".join(passes))
+    plan_upstream(module)
+    check_plan(module)
+    net = from_module(module)
+    assert [op.name for op in net.ops] == [op["name"] for op in golden["ops"]]
+    if expanded:
+        assert [op.optype for op in net.ops] == [op["optype"] for op in golden["ops"]]
+    for op, expected in zip(net.ops, golden["ops"]):
+        for ours, theirs in zip(op.tensors_in + op.tensors_out, expected["tensors_in"] + expected["tensors_out"]):
+            offset = (theirs["offset_h"] << 32) | theirs["offset_l"]
+            assert (ours.name, ours.dims, ours.offset) == (theirs["name"], tuple(theirs["dims"]), offset)
+    assert net.mem_sizes == golden["mem_sizes_l"][:2]
+
+
+@pytest.mark.parametrize(
+    ("alignment", "offsets", "total"),
+    [(1, [1, 33, 33, 57, 33, 41, 49], 81), (32, [32, 64, 64, 96, 64, 96, 64], 104)],
+)
+def test_upstream_plan_of_test_ops(alignment: int, offsets: list[int], total: int) -> None:
+    module = run(load("ir/test_ops"), "preprocess,preprocess")
+    plan_upstream(module, alignment=alignment)
+    check_plan(module)
+    tensors = ["create1", "slice1", "reshape1", "maxreduce1_dst", "elew1", "transpose1", "zeros1"]
+    ops = planned_ops(main_of(module).body.block)
+    found = {n: p.offset.data for op in ops for n, p in zip(tensor_names(op), places_of(op))}
+    assert [found[t] for t in tensors] == offsets
+    assert memory_of(module) == {"arena": total}
+
+
+def test_nothing_is_left_of_a_plan_that_is_dropped() -> None:
+    """Places, sizes, and whose rules it follows, which the exporters ask for."""
+    module = load("ir/test_ops")
+    before = str(module)
+    plan_upstream(module)
+    assert is_upstream(module) and str(module) != before
+    unplan(module)
+    assert not is_upstream(module) and not any(places_of(op) for op in planned_ops(main_of(module).body.block))
+    assert not module.attributes
+
+
+def test_upstream_plan_counts_four_bytes_for_a_bool() -> None:
+    module = parse(
+        main('%a = ln.create : tensor<3xi1> as "a"("a")\n%b = ln.create : tensor<2xf32> as "b"("b")\nfunc.return')
+    )
+    plan_upstream(module)
+    assert memory_of(module) == {"arena": 1 + 12 + 8}
+
+
+def test_upstream_plan_refuses_a_fused_network() -> None:
+    module = parse(
+        main(
+            """%x = ln.create : tensor<4xf32> as "x"("x")
+  %y = cpu.kernel(%a = %x) {
+    %0 = ln.relu %a : tensor<4xf32>
+    %1 = ln.sigmoid %0 : tensor<4xf32>
+    ln.yield %1
+  }
+  func.return %y : tensor<4xf32>""",
+            "-> tensor<4xf32>",
+        )
+    )
+    with pytest.raises(LightNetError, match="never fused"):
+        plan_upstream(module)
+
+
+# -- our plans
+
+
+@pytest.mark.parametrize(
+    "passes", ["", "bind,expand{target=cpu}", "bind,simplify,expand,combine,layout{layout=plain},choose,hoist"]
+)
+@pytest.mark.parametrize("name", [*COMPILED, "erfnet_samepad"])
+def test_networks_are_planned_within_their_limits(name: str, passes: str) -> None:
+    module = load(f"il2json/{name}")
+    if passes:
+        run(module, passes)
+    plan = plan_module(module)
+    check_plan(module, alignment=64)
+    assert plan.ratio <= 1.02
+    assert sum(memory_of(module).values()) <= LIMITS.get(name, 1 << 40)
+    if not passes and name in COMPILED:
+        upstream = json.loads((NETS / "compiled-cpu" / f"{name}.json").read_text())["mem_sizes_l"][1]
+        last = main_of(module).body.block.last_op
+        assert memory_of(module)["arena"] <= upstream + sum(spec_of(t).nbytes for t in last.operand_types) + 4096
+    module.verify()
+    unplan(module)
+    assert not memory_of(module) and not any(places_of(op) for op in module.walk())
+
+
+def random_network(seed: int, length: int = 40) -> str:
+    """A network of moves and elementwise ops on small tensors, with values read again long after."""
+    rng = random.Random(seed)
+    lines = [
+        '%v0 = ln.input {ran = [-1, 1]} : tensor<4x6xf32> as "v0"("v0")',
+        '%v1 = ln.param {ran = [-1, 1]} : tensor<4x6xf32> as "v1"("v1")',
+    ]
+    dims: list[tuple[int, ...]] = [(4, 6), (4, 6)]
+    for n in range(2, length):
+        k = rng.choice([n - 1, n - 1, rng.randrange(n)])
+        d = dims[k]
+        kind = rng.choice(["relu", "sigmoid", "elew", "slice", "concat", "reshape", "transpose", "forward", "gather"])
+        operands, params = f"%v{k}", ""
+        if kind == "elew":
+            operands += f", %v{rng.choice([i for i in range(n) if dims[i] == d])}"
+            params = ' {elew_op = "TL_SUM"}'
+        elif kind == "slice":
+            axis = rng.choice([0, 0, len(d) - 1])
+            start = rng.randrange(d[axis])
+            size = rng.randint(1, d[axis] - start)
+            params = f" {{axis = {axis}, start = {start}, len = {size}}}"
+            d = (*d[:axis], size, *d[axis + 1 :])
+        elif kind == "concat":
+            j = rng.choice([i for i in range(n) if dims[i][1:] == d[1:]])
+            operands += f", %v{j}"
+            params = " {axis = 0}"
+            d = (d[0] + dims[j][0], *d[1:])
+        elif kind == "reshape":
+            total = 1
+            for x in d:
+                total *= x
+            d = rng.choice([(total,), (1, *d[:1], total // d[0]), (total, 1)])
+        elif kind == "transpose":
+            axes = rng.sample(range(len(d)), len(d))
+            params = f" {{axes = {axes}}}"
+            d = tuple(d[a] for a in axes)
+        elif kind == "gather":
+            same = [i for i in range(n) if dims[i] == d]
+            operands += f", %v{rng.choice(same)}"
+            d = (2, *d)
+        if len(d) > 5 or any(x > 200 for x in d):
+            kind, operands, params, d = "relu", f"%v{k}", "", dims[k]
+        shape = "x".join(map(str, d))
+        lines.append(f'%v{n} = ln.{kind} {operands}{params} : tensor<{shape}xf32> as "o{n}"("v{n}")')
+        dims.append(d)
+    outputs = sorted([*rng.sample(range(2, length), 4), length - 1])
+    types = ", ".join(f"tensor<{'x'.join(map(str, dims[o]))}xf32>" for o in outputs)
+    lines.append(f"func.return {', '.join(f'%v{o}' for o in outputs)} : {types}")
+    return main("\n".join(lines), f"-> ({types})")
+
+
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize("seed", range(40))
+def test_random_networks_run_on_their_plan_as_without_one(seed: int) -> None:
+    import numpy as np
+
+    from lightnet.backends.interpreter.graph import run as interpret
+
+    module = parse(random_network(seed))
+    module.verify()
+    expected = interpret(module)
+    plan_module(module)
+    check_plan(module, alignment=64)
+    found = interpret(module)
+    assert list(found) == list(expected)
+    for name in expected:
+        np.testing.assert_array_equal(found[name], expected[name])
+        assert not np.isnan(found[name]).any()
+
+
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize("seed", range(30))
+def test_random_networks_on_two_memories(seed: int) -> None:
+    """A small near memory of any capacity: it is never exceeded, outputs stay out of it, and the results are those of one memory."""
+    import numpy as np
+
+    from lightnet.backends.interpreter.graph import run as interpret
+    from lightnet.ir.target import Space
+
+    def home(value) -> str:
+        return "arena" if any(isinstance(use.operation, ReturnOp) for use in value.uses) else "near"
+
+    module = parse(random_network(seed))
+    expected = interpret(module)
+    used = []
+    for capacity in (0, 640, 1 << 12, 1 << 30):
+        plan_module(module, others={"near": Space(32, capacity)}, home=home)
+        check_plan(module)
+        used.append(memory_of(module)["near"])
+        assert used[-1] <= capacity
+        spaces = {places_of(v.owner)[0].space.data for v in main_of(module).body.block.last_op.operands}
+        assert "near" not in spaces
+        for name, array in interpret(module).items():
+            np.testing.assert_array_equal(array, expected[name])
+    assert used[0] == 0 and used[-1] > 0
+    with pytest.raises(LightNetError, match="memory space 'near', which the target has not; there are: arena, far"):
+        plan_module(module, others={"far": Space()}, home=home)
+    plan_module(module)
+    assert set(memory_of(module)) == {"arena", "static"}
+
+
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize("seed", range(30))
+def test_a_moved_value_is_found_by_the_checker_if_it_changes_results(seed: int) -> None:
+    """Mutants: one place changes. When a run shows the damage, the checker must have refused the plan."""
+    import numpy as np
+
+    from lightnet.backends.interpreter.graph import run as interpret
+
+    rng = random.Random(seed)
+    module = parse(random_network(seed, 24))
+    expected = interpret(module)
+    plan_module(module)
+    size = memory_of(module)["arena"]
+    ops = [
+        op for op in planned_ops(main_of(module).body.block) if op.results and places_of(op)[0].space.data == "arena"
+    ]
+    refused = damaged = 0
+    for op in rng.sample(ops, 12):
+        before = op.attributes[PLACES]
+        nbytes = spec_of(op.results[0].type).nbytes
+        op.attributes[PLACES] = ArrayAttr([PlaceAttr("arena", rng.randrange(0, (size - nbytes) // 4 + 1) * 4)])
+        try:
+            check_plan(module)
+            accepted = True
+        except LightNetError as e:
+            accepted, refused = False, refused + 1
+            assert e.label and e.label.startswith("check-plan.")
+        found = interpret(module)
+        wrong = any(not np.array_equal(found[n], expected[n], equal_nan=True) for n in expected)
+        damaged += wrong
+        assert not (accepted and wrong)
+        op.attributes[PLACES] = before
+    check_plan(module)
+    assert refused >= damaged
+
+
+def test_errors_name_both_tensors_and_their_bytes() -> None:
+    module = load("ir/test_ops")
+    plan_module(module)
+    op = next(o for o in planned_ops(main_of(module).body.block) if name_of(o) == "slice1")
+    op.attributes[PLACES] = ArrayAttr([PlaceAttr("arena", 4)])
+    with pytest.raises(LightNetError) as e:
+        check_plan(module)
+    assert "'slice1' at arena [4, 28)" in str(e.value) and "'create1' at arena [0, 32)" in str(e.value)
+
+
+def test_capacity_is_an_error_that_names_the_peak() -> None:
+    module = load("il2json/squeezedet")
+    with pytest.raises(LightNetError) as e:
+        plan_module(module, capacity=30_000_000)
+    assert "does not fit into 'arena'" in e.value.message and "`" in e.value.message
+    assert any("bytes there" in text for _, text in e.value.notes)
+
+
+def test_options_of_the_pass() -> None:
+    module = load("ir/test_ops")
+    run(module, "plan{alignment=16 effort=fast}")
+    with pytest.raises(LightNetError, match="unknown plan"):
+        run(module, "plan{plan=best}")
+    with pytest.raises(LightNetError, match="unknown effort"):
+        run(module, "plan{effort=most}")
+    unplan(module)
+    with pytest.raises(LightNetError, match="no plan"):
+        run(module, "check-plan")
+
+
+def test_report(tmp_path: Path) -> None:
+    module = load("il2json/squeezedet")
+    plan = plan_module(module)
+    report = plan_report(module)
+    data = json.loads(report.json())
+    assert data["peak"] == plan.peak == memory_of(module)["arena"]
+    assert data["bound"] <= data["peak"]
+    assert any(b["id"] == "input" for b in data["buffers"])
+    for suffix, start in ((".svg", "<svg"), (".html", "<!DOCTYPE"), (".json", "{"), (".txt", "peak")):
+        file = tmp_path / f"report{suffix}"
+        run(module, f'plan{{report="{file}"}}')
+        assert file.read_text().startswith(start)
+
+
+# -- views, in-place
+
+
+def test_moves_of_a_kernel_are_composed() -> None:
+    module = parse(
+        main(
+            """%x = ln.input : tensor<1x8x2x2xf32> as "x"("x")
+  %y = cpu.kernel(%a = %x) {
+    %0 = ln.slice %a {axis = 1, start = 2, len = 4} : tensor<1x4x2x2xf32>
+    %1 = ln.reshape %0 : tensor<2x8xf32>
+    %2 = ln.slice %1 {axis = 0, start = 1, len = 1} : tensor<1x8xf32>
+    ln.yield %2
+  }
+  func.return %y : tensor<1x8xf32>""",
+            "-> tensor<1x8xf32>",
+        )
+    )
+    kernel = planned_ops(main_of(module).body.block)[1]
+    assert operand_pieces(kernel) == [[(0, 64, 32)]]
+    assert views_of(kernel) == [(0, 0, 64)]
+    plan_module(module)
+    assert not moves_left(kernel)
+    assert memory_of(module)["arena"] == 128
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("%0 = ln.relu %a : T\n%1 = ln.sigmoid %0 : T\nln.yield %1", [(0, 0), (1, 0)]),
+        (
+            '%0 = ln.transpose %b {axes = [1, 0]} : T\n%1 = ln.elew %0, %a {elew_op = "TL_SUM"} : T\nln.yield %1',
+            [(0, 0)],
+        ),
+        ('%0 = ln.softmax %a {axis = 1} : T\n%1 = ln.elew %0, %a {elew_op = "TL_SUM"} : T\nln.yield %1', [(1, 0)]),
+        ("%0 = ln.relu %a : T\n%1 = ln.sigmoid %0 : T\nln.yield %0, %1", [(1, 0), (1, 1)]),
+    ],
+)
+def test_overwritable_operands_of_a_kernel(body: str, expected: list[tuple[int, int]]) -> None:
+    """The residual of an epilogue may be overwritten, what a transpose or a reduction reads may not, nor what two
+    results need; an operand that is not read may always be."""
+    body = body.replace(": T", ": tensor<4x4xf32>")
+    module = parse(
+        main(f"""%x = ln.input : tensor<4x4xf32> as "x"("x")
+  %y = ln.input : tensor<4x4xf32> as "y"("y")
+  cpu.kernel(%a = %x, %b = %y) {{
+    {body}
+  }}
+  func.return""")
+    )
+    kernel = planned_ops(main_of(module).body.block)[2]
+    assert overwritable(kernel) == expected
+
+
+def test_a_kernel_writes_over_one_argument_at_most() -> None:
+    """Lowering gives an in-place operand and the result one argument; a second operand there would be an alias."""
+    module = parse(
+        main(
+            """%x = ln.input : tensor<4xf32> as "x"("x")
+  %a = ln.relu %x : tensor<4xf32> as "a"("a")
+  %b = ln.forward %a : tensor<4xf32> as "b"("b")
+  %c = ln.elew %a, %b {elew_op = "TL_SUM"} : tensor<4xf32> as "c"("c")
+  func.return %c : tensor<4xf32>""",
+            "-> tensor<4xf32>",
+        )
+    )
+    plan_module(module)
+    ops = planned_ops(main_of(module).body.block)
+    assert places_of(ops[1]) == places_of(ops[2]) != places_of(ops[3])
+    ops[3].attributes[PLACES] = ops[1].attributes[PLACES]
+    with pytest.raises(LightNetError, match="overlaps two operands"):
+        check_plan(module)
+
+
+def test_byte_map() -> None:
+    space = ByteMap()
+    a, b = object(), object()
+    space.write(0, [(a, 0, 10)])
+    space.write(4, [(b, 0, 2)])
+    assert space.read(0, 12) == [(a, 0, 4), (b, 0, 2), (a, 6, 4), (None, 0, 2)]
+    space.write(4, [(a, 4, 2)])
+    assert space.read(1, 8) == [(a, 1, 8)]
+
+
+# -- values apart
+
+
+BRANCHES = """%x = ln.create : tensor<64xf32> as "x"("x")
+  %a = ln.sigmoid %x : tensor<64xf32> as "a"("a")
+  %b = ln.reduce_sum %a {axes = [0]} : tensor<1xf32> as "b"("b")
+  %c = ln.tanh %x : tensor<64xf32> as "c"("c")
+  %d = ln.reduce_sum %c {axes = [0]} : tensor<1xf32> as "d"("d")
+  %e = ln.elew %b, %d {elew_op = "TL_SUM"} : tensor<1xf32> as "e"("e")
+  func.return %e : tensor<1xf32>"""
+
+
+def branches(apart: int) -> dict[str, range]:
+    """The bytes of each value of two branches, of which the second could have the memory of the first."""
+    module = parse(main(BRANCHES, "-> tensor<1xf32>"))
+    plan_module(module, apart=apart)
+    check_plan(module)
+    found = {}
+    for op in planned_ops(main_of(module).body.block)[:-1]:
+        (place,) = op.attributes[PLACES]
+        begin = place.offset.data
+        found[op.tensor_names[0]] = range(begin, begin + byte_size(op.results[0].type))
+    return found
+
+
+def meet(a: range, b: range) -> bool:
+    return a.start < b.stop and b.start < a.stop
+
+
+def test_branches_share_no_bytes_where_they_may_run_at_once() -> None:
+    together, apart = branches(0), branches(256)
+    assert meet(together["a"], together["c"])
+    assert not any(meet(apart[p], apart[q]) for p in "ab" for q in "cd")
+
+
+def test_values_that_are_too_large_are_not_kept_apart() -> None:
+    assert branches(255) == branches(0)
+
+
+def test_a_chain_shares_bytes_as_before() -> None:
+    text = """%x = ln.create : tensor<64xf32> as "x"("x")
+  %a = ln.sigmoid %x : tensor<64xf32> as "a"("a")
+  %b = ln.transpose %a {axes = [0]} : tensor<64xf32> as "b"("b")
+  %c = ln.softmax %b {axis = 0} : tensor<64xf32> as "c"("c")
+  func.return %c : tensor<64xf32>"""
+    peaks = []
+    for apart in (0, 1 << 20):
+        module = parse(main(text, "-> tensor<64xf32>"))
+        peaks.append(plan_module(module, apart=apart).peak)
+    assert peaks[0] == peaks[1]
+
+
+@pytest.mark.parametrize("text, known", [
+    ("dst[i] = src[i]", True), ("dst[i] = src[i + 1]", False), ("t[i] = src[i]\ndst[i] = t[i]", False), ("dst[i] = 1", None),
+    ("dst[i] = 1\ndst[i] = src[i]", False), ("dst[i] += src[i]", False), ("dst[i] = src[j]", False),
+])  # fmt: skip
+def test_where_a_definition_reads_what_it_overwrites(text: str, known: bool | None) -> None:
+    """At the very element, elsewhere (or later, through a local, or behind a write), or not at all."""
+    assert _definition_relations(text, ("src",), ("dst",)) == ((known,),)

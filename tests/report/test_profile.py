@@ -1,0 +1,239 @@
+"""`lightnet run --profile`: launches belong to the right kernels, figures add up, the trace is one that viewers read."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sampled_weights import sampled_weights
+from xdsl.dialects.func import ReturnOp
+
+import lightnet
+from lightnet.cli.lightnet import main
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects.launch import LaunchOp
+from lightnet.dialects.ln.source import Source
+from lightnet.dialects.ln.structure import OnceOp
+from lightnet.ir.kernel import KernelOp
+from lightnet.passes.lower_cpu import _Lowering
+from lightnet.report import costs, roofline
+from lightnet.report.profile import KernelTime, by_function, profile, profiled
+from lightnet.report.roofline import Peaks
+from lightnet.report.steps import idle, stepper, steps_of
+
+NETS = Path(__file__).parents[1] / "data" / "nets" / "il"
+SMALL = (
+    "create(| dst=x | dtype=TL_FLOAT, dims=[1, 8, 12, 12], data=[1], ran=[-1, 1], from_file=false);\n"
+    "create(| dst=w | dtype=TL_FLOAT, dims=[8, 8, 3, 3], data=[1], ran=[-1, 1], from_file=false);\n"
+    "create(| dst=b | dtype=TL_FLOAT, dims=[8], data=[1], ran=[-1, 1], from_file=false);\n"
+    "conv2d(src=x, weight=w, bias=b | dst=c | size=[3, 3], stride=[1, 1], padding=[1, 1, 1, 1], dilation=[1, 1],"
+    ' group=1, autopad="NOTSET");\n'
+    "relu(src=c | dst=r |);\n"
+    "reshape(src=r | dst=f | dims=[8, 144]);\n"
+    "softmax(src=f | dst=s | axis=1);\n"
+    "transpose(src=s | dst=t | axes=[1, 0]);\n"
+    "sort1d(src_key=v | dst_key=o | dir=\"TL_SORT_DIR_ASCENDING\");\n"
+).replace("sort1d(", "create(| dst=v | dtype=TL_FLOAT, dims=[9], data=[3, 1, 2, 0, 0, 0, 0, 0, 0], ran=[0, 0], from_file=false);\nsort1d(")  # fmt: skip
+
+
+def small() -> lightnet.Model:
+    return lightnet.loads(SMALL, ".net", "small.net")
+
+
+class _Recorded(_Lowering):
+    """The lowering, saying how many lines each op became."""
+
+    def run(self) -> None:
+        self.counts: list[int] = []
+        super().run()
+
+    def lower(self, op) -> None:
+        before = len(self.lines)
+        super().lower(op)
+        if not isinstance(op, Source | OnceOp | ReturnOp):
+            self.counts.append(sum(isinstance(line, LaunchOp) for line in self.lines[before:]))
+
+
+@pytest.mark.parametrize(
+    ("net", "plan"),
+    [("small", "default"), ("small", "upstream"), ("shufflenetv2", "default"), ("squeezedet", "default")],
+)
+def test_launches_belong_to_their_kernels(net, plan):
+    """The lowering itself says how many launches each kernel became; the steps, which see its results only, find the same."""
+    model = small() if net == "small" else lightnet.load(NETS / f"{net}.net")
+    executable = lightnet.compile(model, plan=plan)
+    lowering = _Recorded(executable.planned.clone())
+    lowering.run()
+    steps = steps_of(executable.planned, executable.loops)
+    assert [len(s.lines) for s in steps] == lowering.counts
+    assert sum(lowering.counts) > 3
+
+
+@pytest.mark.parametrize("net", ["small", "shufflenetv2"])
+def test_kernels_one_by_one_compute_what_a_call_does(net):
+    path = NETS / f"{net}.net"
+    model = small() if net == "small" else lightnet.load(path)
+    if net != "small":
+        model = lightnet.load(path, weights=sampled_weights(model), override=True)
+    executable = lightnet.compile(model)
+    want = executable()
+    walk = stepper(executable)
+    for _ in range(2):  # the second time from memory that has been used
+        walk.restart()
+        for step in walk.steps:
+            for run in walk.calls(step):
+                run()
+        last = executable.planned.body.block.last_op.body.block.last_op
+        for value, array in zip(last.operands, want.values()):
+            np.testing.assert_array_equal(walk.read(value), array)
+            assert np.ptp(array) > 0
+
+
+def test_kernels_of_a_profile():
+    found = profiled(lightnet.compile(small()), rounds=3)
+    kernels = {k.name: k for k in found.kernels}
+    assert list(kernels) == ["r", "s", "t", "o"]  # the reshape costs nothing
+    conv = kernels["r"]
+    assert (
+        conv.ops == ("conv2d conv2d0", "relu relu0") and conv.function.startswith("conv2d_relu") and conv.launches == 1
+    )
+    assert conv.flops == 8 * 144 * (2 * 72 + 1) and conv.bytes == 4 * (2 * 8 * 144 + 8 * 72 + 8)
+    assert conv.shapes == "1x8x12x12 8x8x3x3 8 -> 1x8x12x12" and conv.where.line == 4
+    assert all(k.seconds >= 0 and k.bound_seconds > 0 for k in found.kernels)
+    assert conv.seconds > 0 and found.whole_seconds > 0
+    assert found.seconds == pytest.approx(sum(k.seconds for k in found.kernels))
+    assert profile(lightnet.compile(small()), rounds=1)[0].flops == conv.flops
+
+
+def test_times_add_up():
+    """The kernels of a network take about as long as the whole; a busy machine is given a factor of two."""
+    found = profiled(lightnet.compile(lightnet.load(NETS / "shufflenetv2.net")), rounds=5)
+    assert 0.5 < found.seconds / found.whole_seconds < 2
+    conv = max(found.kernels, key=lambda k: k.flops)
+    assert 0.02 < conv.share_of_bound < 1.5
+
+
+def test_a_kernel_that_is_one_block_has_its_time():
+    """A kernel of one block does all its work in it: a call of it is timed less what calling costs, and no less."""
+    text = (
+        "create(| dst=v | dtype=TL_FLOAT, dims=[20000], data=[0], ran=[-1, 1], from_file=false);\n"
+        'sort1d(src_key=v | dst_key=o | dir="TL_SORT_DIR_ASCENDING");\nsigmoid(src=o | dst=s |);\n'
+    )
+    found = profiled(lightnet.compile(lightnet.loads(text, ".net", "sort.net")), rounds=3)
+    sort, other = found.kernels
+    assert sort.name == "o" and sort.seconds > 0.5 * found.whole_seconds > 0.1 * other.seconds
+    assert sort.seconds > 20e-6  # 20,000 elements, some passes
+
+
+def test_calling_nothing():
+    line = steps_of(*(getattr(lightnet.compile(small()), a) for a in ("planned", "loops")))[0].lines[0]
+    call = idle(line)
+    assert call() is None and len(call.args) == 2 + len(line.args)
+
+
+def test_grouped_by_function():
+    one = KernelTime("a", "f", ("relu r",), 1, 2.0, 10, 100, 1.0)
+    merged = by_function(
+        [one, KernelTime("b", "g", (), 1, 5.0, 1, 1, 0.5), KernelTime("c", "f", (), 2, 4.0, 20, 200, 3.0)]
+    )
+    assert [(k.name, k.launches, k.seconds, k.flops, k.bytes, k.bound_seconds) for k in merged] == [
+        ("a and 1 more", 3, 6.0, 30, 300, 4.0), ("b", 1, 5.0, 1, 1, 0.5)]  # fmt: skip
+
+
+def test_roofline():
+    peaks = Peaks(100e9, ((1 << 10, 400e9), (1 << 20, 50e9)))
+    assert peaks.bound(10**9, 4) == pytest.approx(0.01)  # bound by arithmetic
+    assert peaks.bound(10**9, 4, item=8) == pytest.approx(0.02)
+    assert peaks.bound(1, 1 << 16) == pytest.approx((1 << 16) / 400e9)  # it may be in the first cache
+    assert peaks.bound(1, 1 << 30) == pytest.approx((1 << 30) / 50e9)
+    assert peaks.bound(0, 0) == 0
+    found = roofline.measured()
+    assert found is roofline.measured()
+    assert 1e9 < found.flops < 2e12
+    again = roofline.raised(found)
+    assert again.flops >= found.flops and again.bandwidth == found.bandwidth
+    assert roofline.raised(Peaks(1e15, ())) == Peaks(1e15, ())
+    rates = [rate for _, rate in found.bandwidth]
+    assert rates == sorted(rates, reverse=True) and 1e8 < rates[-1] <= rates[0] < 5e12
+
+
+def test_costs_of_a_kernel_are_those_of_its_ops():
+    executable = lightnet.compile(small())
+    kernels = [op for op in executable.planned.body.block.last_op.body.block.ops if isinstance(op, KernelOp)]
+    ops = [op for kernel in kernels for op in kernel.ops]
+    assert sum(map(costs.flops, kernels)) == sum(op.flops() for op in ops)
+
+
+def test_what_cannot_be_profiled():
+    for target, why in (("none", "target none has none here"), ("tensorrt", "target tensorrt has none here")):
+        with pytest.raises(LightNetError, match=f"no machine code to profile: {why}"):
+            profile(lightnet.compile(small(), target))
+    with pytest.raises(LightNetError, match="the pipeline ends before the launches of target cpu"):
+        profile(lightnet.compile(small(), pipeline="@cpu:plan"))
+    with pytest.raises(LightNetError, match="at least one round"):
+        profile(lightnet.compile(small()), rounds=0)
+
+
+# -- the tool --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cli(capfd, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("n.net").write_text(SMALL)
+
+    def run(*args: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        status = main(["run", *map(str, args)])
+        return status, *capfd.readouterr()
+
+    return run
+
+
+def test_table(cli):
+    for words in (("--profile", "n.net"), ("n.net", "--profile", "--rounds", 2)):
+        status, out, err = cli(*words)
+        assert (status, err) == (0, "")
+        table = out.split("\n\n")[1].splitlines()
+        assert table[0].split()[:4] == ["kernel", "ops", "function", "us"]
+        assert sorted(line.split()[0] for line in table[1:]) == ["o", "r", "s", "t"]
+        assert "sum of 4 kernels" in out and "one call of the network" in out and "roofline bound" in out
+
+
+def test_trace(cli):
+    """The JSON object form of the trace event format: complete events, in microseconds, one behind the other."""
+    assert cli("n.net", "--profile=trace.json")[0] == 0
+    found = json.loads(Path("trace.json").read_text())
+    events = [e for e in found["traceEvents"] if e["ph"] == "X"]
+    assert [e["name"] for e in events] == ["sum of kernels", "r", "s", "t", "o"]
+    assert all({"name", "ph", "ts", "dur", "pid", "tid"} <= set(e) for e in events)
+    for before, after in pairwise(events[1:]):
+        assert after["ts"] == pytest.approx(before["ts"] + before["dur"])
+    assert events[-1]["ts"] + events[-1]["dur"] == pytest.approx(events[0]["dur"])
+    assert [k["name"] for k in found["lightnet"]["kernels"]] == ["r", "s", "t", "o"]
+
+
+def test_a_network_that_prints_and_one_without_code(cli):
+    Path("p.net").write_text(SMALL + 'print(src=r || msg="r:");\n')
+    status, out, _ = cli("p.net", "--profile")
+    assert status == 0 and out.count("r:\n") == 1 and "one call of the network" not in out
+    status, _, err = cli("n.net", "--profile", "-t", "none")
+    assert status == 1 and "no machine code to profile" in err
+
+
+def test_open_shapes(cli):
+    onnx = pytest.importorskip("onnx")
+    h, float_ = onnx.helper, onnx.TensorProto.FLOAT
+    nodes = [h.make_node("Exp", ["x"], ["e"]), h.make_node("Softmax", ["e"], ["y"])]
+    graph = h.make_graph(
+        nodes, "g", [h.make_tensor_value_info("x", float_, ["N", 40])], [h.make_tensor_value_info("y", float_, None)]
+    )
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=9), "m.onnx")
+    status, out, err = cli("m.onnx", "-i", "x=random", "--shape", "x=3x40", "--profile")
+    assert (status, err) == (0, "") and "3x40 -> 3x40" in out
+    np.save("x.npy", np.ones((5, 40), np.float32))
+    status, out, err = cli("m.onnx", "-i", "x=@x.npy", "--profile")
+    assert (status, err) == (0, "") and "5x40 -> 5x40" in out

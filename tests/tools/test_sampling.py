@@ -1,0 +1,116 @@
+"""What a date draws: the same each time, all cases over many dates, and a core that lacks no value of any parameter."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+import sampling
+from sampling import CORE, SHARE, VARIABLE, Sample, draw
+
+HERE = Path(__file__).parents[1]
+DATES = [f"2026-{month:02}-{day:02}" for month, day in product(range(1, 13), range(1, 29))]
+
+
+def drawn(word: str, monkeypatch: pytest.MonkeyPatch, **how) -> list[int]:
+    monkeypatch.setenv(VARIABLE, word)
+    return draw(range(200), "numbers", **{"every": 7, **how})
+
+
+def test_a_date_draws_the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert drawn("2026-11-22", monkeypatch) == drawn("2026-11-22", monkeypatch) != drawn("2026-11-23", monkeypatch)
+
+
+def test_the_core_is_in_every_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = drawn(CORE, monkeypatch, start=2, by=lambda n: n // 50)
+    assert core == sorted({*range(2, 200, 7), 0, 50, 100, 150})
+    assert set(drawn("2026-11-22", monkeypatch, start=2, by=lambda n: n // 50)) > set(core)
+
+
+def test_every_case_runs_on_some_date_and_a_share_on_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    draws = [drawn(date, monkeypatch) for date in DATES]
+    assert set().union(*draws) == set(range(200))
+    beyond = [len(d) - len(range(0, 200, 7)) for d in draws]
+    assert 0.75 * SHARE < sum(beyond) / len(beyond) / (200 - len(range(0, 200, 7))) < 1.25 * SHARE
+
+
+def test_without_a_word_everything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert drawn("", monkeypatch) == list(range(200))
+
+
+def test_today_is_fixed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "today")
+    sampling.settle()
+    assert len(sampling.word()) == len("2026-11-22") and sampling.word() != "today"
+
+
+class Item:
+    """As much of a test as is looked at."""
+
+    def __init__(self, name: str, mark: pytest.Mark | None, **params: object):
+        self.nodeid, self.mark = f"test_x.py::{name}[{list(params.values())}]", mark
+        self.callspec = type("CallSpec", (), {"params": params})
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        return self.mark
+
+
+def test_unmarked_tests_are_never_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, CORE)
+    mark = pytest.mark.sampled(every=100, by="op").mark
+    items = [Item("f", mark, op=op, n=n) for op in "ab" for n in range(5)] + [Item("g", None, n=n) for n in range(3)]
+    kept, left = sampling.split(items)  # type: ignore[arg-type]
+    assert [i.nodeid for i in kept] == [items[k].nodeid for k in (0, 5, 10, 11, 12)] and len(left) == 8
+
+
+def test_groups_count_anew_in_each_product() -> None:
+    sample = Sample(every=10, share=0, start=3)
+    assert sample.takes("0", "a") and sample.count == 1
+
+
+#: Collects everything, and prints the values of parameters that the core of a marked test lacks though they have cases enough.
+LACKING = """
+import os, sys, pytest, sampling
+from collections import Counter
+
+class Lacking:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items):
+        os.environ[sampling.VARIABLE] = sampling.CORE
+        marked = [i for i in items if i.get_closest_marker("sampled")]
+        core = {i.nodeid for i in sampling.split(items)[0]}
+        every = {i.nodeid.split("[")[0]: i.get_closest_marker("sampled").kwargs["every"] for i in marked}
+
+        def values(chosen):
+            return Counter((i.nodeid.split("[")[0], k, str(v)) for i in chosen for k, v in i.callspec.params.items())
+
+        there = values(i for i in marked if i.nodeid in core)
+        print(len(marked), "marked")
+        for value, count in values(marked).items():
+            if value not in there and count >= 2 * every[value[0]]:
+                print("lost", *value, count)
+
+sys.exit(pytest.main(["--collect-only", "-qq", "-n0", "-p", "no:cacheprovider", *sys.argv[1:]], plugins=[Lacking()]))
+"""
+
+
+@pytest.mark.slow
+def test_the_core_has_every_value_of_every_parameter() -> None:
+    """Of each marked test, where enough cases have the value for two to be in the core: generators, types, machines, ops."""
+    files = [str(p) for p in HERE.rglob("test_*.py") if "mark.sampled(" in p.read_text("utf-8") and p != Path(__file__)]
+    environment = {**os.environ, VARIABLE: ""}
+    path = os.pathsep.join([str(HERE), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", LACKING, *files],
+        env={**environment, "PYTHONPATH": path},
+        cwd=HERE.parent,
+        capture_output=True,
+        text=True,
+    )
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0 and any(line.endswith(" marked") and int(line.split()[0]) > 1000 for line in lines)
+    assert [line for line in lines if line.startswith("lost ")] == []
