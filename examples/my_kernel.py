@@ -59,7 +59,7 @@ class CropKernel(BlockedKernel):
         pixels = min(pixels, width)
         grid = (pictures, blocks_of(channels, self.lanes))
         with b.loop(b.lo, b.hi) as number:
-            n, block = self.coordinates(number.iv, grid)
+            n, block = self.coordinates(number.iv, grid, "n block")
             with b.loop(0, height) as y:
                 with b.loop(0, width - width % pixels, pixels) as x:
                     self.tile(MapTile(n, block, y.iv, x.iv, (1, pixels, 1, self.lanes), self.used))

@@ -91,7 +91,8 @@ class Loops(BlockedGenerator):
 
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Sequence[Form]:
         maps = map_form(ops, yielded)
-        free = len(ops) == 1 and is_free(ops[0])  # where changes of layout are: moves of the same memory
+        # A move of the same memory is one where a change of layout is another kernel; it may be that kernel itself.
+        free = len(ops) == 1 and is_free(ops[0]) and not isinstance(ops[0], Forward)
         return (PLAIN,) if maps is None or free or tile_generator_of(ops, yielded) is not None else (maps, PLAIN)
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:

@@ -280,13 +280,16 @@ class BlockedKernel:
 
     # -- the grid
 
-    def coordinates(self, block: SSAValue, extents: Sequence[int], names: str) -> list[Index]:
+    def coordinates(self, block: SSAValue, extents: Sequence[int], names: str = "") -> list[Index]:
         """A block's number as indices, the last extent running fastest; `names` are theirs, with spaces between."""
         found: list[Index] = []
         for extent in reversed(extents[1:]):
             block, index = self.b.divmod(block, extent)
             found.insert(0, index)
-        return [self.b.called(index, name) for index, name in zip([block, *found], names.split(), strict=True)]
+        indices: list[Index] = [block, *found]
+        if names:
+            indices = [self.b.called(index, name) for index, name in zip(indices, names.split(), strict=True)]
+        return indices
 
     def done(self, grid: int) -> Launch:
         """The finished function over `grid` blocks."""
