@@ -1,6 +1,6 @@
 // The test of my_cuda_kernel.py. Run it with `pytest tests/test_docs.py`, or by hand with the first of these lines.
 // RUN: ln-opt -t cuda --load %S/my_cuda_kernel.py --pass=bind,expand,hoist,combine,layout,choose,pack,plan %s | filecheck %s
-// RUN: ln-opt -t cuda --load %S/my_cuda_kernel.py --pass="bind,expand,hoist,combine,layout,choose{set=\"turned.side=16\"},pack,plan,lower-cuda" --check %s | filecheck %s --check-prefix=LOOPS
+// RUN: ln-opt --columns=0 -t cuda --load %S/my_cuda_kernel.py --pass="bind,expand,hoist,combine,layout,choose{set=\"turned.side=16\"},pack,plan,lower-cuda" --check %s | filecheck %s --check-prefix=LOOPS
 // RUN: ln-opt -t cuda --pass=bind,expand,hoist,combine,layout,choose %s | filecheck %s --check-prefix=WITHOUT
 
 // A product of matrices, turned over, and another one: what is between them is a kernel of the file.

@@ -1,6 +1,6 @@
 // The test of my_kernel.py. Run it with `pytest tests/test_docs.py`, or by hand with the first of these lines.
 // RUN: ln-opt --load %S/my_kernel.py --pass=bind,expand,hoist,combine,layout,choose,pack,plan %s | filecheck %s
-// RUN: ln-opt --load %S/my_kernel.py --pass="bind,expand,hoist,combine,layout,choose{set=\"cut.pixels=4\"},pack,plan,lower-cpu" --check %s | filecheck %s --check-prefix=LOOPS
+// RUN: ln-opt --columns=0 --load %S/my_kernel.py --pass="bind,expand,hoist,combine,layout,choose{set=\"cut.pixels=4\"},pack,plan,lower-cpu" --check %s | filecheck %s --check-prefix=LOOPS
 // RUN: ln-opt --pass=bind,expand,hoist,combine,layout,choose %s | filecheck %s --check-prefix=WITHOUT
 
 // Two convolutions, and between them the picture is cut: its rows 4 to 59. The cut is a kernel on maps in blocks of 16 channels,
