@@ -167,7 +167,7 @@ GROUPS = {k: list(v) for k, v in itertools.groupby(sorted(cases(), key=lambda c:
 
 @pytest.mark.parametrize("name", sorted(GROUPS))
 def test_corners(name):
-    for number, case in enumerate(draw(GROUPS[name], f"corners {name}", every=11, by=lambda case: case[1].name)):
+    for number, case in enumerate(draw(GROUPS[name], f"corners {name}", every=23, by=lambda case: case[1].name)):
         for direct in (False, True):
             check(case, direct, machine(_label(case), always=not number))
 
