@@ -178,6 +178,8 @@ class JsonText:
         return self.error("not valid JSON: expected a value", at)
 
     def expect(self, at: int, marks: str, what: str) -> int:
+        if at < len(self.text) and self.text[at] in marks:
+            return at  # as nearly everywhere: keys, and marks behind values
         at = self.skip(at)
         if at >= len(self.text):
             raise self.unexpected(at)

@@ -199,7 +199,7 @@ def test_scaffolds(tmp_path: Path) -> None:
     for family, optype, words in (
         ("elementwise", "my_op", "is taken, by an op of the family 'elementwise'"),
         ("unary", "relu", "is taken, by an op of the family 'elementwise'"),
-        ("unary", "unary", "'Unary', which its class would be called, is taken"),
+        ("unary", "unary_row", "'UnaryRow', which its class would be called, is taken"),
         ("unary", "exp", "is taken, by an op of the family 'unary'"),
         ("unary", "MyOp", "is no name for an op"),
     ):

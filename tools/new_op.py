@@ -49,9 +49,9 @@ WIDTH = 120
 #: Families of rows: the kind of op of which a new one is a row, its expression and its NumPy function unless they are given,
 #: and the table of `frontends/onnx/pairs.py`.
 ROWS = {
-    "unary": ("Unary", "src", "np.positive", "UNARY"),
+    "unary": ("UnaryRow", "src", "np.positive", "UNARY"),
     "activation": ("_Activation", "src", "np.positive", "UNARY"),
-    "arith": ("Binary", "src1 + src2", "np.add", "BINARY"),
+    "arith": ("BinaryRow", "src1 + src2", "np.add", "BINARY"),
 }
 
 

@@ -130,9 +130,7 @@ def choose(kernel: KernelOp, features: str) -> Mapping[str, Attribute]:
 
 
 def home(value: OpResult) -> str:
-    """The space where a result should stand: what the host reads, or takes more than half of the memory, in the
-    DRAM.
-    """
+    """The space of a result: of what the host reads, or takes more than half of the memory, the DRAM."""
     if spec_of(value.type).nbytes > SRAM // 2 or not isinstance(value.op, NpuKernelOp):
         return "arena"
     read = (use.operation for use in value.uses)

@@ -56,6 +56,7 @@ class _Reader(JsonText):
         words: dict[str, tuple[list[int], int]] = {}
         extra: dict = {}
         start = self.skip(0)
+        plain = self.text.isascii() and "\\u" not in self.text  # no string holds a surrogate
         for key, at, after in self.members():
             if key == "ops":
                 ops, after[0] = self.ops(at)
@@ -66,7 +67,8 @@ class _Reader(JsonText):
                 words[key] = with_place, at
             else:
                 self.checked(partial(check_depth, value, MAX_DEPTH - 1), at)
-                self.checked(partial(check_encodable, {key: value}), at)
+                if not plain:
+                    self.checked(partial(check_encodable, {key: value}), at)
                 extra[key] = value
         if ops is None:
             raise self.error(
