@@ -8,6 +8,9 @@ from empty_ops import OPS, TARGETS, cases, differences, onnxruntime_differences
 import lightnet
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.dialect import optypes
+from lightnet.frontends import mlir
+from lightnet.ir.context import make_context
+from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.model import loads
 
 #: Ops of which no tensor can be empty.
@@ -88,3 +91,22 @@ def test_windows_that_no_division_agrees_on(op):
         dims(2, 0)
     assert raised.value.label == "onnx.empty-window"  # which fuzzers know as a refusal on purpose
     assert dims(1, 0) == (1, 3, 0) and dims(2, 1) == (1, 3, 1)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_a_window_without_pixels_in_the_middle_of_a_kernel(target):
+    """As nobody but a module's author puts it there: `expand` makes zeros of it."""
+    text = f"""func.func @main() -> tensor<1x8x2x1xf32> {{
+      %x = ln.input : tensor<1x8x2x1xf32> as ("x")
+      %y = {target}.kernel(%a = %x) {{
+        %0 = ln.slice %a {{axis = 2, start = 0, len = 0}} : tensor<1x8x0x1xf32>
+        %1 = ln.maxpool2d %0 {{size = [1, 1], stride = [1, 1]}} : tensor<1x8x0x1xf32>
+        %2 = ln.concat %1, %a {{axis = 2}} : tensor<1x8x2x1xf32>
+        ln.yield %2
+      }} as ("y")
+      func.return %y : tensor<1x8x2x1xf32>
+    }}"""
+    module = mlir.read(text, "net.mlir")
+    options = "" if target == "cpu" else "{target=cuda}"
+    steps = [*(f"{step}{options}" for step in ("layout", "choose", "pack")), "plan", f"lower-{target}"]
+    run_pipeline(make_context(), module, parse_pipeline(",".join(steps)), verify_each=True)

@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -126,3 +127,19 @@ def test_vocabulary_names_what_is_there() -> None:
         targets = (t for n in tree.body if isinstance(n, (ast.Assign, ast.AnnAssign)) for t in ast.walk(n))
         names |= {t.id for t in targets if isinstance(t, ast.Name) and isinstance(t.ctx, ast.Store)}
         assert name in names, word
+
+
+def test_functions_that_texts_name_are_there() -> None:
+    """``module:function`` for a table or another process, and imports in code that a child runs: renaming finds neither."""
+    found = 0
+    for path in sorted(PACKAGE.rglob("*.py")):
+        own = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.JoinedStr | ast.Constant):
+                continue
+            text = ast.unparse(node).replace("{__name__}", own)
+            named = re.findall(r"(lightnet(?:\.\w+)+):(\w+)[\'\"]|from (lightnet[\w.]*) import (\w+)", text)
+            for module, name in ((a or c, b or d) for a, b, c, d in named):
+                assert hasattr(import_module(module), name), f"{path.relative_to(ROOT)}:{node.lineno}: {module}:{name}"
+                found += 1
+    assert found > 10

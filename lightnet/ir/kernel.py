@@ -222,7 +222,8 @@ class KernelOp(RegionOp):
         if choices := self.choices:
             printer.print_string("choices {")
             for i, (key, chosen) in enumerate(choices.items()):
-                printer.print_string(f"{', ' if i else ''}{key}")
+                printer.print_string(", " if i else "")
+                printer.print_identifier_or_string_literal(key)
                 if not isinstance(chosen, UnitAttr):
                     printer.print_string(" = ")
                     _print_choice(printer, chosen)

@@ -125,6 +125,19 @@ class Layout:
 PLAIN = Layout()
 
 
+def _beyond(dims: Sequence[int], ends: Sequence[int]) -> list[Box]:
+    """The boxes that a tensor of shape `ends` has and one of shape `dims` has not, apart from each other."""
+    return [
+        (*((0, e) for e in ends[:k]), (dims[k], ends[k]), *((0, n) for n in dims[k + 1 :]))
+        for k in range(len(dims))
+        if ends[k] > dims[k]
+    ]
+
+
+def _rounded_up(n: int, multiple: int) -> int:
+    return -(-n // multiple) * multiple
+
+
 @dataclass(frozen=True)
 class Blocked(Layout):
     """A map [N, C, H, W] in blocks of `block` channels, the block innermost (1: not blocked), with a border of `halo` =
@@ -312,6 +325,14 @@ class Packed(Layout):
         inner, at = block_and_lane(rest[0], self.inner)
         return block, rest[1], inner, rest[2], at, lane
 
+    def gaps(self, dims: Sequence[int]) -> list[Box]:
+        outer, inner = (1, 0) if self.axes in "tn" else (0, 1)
+        ends = list(dims)
+        ends[outer] = _rounded_up(dims[outer], self.block)
+        if self.inner:
+            ends[inner] = _rounded_up(dims[inner], self.inner)
+        return _beyond(dims, ends)
+
     def pack_parts(self, array: np.ndarray, memory: np.ndarray) -> Iterator[int]:
         if self.winograd:
             yield from winograd.transform(array, self.winograd, memory)
@@ -387,6 +408,10 @@ class Phases(Layout):
         _, _, _, rows, columns, _ = self.physical_dims(dims)
         last, end = (Apply("sub", (Const(n - 1, I64), at), I64) for n, at in ((rows, row), (columns, column)))
         return p, q, subs[1], last, end, subs[0]
+
+    def gaps(self, dims: Sequence[int]) -> list[Box]:
+        multiples = self.multiple, self.multiple, *self.stride
+        return _beyond(dims, [_rounded_up(n, multiple) for n, multiple in zip(dims, multiples)])
 
     def pack(self, array: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:
         memory = self._zeros(array) if memory is None else memory

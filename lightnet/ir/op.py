@@ -397,7 +397,8 @@ class LnOp(Operation):
         if entries or others:
             printer.print_string(" {" + ", ".join(entries))
             for i, (key, value) in enumerate(others.items()):
-                printer.print_string(f"{', ' if i or entries else ''}{key}")
+                printer.print_string(", " if i or entries else "")
+                printer.print_identifier_or_string_literal(key)
                 if not _is_unit(value):
                     printer.print_string(" = ")
                     printer.print_attribute(value)
@@ -437,7 +438,7 @@ def _parse_params(parser: Parser, schema: Schema, properties: dict, attributes: 
         return
     while True:
         pos = parser.pos
-        key = parser.parse_identifier(" as the name of a parameter")
+        key = parser.parse_optional_str_literal() or parser.parse_identifier(" as the name of a parameter")
         if key in properties or key in attributes:
             parser.raise_error(f"parameter '{key}' is given twice", pos)
         field_ = schema.by_name.get(key)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Sequence
 from difflib import get_close_matches
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import (
@@ -28,7 +29,7 @@ from xdsl.ir import Attribute, Operation, Region, SSAValue, TypeAttribute
 from xdsl.parser import Parser, ParserState
 from xdsl.utils.exceptions import MultipleSpansParseError, ParseError, VerifyException
 from xdsl.utils.lexer import Input, Span, Token
-from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind
+from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind, StringLiteral
 
 from lightnet.diagnostics import LightNetError, SourceLoc, did_you_mean
 from lightnet.ir.collector import collector_paused
@@ -65,7 +66,8 @@ def parse_mlir(ctx: Context, text: str, file: str = "<mlir>", *, first_line: int
 
 class _Lexer(MLIRLexer):
     """xDSL's lexer with a bound, and without backtracking: gigabytes of stack for a long comment, and a time that
-    doubles with each character of a string that does not end."""
+    doubles with each character of a string that does not end. It takes texts that xDSL prints for texts, whatever
+    characters they have."""
 
     _whitespace_regex = re.compile(r"(?:\s++|//[^\n]*+)*+", re.ASCII)
     _unescaped_characters_regex = re.compile(r'"(?:[^"\\\n\v\f]++|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
@@ -74,12 +76,27 @@ class _Lexer(MLIRLexer):
         super().__init__(Input(text, file))
         self.left = self.limit = max_tokens
 
+    def _lex_string_literal(self, start_pos: int) -> MLIRToken:
+        """Lex a text. xDSL writes "é" as the bytes of its UTF-8, and reads that as no text, but bytes."""
+        token = super()._lex_string_literal(start_pos)
+        if token.kind is MLIRTokenKind.BYTES_LIT and _is_text(cast(StringLiteral, token.span).bytes_contents):
+            return Token(MLIRTokenKind.STRING_LIT, token.span)
+        return token
+
     def _form_token(self, kind: MLIRTokenKind, start_pos: int) -> MLIRToken:
         self.left -= 1
         span = Span(start_pos, self.pos, self.input)
         if self.left < 0:
             raise ParseError(span, f"the file has more than {self.limit} tokens (ln-opt takes --max-tokens)")
         return Token(kind, span)
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 class LocatedParser(Parser):
@@ -140,6 +157,16 @@ class LocatedParser(Parser):
         if (column := self._columns.get(col)) is None:
             column = self._columns[col] = IntAttr(col)
         return FileLineColLoc(self._file_attr, IntAttr(line + self._first_line), column)
+
+    # -- names
+
+    def _register_ssa_definition(self, name: str, values: Sequence[SSAValue], span: Span) -> None:
+        """Define values. The hint of ``%x_1_5`` is ``x``: what ends with a number may be what a printer makes of the
+        second ``x``, and xDSL takes off one."""
+        super()._register_ssa_definition(name, values, span)
+        for value in values:
+            while (hint := value.name_hint) and _NUMBERED.search(hint):
+                value.name_hint = hint
 
     # -- limits
 
@@ -301,6 +328,7 @@ class _Aliases(dict[str, Attribute]):
         return super().__getitem__(name)
 
 
+_NUMBERED = re.compile(r"_\d+$")
 #: xDSL's texts that say nothing to a user.
 _MESSAGES = {
     "Could not parse entire input!": "expected an op",

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, DenseIntOrFPElementsAttr, ModuleOp, StringAttr
 from xdsl.ir import Block, BlockArgument, ErasedSSAValue, Operation, Region, SSAValue
 from xdsl.irdl.dominance import DominanceInfo
 from xdsl.traits import HasParent, IsTerminator, NoTerminator, SymbolOpInterface, SymbolTable
@@ -22,6 +22,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.ir.context import sources_of
 from lightnet.ir.counts import COUNTS, counts_of
 from lightnet.ir.locations import SourceMap, loc_of
+from lightnet.ir.names import NAME, TENSORS
 from lightnet.ir.printer import LnPrinter
 
 #: Blocks of one region: xDSL's dominance takes the square of it. Our levels have one block in each region.
@@ -99,6 +100,7 @@ def _verify_op(op: Operation, in_place: bool) -> None:
         if in_place:
             _check_place(op)
         _verify_alone(op)
+        _check_names(op)
         if COUNTS in op.attributes:
             counts_of(op)
     except LightNetError as e:
@@ -111,6 +113,16 @@ def _verify_op(op: Operation, in_place: bool) -> None:
     except Exception as e:
         # A verifier that stumbles over malformed IR (a missing operand, an attribute of a wrong class).
         raise _fail(op, f"its verifier failed: {type(e).__name__}: {e}") from e
+
+
+def _check_names(op: Operation) -> None:
+    """Names of the source network are texts."""
+    if (name := op.attributes.get(NAME)) is not None and not isinstance(name, StringAttr):
+        raise VerifyException(f"{op.name}: its {NAME} should be a string, not {name}")
+    if (names := op.attributes.get(TENSORS)) is None:
+        return
+    if not isinstance(names, ArrayAttr) or not all(isinstance(n, StringAttr) for n in names):
+        raise VerifyException(f"{op.name}: its {TENSORS} should be an array of strings, not {names}")
 
 
 _right: set[tuple[object, ...]] = set()

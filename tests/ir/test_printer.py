@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from functools import cache
 from pathlib import Path
 
 import pytest
-from xdsl.dialects.builtin import FusedLoc
+from xdsl.dialects.builtin import FusedLoc, ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.dialects.scf import ForOp
 
 import lightnet
+from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import kernels, lines_of
 from lightnet.frontends import mlir
 from lightnet.ir.context import make_context
@@ -21,6 +23,7 @@ from lightnet.ir.locations import loc_of, places
 from lightnet.ir.names import tensor_name, tensor_names
 from lightnet.ir.passes import parse_pipeline
 from lightnet.ir.printer import COLUMNS, TextForm, wrapped, wrapped_line
+from lightnet.ir.verify import verify_module
 from lightnet.model import Model
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -157,6 +160,54 @@ def test_values_without_a_hint_are_described() -> None:
     ):
         assert expected in printed
     assert module_text(mlir.read(printed, "again.mlir")) == printed
+
+
+#: What a tensor, a file and a message may be called; what a value and a choice may.
+TEXTS = ["x", "1", "é", "日本語 {", "a, b : c", "-> (", 'a"b', "a\\b", "x" * 500, "\u2028", "\xa0\x85\x7f", "😀"]
+VALUES = ["1", "x_1", "x_1_2", "x_1_1_1", "_1_2", "x_", "-", "$a", "c0", "arg0", "c0_1", "tensor"]
+CHOICES = ["alg", "my key", "1x", "a.b", "é", "a-b", 'a"b']
+
+
+def named(text: str, value: str = "v", choice: str = "alg", file: str = "f.mlir") -> ModuleOp:
+    """A network that is called so wherever it has names."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    source = f"""func.func @main() -> tensor<4xf32> {{
+      %{value} = ln.input : tensor<4xf32> as ({quoted})
+      %n = ln.relu %{value} {{ln.note = {quoted}}} : tensor<4xf32>
+      %x_7 = ln.relu %n {{{json.dumps(choice + ".note", ensure_ascii=False)}}} : tensor<4xf32>
+      ln.print %x_7 {{msg = {quoted}}}
+      %y, %z = cpu.kernel(%a = %x_7) choices {{{json.dumps(choice, ensure_ascii=False)} = 3}} {{
+        %0 = ln.relu %a : tensor<4xf32>
+        ln.yield %0, %0
+      }} : tensor<4xf32>, tensor<4xf32> as ("y", "z")
+      func.return %y : tensor<4xf32>
+    }}"""
+    return mlir.read(source, file)
+
+
+NAMED = [{"text": t, "file": t} for t in TEXTS] + [{"text": "x", "value": v} for v in VALUES]
+NAMED += [{"text": "x", "choice": c} for c in CHOICES]
+
+
+@pytest.mark.parametrize("names", NAMED, ids=lambda names: ascii([*names.values()][-1][:20]))
+@pytest.mark.parametrize("columns", [0, 1, 40])
+@pytest.mark.parametrize("generic", [False, True])
+@pytest.mark.parametrize("locations", [False, True])
+def test_any_names_are_read_again(names: dict[str, str], columns: int, generic: bool, locations: bool) -> None:
+    form, module = TextForm(generic, locations, columns), named(**names)
+    text = module_text(module, form)
+    again = mlir.read(text, "again.mlir")
+    assert again.is_structurally_equivalent(module)
+    if not locations:
+        assert module_text(again, form) == text
+
+
+@pytest.mark.parametrize("names", ['["\\FF"]', "[1]", "3", "[[]]"])
+def test_names_that_are_no_texts_are_refused(names: str) -> None:
+    module = mlir.read('func.func @main() { %x = ln.input : tensor<4xf32> as ("NAME") func.return }', "f.mlir")
+    text = module_text(module, TextForm(generic=True)).replace('["NAME"]', names)
+    with pytest.raises(LightNetError, match="its ln.tensors should be an array of strings"):
+        verify_module(mlir.read(text, "f.mlir"))
 
 
 def test_functions_have_the_names_of_the_first_kernel_and_lines_those_of_each() -> None:
