@@ -200,15 +200,15 @@ func.return %y : tensor<4xf32>
     ),
     _mutant(
         "stale-name-of-shuffle", "names the shuffled tensor after the concatenation",
-        Edit("backends/subgraphs.py", "kernel_of(type(op), interleave, tensor_names(transpose)[0])",
-         "kernel_of(type(op), interleave, tensor_names(concat)[0])"),
+        Edit("backends/subgraphs.py", "kernel_around(type(op), interleave, tensor_names(transpose)[0])",
+         "kernel_around(type(op), interleave, tensor_names(concat)[0])"),
         "expand,subgraph", "InterleaveConcat",
         _SHUFFLE,
     ),
     _mutant(
         "same-half-twice", "reads the first half twice",
-        Edit("backends/subgraphs.py", 'new = [kernel_of(type(op), Reshape.make([v], {"dims": stacked})) for v in (a, b)]',
-         'new = [kernel_of(type(op), Reshape.make([v], {"dims": stacked})) for v in (a, a)]'),
+        Edit("backends/subgraphs.py", 'new = [kernel_around(type(op), Reshape.make([v], {"dims": stacked})) for v in (a, b)]',
+         'new = [kernel_around(type(op), Reshape.make([v], {"dims": stacked})) for v in (a, a)]'),
         "expand,subgraph", "InterleaveConcat",
         _SHUFFLE,
     ),
@@ -278,7 +278,7 @@ func.return %y : tensor<2x6x7x7xf32>
     ),
     _mutant(
         "padding-rows-swapped", "takes the padding above for that on the left",
-        Edit("backends/cpu/window.py", "        (pad[0], pad[1]),\n", "        (pad[1], pad[0]),\n"),
+        Edit("backends/cpu/window.py", "origin=found.before,", "origin=found.before[::-1],"),
         "expand,combine,choose,plan,lower-cpu", None,
         _CONV,
     ),
@@ -307,8 +307,7 @@ func.return %y : tensor<3x5x17xf32>
     ),
     _mutant(
         "deconv-phase-shift", "takes taps from the wrong input pixels",
-        Edit("backends/cpu/window.py", "(r, (first + pad - r * dilation) // stride)",
-         "(r, (first + pad + r * dilation) // stride)"),
+        Edit("ir/windows.py", "divmod(first + pad - tap * dilation, stride)", "divmod(first + pad + tap * dilation, stride)"),
         "expand,combine,choose,plan,lower-cpu", None,
         """
 %x = ln.input : tensor<1x2x4x4xf32> as ("x")

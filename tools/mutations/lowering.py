@@ -62,8 +62,8 @@ func.return %y : tensor<16xf32>
     ),
     _lower(
         "maximum-from-zero", "starts a maximum at 0",
-        Edit("backends/loop_function.py", "return self.values.result(Const(identity(s.op, dtype), dtype))",
-             "return self.values.result(Const(0 if s.op == 'max=' else identity(s.op, dtype), dtype))"),
+        Edit("backends/loop_function.py", "return self.values.result(Const(identity_number(s.op, dtype), dtype))",
+             "return self.values.result(Const(0 if s.op == 'max=' else identity_number(s.op, dtype), dtype))"),
         """
 %x = ln.input : tensor<4x8xf32> as ("x")
 %a = ln.abs %x : tensor<4x8xf32>

@@ -83,7 +83,7 @@ MUTANTS = (
     ),
     _plan(
         "upstream-frees-too-early", "upstream's plan frees an operand after its first use", _READ_TWICE,
-        Edit("passes/plan_upstream.py", "            if not self.uses[root] and not is_static(root):", "            if self.uses[root] == 1 and not is_static(root):"),
+        Edit("passes/plan_upstream.py", "            if not self.uses[root] and not is_kept_by_upstream(root):", "            if self.uses[root] == 1 and not is_kept_by_upstream(root):"),
         passes="plan{plan=upstream}",
     ),
 )  # fmt: skip

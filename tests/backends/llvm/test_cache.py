@@ -189,7 +189,7 @@ def test_several_writers_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     expected = jit.compile_texts(kernels(*range(20)), MACHINE)
     code = (
         "import sys; from lightnet.backends.llvm import jit\n"
-        "from tests.test_cache import kernels\n"
+        f"sys.path.append({str(Path(__file__).parent)!r}); from test_cache import kernels\n"
         "for n in range(20): sys.stdout.buffer.write(jit.compile_texts(kernels(n), jit.CodeMachine.host())[0])"
     )
     cache.clear_cache()
