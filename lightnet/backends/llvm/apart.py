@@ -77,8 +77,8 @@ class _Child:
     """A process that runs what it is asked, one request at a time."""
 
     def __init__(self) -> None:
-        code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; "
-        code += "serve(sys.stdin.buffer, sys.stdout.buffer)"
+        code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import _serve; "
+        code += "_serve(sys.stdin.buffer, sys.stdout.buffer)"
         self.asked = 0
         self.process = subprocess.Popen(
             [sys.executable, "-c", code],
