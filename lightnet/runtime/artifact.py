@@ -157,7 +157,7 @@ def is_saved(path: str | Path) -> bool:
 
 def load_executable(source: str | os.PathLike[str] | bytes, *, trust: Trust | None = None, **options: Any) -> Any:
     """Load what `Executable.save` wrote: a file, or its bytes, as a `SavedExecutable`, or, with text at its ends, a
-    `HostedExecutable`. `options` are those of the code's format (`Format.options`): ``emulate=True`` runs code for cuda
+    `HostedExecutable`. `options` are those of the code's format (`CodeFormat.options`): ``emulate=True`` runs code for cuda
     in the PTX interpreter instead of on a device. With `trust`, files of public keys or folders of them, only a file is
     accepted that one of these keys signed.
 

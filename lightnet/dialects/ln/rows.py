@@ -1,6 +1,6 @@
 """Ops as rows: an op that is an expression and a NumPy function is one line of data, of which `row` makes the class.
 
-    Log = Unary.row("log", "log(src)", np.log, "The natural logarithm of src.", domain=(0.1, 9))
+    Log = UnaryRow.row("log", "log(src)", np.log, "The natural logarithm of src.", domain=(0.1, 9))
 
 is the op `ln.log`, the class `Log` of the module where the line stands: with its definition, reference, test cases and
 documentation. Further keywords are what a class would say: operands, parameters, `rewrites`, `domain`, `more`, `flops`.
