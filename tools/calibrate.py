@@ -146,7 +146,7 @@ def main() -> None:
     print(f"\n{'constant':36} {'code':>9} {'here':>9}")
     measured = rates(model)
     for name, own, here in measured:
-        print(f"{'base.Machine.' + name:36} {own:9.4g} {here:9.4g}")
+        print(f"{f'base.{ProcessorModel.__name__}.{name}':36} {own:9.4g} {here:9.4g}")
     at_hand = replace(model, **{name: here for name, _, here in measured})
     for family in options.families or CONSTANTS:
         where, names = CONSTANTS[family]

@@ -199,6 +199,7 @@ class _Threads:
 
     def __init__(self, run: Any, threads: int):
         self.inputs, self.outputs, self.program = run.inputs, run.outputs, run.program
+        self.host = getattr(run, "host", None)
         self.close: Callable[[], None] = run.close
         self._run = partial(run, threads=threads)
         limit = self.program.threads

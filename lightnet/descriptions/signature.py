@@ -51,7 +51,7 @@ class Parts:
     results: dict[str, Result] = field(default_factory=dict)
     params: dict[str, Param] = field(default_factory=dict)
     constraints: parts.Constraints = field(default_factory=parts.Constraints)
-    #: Values by name that stand in the class (the definition, flags), and in its `Described`.
+    #: Values by name that stand in the class (the definition, flags), and in its `DescribedOp`.
     namespace: dict[str, Any] = field(default_factory=dict)
     described: dict[str, Any] = field(default_factory=dict)
     base: type[LnOp] | None = None

@@ -157,9 +157,9 @@ def is_saved(path: str | Path) -> bool:
 
 def load_executable(source: str | os.PathLike[str] | bytes, *, trust: Trust | None = None, **options: Any) -> Any:
     """Load what `Executable.save` wrote: a file, or its bytes, as a `SavedExecutable`, or, with text at its ends, a
-    `HostedExecutable`. `options` are those of the code's format (`Format.options`): ``emulate=True`` runs code for cuda
-    in the PTX interpreter instead of on a device. With `trust`, files of public keys or folders of them, only a file is
-    accepted that one of these keys signed.
+    `HostedExecutable`. `options` are those of the code's format (`CodeFormat.options`): ``emulate=True`` runs code for
+    cuda in the PTX interpreter instead of on a device. With `trust`, files of public keys or folders of them, only a
+    file is accepted that one of these keys signed.
 
     The file may be replaced, changed or removed afterwards. Raises `LightNetError` for what cannot be opened or read,
     is damaged, says what cannot be, is for another machine, or is not signed by whom it should.

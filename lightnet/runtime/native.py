@@ -61,7 +61,7 @@ def release_library() -> None:
 
 @cache
 def _constant_parts(name: str) -> list[tuple[int, int]]:
-    """Begin and end, at whole pages, of the parts of an ELF file that are loaded and never written, so that a process
+    """Begin and end of the whole pages of the parts of an ELF file that are loaded and never written, so that a process
     has nothing of its own there. (What is relocated is written once, and then protected.)"""
     with open(name, "rb") as file:
         head = file.read(64)
@@ -74,7 +74,9 @@ def _constant_parts(name: str) -> list[tuple[int, int]]:
     for i in range(count):
         kind, flags, offset, _, _, length = struct.unpack_from("<IIQQQQ", table, i * size)
         if kind == _LOADED and not flags & _WRITTEN:
-            found.append((offset // PAGE * PAGE, (offset + length) // PAGE * PAGE))
+            begin, end = -(-offset // PAGE) * PAGE, (offset + length) // PAGE * PAGE
+            if begin < end:  # a page that has part of another segment may be written
+                found.append((begin, end))
     return found
 
 

@@ -6,7 +6,9 @@ of which the protocol's other form (gRPC) is made. Numbers are rounded to the te
 
 from __future__ import annotations
 
+import re
 from itertools import chain
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,8 @@ from lightnet.runtime.dtypes import DType, is_stored, round_to, widened_array
 from lightnet.serving.errors import RequestError, shown_value
 from lightnet.serving.signature import TEXT, TensorSignature
 
+#: Halves of surrogate pairs, which JSON may escape and no text has.
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _SPECIAL = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 #: Types that the elements of JSON may have, by the kind of the tensor's type, and what an error calls them.
 _TYPES = {"float": {float, int}, "int": {int}, "uint": {int}, "bool": {bool}}
@@ -25,7 +29,7 @@ def array_of(tensor: TensorSignature, dims: tuple[int, ...], data: Any) -> np.nd
     """The array of a JSON list, flat in row-major order or nested like the shape `dims`. Raises `RequestError`."""
     where = f"'data' of input '{tensor.name}'"
     flat = _flat(data, dims, where)
-    count = int(np.prod(dims, dtype=np.int64))
+    count = prod(dims)
     if len(flat) != count:
         raise RequestError(f"{where} should have {count} elements, as shape {list(dims)} says, and has {len(flat)}")
     if tensor.dtype is None:
@@ -52,9 +56,9 @@ def _flat(data: Any, dims: tuple[int, ...], where: str) -> list[Any]:
     level: list[Any] = data
     for axis, size in enumerate(dims):
         if axis:
-            if wrong := next((r for r in level if not isinstance(r, list)), None):
+            if wrong := [r for r in level if not isinstance(r, list)]:
                 raise RequestError(
-                    f"{where} should be nested like shape {list(dims)}, and has {shown_value(wrong)} at depth {axis}"
+                    f"{where} should be nested like shape {list(dims)}, and has {shown_value(wrong[0])} at depth {axis}"
                 )
             if lengths := {len(row) for row in level} - {size}:
                 raise RequestError(
@@ -70,6 +74,8 @@ def _flat(data: Any, dims: tuple[int, ...], where: str) -> list[Any]:
 def _texts(flat: list[Any], where: str) -> np.ndarray:
     if (k := next((k for k, v in enumerate(flat) if type(v) is not str), None)) is not None:
         raise RequestError(f"{where} should be strings ({TEXT}), and element {k} is {shown_value(flat[k])}")
+    if (k := next((k for k, v in enumerate(flat) if not v.isascii() and _SURROGATE.search(v)), None)) is not None:
+        raise RequestError(f"element {k} of {where} is not text: it has half of a surrogate pair")
     found = np.empty(len(flat), object)
     found[:] = flat
     return found
@@ -104,8 +110,8 @@ def raw_bytes(tensor: TensorSignature, dims: tuple[int, ...], raw: memoryview, s
     if tensor.dtype is None:
         if said is not None and said != len(raw):
             raise RequestError(f"the body ends within the bytes of {where}: {len(raw)} of {said} are there")
-        return _texts(_strings(bytes(raw), int(np.prod(dims, dtype=np.int64)), where), where).reshape(dims)
-    size = int(np.prod(dims, dtype=np.int64)) * tensor.dtype.size
+        return _texts(_strings(bytes(raw), prod(dims), where), where).reshape(dims)
+    size = prod(dims) * tensor.dtype.size
     if (len(raw) if said is None else said) != size:
         raise RequestError(
             f"{where} of {tensor.datatype}{list(dims)} takes {size} bytes, but gets "

@@ -29,6 +29,10 @@ BINARY_TYPE, JSON_TYPE = "application/octet-stream", "application/json"
 _REFUSED = ("classification", "shared_memory_region", "shared_memory_offset", "shared_memory_byte_size")
 
 
+#: Elements of an input whose dims the call decides; dims of a shape with a 0 make no more, either.
+MAX_ELEMENTS = 1 << 26
+
+
 @dataclass(frozen=True)
 class Wanted:
     """An output of a reply, and whether its elements are sent as bytes."""
@@ -191,6 +195,10 @@ def _check_shape(tensor: TensorSignature, dims: tuple[int, ...], signature: Sign
     fits = len(dims) == len(want) and all(w in (-1, n) for w, n in zip(want, dims))
     if not fits:
         raise RequestError(f"input '{tensor.name}' has shape {want}, but gets {shown_value(list(dims))}")
+    if (most := max(MAX_ELEMENTS, tensor.count)) < prod(n for n in dims if n):
+        raise RequestError(
+            f"input '{tensor.name}' has at most {most} elements, but gets shape {shown_value(list(dims))}"
+        )
     if signature.rows and not 1 <= dims[0] <= signature.rows:
         raise RequestError(f"input '{tensor.name}' has 1 to {signature.rows} rows, but gets {dims[0]}")
 

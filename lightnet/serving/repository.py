@@ -232,7 +232,14 @@ class Repository:
                 "in common"
             )
             return runnable, 0
-        name = mixes_rows(runnable, runnable.inputs, rows)
+        try:
+            name = mixes_rows(runnable, runnable.inputs, rows)
+        except LightNetError as e:
+            self.notes.append(
+                f"model '{source.name}': each request is a call of its own, since it refuses rows such as others would "
+                f"be put beside: {e.message}"
+            )
+            return runnable, 0
         if name is not None:
             self.notes.append(
                 f"model '{source.name}': each request is a call of its own, since rows of output '{name}' depend on "

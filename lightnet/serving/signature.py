@@ -104,10 +104,13 @@ class Signature:
 
 
 def common_rows(signature: Signature) -> int:
-    """The first dim where all inputs and outputs have the same, else 0."""
+    """The first dim where all inputs and outputs have the same, else 0; also 0 where a call decides any dim: it would
+    be decided for the rows of all its requests."""
     tensors = [*signature.inputs.values(), *signature.outputs.values()]
+    if any(d < 0 for t in tensors for d in t.dims):
+        return 0
     first = {t.dims[0] if t.dims else 0 for t in tensors}
-    return max(first.pop(), 0) if len(first) == 1 and signature.inputs else 0
+    return first.pop() if len(first) == 1 and signature.inputs else 0
 
 
 def datatype_of(dtype: DType) -> str:

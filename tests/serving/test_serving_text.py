@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,9 @@ WRONG = {
     "none": (one([1], [None]), b"", "should be strings"),
     "count": (one([2], ["a"]), b"", "2 elements"),
     "type": (one([1], [1], "FP32"), b"", "has datatype BYTES"),
+    "surrogate": (one([2], ["a", "\ud83d"]), b"", "element 1 of 'data' of input 't' is not text"),
+    "huge": (one([1 << 70], []), b"", "has at most"),
+    "huge, in binary": (asked(0, [1 << 63]), b"", "has at most"),
 }
 
 
@@ -96,6 +100,35 @@ def test_what_is_wrong_is_named(case: str) -> None:
     with pytest.raises(RequestError) as e:
         read_request(head + raw, str(len(head)), signature(None))
     assert e.value.status == 400 and words in e.value.message
+
+
+#: Shapes that no array has, though the number of their elements is 0 modulo 2^64, or 0.
+HUGE = [[1 << 32, 1 << 32], [1 << 70, 1], [1 << 62, 0], [1 << 70, 0], [1 << 32, 1 << 31, 2], [(1 << 26) + 1, 0]]
+
+
+@pytest.mark.parametrize("dtype, name", [(object, "BYTES"), (np.float32, "FP32")])
+@pytest.mark.parametrize("shape", HUGE, ids=str)
+def test_shapes_beyond_any_array(dtype: Any, name: str, shape: list[int]) -> None:
+    """Dims that the call decides are refused by their product, of Python's integers, in JSON and in binary."""
+    dims = (None,) * len(shape)
+    sig = Signature.of(Model({"t": (dims, dtype)}, {"u": (dims, dtype)}, lambda t: {"u": t}))  # type: ignore[dict-item]
+    head = json.dumps(
+        json.loads(asked(0, shape)) | {"inputs": [json.loads(asked(0, shape))["inputs"][0] | {"datatype": name}]}
+    )
+    for body, length in ((one(shape, [], name), None), (head.encode(), str(len(head)))):
+        with pytest.raises(RequestError, match="has at most 67108864 elements, but gets shape"):
+            read_request(body, length, sig)
+    empty = read_request(one([7, *[0] * (len(shape) - 1)], [], name), None, sig).feeds["t"]
+    assert empty.shape == (7, *[0] * (len(shape) - 1))
+
+
+@pytest.mark.parametrize("dtype, name", [(object, "BYTES"), (np.float32, "FP32"), (np.int64, "INT64")])
+@pytest.mark.parametrize("wrong", [0, 0.0, None, False, "", {}, 1])
+def test_rows_that_are_none(dtype: Any, name: str, wrong: Any) -> None:
+    """An element beside lists is refused, whatever its truth is."""
+    sig = Signature.of(Model({"t": ((2, 2), dtype)}, {}, dict))
+    with pytest.raises(RequestError, match=r"nested like shape \[2, 2\], and has .* at depth 1"):
+        read_request(one([2, 2], [[1, 2], wrong], name), None, sig)
 
 
 def test_a_body_without_json_of_several_texts() -> None:
@@ -123,6 +156,36 @@ def test_requests_with_text_share_calls() -> None:
     served(model, talk, delay=5.0)
 
 
+def test_what_a_call_decides_is_not_shared() -> None:
+    """Rows of several lengths do not fit into one call, and what is refused beside others is served alone."""
+    from lightnet.diagnostics import LightNetError
+
+    def numbers(t: np.ndarray) -> dict[str, np.ndarray]:
+        if not all(v.isdigit() for v in t.reshape(-1)):
+            raise LightNetError("this is no number")
+        return {"u": t.astype(np.int64)}
+
+    class Open(Model):
+        def __call__(self, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+            return self.function(**feeds)
+
+    cases = [
+        (Open({"t": ((2, None), object)}, {"u": ((2,), object)}, lambda t: {"u": t.sum(axis=1)}), [2, 3], "no batch in common"),
+        (Open({"t": ((2, 3), object)}, {"u": ((2, None), object)}, lambda t: {"u": t}), [2, 3], "no batch in common"),
+        (Model({"t": ((2,), object)}, {"u": ((2,), np.int64)}, numbers), [2], "refuses rows .*: this is no number"),
+    ]  # fmt: skip
+
+    for model, shape, words in cases:
+
+        async def talk(client: Any, service: Any, shape: list[int] = shape, words: str = words) -> None:
+            assert re.search(words, service.repository.notes[0])
+            data = [str(i) for i in range(np.prod(shape))]
+            reply = await client.post(INFER, json={"inputs": [tensor("t", text(*data).reshape(shape), "BYTES")]})
+            assert reply.status_code == 200, reply.text
+
+        served(model, talk, delay=0.01)
+
+
 def test_a_network_with_text() -> None:
     """Categories and numbers in, labels and scores out, as ONNX Runtime gives them; rows that the call decides, too."""
     pytest.importorskip("onnx")
@@ -145,4 +208,9 @@ def test_a_network_with_text() -> None:
         lost = await client.post(INFER, json={"inputs": items[1:]})
         assert lost.status_code == 400 and "'colour' (BYTES" in lost.json()["error"]
 
+    from lightnet.cli.serve import _Threads
+
     served(lightnet.compile(pipeline()), talk)
+    served(
+        _Threads(lightnet.compile(pipeline()), 1), talk
+    )  # `lightnet serve --threads`: what text becomes is no input there, either

@@ -307,7 +307,7 @@ func.return %y : tensor<3x5x17xf32>
     ),
     _mutant(
         "deconv-phase-shift", "takes taps from the wrong input pixels",
-        Edit("ir/windows.py", "taps = [(tap, element) for", "taps = [(tap, -element) for"),
+        Edit("ir/windows.py", "divmod(first + pad - tap * dilation, stride)", "divmod(first + pad + tap * dilation, stride)"),
         "expand,combine,choose,plan,lower-cpu", None,
         """
 %x = ln.input : tensor<1x2x4x4xf32> as ("x")

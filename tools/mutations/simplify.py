@@ -168,7 +168,7 @@ func.return %y : tensor<5xf32>
     _rule(
         "unary", "idempotent", "floor-of-anything", "drops a floor behind any other op of its kind",
         "return None if producer(op.src, type(op)) is None else op.src",
-        "return None if producer(op.src, _Unary) is None else op.src",
+        "return None if producer(op.src, UnaryRow) is None else op.src",
         """
 %x = ln.input : tensor<16xf32> as ("x")
 %a = ln.ceil %x : tensor<16xf32>
@@ -190,7 +190,7 @@ func.return %y : tensor<16xi32>
     _rule(
         "unary", "involution", "neg-undoes-anything", "drops a negation together with the op before it, whatever that is",
         "    inner = producer(op.src, type(op))\n    return None if inner is None else inner.src",
-        "    inner = producer(op.src, _Unary)\n    return None if inner is None else inner.src",
+        "    inner = producer(op.src, UnaryRow)\n    return None if inner is None else inner.src",
         """
 %x = ln.input : tensor<5xf32> as ("x")
 %a = ln.exp %x : tensor<5xf32>

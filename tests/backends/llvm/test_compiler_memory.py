@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import struct
 import subprocess
 import sys
 import tracemalloc
@@ -203,3 +204,23 @@ def test_llvm_gives_its_pages_back() -> None:
     assert compiler.run(text(1), True) == before and compiler.run(text(2), True)
     parts = _constant_parts(str(llvm.ffi.lib._name))
     assert len(parts) >= 2 and all(begin < end for begin, end in parts)
+
+
+def test_pages_of_two_segments_are_kept(tmp_path: Path) -> None:
+    """A page of a file that has part of a segment that is written may be the process's own: of the others, whole pages alone."""
+    from lightnet.runtime.native import PAGE, _constant_parts
+
+    written, constant = 6, 4  # flags of a segment: read and write, read
+    segments = [
+        (written, 0, PAGE + 100),
+        (constant, PAGE + 100, 3 * PAGE),
+        (constant, 5 * PAGE, 2 * PAGE),
+        (constant, 8 * PAGE + 1, 9),
+    ]
+    table = b"".join(struct.pack("<IIQQQQQQ", 1, flags, at, at, at, size, size, PAGE) for flags, at, size in segments)
+    head = struct.pack("<4sBB10xHHIQQQIHHH", b"\x7fELF", 2, 1, 3, 62, 1, 0, 64, 0, 0, 64, 56, len(segments))
+    path = tmp_path / "some.so"
+    path.write_bytes(head.ljust(64, b"\0") + table)
+    assert _constant_parts(str(path)) == [(2 * PAGE, 4 * PAGE), (5 * PAGE, 7 * PAGE)]
+    path.write_bytes(b"\x7fELF\x01" + bytes(60))
+    assert _constant_parts(str(tmp_path / ".." / tmp_path.name / "some.so")) == []
