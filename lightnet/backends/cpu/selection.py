@@ -47,8 +47,8 @@ class CpuSelection(Selection[ProcessorModel]):
         super().__init__("the CPU", GENERATORS)
 
     def usable(self, kernel: KernelOp, machine: ProcessorModel) -> Iterable[Generator]:
-        """The generators that a kernel may have: the loops alone where something in it is empty, or has a builder of its
-        own."""
+        """The generators that a kernel may have: the loops alone where something in it is empty, or has a builder of
+        its own."""
         values = (*kernel.operands, *(r for op in kernel.ops for r in op.results), *kernel.results)
         if not kernel.operands or any(spec_of(v.type).len == 0 for v in values):
             return (LOOPS,)
