@@ -14,9 +14,10 @@ from xdsl.ir import Attribute, SSAValue
 from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel
 from lightnet.backends.generator import Plan
 from lightnet.backends.llvm.jit import compile_module
+from lightnet.ir.arrays import from_memory, to_memory
 from lightnet.ir.context import make_context
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import Blocked, Layout, byte_size, from_memory, layout_of, to_memory, with_layout
+from lightnet.ir.layout import Blocked, Layout, byte_size, layout_of, with_layout
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr, spec_of

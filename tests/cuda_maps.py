@@ -14,8 +14,9 @@ from lightnet.backends.cuda.base import MAP
 from lightnet.backends.cuda.device import device_of
 from lightnet.backends.cuda.selection import SELECTION
 from lightnet.backends.selection import has_maps
+from lightnet.ir.arrays import from_memory, to_memory
 from lightnet.ir.kernel import KernelOp, choice_attr
-from lightnet.ir.layout import byte_size, from_memory, layout_of, to_memory
+from lightnet.ir.layout import byte_size, layout_of
 from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of
 from lightnet.passes.layout import follow, set_layout

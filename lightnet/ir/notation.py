@@ -3,8 +3,7 @@
 `parse` gives a `Definition` (text → AST); `bind` fills in tensors and parameters and gives a `BoundDefinition`: packs
 expanded, constants folded, extents inferred, dtypes checked, every read proven to be inside its tensor. Grammar and
 meaning: docs/design.md, "Index notation". How many indices a pack stands for is found out in `packs.py`, what operators
-and functions make of values in `values.py`. Imports these, `expr`, `constants`, `statements`, `bound`, `affine` and the
-dtypes.
+and functions make of values in `values.py`. Imports modules of `ir` and the dtypes.
 """
 
 from __future__ import annotations
@@ -88,8 +87,7 @@ def _accumulated(definition: Definition) -> set[str]:
 
 
 def _store(state: _State, name: str, spec: TensorSpec) -> None:
-    """A result of f16 or bf16 that is accumulated: the statements compute it in an f32 local, the last one rounds
-    it."""
+    """Accumulate a result of f16 or bf16: the statements compute it in an f32 local, the last one rounds it."""
     local = f"{name}.f32"
     state.locals[local] = state.specs[local] = state.specs[name]
     state.specs[name] = spec
@@ -240,9 +238,8 @@ class _Binder:
         """The range of an index: what the statement says, else all that there is room for, or that is read."""
         n = ranges.get(name, room if room is not None else self.alone.get(name, (None,))[0])
         if n is None:
-            self.fail(
-                f"the extent of index '{name}' is not known: read it alone as a subscript, or write for {name} < …"
-            )
+            wanted = f"read it alone as a subscript, or write for {name} < …"
+            self.fail(f"the extent of index '{name}' is not known: {wanted}")
         return n
 
     def _loops(self, target: StatementTarget, subs: list[Node], ranges: dict[str, int]) -> list[Loop]:

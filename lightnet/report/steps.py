@@ -28,7 +28,8 @@ from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import CopyOp, LaunchLine, LaunchOp, lines_of
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
-from lightnet.ir.layout import byte_size, from_memory
+from lightnet.ir.arrays import from_memory
+from lightnet.ir.layout import byte_size
 from lightnet.ir.module import main_of, op_label
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import moves_left, place_of

@@ -30,8 +30,9 @@ from lightnet.dialects.accesses import LineAccesses
 from lightnet.dialects.launch import LaunchOp
 from lightnet.dialects.ln.source import Input, Source
 from lightnet.dialects.ln.structure import OnceOp
+from lightnet.ir.arrays import from_memory, to_memory
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import from_memory, layout_of, to_memory
+from lightnet.ir.layout import layout_of
 from lightnet.ir.memory import MEMORY, memory_of, workspace_size
 from lightnet.ir.module import main_of
 from lightnet.ir.names import PLACES, WORKSPACE

@@ -20,10 +20,11 @@ from lightnet.dialects.ln.conv import Conv2d
 from lightnet.dialects.ln.elementwise import Relu
 from lightnet.dialects.ln.norm import Batchnorm, Softmax
 from lightnet.ir import collector
+from lightnet.ir.arrays import to_memory
 from lightnet.ir.body import OfEqualKernels
 from lightnet.ir.constraints import ConstraintError
 from lightnet.ir.context import make_context
-from lightnet.ir.layout import Layout, to_memory, with_layout
+from lightnet.ir.layout import Layout, with_layout
 from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.ir.types import ParamAttr, TensorSpec, tensor_type
 from lightnet.passes import pipelines

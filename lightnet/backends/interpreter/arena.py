@@ -12,7 +12,8 @@ import numpy as np
 from xdsl.ir import Attribute
 
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.layout import byte_size, from_memory, to_memory
+from lightnet.ir.arrays import from_memory, to_memory
+from lightnet.ir.layout import byte_size
 from lightnet.ir.place import PlaceAttr
 
 POISON = 0xFF

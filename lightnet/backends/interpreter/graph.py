@@ -24,9 +24,10 @@ from lightnet.dialects.ln.effect import Fprint, Print
 from lightnet.dialects.ln.move import Copy
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp, planned_ops
+from lightnet.ir.arrays import from_memory, to_memory
 from lightnet.ir.counts import counts_of
 from lightnet.ir.kernel import KernelOp, YieldOp
-from lightnet.ir.layout import byte_size, from_memory, layout_of, to_memory
+from lightnet.ir.layout import byte_size, layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import is_upstream, memory_of, workspace_size
 from lightnet.ir.module import main_of, output_names, value_name

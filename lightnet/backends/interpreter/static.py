@@ -12,7 +12,8 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from lightnet.dialects.ln.source import ParamOp
 from lightnet.dialects.ln.structure import OnceOp
-from lightnet.ir.layout import byte_size, fill_memory, to_memory
+from lightnet.ir.arrays import fill_memory, to_memory
+from lightnet.ir.layout import byte_size
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp, places_of
 from lightnet.ir.place import PlaceAttr

@@ -31,9 +31,10 @@ from lightnet.dialects.ln.matmul import Matmul
 from lightnet.dialects.ln.pool import Avgpool2d, Maxpool2d
 from lightnet.dialects.ln.source import Arange
 from lightnet.executable import Executable
+from lightnet.ir.arrays import to_memory
 from lightnet.ir.context import make_context
 from lightnet.ir.kernel import KernelOp, choice_attr
-from lightnet.ir.layout import byte_size, layout_of, to_memory
+from lightnet.ir.layout import byte_size, layout_of
 from lightnet.ir.module import main_of
 from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.ir.target import get_target

@@ -26,10 +26,11 @@ from lightnet.dialects.cuda import CudaKernelOp
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.dialects.ln.move import Forward
 from lightnet.frontends import mlir
+from lightnet.ir.arrays import from_memory, to_memory
 from lightnet.ir.bound import I64, Apply, Const, Node
 from lightnet.ir.context import make_context
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import Layout, byte_size, from_memory, layout_of, to_memory
+from lightnet.ir.layout import Layout, byte_size, layout_of
 from lightnet.ir.types import spec_of
 from lightnet.passes.layout import follow, set_layout
 
