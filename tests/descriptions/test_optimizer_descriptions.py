@@ -550,7 +550,7 @@ def test_a_wrong_rule_is_found_by_name(tmp_path: Path, capsys: pytest.CaptureFix
         str(tmp_path / "net.mlir"),
     ]
     assert ln_opt.main(words) == 1
-    assert re.search(r"net\.mlir:14:8: error: .*pads\.relu-behind-pool", capsys.readouterr().err)
+    assert re.search(r"net\.mlir:16:8: error: .*pads\.relu-behind-pool", capsys.readouterr().err)
 
 
 # -- what is wrong in a description ----------------------------------------------------------------------------------
