@@ -190,17 +190,19 @@ def compare_trees(args: argparse.Namespace) -> int:
     """Print a table of this tree beside another one: the networks and the transformers, or those of ``--models``."""
     from suites import transformers
 
-    paths = dict(networks.NETWORKS) | {n: transformers.write(n, networks.FOLDER) for n in TRANSFORMERS}
-    wanted = {n: paths.get(n, Path(n)).resolve() for n in args.models or paths}
+    named = (*networks.NETWORKS, *TRANSFORMERS)
+    asked: list[str] = args.models or list(named)
+    wanted = {n: transformers.write(n, networks.FOLDER) if n in TRANSFORMERS else networks.NETWORKS.get(n, Path(n))
+              for n in asked}  # fmt: skip
     if missing := [n for n, path in wanted.items() if not path.exists()]:
-        raise LightNetError(f"no network '{missing[0]}'; there are: {', '.join(paths)}, and files")
+        raise LightNetError(f"no network '{missing[0]}'; there are: {', '.join(named)}, and files")
     with tempfile.TemporaryDirectory() as folder:
         try:
             there = against.tree_of(args.against, Path(folder))
             print(against.HEADER)
             rows = []
             for name, path in wanted.items():
-                rows.append(against.compare(name, path, there, args.rounds, args.slice, max(1, args.trials)))
+                rows.append(against.compare(name, path.resolve(), there, args.rounds, args.slice, max(1, args.trials)))
                 print(rows[-1].line(), flush=True)
         except ValueError as e:
             raise LightNetError(str(e)) from None

@@ -69,12 +69,10 @@ def build(
     at: int = 0,
 ) -> list[SimtLaunch]:
     """The launches of a product; `at` is the byte of the workspace at which its own begins."""
-    if schedule.splits == 1:
-        return [_Product(kernel, name, aliases, p, core, schedule, at).launch()]
-    return [
-        _Product(kernel, name, aliases, p, core, schedule, at).launch(),
-        _added(kernel, f"{name}_1", aliases, p, schedule.splits, at),
-    ]
+    launches = [_Product(kernel, name, aliases, p, core, schedule, at).launch()]
+    if schedule.splits > 1:
+        launches.append(_added(kernel, f"{name}_1", aliases, p, schedule.splits, at))
+    return launches
 
 
 def operands(kernel: KernelOp, p: GemmProblem) -> list[SSAValue]:
