@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import zlib
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -160,16 +161,15 @@ def _lowered(module: ModuleOp) -> Iterator[tuple[str, str]]:
 
 def fingerprint(function: Operation) -> str:
     """What a function does, whatever its values are called and however it is printed."""
-    numbers: dict[SSAValue, int] = {}
+    numbers: defaultdict[SSAValue, int] = defaultdict(lambda: len(numbers))  # in the order in which they are defined
     lines = []
     for op in function.walk():
         for region in op.regions:
             for block in region.blocks:
-                numbers.update((a, len(numbers) + i) for i, a in enumerate(block.args))
-                lines.append(f"block {len(op.regions)} {[str(a.type) for a in block.args]}")
+                lines.append(f"block {[(numbers[a], str(a.type)) for a in block.args]}")
         members = sorted((k, str(v)) for k, v in (*op.attributes.items(), *op.properties.items()))
-        lines.append(f"{op.name} {[numbers[v] for v in op.operands]} {members} {[str(r.type) for r in op.results]}")
-        numbers.update((r, len(numbers) + i) for i, r in enumerate(op.results))
+        results = [(numbers[r], str(r.type)) for r in op.results]
+        lines.append(f"{op.name} {[numbers[v] for v in op.operands]} {members} {results}")
     return "\n".join(lines)
 
 
