@@ -1,12 +1,19 @@
-"""Counts of function calls, where a test would else measure time, which depends on what else the machine does."""
+"""Counts of function calls, where a test would else measure time, which depends on the machine and on what else it does.
+
+What native code does, no call counts: there `ends` guards against what would not end, and bounds nothing that is quick.
+"""
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
+
+#: Processor seconds after which `ends` takes something for endless: many times what anything under it needs.
+ENDLESS = 60.0
 
 
 @dataclass
@@ -33,4 +40,20 @@ def calls(at_most: int = sys.maxsize) -> Iterator[Calls]:
         yield made
     finally:
         sys.setprofile(before)
-    assert made.count <= at_most
+        assert made.count <= at_most, "it went on after too many calls"
+
+
+@contextmanager
+def ends(within: float = ENDLESS) -> Iterator[None]:
+    """Fail at what has used so many processor seconds, at its next step of Python; of the main thread."""
+
+    def late(number: int, frame: FrameType | None) -> None:
+        raise AssertionError(f"not done within {within:g} processor seconds")
+
+    before = signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, within)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)

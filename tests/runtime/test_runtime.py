@@ -15,7 +15,7 @@ import os
 import struct
 import subprocess
 import sys
-import time
+import tracemalloc
 import zipfile
 from fractions import Fraction
 from pathlib import Path
@@ -23,6 +23,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from counting import calls
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -457,11 +458,13 @@ def test_a_large_declared_tensor_is_not_allocated_to_be_refused(tmp_path):
     """A deflated gigabyte in a file of a megabyte: the check of the length comes before the loading."""
     image = npy("{'descr': '<f4', 'fortran_order': False, 'shape': (16777216,), }", bytes(1 << 26))
     path = npz_of(tmp_path / "w.npz", image, method=zipfile.ZIP_DEFLATED)
-    start = time.process_time()
+    tracemalloc.start()
     store = open_weights(path)
     with pytest.raises(LightNetError, match="16777216 elements"):
         fetch(store, "a", [10], F32)
-    assert time.process_time() - start < 0.5
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
 
 
 def test_files_that_are_no_files(tmp_path):
@@ -538,10 +541,9 @@ def test_print_any_shape_in_any_pieces(array, block):
 
 
 def test_print_a_million_elements_in_pieces():
-    start = time.process_time()
     for shape in [(1000, 1000), (1000000,), (1000000, 1), (2, 500000)]:
-        assert max(map(len, printing.format_pieces(np.zeros(shape, np.float32)))) < 1 << 20
-    assert time.process_time() - start < 4  # 0.3 s on an idle machine
+        with calls(at_most=5000):
+            assert max(map(len, printing.format_pieces(np.zeros(shape, np.float32)))) < 1 << 20
 
 
 def test_print_to_a_stream_that_lacks_the_characters():

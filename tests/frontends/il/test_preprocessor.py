@@ -9,6 +9,7 @@ from pathlib import Path
 
 import il_programs
 import pytest
+from counting import ends
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -342,10 +343,8 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_bomb_is_refused_quickly(name):
-    start = time.process_time()
-    with pytest.raises(LightNetError):
+    with ends(), pytest.raises(LightNetError):
         expand(BOMBS[name])
-    assert time.process_time() - start < 8  # about 1.7 s
 
 
 @pytest.fixture
