@@ -1,7 +1,7 @@
 """Probes: marks that say of a fault whether a test computes another value with it than without (weak mutation, W. E. Howden, 1982).
 
 A comparison that never saw equal operands, a condition that was never false, a product by one: no test can notice that
-they are wrong, however many run the line. ``probed`` puts calls into a tree that set a mark where the two values differ; a
+they are wrong, however many run the line. `Probes` puts calls into a tree that set a mark where the two values differ; a
 fault without a probe changes its value wherever it runs. Imports the standard library only.
 """
 
