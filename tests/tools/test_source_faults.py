@@ -362,6 +362,7 @@ SMALL = {
     "def never(x):\n    return x + 1\n",
     "tests/test_calc.py": "import pytest\nfrom lightnet.calc import clamp\n\n@pytest.mark.parametrize('x', [1, 2, 11, 12])\n"
     "def test_clamp(x):\n    assert clamp(x) == min(x, 10)\n\ndef test_always_fails():\n    assert clamp(3) == 4\n",
+    "tests/conftest.py": "import gc\n\ndef pytest_collection_finish():\n    gc.freeze()\n",  # what is frozen is no longer listed
     "pyproject.toml": "[tool.pytest.ini_options]\nmarkers = ['slow']\n",
 }  # fmt: skip
 
@@ -384,7 +385,10 @@ def test_a_small_project(tmp_path: Path) -> None:
     assert {r["by"].partition("[")[0] for r in run.results.values() if r["verdict"] == "found"} == {
         "tests/test_calc.py::test_clamp"
     }
-    assert {r.get("warm") for r in run.results.values()} == {True, False}
+    assert {r["warm"] for r in run.results.values() if r["verdict"] == "found" and r["name"].split(":")[1] != "1"} == {
+        True
+    }
+    assert {r["warm"] for r in run.results.values() if "warm" in r} == {True, False}
     again = source.Run(tmp_path / "work", 60, tmp_path / "project")
     again.start = None  # type: ignore[method-assign]
     for fault in chosen:
