@@ -73,6 +73,7 @@ def source_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--seed", type=int, default=1, metavar="N", help="which faults (1)")
     group.add_argument("--files", default="", metavar="TEXT", help="only in files whose path contains TEXT")
     group.add_argument("--budget", type=float, default=3600, metavar="S", help="stop after these seconds (3600)")
+    group.add_argument("--unnoticed", action="store_true", help="list all faults that no test can notice, and stop")
     group.add_argument("--work", type=Path, metavar="DIR", help="where copies and results are (build/mutants)")
     group.add_argument(
         "--carry", type=Path, metavar="DIR", help="go on with the sample of DIR, a --work of an older project"

@@ -4,7 +4,9 @@ project the faults that its tests notice are found, and no others."""
 from __future__ import annotations
 
 import ast
+import itertools
 import json
+import operator
 import os
 import signal
 import sys
@@ -21,6 +23,7 @@ from mutations.carrying import carried_map, carry, holds
 from mutations.covering import Tests
 from mutations.faults import faults, is_program, sample
 from mutations.judging import Job, pair
+from mutations.probes import FUNCTION
 from mutations.watching import Marks
 
 PACKAGE = Path(__file__).parents[2] / "lightnet"
@@ -105,14 +108,80 @@ def test_code_is_exchanged_where_it_changed() -> None:
     assert made() == space["a"]()() == 2
 
 
+def watched(text: str) -> tuple[Marks, dict, bytearray]:
+    """A text with marks, what it defines, and the marks that are set when that is called."""
+    marks = Marks()
+    marked = marks.mark("a.py", text)
+    space: dict = {}
+    exec(marks.module(), space)
+    assert len(space["HITS"]) == marks.size
+    names = {f"_{n}_": space[n] for n in ("both", "some", "truth")} | {"_hits_": space["HITS"]}
+    names |= {f"_{n}_": getattr(operator, n) for n in FUNCTION.values()}
+    exec(compile(marked.replace("from lightnet._watched", "#").replace("from operator", "#"), "a.py", "exec"), names)
+    return marks, names, space["HITS"]
+
+
 def test_marks_say_which_blocks_ran() -> None:
-    marks, hits = Marks(), bytearray(100)
-    marked = marks.mark("a.py", TEXT).replace("from lightnet._watched import HITS as _hits_", "")
-    space: dict = {"_hits_": hits}
-    exec(compile(marked, "a.py", "exec"), space)
+    marks, space, hits = watched(TEXT)
     assert space["first"]([1, 2]) == -5
     ran = {line for line, mark in marks.lines["a.py"].items() if hits[mark]}
-    assert ran == {6, 7, 8, 9, 10, 12, 13, 14} and marks.files["a.py"] == (0, marks.size)
+    first, last = marks.files["a.py"]
+    assert ran == {6, 7, 8, 9, 10, 12, 13, 14} and first == 0 and last == max(marks.lines["a.py"].values()) + 1
+
+
+def test_probes_say_which_faults_make_a_difference() -> None:
+    """An expression of each kind, on numbers: a probe's mark is set when and only when the value with the fault is another one."""
+    expressions = [
+        "a < b",
+        "a >= b",
+        "a + b",
+        "a - b",
+        "a * b",
+        "a // b",
+        "a % b",
+        "a << b",
+        "a & b",
+        "a | b",
+        "a ^ b",
+        "a ** b",
+        "a / b",
+    ]
+    tried = 0
+    for expression in expressions:
+        text = f"def f(a, b):\n    x = {expression}\n    return x\n"
+        (fault,) = [f for f in faults("a.py", text) if f.kind in ("comparison", "operator")]
+        wrong: dict = {}
+        exec(fault.apply(text), wrong)
+        for a, b in itertools.product((0, 1, 2, 3), repeat=2):
+            marks, right, hits = watched(text)
+            try:
+                value = right["f"](a, b)
+            except ArithmeticError:
+                continue
+            try:
+                other = wrong["f"](a, b)
+            except ArithmeticError:
+                other = None
+            assert bool(hits[marks.probes[fault.name]]) == (repr(other) != repr(value)), (expression, a, b)
+            tried += 1
+    assert tried > 190
+
+
+@pytest.mark.parametrize(
+    ("call", "noticed"),
+    [
+        ((0, 1), {("condition", "(True)"), ("boolean", "or"), ("return", "None")}),
+        ((1, 0), {("condition", "(True)"), ("boolean", "or"), ("return", "None")}),
+        ((1, 2), {("condition", "(False)")}),
+    ],
+)  # fmt: skip
+def test_probes_of_conditions_and_values(call: tuple, noticed: set[tuple[str, str]]) -> None:
+    text = "def f(a, b):\n    if a and b:\n        return g(b)\n    return 5\n"
+    marks, space, hits = watched(text)
+    space["g"] = lambda b: None
+    space["f"](*call)
+    found = {(f.kind, f.new) for f in faults("a.py", text) if f.name in marks.probes and hits[marks.probes[f.name]]}
+    assert found == noticed
 
 
 def test_faults_are_carried_to_where_their_lines_are_now() -> None:
@@ -164,7 +233,7 @@ def write_map(folder: Path, ran: dict[str, tuple[float, set[int]]], texts: dict[
         row[[marks.lines["a.py"][line] for line in lines]] = 1
     np.savez(folder / "map.npz", names=list(ran), passed=[True] * len(ran), seconds=[s for s, _ in ran.values()],
              marks=np.packbits(rows, axis=1))  # fmt: skip
-    (folder / "lines.json").write_text(json.dumps({"lines": marks.lines, "files": marks.files}))
+    (folder / "lines.json").write_text(json.dumps({"lines": marks.lines, "files": marks.files, "probes": marks.probes}))
     return marks
 
 
@@ -175,9 +244,14 @@ RAN = {
 
 
 def test_tests_are_chosen_by_branches_costs_and_files(tmp_path: Path) -> None:
-    """One that takes the rarer branch behind a line comes first, others of the file last, and none beyond the budget."""
+    """One that takes the rarer branch behind a line comes first, others of the file last, and none beyond the budget; none at all where
+    each computes the same with the fault."""
     write_map(tmp_path, RAN, {"a.py": TEXT})
-    fault = next(f for f in faults("a.py", TEXT) if f.line == 9)
+    never, fault = (
+        next(f for f in faults("a.py", TEXT) if f.line == 9 and f.new.startswith(w)) for w in ("(True", "(not ")
+    )
+    tests = Tests(tmp_path / "map.npz")
+    assert tests.of(never, 2) == [] and tests.runs(never) and not tests.notices(never) and tests.notices(fault)
     chosen = Tests(tmp_path / "map.npz").of(fault, 2)
     assert chosen == [
         f"tests/{n}" for n in ("t.py::test_cases[2]", "t.py::test_cases[1]", "t.py::test_empty", "u.py::test_held")
@@ -190,12 +264,12 @@ def test_a_map_is_carried_to_where_its_lines_are_now(tmp_path: Path) -> None:
     marks = write_map(tmp_path, RAN, {"a.py": TEXT})
     new, moved = "X = 1\n" + TEXT.replace("total += -v * 2", "total -= v"), Marks()
     moved.mark("a.py", new)
-    lines = json.loads((tmp_path / "lines.json").read_text())["lines"]
+    watched = json.loads((tmp_path / "lines.json").read_text())
     data = carried_map(
         np.load(tmp_path / "map.npz"),
-        lines,
-        moved.lines,
-        moved.size,
+        watched["lines"],
+        watched["probes"],
+        moved,
         {"a.py": TEXT},
         {"a.py": new},
         {"tests/t.py": "tests/sub/t.py"},
@@ -288,6 +362,7 @@ SMALL = {
     "def never(x):\n    return x + 1\n",
     "tests/test_calc.py": "import pytest\nfrom lightnet.calc import clamp\n\n@pytest.mark.parametrize('x', [1, 2, 11, 12])\n"
     "def test_clamp(x):\n    assert clamp(x) == min(x, 10)\n\ndef test_always_fails():\n    assert clamp(3) == 4\n",
+    "tests/conftest.py": "import gc\n\ndef pytest_collection_finish():\n    gc.freeze()\n",  # what is frozen is no longer listed
     "pyproject.toml": "[tool.pytest.ini_options]\nmarkers = ['slow']\n",
 }  # fmt: skip
 
@@ -310,7 +385,10 @@ def test_a_small_project(tmp_path: Path) -> None:
     assert {r["by"].partition("[")[0] for r in run.results.values() if r["verdict"] == "found"} == {
         "tests/test_calc.py::test_clamp"
     }
-    assert {r.get("warm") for r in run.results.values()} == {True, False}
+    assert {r["warm"] for r in run.results.values() if r["verdict"] == "found" and r["name"].split(":")[1] != "1"} == {
+        True
+    }
+    assert {r["warm"] for r in run.results.values() if "warm" in r} == {True, False}
     again = source.Run(tmp_path / "work", 60, tmp_path / "project")
     again.start = None  # type: ignore[method-assign]
     for fault in chosen:

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from mutations.faults import Fault
+from mutations.faults import Fault, faults
+from mutations.watching import Marks
 
 #: Lines of a function that is known again in another file.
 LEAST = 3
@@ -26,12 +27,12 @@ LEAST = 3
 KEPT = ("found", "equivalent")
 
 
-def carry(faults: list[Fault], old: Mapping[str, str], new: Mapping[str, str]) -> dict[Fault, Fault]:
+def carry(given: list[Fault], old: Mapping[str, str], new: Mapping[str, str]) -> dict[Fault, Fault]:
     """Faults of the texts `old` as they are in `new`, by file name; those whose lines have changed or gone are missing."""
     found = {}
-    at = places(old, new, {f.file for f in faults})
+    at = places(old, new, {f.file for f in given})
     starts = cache(lambda texts, file: _starts((old, new)[texts][file].encode().splitlines(keepends=True)))
-    for fault in faults:
+    for fault in given:
         touched = range(fault.line - 1, fault.line + fault.old.count("\n"))
         there = [at.get(fault.file, {}).get(i) for i in touched]
         if None in there:
@@ -68,29 +69,32 @@ def holds(
 def carried_map(
     old_map: Mapping[str, np.ndarray],
     old_marks: Mapping[str, Mapping[str, int]],
-    new_marks: Mapping[str, Mapping[int, int]],
-    size: int,
+    old_probes: Mapping[str, int],
+    marks: Marks,
     old: Mapping[str, str],
     new: Mapping[str, str],
     same: Mapping[str, str],
 ) -> dict[str, np.ndarray]:
-    """The rows of an older map whose file of tests is as it was (`same`: where it stands now), with the marks (`size` of them) that the
-    same lines have now.
+    """The rows of an older map whose file of tests is as it was (`same`: where it stands now), with the marks that the same lines
+    and faults have now.
 
-    `old_marks` and `new_marks` are the marks of lines by file, `old` and `new` the texts of the package by name."""
+    `old_marks` are the marks of lines by file, `old_probes` those of faults by name, `old` and `new` the texts of the package by name."""
     names = [n.partition("::") for n in old_map["names"].tolist()]
     kept = np.array([file in same for file, *_ in names], bool)
     was = np.unpackbits(old_map["marks"][kept], axis=1)
-    now = np.zeros((was.shape[0], size), np.uint8)
+    now = np.zeros((was.shape[0], marks.size), np.uint8)
     at = places(old, new, old_marks)
-    for file, marks in old_marks.items():
-        pairs = set()
-        for line, mark in marks.items():
+    pairs = set()
+    for file, lines in old_marks.items():
+        for line, mark in lines.items():
             there, i = at.get(file, {}).get(int(line) - 1, (file, -2))
-            pairs.add((mark, new_marks.get(there, {}).get(i + 1)))
-        for a, b in pairs:
-            if b is not None:
-                now[:, b] |= was[:, a]
+            pairs.add((mark, marks.lines.get(there, {}).get(i + 1)))
+    probed = [f for file in old_marks for f in faults(file, old[file]) if f.name in old_probes]
+    for fault, here in carry(probed, old, new).items():
+        pairs.add((old_probes[fault.name], marks.probes.get(here.name)))
+    for a, b in pairs:
+        if b is not None:
+            now[:, b] |= was[:, a]
     moved = np.array([f"{same[file]}::{test}" for file, _, test in names if file in same])
     return {"names": moved} | {k: old_map[k][kept] for k in ("passed", "seconds")} | {"marks": np.packbits(now, axis=1)}
 

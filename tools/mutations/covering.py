@@ -23,7 +23,7 @@ NEAR = 4
 
 
 class Tests:
-    """The tests of a map, and which of them run a line."""
+    """The tests of a map, which of them run a line, and which compute something else where it has a fault."""
 
     def __init__(self, path: Path):
         data = np.load(path)
@@ -35,17 +35,21 @@ class Tests:
         self.sizes = np.maximum(1, np.bitwise_count(self.marks).sum(1))  # of what a test runs
         self.lines: dict[str, dict[str, int]] = lines["lines"]
         self.files: dict[str, list[int]] = lines["files"]
+        self.probes: dict[str, int] = lines["probes"]
         self.seconds = dict(zip(self.names, self.costs.tolist()))
 
     def of(self, fault: Fault, cpu: float) -> list[str]:
-        """The tests of a fault, in `cpu` seconds: of those that run its line a few that go on into each of the next blocks, the rarest
+        """The tests of a fault, in `cpu` seconds: of those that run its line, and compute another value there with it (none, if none
+        does), a few that go on into each of the next blocks, the rarest
         first (a condition is told by its branches), then in turns the quickest and those that are about its file most; then others of its file (what is cached is recorded for the first test alone); or, if it runs at import alone,
         those that run most of its file."""
         mark = self.lines[fault.file].get(str(fault.line))
         if not fault.function or mark is None:
             return self._running_file(fault, cpu)
         within = self._within(fault)
-        hits = np.flatnonzero(self.marks[:, mark >> 3] & (0x80 >> (mark & 7)))
+        hits = self._hits(self.probes.get(fault.name, mark))
+        if not len(hits) and self.runs(fault):
+            return []
         about = within / self.sizes / (SETUP + self.costs)
         branches = _once(np.concatenate([hits[:0], *self._branches(hits, mark, fault)]))
         both = np.stack(
@@ -54,6 +58,20 @@ class Tests:
         others = np.flatnonzero(within)
         order = [branches, both.ravel(), others[np.argsort(-about[others], kind="stable")]]
         return self._choose(_once(np.concatenate(order)), cpu, len(branches), hits)
+
+    def _hits(self, mark: int) -> np.ndarray:
+        """The tests that set a mark."""
+        return np.flatnonzero(self.marks[:, mark >> 3] & (0x80 >> (mark & 7)))
+
+    def runs(self, fault: Fault) -> bool:
+        """Return whether a test runs the line of a fault."""
+        mark = self.lines[fault.file].get(str(fault.line))
+        return mark is not None and len(self._hits(mark)) > 0
+
+    def notices(self, fault: Fault) -> bool:
+        """Return whether a test that runs the line computes another value there with the fault than without."""
+        mark = self.probes.get(fault.name, self.lines[fault.file].get(str(fault.line)))
+        return not fault.function or (mark is not None and len(self._hits(mark)) > 0)
 
     def _branches(self, hits: np.ndarray, mark: int, fault: Fault) -> list[np.ndarray]:
         """The quickest of `hits` that run each of the blocks behind a mark, but for blocks that all of them run."""

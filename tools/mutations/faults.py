@@ -12,6 +12,7 @@ import random
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 COMPARISONS = {
     ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"), ast.Eq: ("==", "!="),
@@ -53,6 +54,14 @@ class Fault:
         return (data[: self.start] + self.new.encode() + data[self.end :]).decode()
 
 
+class Site(NamedTuple):
+    """A fault, the node that it changes, and, where it changes an operator, which one of the node: that between `operand` and the next."""
+
+    fault: Fault
+    node: ast.AST
+    operand: int = 0
+
+
 def sample(texts: Mapping[str, str], count: int, seed: int) -> list[Fault]:
     """`count` faults of files by name, at most one a line; each line that can have one is as likely as another. A larger
     `count` begins with the faults of a smaller one."""
@@ -74,9 +83,14 @@ def sample(texts: Mapping[str, str], count: int, seed: int) -> list[Fault]:
 
 def faults(file: str, text: str) -> list[Fault]:
     """Every fault of a file, in the order of places."""
+    return sorted((site.fault for site in sites(file, text, ast.parse(text))), key=lambda f: (f.start, f.end, f.new))
+
+
+def sites(file: str, text: str, tree: ast.Module) -> list[Site]:
+    """Every fault of a file, with what it changes in the tree of its text."""
     found = _Faults(file, text)
-    found.module(ast.parse(text))
-    return sorted(found.faults, key=lambda f: (f.start, f.end, f.new))
+    found.block(tree.body)
+    return found.sites
 
 
 def is_program(text: str) -> bool:
@@ -93,7 +107,7 @@ class _Faults:
 
     def __init__(self, file: str, text: str):
         self.file, self.data = file, text.encode()
-        self.faults: list[Fault] = []
+        self.sites: list[Site] = []
         self.starts = [0]
         for line in text.encode().splitlines(keepends=True):
             self.starts.append(self.starts[-1] + len(line))
@@ -107,28 +121,27 @@ class _Faults:
             self.starts[node.end_lineno - 1] + node.end_col_offset,
         )
 
-    def add(self, kind: str, start: int, end: int, new: str) -> None:
+    def add(self, kind: str, node: ast.AST, start: int, end: int, new: str, operand: int = 0) -> None:
         old = self.data[start:end]
         line = self.data.count(b"\n", 0, start) + 1
         new += "\n" * (old.count(b"\n") - new.count("\n"))
-        self.faults.append(Fault(self.file, line, kind, start, end, old.decode(), new, self.inside, self.scope))
+        fault = Fault(self.file, line, kind, start, end, old.decode(), new, self.inside, self.scope)
+        self.sites.append(Site(fault, node, operand))
 
     def put(self, kind: str, node: ast.AST, new: str) -> None:
-        start, end = self.span(node)
-        self.add(kind, start, end, new)
+        self.add(kind, node, *self.span(node), new)
 
-    def between(self, kind: str, left: ast.AST, right: ast.AST, pair: tuple[str, str]) -> None:
-        """Exchange the operator between two operands; parentheses and blanks may stand around it."""
+    def between(
+        self, kind: str, node: ast.AST, left: ast.AST, right: ast.AST, pair: tuple[str, str], operand: int = 0
+    ) -> None:
+        """Exchange the operator of a node between two operands; parentheses and blanks may stand around it."""
         start, end = self.span(left)[1], self.span(right)[0]
         words = r"\s+".join(map(re.escape, pair[0].split()))
         match = re.fullmatch(rf"([\s)]*)({words})([\s(]*(?:not)?[\s(]*)", self.data[start:end].decode())
         if match is not None:
-            self.add(kind, start + match.start(2), start + match.end(2), pair[1])
+            self.add(kind, node, start + match.start(2), start + match.end(2), pair[1], operand)
 
     # -- statements --------------------------------------------------------------------------------------------------
-
-    def module(self, tree: ast.Module) -> None:
-        self.block(tree.body)
 
     def block(self, body: list[ast.stmt]) -> None:
         for i, node in enumerate(body):
@@ -168,7 +181,7 @@ class _Faults:
             self.put("return", node.value, "(None)" if b"\n" in self.text(node.value) else "None")
         if isinstance(node, ast.AugAssign) and type(node.op) in OPERATORS:
             old, new = OPERATORS[type(node.op)]
-            self.between("operator", node.target, node.value, (f"{old}=", f"{new}="))
+            self.between("operator", node, node.target, node.value, (f"{old}=", f"{new}="))
 
     def text(self, node: ast.AST) -> bytes:
         start, end = self.span(node)
@@ -195,11 +208,11 @@ class _Faults:
     # -- expressions -------------------------------------------------------------------------------------------------
 
     def condition(self, node: ast.expr, fixed: bool = True) -> None:
-        start, end = self.span(node)
-        self.add("condition", start, end, f"(not ({self.data[start:end].decode()}))")
+        lines = "\n" * self.text(node).count(b"\n")
+        self.put("condition", node, f"(not ({self.text(node).decode()}))")
         if fixed:
-            self.add("condition", start, end, "(True" + "\n" * self.text(node).count(b"\n") + ")")
-        self.add("condition", start, end, "(False" + "\n" * self.text(node).count(b"\n") + ")")
+            self.put("condition", node, f"(True{lines})")
+        self.put("condition", node, f"(False{lines})")
 
     def expression(self, node: ast.AST) -> None:
         if isinstance(node, ast.JoinedStr):  # its parts have no places of their own before Python 3.12
@@ -213,21 +226,17 @@ class _Faults:
         match node:
             case ast.Compare():
                 operands = [node.left, *node.comparators]
-                for left, right, op in zip(operands, operands[1:], node.ops):
-                    self.between("comparison", left, right, COMPARISONS[type(op)])
+                for i, (left, right, op) in enumerate(zip(operands, operands[1:], node.ops)):
+                    self.between("comparison", node, left, right, COMPARISONS[type(op)], i)
             case ast.BoolOp():
-                for left, right in zip(node.values, node.values[1:]):
-                    self.between("boolean", left, right, BOOLEANS[type(node.op)])
+                for i, (left, right) in enumerate(zip(node.values, node.values[1:])):
+                    self.between("boolean", node, left, right, BOOLEANS[type(node.op)], i)
             case ast.BinOp() if type(node.op) in OPERATORS and not (_is_text(node.left) or _is_text(node.right)):
-                self.between("operator", node.left, node.right, OPERATORS[type(node.op)])
+                self.between("operator", node, node.left, node.right, OPERATORS[type(node.op)])
             case ast.UnaryOp(op=ast.Not()):
-                self.put(
-                    "boolean", node, f"({self.data[self.span(node.operand)[0] : self.span(node.operand)[1]].decode()})"
-                )
+                self.put("boolean", node, f"({self.text(node.operand).decode()})")
             case ast.UnaryOp(op=ast.USub()):
-                self.put(
-                    "operator", node, f"({self.data[self.span(node.operand)[0] : self.span(node.operand)[1]].decode()})"
-                )
+                self.put("operator", node, f"({self.text(node.operand).decode()})")
             case ast.IfExp():
                 self.condition(node.test)
             case ast.comprehension():

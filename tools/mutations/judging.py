@@ -79,6 +79,7 @@ class Session(Reporter):
         self.session = session
         functions: dict[str, list[FunctionType]] = {}
         gc.collect()
+        gc.unfreeze()  # what tests froze is not listed
         for found in gc.get_objects():
             if isinstance(found, FunctionType) and found.__code__.co_filename.startswith(str(self.job.root)):
                 functions.setdefault(found.__code__.co_filename, []).append(found)

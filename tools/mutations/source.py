@@ -1,7 +1,7 @@
 """Faults in the project's own lines, and whether its tests find them: ``tools/mutants.py --source``.
 
 In a folder of its own (``--work``): `tree`, a copy of the project, and one more for each further process; `marked`, a copy
-that notes which tests run which lines (`watching.py`), used once; `map.npz`, what it noted (`covering.py`); `results.json`, a
+that notes which tests run which lines (`watching.py`) and compute something else where there is a fault (`probes.py`), used once; `map.npz`, what it noted (`covering.py`); `results.json`, a
 verdict for each fault, from which an interrupted run goes on. A fault is judged by the tests that run its line, quickest
 first and one of each test function before a second, up to `--cpu` seconds (`judging.py`); survivors are judged again where a
 run has more.
@@ -27,8 +27,8 @@ import numpy as np
 
 from mutations.carrying import carried_map, carry, holds
 from mutations.covering import Tests
-from mutations.faults import Fault, sample
-from mutations.watching import MODULE, Marks
+from mutations.faults import Fault, faults, sample
+from mutations.watching import Marks
 
 ROOT = Path(__file__).resolve().parents[2]
 #: What comes from this tree, the package and those that stand beside it.
@@ -52,6 +52,9 @@ def main(args: Namespace) -> int:
     chosen = [f for f in chosen if args.files in f.file and f.within != "samples"]
     for name, why in args.equivalent:
         run.note(name, why)
+    if args.unnoticed:
+        run.unnoticed(args.files)
+        return 0
     if args.list:
         for fault in chosen:
             print(f"{fault.file}:{fault.line}: {fault.kind}: {show(fault.old)} -> {show(fault.new)}")
@@ -174,7 +177,7 @@ class Run:
             passed = set(found.get("tests", ()))
             picked[fault.name] = [t for t in tests.of(fault, self.cpu) if t not in passed]
             if not picked[fault.name] and not passed:
-                found["verdict"] = UNCOVERED
+                found["verdict"] = SURVIVES if tests.runs(fault) else UNCOVERED
         self.start([f for f in pending if f.function and picked[f.name]], picked, tests.seconds, warm=True)
         rest = [f for f in chosen if self.verdict(f) == UNCLEAR and self.results[f.name].get("warm")]
         rest += [f for f in chosen if not f.function and f in pending and picked[f.name]]
@@ -193,13 +196,13 @@ class Run:
         rest = [f for f in chosen if self.verdict(f) in (SURVIVES, UNCOVERED, UNCLEAR)]
         self.start(rest, {f.name: words for f in rest}, dict.fromkeys(words, 60.0), warm=False)
 
-    def start(self, faults: list[Fault], tests: dict[str, list[str]], seconds: dict[str, float], warm: bool) -> None:
+    def start(self, chosen: list[Fault], tests: dict[str, list[str]], seconds: dict[str, float], warm: bool) -> None:
         """Run a job in each copy, to its end or to that of the budget."""
-        if not faults:
+        if not chosen:
             return
         before = self.texts()
         rows = [asdict(f) | {"name": f.name, "text": before[f.file], "changed": f.apply(before[f.file]), "tests": tests[f.name]}
-                for f in faults]  # fmt: skip
+                for f in chosen]  # fmt: skip
         running = []
         for i, tree in enumerate(self.trees[: len(rows)]):
             if not tree.exists():
@@ -218,6 +221,17 @@ class Run:
             if verdicts.exists():
                 self._take(verdicts)
 
+    def unnoticed(self, files: str) -> None:
+        """Print every fault that no test can notice: none runs its line, or those that do compute the same with it."""
+        tests = Tests(self.map())
+        for file, text in self.texts().items():
+            for fault in faults(file, text) if files in file else ():
+                if fault.within != "samples" and not tests.notices(fault):
+                    why = "the same" if tests.runs(fault) else "not run"
+                    print(
+                        f"{file}:{fault.line}: {why}: {fault.within}: {fault.kind}: {show(fault.old)} -> {show(fault.new)}"
+                    )
+
     # -- which tests -------------------------------------------------------------------------------------------------
 
     def map(self) -> Path:
@@ -230,8 +244,8 @@ class Run:
             self._copy(marked)
         for file, text in self.texts().items():
             (marked / file).write_text(marks.mark(file, text), "utf-8")
-        (marked / "lightnet" / "_watched.py").write_text(MODULE.format(size=marks.size), "utf-8")
-        watched = {"lines": marks.lines, "files": marks.files, "tests": _digests(self.tree)}
+        (marked / "lightnet" / "_watched.py").write_text(marks.module(), "utf-8")
+        watched = {"lines": marks.lines, "files": marks.files, "probes": marks.probes, "tests": _digests(self.tree)}
         (self.work / "lines.json").write_text(json.dumps(watched), "utf-8")
         _compile(marked)
         parts = self._carried_map(marks)
@@ -255,7 +269,7 @@ class Run:
         now = {digest: name for name, digest in _digests(self.tree).items()}
         same = {name: now[digest] for name, digest in watched.get("tests", {}).items() if digest in now}
         return [
-            carried_map(np.load(self.carried / "map.npz"), watched["lines"], marks.lines, marks.size, old, new, same)
+            carried_map(np.load(self.carried / "map.npz"), watched["lines"], watched["probes"], marks, old, new, same)
         ]
 
     def _watch(self, marked: Path, files: list[str]) -> list[Any]:

@@ -17,6 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mutations.faults import sites
+from mutations.probes import FUNCTION, FUNCTIONS, Probes
+
 #: The module of the copy that holds the marks; `size` of them.
 MODULE = '''"""Marks of functions that ran."""
 
@@ -35,29 +38,44 @@ def _write() -> None:
 
 atexit.register(_write)
 '''
+#: What a file with marks imports of it.
+IMPORTS = "from lightnet._watched import HITS as _hits_, both as _both_, some as _some_, truth as _truth_\n" + "".join(
+    f"from operator import {name} as _{name}_\n" for name in FUNCTION.values()
+)
 _COMPOUND = (ast.If, ast.For, ast.While, ast.With, ast.Try, ast.Match)
 
 
 class Marks:
-    """Puts marks into files, and knows which mark stands for which line: `lines[file][line]`; `files[file]` are a file's."""
+    """Puts marks into files, and knows which mark stands for which line: `lines[file][line]`, of which `files[file]` are a file's;
+    and for which fault that not every run of its line makes noticeable: `probes[name]`."""
 
     def __init__(self) -> None:
         self.size = 0
+        self.probes: dict[str, int] = {}
         self.lines: dict[str, dict[int, int]] = {}
         self.files: dict[str, tuple[int, int]] = {}
 
     def mark(self, file: str, text: str) -> str:
         """The text of a file with marks."""
         tree, first = ast.parse(text), self.size
+        found = sites(file, text, tree)
         self._lines = self.lines.setdefault(file, {})
         for node in list(ast.walk(tree)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 self._block(node)
         self.files[file] = (first, self.size)
         if self.size > first:
+            probes = Probes(found, self.size)
+            tree = probes.visit(tree)
+            self.size = probes.size
+            self.probes |= probes.marks
             ahead = sum(_is_ahead(i, node) for i, node in enumerate(tree.body))
-            tree.body[ahead:ahead] = ast.parse("from lightnet._watched import HITS as _hits_").body
+            tree.body[ahead:ahead] = ast.parse(IMPORTS).body
         return ast.unparse(ast.fix_missing_locations(tree))
+
+    def module(self) -> str:
+        """The text of the module that holds the marks."""
+        return MODULE.format(size=self.size) + FUNCTIONS
 
     def _block(self, owner: ast.AST) -> None:
         """Mark the blocks of a function, or of a statement in it; functions in it are marked by themselves."""
