@@ -73,6 +73,8 @@ VALUES: list[tuple[str, Interval]] = [
     ("f32(i)", (0, 3)), ("f32(3 * i)", (0, 9)), ("f32(i * i - 3 * i)", (-2, 0)), ("f32(floormod(i + 2, 4))", (0, 3)), ("f32([5, 1, 7, 3][i])", (1, 7)),
     ("f32(floormod(i64(u[i]) - 9, 4))", (0, 3)), ("f32(floormod(i64(u[i]) + 9, 4))", (0, 3)), ("f32(floormod(i64(f[i]) + 1, 4))", (1, 2)), ("f32(floormod(i64(f[i]) + 3, 4))", (0, 3)), ("f32(floormod(i64(f[i]) - 1, 4))", (0, 3)),
     ("x[i + 1 | 9]", (-1, 9)), ("x[i + 1 | -9]", (-9, 3)), ("x[i + 1 | 0]", (-1, 3)), ("m[i, 5 - i]", (-1, 3)),
+    ("o[i] * z[i]", (-INF, 3200)), ("o[i] - o[i]", ALL), ("floor(o[i] * 0.5)", (-INF, 400)), ("exp(g[i] * 9)", (0, INF)), ("abs(z[i] - 4)", (0, 4)),
+    ("f32(floormod(i64(u[i]) * 0 + 7, 4))", (3, 3)), ("log(z[i] + 0.5)", (math.log(0.5), math.log(4.5))), ("pow(z[i], 0)", ALL),
     # what a condition says of the values in its arms
     ("x[i] < 0 ? exp(x[i]) : x[i] + 1", (math.exp(-1), 4)), ("x[i] <= 0 ? exp(x[i]) : x[i] + 1", (math.exp(-1), 4)),
     ("x[i] > 0 ? x[i] + 1 : exp(x[i])", (math.exp(-1), 4)), ("x[i] == 0 ? exp(x[i]) : -5", (-5, math.exp(3))), ("x[i] < -5 ? x[i] : 0", (-1, 0)),
@@ -115,7 +117,8 @@ STATEMENTS: list[tuple[str, Interval]] = [
     ("dst[i] max= m[i, j + 3 | 0] for j < 6", (-1, 3)), ("dst[i] *= m[i, j]", (-729, 729)), ("dst[i] *= x[i] / 10 for r < 2", (-1, 1)),
     ("dst[i] *= n[i] for r < 2", (-25, 25)), ("dst[i] *= y[i] for r < 500", (-INF, INF)), ("dst[0] = y[0]\ndst[i + 1] = n[i] for i < 3", (-5, 5)),
     ("dst[i] = x[i]\ndst[i] = y[i]", (2, 5)), ("dst[i] = x[i]\ndst[0] = y[0]", (-1, 5)), ("dst[i] = x[i]\ndst[i] = dst[i] + 1", (0, 4)),
-    ("dst[i] += f32(j) for j < 3", (0, 6)),
+    ("dst[i] += f32(j) for j < 3", (0, 6)), ("dst[i] += m[i, j + 1 | m[i, j] * y[i]] for j < 6", FACTORS), ("dst[i] max= z[i] for r < 2", (0, 4)),
+    ("dst[i] = 9\ndst[i] += z[i] for r < 2", (9, 17)), ("dst[i] max= x[i]\ndst[i] max= y[i]", (-1, 5)), ("dst[i] *= m[i, j]\ndst[i] max= y[i]", (-729, 729)),
 ]  # fmt: skip
 
 

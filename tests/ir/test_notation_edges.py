@@ -12,7 +12,7 @@ from lightnet.ir import constants, notation, statements
 from lightnet.ir.access import _is_copy, _is_elementwise
 from lightnet.ir.bound import BOOL, F32, F64, I64, Apply, Const, Node, Read, show
 from lightnet.ir.constants import Env, evaluate, failure
-from lightnet.ir.conversions import as_stored, cast, convert_constant, saturated, wrap
+from lightnet.ir.conversions import as_stored, cast, convert_constant, not_finite, saturated, wrap
 from lightnet.ir.expr import MAX_DEPTH, MAX_TEXT, Name, Num, Unary, format_expr, location, parse_expr
 from lightnet.ir.notation import bind, parse
 from lightnet.ir.types import TensorSpec
@@ -210,6 +210,12 @@ def test_constants() -> None:
             found = error.message
         assert found == want and type(found) is type(want), text
     assert all(math.isnan(evaluate(text, ENV)) for text in ("max(nan, 1)", "min(1, nan)", "max(1, nan, 2)"))
+    for text, message in (
+        ("p == 3", "'p == 3' does not hold: 2 against 3"), ("p == 2 && p > 3", "'p > 3' does not hold: 2 against 3"), ("p > 3 && p == 2", "'p > 3' does not hold: 2 against 3"),
+        ("p == 3 || p == 4", "'p == 3 || p == 4' does not hold"), ("p == 2 && (p == 2 && ps == [1])", "'ps == [1]' does not hold: [1, 2] against [1]"), ("!(p == 2)", "'!(p == 2)' does not hold"),
+    ):  # fmt: skip
+        assert str(failure(text, ENV)) == message
+    assert failure("!(p == 2)", ENV)[1:] == (False, True, False)
     assert failure(parse_expr("1 == 2"), ENV) == failure("1 == 2", ENV) and failure(parse_expr("p == 2"), ENV) is None
 
 
@@ -267,6 +273,8 @@ def test_conversions() -> None:
         (saturated(read("i32"), F32), "f32(x[])"), (saturated(read("i8"), F16), "f16(f32(x[]))"),
         (saturated(read("i32"), F16), "f16(min(max(f32(x[]), -65504.0:f32), 65504.0:f32))"),
         (saturated(x, F16), "f16(((abs(x[]) == inf:f32) ? x[] : min(max(x[], -65504.0:f32), 65504.0:f32)))"),
+        (saturated(Const(300, I64), I8), "127:i8"), (saturated(read("i64"), I32), "i32(x[])"), (wrap(Const(65520.0, F64), F16), "inf:f16"), (wrap(read("ui8"), I8), "wrap.i8(x[])"),
+        (not_finite("isnan", x), "(x[] != x[])"), (not_finite("isinf", x), "(abs(x[]) == inf:f32)"), (not_finite("isnan", read("i8")), "False:i1"), (not_finite("isinf", read("i8")), "False:i1"),
         (wrap(read("i32"), I8), "wrap.i8(x[])"), (wrap(read("i8"), I32), "i32(x[])"), (wrap(read("ui8"), I32), "i32(x[])"), (wrap(read("i8"), UI32), "wrap.ui32(x[])"),
         (wrap(read("ui8"), UI32), "ui32(x[])"), (wrap(read("i32"), UI32), "wrap.ui32(x[])"), (wrap(read("i32"), I32), "x[]"), (wrap(x, I8), "i8(x[])"), (wrap(read("i8"), F32), "f32(x[])"),
         (wrap(read("i1"), I8), "i8(x[])"), (wrap(read("i8"), BOOL), "i1(x[])"), (wrap(Const(300, I64), UI8), "44:ui8"), (wrap(Const(-1, I64), UI8), "255:ui8"),
