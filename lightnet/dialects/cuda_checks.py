@@ -68,10 +68,15 @@ def function_of(op: Operation) -> func.FuncOp | None:
     return parent
 
 
+def block_around(op: Operation) -> tuple[int, int, int] | None:
+    """The threads of a block of the kernel that an op stands in; None where it stands in none."""
+    function = function_of(op)
+    return None if function is None else block_of(function)
+
+
 def require_kernel(op: Operation) -> tuple[int, int, int]:
     """The threads of a block of the kernel that `op` stands in. Raises VerifyException where it stands elsewhere."""
-    function = function_of(op)
-    block = None if function is None else block_of(function)
+    block = block_around(op)
     if block is None:
         raise VerifyException(
             f"it stands in no kernel: only functions with {BLOCK} may wait, or share memory, between threads"
@@ -183,8 +188,7 @@ def _counts_warps(op: Operation) -> bool:
     """Return whether it is ``thread_id x / n`` of whole warps n, where rows of threads are whole warps, too."""
     if not isinstance(op, arith.DivSIOp | arith.DivUIOp):
         return False
-    thread, function = op.lhs.owner, function_of(op)
-    block = None if function is None else block_of(function)
+    thread, block = op.lhs.owner, block_around(op)
     if block is None or not isinstance(thread, Operation) or thread.name != "cuda.thread_id":
         return False
     along = thread.properties["dim"].data == "x"  # type: ignore[attr-defined]
@@ -195,8 +199,7 @@ def _counts_warps(op: Operation) -> bool:
 def _of_thread_id(op: Operation) -> int:
     """Warps are consecutive threads, x fastest: along y, threads differ within a warp only where a row is no whole
     number of warps."""
-    function = function_of(op)
-    block = None if function is None else block_of(function)
+    block = block_around(op)
     if block is None:
         return DIVERGENT
     dim = "xyz".index(op.properties["dim"].data)  # type: ignore[attr-defined]

@@ -56,9 +56,6 @@ class FmaOp(IRDLOperation):
     traits = traits_def(Pure())
     assembly_format = "$a `,` $b `,` $acc attr-dict `:` type($a) `,` type($b) `,` type($acc)"
 
-    def __init__(self, a: SSAValue | Operation, b: SSAValue | Operation, acc: SSAValue | Operation):
-        super().__init__(operands=[a, b, acc], result_types=[SSAValue.get(acc).type])
-
     def result_hint(self) -> str:
         """The name of a result that has none: that of what is added to."""
         return self.acc.name_hint or "acc"
@@ -87,9 +84,6 @@ class SelectOp(IRDLOperation):
 
     traits = traits_def(Pure())
     assembly_format = "$mask `,` $a `,` $b attr-dict `:` type($mask) `,` type($result)"
-
-    def __init__(self, mask: SSAValue | Operation, a: SSAValue | Operation, b: SSAValue | Operation):
-        super().__init__(operands=[mask, a, b], result_types=[SSAValue.get(a).type])
 
     def verify_(self) -> None:
         if self.mask.type != VectorType(i1, self.a.type.get_shape()):

@@ -35,7 +35,7 @@ from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 from xdsl.utils.exceptions import VerifyException
 
 from lightnet.dialects.operands import operand_of
-from lightnet.dialects.tile_syntax import ints, parse_ints, print_ints
+from lightnet.dialects.tile_syntax import parse_ints, print_ints
 from lightnet.ir.printer import part_of
 
 #: Bytes that one `tile.prefetch` may name.
@@ -50,13 +50,6 @@ class _Slice(NamedTuple):
     dims: tuple[int, ...]
     steps: tuple[int, ...]
     valid: tuple[int, ...]
-
-
-def _slice_properties(
-    dims: Sequence[int], steps: Sequence[int] | None, valid: Sequence[int] | None
-) -> dict[str, Attribute | None]:
-    given = {"dims": dims, "steps": steps, "valid": valid}
-    return {key: None if values is None else ints(values) for key, values in given.items()}
 
 
 class _Access(IRDLOperation):
@@ -159,23 +152,6 @@ class LoadOp(_Access):
 
     traits = traits_def(MemoryReadEffect())
 
-    def __init__(
-        self,
-        memref: SSAValue | Operation,
-        indices: Sequence[SSAValue | Operation],
-        dims: Sequence[int],
-        result_type: VectorType,
-        *,
-        steps: Sequence[int] | None = None,
-        valid: Sequence[int] | None = None,
-        lanes: SSAValue | None = None,
-    ):
-        super().__init__(
-            operands=[memref, indices, lanes],
-            result_types=[result_type],
-            properties=_slice_properties(dims, steps, valid),
-        )
-
     def result_hint(self) -> str:
         """The name of a result that has none (`ir/printer.py`)."""
         return part_of(self.memref, "tile")
@@ -217,22 +193,6 @@ class StoreOp(_Access):
 
     value = operand_of(VectorType)
     traits = traits_def(MemoryWriteEffect())
-
-    def __init__(
-        self,
-        value: SSAValue | Operation,
-        memref: SSAValue | Operation,
-        indices: Sequence[SSAValue | Operation],
-        dims: Sequence[int],
-        *,
-        steps: Sequence[int] | None = None,
-        valid: Sequence[int] | None = None,
-        lanes: SSAValue | None = None,
-    ):
-        super().__init__(
-            operands=[value, memref, indices, lanes],
-            properties=_slice_properties(dims, steps, valid),
-        )
 
     def _vector_type(self) -> VectorType:
         return self.value.type

@@ -121,8 +121,7 @@ class IndexSpace:
                     return self.linear(a)
                 if least * sign <= 0 and most * sign <= 0:
                     return self.linear(b)
-        simple = rebuild(node, self.simplify)
-        return Linear(int(simple.value)) if isinstance(simple, Const) else Linear(0, {simple: 1})
+        return Linear(0, {rebuild(node, self.simplify): 1})
 
     def _split(self, form: Linear, c: int) -> tuple[Linear, Linear]:
         """Quotient and rest: ``form = c·quotient + rest``, the rest's constant in ``0..c-1``."""
@@ -135,7 +134,7 @@ class IndexSpace:
     def _floordiv(self, form: Linear, c: int) -> Linear:
         quotient, rest = self._split(form, c)
         low, high = self.bounds(rest)
-        if low > -INF and high < INF and low // c == high // c:
+        if low // c == high // c:  # never where one is infinite
             return quotient.plus(Linear(int(low // c)))
         g = math.gcd(c, *rest.terms.values())
         inner = Linear(rest.const // g, {a: k // g for a, k in rest.terms.items()})
@@ -149,7 +148,7 @@ class IndexSpace:
     def _mod(self, form: Linear, c: int) -> Linear:
         _, rest = self._split(form, c)
         low, high = self.bounds(rest)
-        if low > -INF and high < INF and low // c == high // c:
+        if low // c == high // c:  # never where one is infinite
             return rest.plus(Linear(-c * int(low // c)))
         g = math.gcd(c, *rest.terms.values())  # (g·x + r) mod (g·c) = g·((x + r / g) mod c) + r mod g
         if g > 1:

@@ -382,12 +382,13 @@ def _constant_call(expr: Call) -> Closure:
 
 def _constant_index(expr: Index) -> Closure:
     base, what = compile_constant(expr.base), format_expr(expr.base)
-    if expr.filler is not None or any(isinstance(s, Pack) for s in expr.subs):
-        raise LightNetError(f"'{format_expr(expr)}' is no constant expression")
-    if len(expr.subs) == 1 and isinstance(part := expr.subs[0], ArraySlice):
+    if expr.filler is None and len(expr.subs) == 1 and isinstance(part := expr.subs[0], ArraySlice):
         start, stop = compile_constant(part.start), compile_constant(part.stop)
         return lambda env: _slice(base(env), start(env), stop(env), what)
-    subs = [compile_constant(s) for s in expr.subs if not isinstance(s, (Pack, ArraySlice))]
+    plain = [s for s in expr.subs if not isinstance(s, Pack | ArraySlice)]
+    if expr.filler is not None or len(plain) < len(expr.subs):
+        raise LightNetError(f"'{format_expr(expr)}' is no constant expression")
+    subs = [compile_constant(s) for s in plain]
     return lambda env: constant_element(base(env), [s(env) for s in subs], what)
 
 

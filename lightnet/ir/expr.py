@@ -133,7 +133,7 @@ Expr = Num | Str | Name | Unary | Binary | Select | Call | Attr | Index | Array
 
 _TOKEN = re.compile(
     r"(?P<space>[ \t\r]+|\#[^\n]*)|(?P<newline>\n)"
-    r"|(?P<num>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>[A-Za-z_]\w*)"
+    r"|(?P<num>(?:\d+(?:\.(?!\.\.)\d*)?|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>[A-Za-z_]\w*)"
     r'|(?P<str>"[^"\n]*")|(?P<op>\.\.\.|->|\|\||&&|[=!<>+*]=|[-+*/%<>!?:()\[\]{},|.;=])',
     re.ASCII,
 )
@@ -396,8 +396,7 @@ def _format(e: Expr | Pack | ArraySlice) -> tuple[str, int]:
         case Name(name=name):
             return name, 9
         case Unary(op=op, arg=arg):
-            inner = format_expr(arg, _TIGHT)
-            return (f"{op}({inner})" if op == "-" and isinstance(arg, Num) else op + inner), _TIGHT
+            return op + format_expr(arg, _TIGHT), _TIGHT
         case Binary(op=op, left=left, right=right):
             rank = _RANK[op]
             return f"{format_expr(left, rank)} {op} {format_expr(right, rank + 1)}", rank
@@ -419,5 +418,5 @@ def _format(e: Expr | Pack | ArraySlice) -> tuple[str, int]:
 
 
 def format_number(value: float) -> str:
-    """A number as the language spells it; floats round-trip exactly."""
-    return "inf" if value == math.inf else "-inf" if value == -math.inf else repr(value)
+    """A number as the language spells it, ``inf`` too; floats round-trip exactly."""
+    return repr(value)

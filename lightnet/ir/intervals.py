@@ -2,7 +2,7 @@
 Moore, "Interval Analysis", 1966) on index notation.
 
 An interval is a pair of doubles. Bounds are safe but not tight: every occurrence of a value counts as another one, but
-for what a condition says of it (``x < 0 ? exp(x) : x``). NaN is left out. Imports bound definitions.
+for what a condition says of it (``x < 0 ? exp(x) : x``). NaN is left out. Imports bound definitions and `constants`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from itertools import product
 from math import inf, prod
 
 from lightnet.ir.bound import Apply, BoundDefinition, Const, Idx, Node, Read, Statement, indices, reads, walk_nodes
+from lightnet.ir.constants import round_half_away
 from lightnet.runtime.dtypes import DType
 
 Interval = tuple[float, float]
@@ -138,7 +139,8 @@ class _Evaluator:
                 )
                 return _hull_of(points)
             case Apply(fn=fn, args=args, dtype=dtype) if fn in _FUNCTIONS:
-                return _FUNCTIONS[fn](*map(self.value, args))
+                found, all_values = _FUNCTIONS[fn](*map(self.value, args)), _all_of(dtype)
+                return found if _hull(found, all_values) == all_values else all_values  # what is too large wraps
             case Apply(dtype=dtype):
                 return _all_of(dtype)
         return EVERYTHING
@@ -254,11 +256,22 @@ def _remainder(a: Interval, b: Interval) -> Interval:
     return (0.0 if a[0] >= 0 else -largest), largest
 
 
+def _modulo(a: Interval, b: Interval) -> Interval:
+    """Of a whole number by a positive one that is known, rounding down."""
+    by = b[0]
+    return (a[0] % by, a[1] % by) if a[0] // by == a[1] // by else (0.0, by - 1)
+
+
 def _whole(function: Callable[[float], float]) -> Callable[[float], float]:
     return lambda x: float(function(x)) if math.isfinite(x) else x
 
 
-_WHOLE: dict[str, Callable[[float], float]] = {"floor": math.floor, "ceil": math.ceil, "round": round, "rint": round}
+_WHOLE: dict[str, Callable[[float], float]] = {
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "round": round_half_away,
+    "rint": round,
+}
 _FUNCTIONS: dict[str, Callable[..., Interval]] = {
     "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
     "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
@@ -281,7 +294,7 @@ _FUNCTIONS: dict[str, Callable[..., Interval]] = {
     "asin": lambda a: (-2.0, 2.0),
     "acos": lambda a: (0.0, 4.0),
     "rem": _remainder,
-    "mod": _remainder,
+    "mod": _modulo,
     **{name: _rising(_whole(f)) for name, f in _WHOLE.items()},
     **{name: (lambda *a: (0.0, 1.0)) for name in ("lt", "le", "eq", "ne", "and", "or", "not")},
 }  # fmt: skip

@@ -363,8 +363,6 @@ class _Binder:
         if e.name in self.pack_sizes:
             if self.position is None:
                 self.fail(f"pack '{e.name}' stands outside of a subscript list", e.pos)
-            if self.position >= self.pack_sizes[e.name]:
-                self.fail(f"pack '{e.name}' has only {self.pack_sizes[e.name]} indices", e.pos)
             return Typed(Idx(f"{e.name}.{self.position}"), True)
         if e.name in RUNTIME_FUNCTIONS:
             self.fail(f"'{e.name}' is a function", e.pos)

@@ -219,6 +219,8 @@ class _Structure:
             text = f"has a region of {len(blocks)} blocks; the limit is {MAX_BLOCKS}"
             self.report(_fail(region.parent, text))
             return
+        if any(to.parent is not region for b in blocks if b.last_op is not None for to in b.last_op.successors):
+            return  # which `_check_place` says
         dominance = DominanceInfo(region)
         for block in blocks:
             # As in MLIR, everything dominates a block that cannot be reached.
