@@ -184,7 +184,8 @@ def perl_number(value: Value) -> int | float:
         raise LightNetError(f"the string {value[:40]!r} in ${{eval}} is not a number")
     if value.strip().lstrip("+-").isdigit() and len(value) < 40:
         return fit(int(value))
-    return float(value)
+    x = float(value)
+    return int(x) if abs(x) < 1 << 63 and x.is_integer() else x
 
 
 def perl_truth(value: Value) -> bool:
