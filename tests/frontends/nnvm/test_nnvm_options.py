@@ -47,6 +47,17 @@ CASES = [
     ("Embedding", [np.float64([0, 9, 2]), np.float32([[1, 2], [3, 4], [5, 6]])], {"input_dim": 3, "output_dim": 2}, [np.float32([[1, 2], [5, 6], [5, 6]])]),
     ("take", [M, np.float64([2, -1])], {"axis": 0}, [M[[2, 0]]]), ("broadcast_axis", [M[:1]], {"axis": 0, "size": 3}, [np.repeat(M[:1], 3, 0)]),
     ("reverse", [X], {"axis": "(1,)"}, [X[:, ::-1]]), ("reverse", [X], {"axis": 2}, [X[..., ::-1]]),
+    # the smallest number that is taken
+    ("depth_to_space", [PICTURE], {"block_size": 1}, [PICTURE]), ("space_to_depth", [PICTURE], {"block_size": 1}, [PICTURE]),
+    ("LRN", [PICTURE], {"nsize": 1, "alpha": 0.5, "beta": 1, "knorm": 2}, [PICTURE / (2 + PICTURE**2 / 2)]), ("FullyConnected", [M, M[:1]], {"num_hidden": 1, "no_bias": "True"}, [M @ M[:1].T]),
+    ("Convolution", [PICTURE, PICTURE[:1, :, :1, :1]], {"kernel": "(1, 1)", "num_filter": 1, "no_bias": "True"}, [np.einsum("nchw,c->nhw", PICTURE, PICTURE[0, :, 0, 0])[:, None]]),
+    ("UpSampling", [PICTURE], {"scale": 1, "sample_type": "nearest"}, [PICTURE]), ("UpSampling", [PICTURE], {"scale": 2, "sample_type": "nearest"}, [PICTURE.repeat(2, 2).repeat(2, 3)]),
+    ("_contrib_BilinearResize2D", [PICTURE], {"height": 1, "width": 6}, [PICTURE[:, :, :1]]), ("_contrib_BilinearResize2D", [PICTURE], {"height": 6, "width": 6}, [PICTURE]),
+    ("_contrib_AdaptiveAvgPooling2D", [PICTURE], {"output_size": "(1, 2)"}, [PICTURE.reshape(2, 4, 6, 2, 3).mean((2, 4))[:, :, None]]),
+    ("ROIPooling", [PICTURE, np.float32([[0, 0, 0, 5, 5]])], {"pooled_size": "(1, 1)", "spatial_scale": 1}, [PICTURE[:1].max((2, 3), keepdims=True)]),
+    ("expand_like", [M, X], {"axis": "(0,)"}, [np.broadcast_to(M, X.shape)]), ("expand_like", [X[:1], X], {}, [np.broadcast_to(X[:1], X.shape)]), ("reshape_like", [X, X.reshape(6, 4)], {}, [X.reshape(6, 4)]),
+    ("SequenceMask", [X, np.float32([1, 3])], {"axis": 1, "use_sequence_length": "True"}, [X * (np.arange(3) < np.float32([[1], [3]]))[..., None]]),
+    ("SequenceLast", [X, np.float32([1, 3])], {"axis": 1, "use_sequence_length": "True"}, [np.stack([X[0, 0], X[1, 2]])]), ("SequenceReverse", [X], {}, [X[::-1]]),
 ]  # fmt: skip
 
 

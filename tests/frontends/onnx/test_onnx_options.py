@@ -51,6 +51,13 @@ ROWS = [
     ("Resize", 19, [X, None, None, i(2, 4, 6)], {"mode": "linear", "coordinate_transformation_mode": "half_pixel_symmetric"}, 1, None),
     ("Resize", 13, [X, np.float32([0, 0, 0.25, 1, 1, 0.75]), None, i(2, 4, 1)], {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize"}, 1, None),
     ("Resize", 11, [X, f(0), np.float32([1, 1, 2])], {"coordinate_transformation_mode": "tf_half_pixel_for_nn"}, 1, [X[:, :, [0, 1, 1, 2, 2, 2]]]),
+    # the smallest number that is taken
+    ("DepthToSpace", 13, [X.reshape(1, 4, 3, 2)], {"blocksize": 1}, 1, [X.reshape(1, 4, 3, 2)]), ("SpaceToDepth", 13, [X.reshape(1, 4, 3, 2)], {"blocksize": 1}, 1, [X.reshape(1, 4, 3, 2)]),
+    ("LpPool", 18, [X], {"kernel_shape": [2], "p": 1}, 1, [np.abs(X)[:, :, :2] + np.abs(X)[:, :, 1:]]), ("GroupNormalization", 21, [X, vector(4), vector(4)], {"num_groups": 1}, 1, None),
+    ("OneHot", 11, [i(0, 1), s(0), f(2)], {}, 1, [np.zeros((2, 0), np.float32)]), ("CenterCropPad", 18, [X, i(2, 0, 3)], {}, 1, [X[:, :0]]), ("Range", 11, [None, s(5), s(-1), s(-2)], {}, 1, [i(5, 3, 1)]),
+    ("LpNormalization", 1, [X], {"p": 1, "axis": 1}, 1, [X / np.abs(X).sum(1, keepdims=True)]),
+    ("InstanceNormalization", 6, [X, vector(4), vector(4)], {}, 1, None), ("MelWeightMatrix", 17, [None, s(1), s(1), s(8), s(0, np.float32), s(4, np.float32)], {}, 1, None),
+    ("Det", 11, [np.stack([FOUR[:2, :2], FOUR[2:, 2:]])], {}, 1, [np.linalg.det(np.stack([FOUR[:2, :2], FOUR[2:, 2:]]))]), ("EyeLike", 9, [f(2, 3)], {"k": 1}, 1, None),
 ]  # fmt: skip
 
 
