@@ -30,6 +30,7 @@ def test_ops_draw_what_constants_are(dtype: str) -> None:
             values[how] = [v.known for v in made]
             continue
         module, weights = g.finish({f"y{k}": v for k, v in enumerate(made)})
+        assert sum(op.name == "ln.input" for op in module.walk()) == 1  # one seed for all
         values[how] = list(
             lightnet.compile(Model(module, "n.onnx", weights), target="none")({INPUT: np.int64(seed)}).values()
         )

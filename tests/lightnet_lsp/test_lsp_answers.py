@@ -201,7 +201,7 @@ def test_which_document_a_text_is(monkeypatch) -> None:
 def test_a_finding_in_the_words_of_the_protocol(tmp_path: Path) -> None:
     own, other = str(tmp_path / "d.net"), tmp_path / "o.h"
     other.write_text("a\nbc\n")
-    text, units = Text("x\ny z\n"), protocol.Units("utf-8")
+    text, units = Text("x\n𝔘 z\n"), protocol.Units("utf-16")
     uri = Path(own).as_uri()
     related = [
         (SourceLoc(own, 2, 3), "here"),
@@ -210,10 +210,10 @@ def test_a_finding_in_the_words_of_the_protocol(tmp_path: Path) -> None:
     ]
     found = protocol.diagnostic(Finding(Span(2, 3), "m" * 5000, label="l", related=related), uri, text, units)
     assert [(r.location.uri, r.location.range.start.line, r.location.range.start.character, r.message) for r in found.related_information or ()] == [
-        (uri, 1, 2, "here"), (other.as_uri(), 1, 1, "there")]  # fmt: skip
+        (uri, 1, 3, "here"), (other.as_uri(), 1, 1, "there")]  # fmt: skip
     assert (found.range.start.line, found.range.end.character, found.code, found.source, found.severity) == (
         1,
-        1,
+        2,
         "l",
         "LightNet",
         lsp.DiagnosticSeverity.Error,
