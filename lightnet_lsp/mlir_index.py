@@ -186,6 +186,7 @@ class _Reader:
         self.results_until = self.results_at = 0
         self.parentheses: list[str] = []  # what stood before each open one
         self.last, self.last_end = "", start
+        self.begins_block = False  # whether the last label begins a block, rather than naming one
 
     def read(self) -> None:
         for m in TOKEN.finditer(self.text, self.start, self.end):
@@ -196,6 +197,8 @@ class _Reader:
                 self.value(text, Span(*m.span()))
             elif kind == "symbol":
                 self.symbol(text, Span(*m.span()))
+            elif kind == "label":
+                self.begins_block = self.begins_line(m.start())
             elif kind in ("name", "string"):
                 self.name(text, Span(*m.span()))
             elif text == "{":
@@ -232,7 +235,7 @@ class _Reader:
     def argument(self, text: str, span: Span) -> None:
         if self.parentheses and self.parentheses[-1].startswith("^"):
             owner = self.scope.statement
-            if owner is not None and self.begins_line(self.label_start(span.start)):
+            if owner is not None and self.begins_block:
                 self.define(self.scope, owner, owner.arguments, text, span, is_argument=True)
             else:
                 self.scope.uses.append((text, span))
@@ -241,9 +244,6 @@ class _Reader:
             made = Definition(text, span, self.statement, index, True)
             self.statement.arguments.append(made)
             self.pending.append(made)
-
-    def label_start(self, offset: int) -> int:
-        return max(self.text.rfind("^", self.start, offset), self.start)
 
     def begins_line(self, offset: int) -> bool:
         """Return whether nothing but blanks stands before `offset` in its line, or what may end a statement."""

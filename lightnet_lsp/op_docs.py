@@ -57,9 +57,9 @@ def first_sentence(cls: type) -> str:
 
 def op_markdown(op: type[Operation], *, il: bool = False) -> str:
     """An op: how it is written (in IL with `il`), what it does, its tensors and parameters, and its definition."""
-    lines = [_code(_il_form(op) if il else _mlir_form(op)), doc(op)]
     if not issubclass(op, LnOp):
-        return "\n\n".join(filter(None, lines))
+        return "\n\n".join(filter(None, [_code(op.name), doc(op)]))
+    lines = [_code(_il_form(op) if il else _mlir_form(op)), doc(op)]
     tensors = [f"* `{o.name}`: {operand_text(o)}" for o in op.schema.operands]
     tensors += [f"* `{r.name}`: result" + (", one or more" if r.variadic else "") for r in op.schema.results]
     params = [f"* `{p.name}`: {param_text(p)}" for p in op.schema.params]
@@ -113,18 +113,14 @@ def topic_markdown(topic: str) -> str:
     return op_markdown(op, il=kind == "il") if op is not None else ""
 
 
-def _mlir_form(op: type[Operation]) -> str:
-    if not issubclass(op, LnOp):
-        return op.name
+def _mlir_form(op: type[LnOp]) -> str:
     operands = ", ".join(f"%{o.name}{', …' if o.variadic else ''}" for o in op.schema.operands)
     params = ", ".join(p.name for p in op.schema.params if p.in_type is None)
     results = ", ".join(f"%{r.name}" for r in op.schema.results)
     return " ".join(filter(None, [results and f"{results} =", op.name, operands, params and f"{{{params}}}"]))
 
 
-def _il_form(op: type[Operation]) -> str:
-    if not issubclass(op, LnOp):
-        return op.name
+def _il_form(op: type[LnOp]) -> str:
     ins = ", ".join(f"{o.name}1=, …" if o.variadic else f"{o.name}=" for o in op.schema.operands)
     outs = ", ".join(f"{r.name}1=, …" if r.variadic else f"{r.name}=" for r in op.schema.results)
     return f"{op.optype}({ins} | {outs} | {', '.join(f'{p.name}=' for p in op.schema.params)})"

@@ -184,8 +184,6 @@ class _Importer:
         values = {t.name: scope.read(op, t.name) for t in op.tensors_in}
         ins, outs = ([(t.arg, t.name) for t in tensors] for tensors in (op.tensors_in, op.tensors_out))
         params = {p.arg: p.value for p in op.params}
-        if len(params) != len(op.params):
-            raise LightNetError(f"{op.optype}: `{op.name}` has a parameter twice")
         built = kernel_of_layers(LayerEntry(ins, outs, params), values)
         built.attributes[NAME] = StringAttr(op.name)
         scope.use(list(values.values()))
@@ -283,8 +281,6 @@ class _Importer:
     def params(self, op: NetOp, cls: type[LnOp]) -> dict[str, ParamValue]:
         """The parameters by name. An array without elements (the dims of a tensor of rank 0) is written null."""
         values = {p.arg: p.value for p in op.params}
-        if len(values) != len(op.params):
-            raise LightNetError(f"{op.optype}: `{op.name}` has a parameter twice")
         for p in cls.schema.params:
             value = values.get(p.name, ...)
             if value is None and p.is_array:

@@ -174,7 +174,7 @@ class _Parser(EvaluatingParser[Value]):
         return value, "u" in m[2].lower() or value >= 1 << 63
 
     def character(self, body: str) -> Value:
-        if len(body) == 1 and body != "\\" and body.isascii():
+        if len(body) == 1 and body.isascii():
             return ord(body), False
         if len(body) == 2 and body[0] == "\\" and body[1] in _ESCAPES:
             return _ESCAPES[body[1]], False

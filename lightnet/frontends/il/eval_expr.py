@@ -200,7 +200,7 @@ class _Evaluator(EvaluatingParser[Value]):
 
     def number(self, match: re.Match) -> Value:
         """A literal. A leading 0 makes it octal, as in Perl and C: 010 is 8."""
-        start, literal = self.at, match[0].replace("_", "")
+        literal = match[0].replace("_", "")
         whole = literal.isdigit()
         base = _BASES.get(literal[:2].lower(), 8 if literal[0] == "0" else 10)
         bad = whole and base == 8 and not set(literal) <= set("01234567")
@@ -211,13 +211,9 @@ class _Evaluator(EvaluatingParser[Value]):
             self.at = match.end()
             return float(literal)
         if len(literal) >= 80:
-            return self.number_too_long(start)
+            raise self.unexpected("; the number is too long")
         self.at = match.end()
         return fit(int(literal, base))
-
-    def number_too_long(self, start: int) -> Value:
-        self.at = start
-        raise self.unexpected("; the number is too long")
 
     def string(self, match: re.Match) -> Value:
         """A literal: "..." with the escapes of \\n, \\t, \\r, \\0 and punctuation, '...' raw but for \\' and

@@ -217,8 +217,7 @@ class Expander(ABC):
 
     def call_error(self, message: str, name: Token, macro: Macro) -> None:
         error = self.error(message, name)
-        if macro.pos >= 0:
-            error.notes.insert(0, (self.sources.loc(macro.pos), f"macro '{macro.name}' is defined here"))
+        error.notes.insert(0, (self.sources.loc(macro.pos), f"macro '{macro.name}' is defined here"))
         self.errors.add(error)
 
     def replace(self, macro: Macro, name: Token, args: list | None) -> list[Token]:

@@ -182,8 +182,9 @@ class _Statement:
     def scalar(self, number: str | None, string: str | None, word: str | None, at: int) -> ParamValue:
         if string is not None:
             return string[1:-1]
-        if number is None:
-            return None if word is None else _WORDS.get(word, word)
+        if word is not None:
+            return _WORDS.get(word, word)
+        assert number is not None
         try:
             return json_text.json_number(number)
         except json_text.LiteralError as e:

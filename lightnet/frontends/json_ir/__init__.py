@@ -127,7 +127,7 @@ def write(netlist: Netlist) -> str:
 
     `read(write(n))` is `n` but for locations. LightNetError for a number that JSON lacks (infinity, NaN).
     """
-    top: dict[str, Any] = {k: v for k, v in netlist.extra.items() if k not in _TOP_KEYS}
+    top: dict[str, Any] = dict(netlist.extra)
     if netlist.mem_sizes is not None:
         top["mem_sizes_h"], top["mem_sizes_l"] = (
             map(list, zip(*map(_split, netlist.mem_sizes))) if netlist.mem_sizes else ([], [])

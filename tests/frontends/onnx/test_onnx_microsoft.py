@@ -4,6 +4,7 @@ inputs, attributes and forms of masks that its CPU kernels take; what it has no 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import product
 from math import sqrt
 
@@ -212,11 +213,21 @@ def test_packed_queries_keys_and_values_are_those_apart(target: str) -> None:
     np.testing.assert_array_equal(run["apart"], run["pair"])
 
 
+def grouped_more() -> Iterator[Case]:
+    """Positions that are given, of which a prompt reads the first; a sum in the softmax's denominator that is one more."""
+    for at, (inputs, attributes, count, fixed) in enumerate(grouped()):
+        rows = inputs["q"].shape[1]
+        if at % 9 == 1:
+            yield inputs | {"at": 3 + np.arange(2 * rows, dtype=np.int64).reshape(2, rows)}, attributes, count, fixed
+        if at % 9 == 0:
+            yield inputs, attributes | {"smooth_softmax": 1}, count, fixed
+
+
 @pytest.mark.parametrize("each, target", SOME)
 def test_group_query_attention(each: int, target: str) -> None:
     """Of a shorter batch entry, the rows and the keys behind its end are nobody's: they are left out."""
     runtime = pytest.importorskip("onnxruntime")
-    cases = list(grouped())[::each]
+    cases = [*grouped(), *grouped_more()][::each]
     source, feeds = model("GroupQueryAttention", cases)
     options = runtime.SessionOptions()
     options.log_severity_level = 4
