@@ -63,7 +63,7 @@ class ChainStage:
 
 
 def stages_of(ops: Sequence[LnOp]) -> tuple[ChainStage, ...] | None:
-    """The stages of a chain, None for other bodies."""
+    """The stages of a chain, None for other bodies, and where windows read padding alone: no row is there to make."""
     starts = [i for i, op in enumerate(ops) if isinstance(op, Conv2d)]
     if not 2 <= len(starts) <= 3 or starts[0] != 0:
         return None
@@ -77,7 +77,7 @@ def stages_of(ops: Sequence[LnOp]) -> tuple[ChainStage, ...] | None:
     stages = tuple(map(ChainStage, names, groups))
     around = [s for s in stages if s.kind != WINDOW]
     known = all(_is_pointwise(s.anchor) or (s.kind == EXPAND and _reads_picture(s.anchor)) for s in around)
-    return stages if known else None
+    return stages if known and _in_numbers(stages).reaches else None
 
 
 def _is_pointwise(op: Conv2d) -> bool:
@@ -96,7 +96,7 @@ def form_of(body: Body, machine: ProcessorModel) -> Form | None:
     """The form of a chain, None for other bodies: each stage reads what the one before makes once, as its convolution's
     input."""
     stages = stages_of(body.ops)
-    if stages is None or not set(body.yielded) <= set(stages[-1].results) or not chain_of(body.ops).reaches:
+    if stages is None or not set(body.yielded) <= set(stages[-1].results):
         return None
     maps: dict[SSAValue, Halo] = {}
     weights: set[SSAValue] = set()
@@ -126,6 +126,10 @@ def chain_of(ops: Sequence[LnOp]) -> Chain:
     """A chain in numbers."""
     stages = stages_of(ops)
     assert stages is not None
+    return _in_numbers(stages)
+
+
+def _in_numbers(stages: Sequence[ChainStage]) -> Chain:
     found = {s.kind: Geometry.of(s.anchor) for s in stages}
     return Chain(found.get(EXPAND), found[WINDOW], found.get(PROJECT))
 
@@ -147,8 +151,6 @@ def chain_around(kernel: KernelOp, machine: ProcessorModel) -> list[KernelOp]:
         if stages_of(ops) is None:
             continue
         chain = chain_of(ops)
-        if not chain.reaches:
-            continue
         gain = model.gain(chain, machine, model.best_schedule(chain, machine))
         if gain > best[0] and _is_taken(kernels, machine):
             best = gain, kernels
