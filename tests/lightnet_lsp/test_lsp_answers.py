@@ -23,7 +23,7 @@ from lsprotocol import types as lsp
 from lightnet_lsp import protocol
 from lightnet_lsp.server import LightNetServer, Opened, make_server
 
-URI = "file:///net.mlir"
+URI = "untitled:net.mlir"
 
 
 # -- IL --------------------------------------------------------------------------------------------------------------
