@@ -68,9 +68,10 @@ class SeparateMaxpool(RewritePattern):
             return
         row = {"size": (1, width), "stride": (1, along), "padding": (0, left, 0, right)}
         column = {"size": (height, 1), "stride": (down, 1), "padding": (top, 0, bottom, 0)}
-        rows = kernel_around(CpuKernelOp, Maxpool2d.make([op.operands[0]], row))
+        name = tensor_names(pool)[0]
+        rows = kernel_around(CpuKernelOp, Maxpool2d.make([op.operands[0]], row), name and f"{name}.rows")
         columns = Maxpool2d.make([rows.results[0]], column, name=pool.op_name)
-        rewriter.replace(op, [rows, kernel_around(CpuKernelOp, columns, tensor_names(pool)[0])])
+        rewriter.replace(op, [rows, kernel_around(CpuKernelOp, columns, name)])
 
 
 SUBGRAPHS: tuple[type[RewritePattern], ...] = (InterleaveConcat, WidenProducts, SeparateMaxpool)
