@@ -17,11 +17,12 @@ BESIDE = sorted(path.parent.name for path in ROOT.glob("lightnet_*/__init__.py")
 HOOKS = {
     "lightnet_descriptions": ["cli/lightnet.py", "ir/registry.py"],
     "lightnet_ptx": ["runtime/cuda/driver.py"],
+    "lightnet_serving": ["cli/lightnet.py"],
 }
 
 
 def test_what_stands_beside() -> None:
-    assert BESIDE == ["lightnet_descriptions", "lightnet_lsp", "lightnet_ptx"]
+    assert BESIDE == ["lightnet_descriptions", "lightnet_lsp", "lightnet_ptx", "lightnet_serving"]
 
 
 @pytest.mark.parametrize("name", BESIDE)
@@ -75,7 +76,8 @@ for words in (["run", net, "-i", "random"], ["compile", net, "-t", "cuda", "-o",
     assert main(words) == 0, words
 for words in (["run", net, "-t", "cuda", "--emulate", "-i", "random"], ["run", "net.lnx", "--emulate", "-i", "random"],
               ["run", net, "--load", "ops.op"], ["run", net, "--load", "rules.mlir"], ["run", net, "-t", "tensorrt"],
-              ["run", net, "-t", "teapot"], ["describe", "relu"]):
+              ["run", net, "-t", "teapot"], ["describe", "relu"],
+              ["serve", "net.lnx"]):
     assert main(words) == 1, words
 """
 
@@ -90,13 +92,15 @@ def test_the_package_works_without(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("error: emulation needs the PTX interpreter, the package lightnet_ptx") == 2
     assert "Traceback" not in done.stderr and "pip install lightnet-ptx" in done.stderr
-    missing = "is of the package lightnet_descriptions, which is not here: install lightnet-compiler, which brings it"
+    missing = "is of the package {}, which is not here: install lightnet-compiler, which brings it"
+    described = missing.format("lightnet_descriptions")
     assert [line for line in done.stderr.splitlines() if "lightnet_ptx" not in line] == [
-        f"ops.op: error: reader of files to load '.op' {missing}",
-        f"rules.mlir: error: reader of files to load '.mlir' {missing}",
-        f"error: target 'tensorrt' {missing}",
+        f"ops.op: error: reader of files to load '.op' {described}",
+        f"rules.mlir: error: reader of files to load '.mlir' {described}",
+        f"error: target 'tensorrt' {described}",
         "error: unknown target 'teapot'; there are: cpu, cuda, none",
-        f"error: command 'describe' {missing}",
+        f"error: command 'describe' {described}",
+        f"error: command 'serve' {missing.format('lightnet_serving')}",
     ]
 
 

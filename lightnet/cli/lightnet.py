@@ -29,7 +29,7 @@ from lightnet.ir.runtime import RUN
 SUBCOMMANDS = {
     "run": "lightnet.cli.run:main",
     "compile": "lightnet.cli.compile:main",
-    "serve": "lightnet.cli.serve:main",
+    "serve": "lightnet_serving.command:main",
     "cache": "lightnet.cli.cache:main",
     "inspect": "lightnet.cli.inspect:main",
     "describe": "lightnet_descriptions.command:main",

@@ -14,9 +14,9 @@ pytest.importorskip("httpx")
 
 from serving import Model, served, tensor
 
-from lightnet.serving.errors import RequestError
-from lightnet.serving.protocol import HEADER, InferenceRequest, Wanted, read_request, write_reply
-from lightnet.serving.signature import TEXT_ELEMENT, Signature
+from lightnet_serving.errors import RequestError
+from lightnet_serving.protocol import HEADER, InferenceRequest, Wanted, read_request, write_reply
+from lightnet_serving.signature import TEXT_ELEMENT, Signature
 
 WORDS = ["", "a", "çow 🐄", 'quote " \\ \n\0', "x" * 300]
 INFER = "/v2/models/m/infer"
@@ -208,7 +208,7 @@ def test_a_network_with_text() -> None:
         lost = await client.post(INFER, json={"inputs": items[1:]})
         assert lost.status_code == 400 and "'colour' (BYTES" in lost.json()["error"]
 
-    from lightnet.cli.serve import _Threads
+    from lightnet_serving.command import _Threads
 
     served(lightnet.compile(pipeline()), talk)
     served(

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from lightnet.serving.errors import RequestError
+from lightnet_serving.errors import RequestError
 
 Arrays = Mapping[str, np.ndarray]
 #: Called with the requests of a call that ended, and the seconds that it took.

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from serving import Model, tensor
 
 from lightnet.runtime.dtypes import DTYPES, STORED, convert
-from lightnet.serving.errors import RequestError
-from lightnet.serving.protocol import HEADER, InferenceRequest, Wanted, read_request, write_reply
-from lightnet.serving.signature import Signature, common_rows, datatype_of
+from lightnet_serving.errors import RequestError
+from lightnet_serving.protocol import HEADER, InferenceRequest, Wanted, read_request, write_reply
+from lightnet_serving.signature import Signature, common_rows, datatype_of
 
 RNG = np.random.default_rng(5)
 

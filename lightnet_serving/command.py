@@ -18,7 +18,7 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.runtime import RUN
 
 if TYPE_CHECKING:
-    from lightnet.serving.repository import ModelSource, ServingOptions
+    from lightnet_serving.repository import ModelSource, ServingOptions
 
 
 def main(argv: list[str]) -> int:
@@ -26,8 +26,8 @@ def main(argv: list[str]) -> int:
     args = _parser(argv).parse_args(argv)
     options = _options(args)
     _check_installed()
-    from lightnet.serving import server
-    from lightnet.serving.app import Service
+    from lightnet_serving import server
+    from lightnet_serving.app import Service
 
     service = Service(_sources(args), options)
     sock = server.listen(args.host, args.port)
@@ -115,7 +115,7 @@ def _parser(argv: Sequence[str] | None = None) -> common.ToolParser:
 
 def _options(args: argparse.Namespace) -> ServingOptions:
     from lightnet.runtime.threads import thread_count
-    from lightnet.serving.repository import ServingOptions
+    from lightnet_serving.repository import ServingOptions
 
     for name, least in (
         ("queue", 1),
@@ -146,7 +146,7 @@ def _check_installed() -> None:
 
 
 def _sources(args: argparse.Namespace) -> list[ModelSource]:
-    from lightnet.serving.repository import ModelSource
+    from lightnet_serving.repository import ModelSource
 
     found = []
     for word in args.models:

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from lightnet.diagnostics import near
-from lightnet.serving.elements import array_of, raw_bytes, raw_of, values_of, whole_text
-from lightnet.serving.errors import RequestError, shown_value
-from lightnet.serving.signature import Signature, TensorSignature
+from lightnet_serving.elements import array_of, raw_bytes, raw_of, values_of, whole_text
+from lightnet_serving.errors import RequestError, shown_value
+from lightnet_serving.signature import Signature, TensorSignature
 
 #: The header that says how many bytes of a body are JSON.
 HEADER = "Inference-Header-Content-Length"

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from lightnet.runtime.dtypes import DType, is_stored, round_to, widened_array
-from lightnet.serving.errors import RequestError, shown_value
-from lightnet.serving.signature import TEXT, TensorSignature
+from lightnet_serving.errors import RequestError, shown_value
+from lightnet_serving.signature import TEXT, TensorSignature
 
 #: Halves of surrogate pairs, which JSON may escape and no text has.
 _SURROGATE = re.compile("[\ud800-\udfff]")

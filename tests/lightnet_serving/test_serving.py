@@ -27,9 +27,9 @@ from serving import Model, affine, served, tensor  # noqa: E402
 
 import lightnet  # noqa: E402
 from lightnet.diagnostics import LightNetError  # noqa: E402
-from lightnet.serving.batching import mixes_rows  # noqa: E402
-from lightnet.serving.protocol import HEADER  # noqa: E402
-from lightnet.serving.repository import ModelSource, Repository, ServingOptions  # noqa: E402
+from lightnet_serving.batching import mixes_rows  # noqa: E402
+from lightnet_serving.protocol import HEADER  # noqa: E402
+from lightnet_serving.repository import ModelSource, Repository, ServingOptions  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 INFER = "/v2/models/m/infer"
@@ -475,7 +475,7 @@ def test_a_model_is_not_closed_while_a_body_comes() -> None:
 
 def test_replies_are_not_held_back() -> None:
     """A connection sends at once (no Nagle's algorithm, by which the second part of a reply waits for an acknowledgement)."""
-    from lightnet.serving.server import listen
+    from lightnet_serving.server import listen
 
     async def main() -> int:
         options: list[int] = []
@@ -551,7 +551,7 @@ def test_command(saved: Path) -> None:
 
 def test_a_network_is_compiled_first(saved: Path) -> None:
     """With the options of `lightnet compile`, for as many threads as a call may use."""
-    from lightnet.cli import serve
+    from lightnet_serving import command as serve
 
     args = serve._parser().parse_args([f"n={saved.with_suffix('.net')}", "--threads", "2", "--workers", "1"])
     (source,) = serve._sources(args)

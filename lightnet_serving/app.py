@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from lightnet import __version__
 from lightnet.diagnostics import LightNetError
-from lightnet.serving import protocol
-from lightnet.serving.errors import RequestError
-from lightnet.serving.metrics import Metrics
-from lightnet.serving.repository import ModelSource, Repository, ServedModel, ServingOptions
+from lightnet_serving import protocol
+from lightnet_serving.errors import RequestError
+from lightnet_serving.metrics import Metrics
+from lightnet_serving.repository import ModelSource, Repository, ServedModel, ServingOptions
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 
 from lightnet.diagnostics import LightNetError
-from lightnet.serving.app import Service, make_app
+from lightnet_serving.app import Service, make_app
 
 
 def listen(host: str, port: int, backlog: int = 2048) -> socket.socket:

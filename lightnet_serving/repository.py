@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lightnet.diagnostics import LightNetError
-from lightnet.serving.batching import Queue, QueuedRequest, Workers, mixes_rows
-from lightnet.serving.errors import RequestError, shown_value
-from lightnet.serving.metrics import Metrics
-from lightnet.serving.signature import Servable, Signature, common_rows
+from lightnet_serving.batching import Queue, QueuedRequest, Workers, mixes_rows
+from lightnet_serving.errors import RequestError, shown_value
+from lightnet_serving.metrics import Metrics
+from lightnet_serving.signature import Servable, Signature, common_rows
 
 
 @dataclass(frozen=True)
