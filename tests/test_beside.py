@@ -18,11 +18,12 @@ HOOKS = {
     "lightnet_descriptions": ["cli/lightnet.py", "ir/registry.py"],
     "lightnet_ptx": ["runtime/cuda/driver.py"],
     "lightnet_serving": ["cli/lightnet.py"],
+    "lightnet_trust": ["cli/checking.py"],
 }
 
 
 def test_what_stands_beside() -> None:
-    assert BESIDE == ["lightnet_descriptions", "lightnet_lsp", "lightnet_ptx", "lightnet_serving"]
+    assert BESIDE == ["lightnet_descriptions", "lightnet_lsp", "lightnet_ptx", "lightnet_serving", "lightnet_trust"]
 
 
 @pytest.mark.parametrize("name", BESIDE)
@@ -79,6 +80,10 @@ for words in (["run", net, "-t", "cuda", "--emulate", "-i", "random"], ["run", "
               ["run", net, "-t", "teapot"], ["describe", "relu"],
               ["serve", "net.lnx"]):
     assert main(words) == 1, words
+from lightnet.cli.ln_opt import main
+assert main(["--pass=@cpu:plan", "-o", "plan.mlir", net]) == 0
+for words in (["--check", net], ["--bisect", net]):
+    assert main(words) == 1, words
 """
 
 
@@ -101,6 +106,7 @@ def test_the_package_works_without(tmp_path: Path) -> None:
         "error: unknown target 'teapot'; there are: cpu, cuda, none",
         f"error: command 'describe' {described}",
         f"error: command 'serve' {missing.format('lightnet_serving')}",
+        *(f"error: option '--{name}' {missing.format('lightnet_trust')}" for name in ("check", "bisect")),
     ]
 
 

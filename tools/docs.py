@@ -49,12 +49,11 @@ TOOLS = (
     "describe",
     "devices",
     "ln_opt",
-    "ln_reduce",
     "il2json",
     "genwts",
 )
 #: Tools of packages that stand beside, and their modules.
-BESIDE = {"ln-lsp": "lightnet_lsp.__main__"}
+BESIDE = {"ln-reduce": "lightnet_trust.ln_reduce", "ln-lsp": "lightnet_lsp.__main__"}
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<", "eq": "=", "ne": "≠"}
 
 

@@ -275,7 +275,7 @@ def test_nothing_asks_which_target_it_is() -> None:
     shared = [
         *package.glob("*.py"),
         *(package / "report").glob("*.py"),
-        *(package / "trust").glob("*.py"),
+        *(ROOT / "lightnet_trust").glob("*.py"),
         *(package / "cli").glob("*.py"),
     ]
     shared += (package / "runtime").glob("*.py")

@@ -21,7 +21,7 @@ from lightnet.ir.kernel import KernelOp, RegionOp
 from lightnet.ir.op import LnOp
 from lightnet.ir.params import ParamValue
 from lightnet.ir.types import ParamAttr, spec_of, tensor_type
-from lightnet.trust.edits import block_functions
+from lightnet_trust.edits import block_functions
 
 Changes = Mapping[Operation, Mapping[str, ParamValue]]
 

@@ -15,7 +15,7 @@ from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.params import ParamValue
 from lightnet.ir.types import TensorSpec
-from lightnet.trust.compare import Mismatch
+from lightnet_trust.compare import Mismatch
 
 #: Bytes of named tensors that a trace keeps to compare with; outputs are always kept.
 TRACE_BUDGET = 1 << 30

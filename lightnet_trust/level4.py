@@ -11,9 +11,7 @@ from __future__ import annotations
 import random
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 import numpy as np
 from xdsl.context import Context
@@ -24,6 +22,7 @@ from xdsl.passes import ModulePass
 
 from lightnet.backends.interpreter.arena import POISON
 from lightnet.backends.interpreter.loops import LoopProgram
+from lightnet.backends.loop_cost import LoopCost
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import launch
 from lightnet.dialects.accesses import LineAccesses
@@ -38,29 +37,14 @@ from lightnet.ir.module import main_of
 from lightnet.ir.names import PLACES, WORKSPACE
 from lightnet.ir.op import tensor_name
 from lightnet.ir.rewrites import op_and_name
+from lightnet.ir.runtime import ThreadRunner
 from lightnet.ir.target import lowered_by
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import place_of
-from lightnet.trust.baseline import Baseline
-from lightnet.trust.compare import Mismatch, differing, mismatch
-from lightnet.trust.loop_cost import LoopCost
-from lightnet.trust.record import Difference, DifferenceError
-from lightnet.trust.trace import TracedPlanned
-
-
-class ThreadRunner(Protocol):
-    """Launches as the threads that they are (`Runtime.as_threads`)."""
-
-    @property
-    def launches(self) -> Sequence[Any]:
-        """The launches of the module, in order: of each launch of loops there is one."""
-
-    def cost(self, line: Any) -> int:
-        """About how many ops all threads of a launch execute."""
-
-    def run(self, lines: Sequence[Any], spaces: Mapping[str, np.ndarray]) -> None:
-        """Run launches on memory spaces, which then hold what they wrote. LightNetError for what is wrong in them."""
-
+from lightnet_trust.baseline import Baseline
+from lightnet_trust.compare import Mismatch, differing, mismatch
+from lightnet_trust.record import Difference, DifferenceError
+from lightnet_trust.trace import TracedPlanned
 
 PRIVATE = StringAttr("private")
 #: Steps (ops of loops, roughly a microsecond each) that one kernel, and all of them, may take.

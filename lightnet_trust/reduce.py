@@ -21,8 +21,8 @@ from lightnet.ir.instrumentation import count_ops, module_text
 from lightnet.ir.memory import MEMORY, memory_of
 from lightnet.ir.names import NAME, PLACES, TENSORS
 from lightnet.ir.verify import verify_module
-from lightnet.trust import edits, loop_edits, shrink
-from lightnet.trust.judges import Judge
+from lightnet_trust import edits, loop_edits, shrink
+from lightnet_trust.judges import Judge
 
 MAX_TESTS = 2000
 INTERRUPT = "by an interrupt"

@@ -41,7 +41,7 @@ from lightnet.passes.lower_cpu import LowerCpuPass
 from lightnet.passes.plan import PlanPass
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.weights import open_weights
-from lightnet.trust.check import (
+from lightnet_trust.check import (
     Baseline,
     CheckOptions,
     NotExecutableError,
@@ -49,10 +49,10 @@ from lightnet.trust.check import (
     compare_modules,
     run_checked,
 )
-from lightnet.trust.compare import mismatch, says_nothing, tolerance
-from lightnet.trust.data import KINDS, draw
-from lightnet.trust.evaluation import RememberingEvaluator
-from lightnet.trust.level4 import _written_wrong
+from lightnet_trust.compare import mismatch, says_nothing, tolerance
+from lightnet_trust.data import KINDS, draw
+from lightnet_trust.evaluation import RememberingEvaluator
+from lightnet_trust.level4 import _written_wrong
 
 ROOT = Path(__file__).parents[2]
 

@@ -27,10 +27,10 @@ from lightnet.dialects.ln.move import Forward
 from lightnet.dialects.ln.unary import Abs, Neg
 from lightnet.ir.passes import LnPass, parse_pipeline, run_pipeline
 from lightnet.ir.registry import pattern
+from lightnet.ir.watchdog import pattern_timeout
 from lightnet.passes.expand import ExpandPass
-from lightnet.trust.bisect import bisect
-from lightnet.trust.reproducer import read_recipe
-from lightnet.trust.watchdog import pattern_timeout
+from lightnet_trust.bisect import bisect
+from lightnet_trust.reproducer import read_recipe
 
 
 def run(*argv: object) -> int:

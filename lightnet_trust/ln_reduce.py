@@ -21,12 +21,12 @@ from lightnet.cli.common import ToolParser, run_tool, write_atomic
 from lightnet.cli.network import add_load, add_shapes
 from lightnet.cli.progress import terminal
 from lightnet.diagnostics import LightNetError
-from lightnet.trust.judges import TIMEOUT, CommandJudge, Judge, PipelineJudge
+from lightnet_trust.judges import TIMEOUT, CommandJudge, Judge, PipelineJudge
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
-    from lightnet.trust.reduce import Notify, Reduction
+    from lightnet_trust.reduce import Notify, Reduction
 
 #: Exit status of a run that an interrupt ended, as a shell has it.
 INTERRUPTED = 130
@@ -91,7 +91,7 @@ def _main(argv: list[str]) -> int:
 
             stack.enter_context(loaded(args.load))
         module = _module(args)
-        from lightnet.trust.reduce import reduce_module
+        from lightnet_trust.reduce import reduce_module
 
         with _progress(args.quiet) as notify:
             found = reduce_module(module, judge, max_tests=args.max_tests, notify=notify)

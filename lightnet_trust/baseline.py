@@ -24,11 +24,11 @@ from lightnet.ir.op import LnOp
 from lightnet.ir.passes import LnPass
 from lightnet.runtime.dtypes import DType
 from lightnet.runtime.weights import WeightStore
-from lightnet.trust.compare import says_nothing
-from lightnet.trust.data import DataSet, draw
-from lightnet.trust.evaluation import RememberingEvaluator
-from lightnet.trust.record import Difference, DifferenceError, Trace
-from lightnet.trust.trace import execute
+from lightnet_trust.compare import says_nothing
+from lightnet_trust.data import DataSet, draw
+from lightnet_trust.evaluation import RememberingEvaluator
+from lightnet_trust.record import Difference, DifferenceError, Trace
+from lightnet_trust.trace import execute
 
 #: Passes that promise equal results bit for bit: `simplify` and its parts say so, the others do no arithmetic. Every
 #: other pass may change rounding (`compare.tolerance`).

@@ -20,8 +20,8 @@ from lightnet.ir.passes import Instrumentation, run_pipeline
 from lightnet.ir.registry import TARGETS
 from lightnet.ir.rewrites import Rewrite
 from lightnet.ir.target import get_target
-from lightnet.trust.blame import blame, first_wrong
-from lightnet.trust.check import (
+from lightnet_trust.blame import blame, first_wrong
+from lightnet_trust.check import (
     EXACT,
     Baseline,
     CheckOptions,
@@ -30,7 +30,7 @@ from lightnet.trust.check import (
     check_error,
     run_checked,
 )
-from lightnet.trust.judges import CommandJudge
+from lightnet_trust.judges import CommandJudge
 
 #: What is wrong with what a pipeline made, if anything.
 Judge = Callable[[ModuleOp], Difference | None]

@@ -14,7 +14,7 @@ from xdsl.passes import ModulePass
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.rewrites import Rewrite, Rewrites, recording
-from lightnet.trust.check import CheckError, Difference, check_error
+from lightnet_trust.check import CheckError, Difference, check_error
 
 #: Says what is wrong with a module, if anything.
 Judge = Callable[[ModuleOp], Difference | None]

@@ -16,7 +16,6 @@ import pytest
 from interrupts import running
 
 from lightnet import model
-from lightnet.cli import ln_reduce
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends import mlir
 from lightnet.ir.context import make_context
@@ -24,9 +23,10 @@ from lightnet.ir.instrumentation import module_text
 from lightnet.ir.memory import memory_of
 from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.passes.check_plan import check_plan
-from lightnet.trust.edits import graph_ops
-from lightnet.trust.judges import CandidateVerdict, CommandJudge, PipelineJudge, head
-from lightnet.trust.reduce import Reduction, reduce_module
+from lightnet_trust import ln_reduce
+from lightnet_trust.edits import graph_ops
+from lightnet_trust.judges import CandidateVerdict, CommandJudge, PipelineJudge, head
+from lightnet_trust.reduce import Reduction, reduce_module
 
 ROOT = Path(__file__).parents[2]
 SQUEEZEDET = str(ROOT / "tests/data/nets/il/squeezedet.net")
@@ -421,7 +421,7 @@ def test_ctrl_c_ends_the_test_and_writes_the_best(tmp_path: Path) -> None:
     out, pid = tmp_path / "small.mlir", tmp_path / "pid"
     script = f'echo x >> {pid}.count; [ $(wc -l < {pid}.count) -lt 5 ] || {{ echo $$ > {pid}; sleep 60; }}; grep -q conv2d "$0"'
     test = f"sh -c {shlex.quote(script)}"
-    words = [sys.executable, "-m", "lightnet.cli.ln_reduce", SQUEEZEDET, "--test", test, "-o", str(out)]
+    words = [sys.executable, "-m", "lightnet_trust.ln_reduce", SQUEEZEDET, "--test", test, "-o", str(out)]
     with running(words, cwd=ROOT) as process:
         while not pid.exists() or not pid.read_text().strip():
             assert process.poll() is None, process.stderr.read()

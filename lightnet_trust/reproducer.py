@@ -27,7 +27,7 @@ from lightnet.ir.passes import Instrumentation
 from lightnet.ir.printer import TextForm
 from lightnet.ir.rewrites import current
 from lightnet.runtime.files import write_atomic
-from lightnet.trust.check import CheckError, CheckOptions, run_checked
+from lightnet_trust.check import CheckError, CheckOptions, run_checked
 
 MARK = "// lightnet-reproducer: "
 #: Bytes of the line that describes a reproducer.

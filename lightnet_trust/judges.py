@@ -126,7 +126,7 @@ class PipelineJudge:
 
     def checked(self, ctx: Any, module: Any, passes: Sequence[Any]) -> CandidateVerdict:
         """The pass and pattern that change a result, and whether it is a value, an effect, the interface or memory."""
-        from lightnet.trust.check import CheckOptions, run_checked
+        from lightnet_trust.check import CheckOptions, run_checked
 
         verdict = run_checked(ctx, module, passes, CheckOptions(self.data, self.seed))
         if verdict.difference is None or verdict.error is None:

@@ -27,9 +27,9 @@ from lightnet.ir.op import LnOp
 from lightnet.ir.rewrites import op_and_name
 from lightnet.ir.types import spec_of
 from lightnet.runtime.dtypes import DType, round_to
-from lightnet.trust.compare import Mismatch, mismatch, tolerance
-from lightnet.trust.evaluation import RememberingEvaluator, same_bytes
-from lightnet.trust.record import Difference, DifferenceError, Fed, Output, Trace
+from lightnet_trust.compare import Mismatch, mismatch, tolerance
+from lightnet_trust.evaluation import RememberingEvaluator, same_bytes
+from lightnet_trust.record import Difference, DifferenceError, Fed, Output, Trace
 
 #: Bytes of one tensor of a module that is executed.
 MAX_TENSOR_BYTES = 2 << 30

@@ -28,8 +28,8 @@ from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dtypes import BFLOAT16, DType, convert, is_float
 from lightnet.runtime.initial import sample, uniform
 from lightnet.runtime.weights import WeightStore
-from lightnet.trust.evaluation import RememberingEvaluator
-from lightnet.trust.trace import check_size, source_key
+from lightnet_trust.evaluation import RememberingEvaluator
+from lightnet_trust.trace import check_size, source_key
 
 #: The kinds of data: ``ordinary``; ``awkward``, with zeros, -0, ties, negatives and large numbers, small variances,
 #: negative scales, literals perturbed (anybody may feed them); ``nonfinite``, as ordinary with some NaN and infinities

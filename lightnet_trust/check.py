@@ -20,7 +20,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.ir.passes import Instrumentation, run_pipeline
 from lightnet.ir.rewrites import Rewrite
 from lightnet.ir.verify import verify_module
-from lightnet.trust.baseline import (
+from lightnet_trust.baseline import (
     EXACT,
     Baseline,
     CheckOptions,
@@ -29,7 +29,7 @@ from lightnet.trust.baseline import (
     is_level4,
     lowered_to,
 )
-from lightnet.trust.record import Difference
+from lightnet_trust.record import Difference
 
 __all__ = [
     "EXACT",
@@ -118,7 +118,7 @@ class Checker(Instrumentation):
             return
         before, self._before, self._current = self._before, None, None
         if is_level4(module):
-            from lightnet.trust.level4 import check_level4
+            from lightnet_trust.level4 import check_level4
 
             self._after_lowering(check_level4(self.ctx, pass_, before, module, self.baseline), pass_)
             return
@@ -127,7 +127,7 @@ class Checker(Instrumentation):
             self.notes.append(f"nothing from '{pass_.name}' on is checked: {what} is not executed")
             return
         if (difference := self.judge(module, pass_, advance=True)) is not None:
-            from lightnet.trust.blame import blame
+            from lightnet_trust.blame import blame
 
             raise blame(self.ctx, pass_, before, lambda m: self.judge(m, pass_), difference)
         self.passes += 1

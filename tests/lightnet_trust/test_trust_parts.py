@@ -1,4 +1,4 @@
-"""Parts of `lightnet.trust` in this process, which elsewhere run in one of their own: judges of candidates, what two modules differ by, and what
+"""Parts of `lightnet_trust` in this process, which elsewhere run in one of their own: judges of candidates, what two modules differ by, and what
 is kept of an execution."""
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from lightnet.diagnostics import LightNetError
 from lightnet.ir.context import make_context
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.passes import parse_pipeline, run_pipeline
-from lightnet.trust import record
-from lightnet.trust.baseline import compare_modules, is_level4, lowered_to
-from lightnet.trust.judges import PipelineJudge
-from lightnet.trust.record import Trace
+from lightnet_trust import record
+from lightnet_trust.baseline import compare_modules, is_level4, lowered_to
+from lightnet_trust.judges import PipelineJudge
+from lightnet_trust.record import Trace
 
 NET = """func.func @main() -> tensor<2x3xf32> {
   %x = ln.input : tensor<2x3xf32> as ("x")
