@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from xdsl.dialects import arith, func, scf
 from xdsl.dialects.builtin import IntegerAttr
@@ -55,7 +55,7 @@ def _trips(op: scf.ForOp, values: dict[SSAValue, int]) -> int:
     return max(0, -(-(high - low) // step))
 
 
-_FOLDED = {
+_FOLDED: dict[type[Operation], Callable[[int, int], int]] = {
     arith.AddiOp: lambda a, b: a + b, arith.SubiOp: lambda a, b: a - b, arith.MuliOp: lambda a, b: a * b,
     arith.MinSIOp: min, arith.MaxSIOp: max, arith.DivSIOp: lambda a, b: int(a / b) if b else 0,
     arith.RemSIOp: lambda a, b: a - b * int(a / b) if b else 0,
@@ -66,6 +66,6 @@ def _fold(op: Operation, values: dict[SSAValue, int]) -> None:
     if isinstance(op, arith.ConstantOp) and isinstance(op.value, IntegerAttr):
         values[op.result] = op.value.value.data
     elif (fold := _FOLDED.get(type(op))) is not None:
-        operands = [values.get(v) for v in op.operands]
-        if None not in operands:
-            values[op.results[0]] = fold(*operands)
+        left, right = (values.get(v) for v in op.operands)
+        if left is not None and right is not None:
+            values[op.results[0]] = fold(left, right)
