@@ -4,8 +4,8 @@
 may be large: the top level is walked by hand and each part of it is decoded by the standard library's C scanner, so
 that memory holds one raw entry at a time; what has the wrong form is an error at its line and column. Comments (`//`
 and `/* */`) are taken; trailing commas, duplicate keys, NaN, Infinity and numbers beyond 64 bits are not. The lenient
-one, whose values know where they stand, is `descriptions/reader.py`. Imports the standard library, `source` and
-diagnostics only.
+one, whose values know where they stand, is `lightnet_descriptions/reader.py`. Imports the standard library, `source`
+and diagnostics only.
 """
 
 from __future__ import annotations

@@ -47,10 +47,9 @@ class JsonDocument(Document):
         """Read the document as what it is; mistakes are raised, or added where reading can go on."""
         text = self.text.text
         if self.is_op_text or all(key.search(text) for key in _DESCRIBES):
-            from lightnet import descriptions
-            from lightnet.descriptions import reader
+            from lightnet_descriptions import load_descriptions, reader
 
-            descriptions.load_descriptions(reader.read_description(text, self.path))
+            load_descriptions(reader.read_description(text, self.path))
         elif is_nnvm(text):
             from lightnet.frontends.nnvm import importer
 

@@ -233,7 +233,7 @@ class MlirDocument(Document):
 
 def _pattern_errors(text: str, path: str) -> list[LightNetError]:
     """The errors of patterns in PDL that verify."""
-    from lightnet.descriptions import pdl
+    from lightnet_descriptions import pdl
 
     try:
         pdl.load_pdl(text, path)

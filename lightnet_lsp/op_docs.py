@@ -26,7 +26,7 @@ _SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<", "eq": "=", "ne": "≠"
 @cache
 def all_ops() -> dict[str, type[Operation]]:
     """Every op that MLIR text may name, by name, ours first; importing all dialects takes some 0.3 s."""
-    dialects = [*OURS, *(d for d in DIALECTS if d not in OURS)]
+    dialects = [*(d for d in OURS if d in DIALECTS), *(d for d in DIALECTS if d not in OURS)]
     return {op.name: op for dialect in dialects for op in DIALECTS.get(dialect).operations}
 
 

@@ -26,8 +26,8 @@ from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-#: Packages that no command needs before it begins.
-LATE = ("lightnet.serving",)
+#: Packages that commands need.
+PACKAGES = ("lightnet", "lightnet_descriptions", "lightnet_trust")
 
 #: A program of the folder: it imports what it needs and no more, as it starts for each command.
 CLIENT = """#!{python} -IS
@@ -136,13 +136,12 @@ def _become(words: list[str], where: str, variables: dict[str, str]) -> None:
 
 def warm() -> None:
     """Import what commands import; what is not installed is left to those that ask for it."""
-    import lightnet
     from lightnet.ir.collector import collector_paused
 
-    for found in pkgutil.walk_packages(lightnet.__path__, "lightnet.", onerror=lambda name: None):
-        if not found.name.startswith(LATE):
-            with suppress(ImportError):
-                import_module(found.name)
+    paths = [(import_module(name).__path__, f"{name}.") for name in PACKAGES]
+    for found in (m for path, prefix in paths for m in pkgutil.walk_packages(path, prefix, onerror=lambda name: None)):
+        with suppress(ImportError):
+            import_module(found.name)
     gc.freeze()
     with collector_paused():  # which counts what is frozen, here and not in each process
         pass

@@ -1,5 +1,5 @@
 """Real networks with small pictures and few channels: the same statements, other numbers. Contents are drawn such that activations neither vanish
-nor explode (`trust/data.py`), since the files ask for weights that nobody has."""
+nor explode (`lightnet_trust/data.py`), since the files ask for weights that nobody has."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 import lightnet
-from lightnet.trust.data import draw
-from lightnet.trust.evaluation import RememberingEvaluator
+from lightnet_trust.data import draw
+from lightnet_trust.evaluation import RememberingEvaluator
 
 NETS = Path(__file__).parent / "data" / "nets" / "il"
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from lightnet.serving.app import Service, make_app
-from lightnet.serving.repository import ModelSource, ServingOptions
+from lightnet_serving.app import Service, make_app
+from lightnet_serving.repository import ModelSource, ServingOptions
 
 Types = Mapping[str, tuple[tuple[int, ...], Any]]
 

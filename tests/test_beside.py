@@ -14,11 +14,16 @@ import pytest
 ROOT = Path(__file__).parent.parent
 BESIDE = sorted(path.parent.name for path in ROOT.glob("lightnet_*/__init__.py"))
 #: Which file of the package may name which of them.
-HOOKS = {"lightnet_ptx": ["runtime/cuda/driver.py"]}
+HOOKS = {
+    "lightnet_descriptions": ["cli/lightnet.py", "ir/registry.py"],
+    "lightnet_ptx": ["runtime/cuda/driver.py"],
+    "lightnet_serving": ["cli/lightnet.py"],
+    "lightnet_trust": ["cli/checking.py"],
+}
 
 
 def test_what_stands_beside() -> None:
-    assert BESIDE == ["lightnet_lsp", "lightnet_ptx"]
+    assert BESIDE == ["lightnet_descriptions", "lightnet_lsp", "lightnet_ptx", "lightnet_serving", "lightnet_trust"]
 
 
 @pytest.mark.parametrize("name", BESIDE)
@@ -50,35 +55,59 @@ def names(tree: ast.AST, name: str) -> bool:
     return False
 
 
-#: Run with the folder of the package, a network, and the packages that are not there, though they may be installed.
+#: Run with the folder of the packages, a network, and the names of those beside, which are there at first and then are not.
 WITHOUT = """
 import sys
-folder, net, *missing = sys.argv[1:]
-class Missing:
-    def find_spec(name, *_):
-        if name in missing:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Missing)
+folder, net, *beside = sys.argv[1:]
 import lightnet
 from lightnet.cli.lightnet import main
+from lightnet.ir import registry
 assert lightnet.__file__.startswith(folder), lightnet.__file__
+assert main(["run", net, "-i", "random"]) == 0
+assert not [name for name in beside if name in sys.modules]
+class Hiding:
+    def __init__(self, finder):
+        self.finder = finder
+    def find_spec(self, name, path=None, target=None):
+        return None if name in beside else self.finder.find_spec(name, path, target)
+sys.meta_path[:] = map(Hiding, sys.meta_path)
+registry.is_installed.cache_clear()
 for words in (["run", net, "-i", "random"], ["compile", net, "-t", "cuda", "-o", "net.lnx"],
               ["run", net, "-t", "cuda", "--on-cpu", "-i", "random"]):
     assert main(words) == 0, words
-for words in (["run", net, "-t", "cuda", "--emulate", "-i", "random"], ["run", "net.lnx", "--emulate", "-i", "random"]):
+for words in (["run", net, "-t", "cuda", "--emulate", "-i", "random"], ["run", "net.lnx", "--emulate", "-i", "random"],
+              ["run", net, "--load", "ops.op"], ["run", net, "--load", "rules.mlir"], ["run", net, "-t", "tensorrt"],
+              ["run", net, "-t", "teapot"], ["describe", "relu"],
+              ["serve", "net.lnx"]):
+    assert main(words) == 1, words
+from lightnet.cli.ln_opt import main
+assert main(["--pass=@cpu:plan", "-o", "plan.mlir", net]) == 0
+for words in (["--check", net], ["--bisect", net]):
     assert main(words) == 1, words
 """
 
 
 def test_the_package_works_without(tmp_path: Path) -> None:
-    """Networks run, and are compiled for every target; what asks for a device that is not there says how to get one."""
-    (tmp_path / "lightnet").symlink_to(ROOT / "lightnet")
+    """Networks run, and are compiled for every target of its own; what asks for more says what to install."""
+    for name in ("lightnet", *BESIDE):
+        (tmp_path / name).symlink_to(ROOT / name)
     command = [sys.executable, "-c", WITHOUT, str(tmp_path), str(ROOT / "examples" / "nets" / "mlp.net"), *BESIDE]
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("error: emulation needs the PTX interpreter, the package lightnet_ptx") == 2
     assert "Traceback" not in done.stderr and "pip install lightnet-ptx" in done.stderr
+    missing = "is of the package {}, which is not here: install lightnet-compiler, which brings it"
+    described = missing.format("lightnet_descriptions")
+    assert [line for line in done.stderr.splitlines() if "lightnet_ptx" not in line] == [
+        f"ops.op: error: reader of files to load '.op' {described}",
+        f"rules.mlir: error: reader of files to load '.mlir' {described}",
+        f"error: target 'tensorrt' {described}",
+        "error: unknown target 'teapot'; there are: cpu, cuda, none",
+        f"error: command 'describe' {described}",
+        f"error: command 'serve' {missing.format('lightnet_serving')}",
+        *(f"error: option '--{name}' {missing.format('lightnet_trust')}" for name in ("check", "bisect")),
+    ]
 
 
 def test_a_broken_interpreter_is_not_taken_for_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -456,7 +456,7 @@ def test_sizes_agree_with_numbers() -> None:
 
 
 def test_outputs_that_are_dropped_take_their_counts_with_them() -> None:
-    from lightnet.trust.edits import drop_outputs, outputs
+    from lightnet_trust.edits import drop_outputs, outputs
 
     module = lightnet.loads(detector("yolo_offset"), ".onnx").module
     drop_outputs(module, [outputs(module)[1]])

@@ -32,8 +32,8 @@ from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.ir.types import spec_of
 from lightnet.passes.precision import TYPICAL, keeps_range
 from lightnet.runtime.dtypes import BY_NAME, SHORT, is_float
-from lightnet.trust.baseline import Baseline
-from lightnet.trust.check import run_checked
+from lightnet_trust.baseline import Baseline
+from lightnet_trust.check import run_checked
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 #: Half the distance from 1 to the next number: the relative error of one rounding.

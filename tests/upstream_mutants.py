@@ -22,11 +22,11 @@ from typing import Any
 from counting import calls, ends
 from xdsl.ir import Block
 
-from lightnet.descriptions import load_descriptions
-from lightnet.descriptions.reader import read_description
 from lightnet.diagnostics import DescriptionWarning, LightNetError
 from lightnet.dialects.ln.dialect import built_in_optypes
 from lightnet.ir.types import TensorSpec, tensor_type
+from lightnet_descriptions import load_descriptions
+from lightnet_descriptions.reader import read_description
 
 FILES = sorted((Path(__file__).parent / "data" / "upstream" / "op").rglob("*.op"))
 #: Calls for one mutant.

@@ -101,12 +101,15 @@ def check(jobs: str) -> None:
     """Lint, docs, types, FileCheck and the tests of single parts."""
     types = begin("python", "tools/check_types.py")
     run("ruff", "check", ".")
-    run(
-        "ruff", "format", "--check", "--quiet", "lightnet", "lightnet_ptx", "lightnet_lsp", "tests", "tools", "examples"
-    )
+    run("ruff", "format", "--check", "--quiet", *packages(), "tests", "tools", "examples")
     run("python", "tools/docs.py", "--check")
     run("pytest", "-n", jobs, *map(tests_of, QUICK), **{SAMPLE: "core"})
     types()
+
+
+def packages() -> list[str]:
+    """The package, and those that stand beside it."""
+    return sorted(path.parent.name for path in ROOT.glob("lightnet*/__init__.py"))
 
 
 def tests_of(name: str) -> str:

@@ -26,7 +26,7 @@ from lightnet.cli.lightnet import SUBCOMMANDS
 from lightnet.deploy import kinds_of
 from lightnet.ir.op import LnOp, Operand, Param, Result
 from lightnet.ir.passes import option_text
-from lightnet.ir.registry import FAMILIES, PASSES, RUNTIMES, TARGETS
+from lightnet.ir.registry import FAMILIES, PASSES, TARGETS
 from lightnet.ir.rewrites import pattern_name
 from lightnet.ir.runtime import COMPILE, RUN
 from lightnet.ir.runtime import PASSES as PASSES_TOOL
@@ -49,12 +49,11 @@ TOOLS = (
     "describe",
     "devices",
     "ln_opt",
-    "ln_reduce",
     "il2json",
     "genwts",
 )
 #: Tools of packages that stand beside, and their modules.
-BESIDE = {"ln-lsp": "lightnet_lsp.__main__"}
+BESIDE = {"ln-reduce": "lightnet_trust.ln_reduce", "ln-lsp": "lightnet_lsp.__main__"}
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<", "eq": "=", "ne": "≠"}
 
 
@@ -341,7 +340,7 @@ def source_file(cls: Any) -> Path:
     """The file that a pattern stands in; one that is data names its file as it was read, in the package."""
     if hasattr(cls, "declared_at"):
         path = Path(cls.declared_at.file)
-        return next((DOCS.parent / "lightnet").rglob(path.name), path)
+        return next(DOCS.parent.glob(f"lightnet*/**/{path.name}"), path)
     return Path(inspect.getfile(getattr(cls, "apply", None) or cls))
 
 
@@ -366,9 +365,12 @@ def cli_page() -> str:
         "# The tools\n",
         "Every error is `file:line:col: error: …` on stderr, and the exit status is then 1.\n",
     ]
-    modules = {f"lightnet {t}" if t in SUBCOMMANDS else t.replace("_", "-"): f"lightnet.cli.{t}" for t in TOOLS}
+    modules = {
+        f"lightnet {t}" if t in SUBCOMMANDS else t.replace("_", "-"): SUBCOMMANDS.get(t, f"lightnet.cli.{t}:main")
+        for t in TOOLS
+    }
     for name, where in {**modules, **BESIDE}.items():
-        module = import_module(where)
+        module = import_module(where.partition(":")[0])
         lines.append("\n".join(tool_section(name, module, parser_of(module.main))))
     return "\n".join(lines)
 
@@ -381,7 +383,7 @@ def targets_page() -> str:
         "`-t NAME`, or `lightnet.compile(model, NAME, **options)`. An option stands at the command line as `--name`; one that a target has not is refused,",
         "with those that it has. A target of your own says its options in the same way ([add-a-target.md](add-a-target.md)).\n",
     ]
-    for name in RUNTIMES:
+    for name in TARGETS:
         target = get_target(name)
         runtime = target.own_runtime
         lines += [f"## {name}\n", f"{doc(sys.modules[TARGETS.where(name).partition(':')[0]])}\n"]

@@ -153,7 +153,7 @@ def check(mutant: Mutant) -> tuple[str, str]:
     from lightnet.frontends import mlir
     from lightnet.ir.context import make_context
     from lightnet.ir.passes import parse_pipeline
-    from lightnet.trust.check import run_checked
+    from lightnet_trust.check import run_checked
 
     ctx = make_context()
     try:

@@ -1,6 +1,6 @@
 """Weights and inputs for a network that has none: drawn so that activations neither vanish, explode nor go constant.
 
-For tests and benchmarks of whole networks, whose published files come without weights. `lightnet.trust.data` draws what shows a wrong
+For tests and benchmarks of whole networks, whose published files come without weights. `lightnet_trust.data` draws what shows a wrong
 rewrite; what this draws keeps rounding errors small (`LIFT`), so that two implementations can be held against each other.
 """
 

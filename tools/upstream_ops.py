@@ -10,13 +10,13 @@ from pathlib import Path
 
 from xdsl.ir import Block
 
-from lightnet.descriptions import hardware, load_description_file
-from lightnet.descriptions.c import library
-from lightnet.descriptions.calls import HANDLES, ORDERS
-from lightnet.descriptions.code import CHECKS
 from lightnet.diagnostics import DescriptionWarning
 from lightnet.dialects.ln.dialect import built_in_optypes
 from lightnet.ir.types import TensorSpec, tensor_type
+from lightnet_descriptions import hardware, load_description_file
+from lightnet_descriptions.c import library
+from lightnet_descriptions.calls import HANDLES, ORDERS
+from lightnet_descriptions.code import CHECKS
 
 FILES = Path(__file__).parent.parent / "tests" / "data" / "upstream" / "op"
 ARCHS = ("none", "cpu", "cuda", "cudnn", "tensorrt", "dpu")
@@ -30,13 +30,13 @@ file. With `--replace` they take the places of ours:
 lightnet -t cpu --load protos/op --replace --load protos/ep/ep_cpu.json NET
 ```
 
-Each op is compared with ours on the same operands, bit for bit (`tests/descriptions/test_upstream_ops.py`), and upstream's networks become the same modules, with the same kernels and the
+Each op is compared with ours on the same operands, bit for bit (`tests/lightnet_descriptions/test_upstream_ops.py`), and upstream's networks become the same modules, with the same kernels and the
 same places, as with our own ops: a replaced op is what it computes before any pass sees it.
 
 * *ours*: its description has no code (`run` is missing or empty), or fills with random numbers; it computes as our op of its name;
 * `ln.X`: its C calls a function that is this op (upstream's `upsample` calls that of `resize`, which means the same);
 * *notation*: its C loops over elements, and is read as index notation;
-* *definition*: an instruction of hardware that is not here; what it computes stands in `lightnet/descriptions/hardware.py`, the interpreter runs it, and warns that it does;
+* *definition*: an instruction of hardware that is not here; what it computes stands in `lightnet_descriptions/hardware.py`, the interpreter runs it, and warns that it does;
 * *host*: it prints.
 
 A description's checks hold besides those of the op that computes it. Where upstream has a bug in a shape, as in SAME_* padding of pools (it takes the dims of batch and
@@ -45,7 +45,7 @@ channels for those of the picture), the two differ and the op is refused, which 
 | op | """
 FUNCTIONS = """
 ## Functions of the language
-What code may call, and what it means; `lightnet/descriptions/c/library.py`, and `code.py`, `calls.py` and `running.py` above it, have the tables.
+What code may call, and what it means; `lightnet_descriptions/c/library.py`, and `code.py`, `calls.py` and `running.py` above it, have the tables.
 
 | kind | functions |
 | --- | --- |

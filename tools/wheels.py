@@ -2,8 +2,8 @@
 
 Three distributions come from this tree. An environment takes the compiler, or the runtime, which are both the import package `lightnet`.
 
-    lightnet-compiler   all of it, with the packages that stand beside: lightnet_ptx, lightnet_lsp
-    lightnet-runtime    what runs saved executables (`.lnx`), which needs NumPy alone
+    lightnet-compiler   all of it, with the packages that stand beside
+    lightnet-runtime    what runs saved executables (`.lnx`), which needs NumPy alone, with lightnet_serving
     lightnet-ptx        the PTX interpreter, lightnet_ptx, for an environment with the runtime
 
 What belongs to the runtime is read off the imports, and listed nowhere: every module that its entry points reach and that Python's
@@ -29,8 +29,13 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE, PTX = "lightnet", "lightnet_ptx"
-#: All that comes from this tree: the package, and those that stand beside it.
-PACKAGES = sorted(path.parent.name for path in ROOT.glob(f"{PACKAGE}*/__init__.py"))
+
+
+def _packages(root: Path) -> list[str]:
+    """All that comes from a tree: the package, and those that stand beside it."""
+    return sorted(path.parent.name for path in root.glob(f"{PACKAGE}*/__init__.py"))
+
+
 #: What the runtime is there for: `lightnet.load_executable`, and the commands that take an executable.
 ENTRIES = (
     PACKAGE,
@@ -40,7 +45,7 @@ ENTRIES = (
     "lightnet.cli.lightnet",
     "lightnet.cli.run",
     "lightnet.cli.inspect",
-    "lightnet.cli.serve",
+    "lightnet_serving.command",
 )
 #: The extras that it has, too: packages that it imports inside of functions.
 EXTRAS = ("sign", "serve")
@@ -54,13 +59,15 @@ _ROW = re.compile(r"(lightnet(?:\.\w+)+:RUNTIME|lightnet\.runtime(?:\.\w+)+:\w+)
 
 
 class Imports:
-    """The imports of the package's modules: `always`, when they are imported themselves, and `later`, inside of
+    """The imports of the packages' modules: `always`, when they are imported themselves, and `later`, inside of
     functions.
     """
 
     def __init__(self, root: Path = ROOT):
         self.root = root
-        self.files = {_module(path.relative_to(root)): path for path in sorted((root / PACKAGE).rglob("*.py"))}
+        self.packages = _packages(root)
+        paths = sorted(path for name in self.packages for path in (root / name).rglob("*.py"))
+        self.files = {_module(path.relative_to(root)): path for path in paths}
         self.always: dict[str, set[str]] = {}
         self.later: dict[str, set[str]] = {}
         for name, path in self.files.items():
@@ -95,7 +102,7 @@ class Imports:
         return frozenset(self.files) - heavy
 
     def _is_foreign(self, name: str) -> bool:
-        return name not in self.files and name.partition(".")[0] not in {PACKAGE, *ALLOWED}
+        return name not in self.files and name.partition(".")[0] not in {*self.packages, *ALLOWED}
 
     def reached(self, entries: Iterable[str]) -> Iterator[str]:
         """The light modules that `entries` import, at once or later."""
@@ -248,7 +255,7 @@ include = ["{PACKAGE}*"]
 
 def lay_out_compiler(folder: Path) -> None:
     """Copy what lightnet-compiler is built from into a folder: setuptools leaves files where it works, and takes along what it finds."""
-    for name in PACKAGES:
+    for name in _packages(ROOT):
         shutil.copytree(ROOT / name, folder / name, ignore=_MADE)
     for name in ("LICENSE", "NOTICE", "README.md", "pyproject.toml"):
         shutil.copyfile(ROOT / name, folder / name)

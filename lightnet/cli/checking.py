@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightnet.cli.network import names_of
 from lightnet.diagnostics import LightNetError
+from lightnet.ir.registry import resolve_beside
 from lightnet.source import read_text
 
 if TYPE_CHECKING:
@@ -22,13 +23,15 @@ if TYPE_CHECKING:
 
     from lightnet.ir.context import LnContext
     from lightnet.runtime.weights import WeightStore
-    from lightnet.trust.check import Checker, CheckOptions
-    from lightnet.trust.judges import CommandJudge
-    from lightnet.trust.reproducer import Reproducer
+    from lightnet_trust.check import Checker, CheckOptions
+    from lightnet_trust.judges import CommandJudge
+    from lightnet_trust.reproducer import Reproducer
 
 #: Options whose value may be left out, as they are then spelt.
 OPTIONAL_VALUE = {"--check": "--check=pass"}
 MODES = ("pass", "rewrite")
+#: The package of the checker.
+TRUST = "lightnet_trust"
 KINDS = ("ordinary", "awkward", "nonfinite")
 #: Seconds that one match of a pattern may take.
 PATTERN_TIMEOUT = 60.0
@@ -76,9 +79,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def take_recipe(args: argparse.Namespace) -> None:
     """Let the arguments be those that a reproducer, which is the input, says. Plugins are not loaded for a file's sake:
     what it needs, the arguments must name."""
+    _check_here(args)
     if not args.run_reproducer:
         return
-    from lightnet.trust.reproducer import read_recipe
+    from lightnet_trust.reproducer import read_recipe
 
     if args.file == "-":
         raise LightNetError("--run-reproducer takes a file, not stdin")
@@ -95,6 +99,14 @@ def take_recipe(args: argparse.Namespace) -> None:
         if not attribute or not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise LightNetError(f"the reproducer has an unknown option, or a wrong value of it: {key:.80}")
         setattr(args, attribute, value)
+
+
+def _check_here(args: argparse.Namespace) -> None:
+    """Raise LightNetError for an option that asks for the checker, which stands in a package beside, where that is not
+    installed."""
+    for name in ("check", "bisect", "bisect_command", "reproducer", "run_reproducer"):
+        if getattr(args, name):
+            resolve_beside(TRUST, f"option '--{name.replace('_', '-')}'")
 
 
 def _words(file: str) -> list[str]:
@@ -124,7 +136,7 @@ class Checking:
 
     def run(self, ctx: LnContext, module: ModuleOp, passes: Sequence[ModulePass], watchers: list[Any]) -> None:
         """Run the passes, checked as the options say."""
-        from lightnet.trust.watchdog import pattern_timeout
+        from lightnet.ir.watchdog import pattern_timeout
 
         with pattern_timeout(self.args.pattern_timeout):
             if self.bisecting:
@@ -172,7 +184,7 @@ class Checking:
             error.notes.append((None, f"there is no reproducer: {reproducer.problem}"))
 
     def _bisect(self, ctx: LnContext, module: ModuleOp, passes: Sequence[ModulePass]) -> None:
-        from lightnet.trust.bisect import bisect
+        from lightnet_trust.bisect import bisect
 
         found = bisect(ctx, module, passes, self._options(), self.command)
         if found.error is not None:
@@ -183,7 +195,7 @@ class Checking:
     def _options(self) -> CheckOptions:
         from lightnet.model import combined
         from lightnet.runtime.weights import open_weights
-        from lightnet.trust.check import CheckOptions
+        from lightnet_trust.check import CheckOptions
 
         given = open_weights(self.args.weights) if self.args.weights else None
         return CheckOptions(self.data, self.args.check_seed, combined(self.own_weights, given))
@@ -191,14 +203,14 @@ class Checking:
     def _checker(self, ctx: LnContext) -> Checker | None:
         if self.args.check is None:
             return None
-        from lightnet.trust.check import Checker
+        from lightnet_trust.check import Checker
 
         return Checker(ctx, self._options(), each_rewrite=self.args.check == "rewrite")
 
     def _reproducer(self, ctx: LnContext) -> Reproducer | None:
         if self.args.reproducer is None or self._reproduced:  # of several parts, the first that fails
             return None
-        from lightnet.trust.reproducer import Reproducer
+        from lightnet_trust.reproducer import Reproducer
 
         values = {key: getattr(self.args, attribute) for key, (attribute, _) in _RECORDED.items()}
         values["disable"] = ",".join(names_of(self.args.disable))
@@ -222,7 +234,7 @@ def kinds_of_data(text: str | None) -> tuple[str, ...] | None:
 def _command(text: str | None) -> CommandJudge | None:
     if text is None:
         return None
-    from lightnet.trust.judges import CommandJudge
+    from lightnet_trust.judges import CommandJudge
 
     try:
         words = shlex.split(text)

@@ -22,16 +22,17 @@ from lightnet.cli.network import SEED, add_budget, add_load, add_shapes, compile
 from lightnet.cli.targets import add_target
 from lightnet.cli.warning import Warnings, add_warnings, coloured
 from lightnet.diagnostics import LightNetError
+from lightnet.ir.registry import resolve_beside
 from lightnet.ir.runtime import RUN
 
-#: Subcommands: name -> "module:function" taking argv.
+#: Subcommands: name -> "module:function" taking argv; it may stand in a package beside this one (`ir/registry.py`).
 SUBCOMMANDS = {
     "run": "lightnet.cli.run:main",
     "compile": "lightnet.cli.compile:main",
-    "serve": "lightnet.cli.serve:main",
+    "serve": "lightnet_serving.command:main",
     "cache": "lightnet.cli.cache:main",
     "inspect": "lightnet.cli.inspect:main",
-    "describe": "lightnet.cli.describe:main",
+    "describe": "lightnet_descriptions.command:main",
     "devices": "lightnet.cli.devices:main",
 }
 
@@ -43,10 +44,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _main(argv: list[str]) -> int:
     if argv and argv[0] in SUBCOMMANDS and not os.path.exists(argv[0]):
-        from importlib import import_module
-
-        module, _, function = SUBCOMMANDS[argv[0]].partition(":")
-        return getattr(import_module(module), function)(argv[1:])
+        return resolve_beside(SUBCOMMANDS[argv[0]], f"command '{argv[0]}'")(argv[1:])
     parser = _parser(argv)
     args = parser.parse_args(canonical(argv, *_names(parser)))
     if args.source is None:

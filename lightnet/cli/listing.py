@@ -31,7 +31,7 @@ def list_ops() -> str:
     from lightnet.ir.context import DIALECTS, OURS, make_context
 
     ctx = make_context()
-    names = [*OURS, *(name for name in DIALECTS if DIALECTS.is_added(name))]
+    names = [name for name in OURS if name in DIALECTS] + [name for name in DIALECTS if DIALECTS.is_added(name)]
     ops = (op for name in names for op in ctx.get_dialect(name).operations)
     return _lines((op.name, _first_sentence(inspect.getdoc(op))) for op in ops)
 

@@ -28,11 +28,10 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.source import Create, Input, Source
 from lightnet.dialects.ln.structure import OnceOp
-from lightnet.dialects.tensorrt_layers import entry_of, is_layer
 from lightnet.frontends.netlist import Netlist, NetOp, NetParam, NetTensor, ParamValue
 from lightnet.ir.counts import counts_of
 from lightnet.ir.host import refuse_host
-from lightnet.ir.kernel import KernelOp, YieldOp
+from lightnet.ir.kernel import CompositeKernelOp, KernelOp, YieldOp
 from lightnet.ir.layout import layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import MTYPE, is_upstream, memory_of, memory_type, memory_types
@@ -162,7 +161,7 @@ class _Exporter:
 
     def statement(self, op: Operation, scope: _Scope, planned: bool) -> list[NetOp]:
         if isinstance(op, KernelOp):
-            if op.composite and all(map(is_layer, op.ops)) and not op.choices:
+            if isinstance(op, CompositeKernelOp) and op.is_entry() and not op.choices:
                 return [self.entry(op, scope, planned)]
             inner = _flat(op)
             if inner is not None and not self.reread(op, inner):
@@ -217,7 +216,7 @@ class _Exporter:
         value = op.operands[0] if op.is_host else op.results[0]
         return self.target.mtype_of(value)
 
-    def entry(self, op: KernelOp, scope: _Scope, planned: bool) -> NetOp:
+    def entry(self, op: CompositeKernelOp, scope: _Scope, planned: bool) -> NetOp:
         """A kernel for which upstream has one op with a list of layers."""
         kind = op.name.partition(".")[0]
         name = scope.ops.take(name_of(op), kind)
@@ -226,7 +225,7 @@ class _Exporter:
             self.define(f"dst{n}", value, scope, planned, name, wanted)
             for n, (value, wanted) in enumerate(zip(op.results, tensor_names(op)), 1)
         ]
-        found = entry_of(op, [t.name for t in tensors_in], [t.name for t in tensors_out])
+        found = op.entry([t.name for t in tensors_in], [t.name for t in tensors_out])
         for tensor, (arg, _) in zip(tensors_in, found.ins):
             tensor.arg = arg
         params = [NetParam(key, value) for key, value in found.params.items()]

@@ -33,7 +33,7 @@ from lightnet.frontends import planned
 from lightnet.frontends.netlist import Netlist, NetOp, NetTensor, ParamValue
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.counts import Count, counts_of, set_counts
-from lightnet.ir.kernel import KernelOp, YieldOp
+from lightnet.ir.kernel import CompositeKernelOp, KernelOp, LayerEntry, YieldOp
 from lightnet.ir.layout import Layout, byte_size, with_layout
 from lightnet.ir.locations import file_loc, set_loc
 from lightnet.ir.memory import ARENA, MEMORY_TYPES, MTYPE, PLAN_RULES, STATIC, TYPES, set_memory
@@ -175,16 +175,14 @@ class _Importer:
     # -- ops that list layers
 
     def is_composite(self, optype: str) -> bool:
-        return optype not in self.classes and optype in KERNELS and KERNELS.get(optype).composite
+        return optype not in self.classes and optype in KERNELS and issubclass(KERNELS.get(optype), CompositeKernelOp)
 
     def layers(self, op: NetOp, scope: _Scope) -> Operation:
         """The kernel that an op of upstream's with a list of layers stands for."""
-        from lightnet.dialects.tensorrt_layers import LayerEntry, kernel_of_layers
-
         values = {t.name: scope.read(op, t.name) for t in op.tensors_in}
         ins, outs = ([(t.arg, t.name) for t in tensors] for tensors in (op.tensors_in, op.tensors_out))
         params = {p.arg: p.value for p in op.params}
-        built = kernel_of_layers(LayerEntry(ins, outs, params), values)
+        built = KERNELS.get(op.optype).of_entry(LayerEntry(ins, outs, params), values)
         built.attributes[NAME] = StringAttr(op.name)
         scope.use(list(values.values()))
         for tensor, value in zip(op.tensors_out, built.results):
@@ -361,7 +359,7 @@ class _Importer:
         if not self.spaces or all(t.offset is None for t in op.tensors_out):
             return
         tensors = op.tensors_out
-        alone = isinstance(built, KernelOp) and op.body is None and not built.composite
+        alone = isinstance(built, KernelOp) and op.body is None and not isinstance(built, CompositeKernelOp)
         if isinstance(inner := built.ops[0] if alone else built, LnOp):
             tensors = self.in_order(inner, tensors)
         places = []

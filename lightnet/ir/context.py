@@ -1,6 +1,6 @@
 """The xDSL context with our dialects: which names a `.mlir` file may use.
 
-`DIALECTS` is the table, name -> ``module:Attribute``; a dialect's Python file is imported when its first op is parsed.
+`DIALECTS` is the table (`registry.py`); a dialect's Python file is imported when its first op is parsed.
 Imports xDSL's context, the registry and nothing of the dialects.
 """
 
@@ -15,27 +15,7 @@ from xdsl.ir import Dialect, Operation
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.locations import SourceMap
-from lightnet.ir.registry import ARCH_OPS, Table
-
-DIALECTS = Table("dialect", {
-    "builtin": "xdsl.dialects.builtin:Builtin",
-    "func": "xdsl.dialects.func:Func",
-    "arith": "xdsl.dialects.arith:Arith",
-    "math": "xdsl.dialects.math:Math",
-    "scf": "xdsl.dialects.scf:Scf",
-    "cf": "xdsl.dialects.cf:Cf",
-    "memref": "xdsl.dialects.memref:MemRef",
-    "vector": "xdsl.dialects.vector:Vector",
-    "tensor": "xdsl.dialects.tensor:Tensor",
-    "pdl": "xdsl.dialects.pdl:PDL",
-    "ln": "lightnet.dialects.ln.dialect:Ln",
-    "cpu": "lightnet.dialects.cpu:Cpu",
-    "cuda": "lightnet.dialects.cuda:Cuda",
-    "cudnn": "lightnet.dialects.arches:Cudnn",
-    "tensorrt": "lightnet.dialects.arches:Tensorrt",
-    "dpu": "lightnet.dialects.arches:Dpu",
-    "tile": "lightnet.dialects.tile:Tile",
-})  # fmt: skip
+from lightnet.ir.registry import ARCH_OPS, DIALECTS
 
 #: The dialects of this project, in the order of the levels.
 OURS = ("ln", "cpu", "cuda", "cudnn", "tensorrt", "dpu", "tile")

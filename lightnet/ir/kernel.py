@@ -7,8 +7,9 @@ and nothing else. A target derives one op class of its own (`cpu.kernel`); every
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerAttr, IntegerType, StringAttr, UnitAttr, i1, i64
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
@@ -28,6 +29,7 @@ from lightnet.ir.op import (
     set_tensor_names,
     tensor_name,
 )
+from lightnet.ir.params import ParamValue
 from lightnet.ir.types import ParamAttr
 
 
@@ -108,8 +110,6 @@ class KernelOp(RegionOp):
     """
 
     traits = traits_def(IsolatedFromAbove(), Pure())
-    #: Whether one op of upstream's stands for a kernel of several ops (the layers of `tensorrt`).
-    composite: ClassVar[bool] = False
 
     @classmethod
     def wrap(cls, ops: Sequence[LnOp], choices: dict[str, Attribute] | None = None) -> Self:
@@ -267,3 +267,32 @@ def _print_choice(printer: Printer, value: Attribute) -> None:
             printer.print_string("]")
         case _:
             printer.print_attribute(value)
+
+
+@dataclass
+class LayerEntry:
+    """An op of upstream's that lists layers, as a file has it: (argument, tensor) of what goes in and comes out, and
+    the parameters."""
+
+    ins: list[tuple[str, str]] = field(default_factory=list)
+    outs: list[tuple[str, str]] = field(default_factory=list)
+    params: dict[str, ParamValue] = field(default_factory=dict)
+
+
+class CompositeKernelOp(KernelOp):
+    """A kernel of several ops that one op of upstream's stands for, whose parameters list them as layers
+    (`tensorrt`)."""
+
+    @classmethod
+    def of_entry(cls, entry: LayerEntry, values: Mapping[str, SSAValue]) -> Self:
+        """The kernel of an entry, not inserted, whose operands are `values` by the tensors' names in the entry. Raises
+        `LightNetError` for layers that are none."""
+        raise NotImplementedError
+
+    def is_entry(self) -> bool:
+        """Return whether all ops in it are layers."""
+        raise NotImplementedError
+
+    def entry(self, outside: Sequence[str], results: Sequence[str]) -> LayerEntry:
+        """Its entry; `outside` and `results` are the names of its operands and results."""
+        raise NotImplementedError

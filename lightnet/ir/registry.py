@@ -1,8 +1,10 @@
-"""The registries: passes, targets, front ends, op families and patterns; one table each, imported on demand.
+"""The registries: passes, targets, dialects, front ends, op families and patterns; one table each, imported on demand.
 
 A row is ``name -> "module:Attribute"``, so that listing costs nothing and grep finds everything. Plugins add rows with
 `Table.add`; a clash is an error that names both sides. What an installed package brings (`lightnet/plugins`) is looked
-for when a table is listed, or lacks a name. Imports the standard library only.
+for when a table is listed, or lacks a name. Rows may name what stands in a package beside this one
+(`lightnet_descriptions`): where that is not installed, no list has them, and who asks for one is told what to install.
+Imports the standard library only.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from lightnet.diagnostics import LightNetError, near
@@ -24,6 +28,37 @@ def resolve(row: str) -> Any:
     """The object that ``module:Attribute`` names, or the module that ``module`` names, imported."""
     module, _, attribute = row.partition(":")
     return getattr(import_module(module), attribute) if attribute else import_module(module)
+
+
+#: The distribution that has the packages that stand beside this one.
+DISTRIBUTION = "lightnet-compiler"
+
+
+def resolve_beside(row: str, what: str) -> Any:
+    """As `resolve`, of a row that may be of a package beside this one. Raises LightNetError, for `what` is asked for,
+    where that is not installed."""
+    try:
+        return resolve(row)
+    except ModuleNotFoundError as e:
+        if e.name is None or not _is_beside(row) or e.name != package_of(row):
+            raise
+        text = f"{what} is of the package {e.name}, which is not here: install {DISTRIBUTION}, which brings it"
+        raise LightNetError(text) from None
+
+
+def package_of(row: str) -> str:
+    """The package that the module of a row is in."""
+    return row.partition(":")[0].partition(".")[0]
+
+
+def _is_beside(row: Any) -> bool:
+    return isinstance(row, str) and package_of(row) not in ("lightnet", "xdsl")
+
+
+@cache
+def is_installed(package: str) -> bool:
+    """Return whether a package can be imported."""
+    return find_spec(package) is not None
 
 
 def where_from(row: Any) -> str:
@@ -77,21 +112,26 @@ class Table:
         self._rows: dict[str, Any] = dict(rows)
         self._values: dict[str, Any] = {}  # what rows stand for, once it was asked for
         self._sources: dict[str, str | None] = {}
+        self._beside = {name: package_of(row) for name, row in rows.items() if _is_beside(row)}
         _TABLES.append(self)
 
     def __iter__(self) -> Iterator[str]:
         load_installed()
-        return iter(sorted(self._rows))
+        return iter(sorted(filter(self._is_here, self._rows)))
 
     def __contains__(self, name: str) -> bool:
         if name not in self._rows:
             load_installed()
-        return name in self._rows
+        return name in self._rows and self._is_here(name)
+
+    def _is_here(self, name: str) -> bool:
+        """Return whether the package of a row is installed."""
+        return name not in self._beside or is_installed(self._beside[name])
 
     def in_order(self) -> Iterator[Any]:
         """The objects, in the order in which they were added."""
         load_installed()
-        return map(self.get, list(self._rows))
+        return map(self.get, filter(self._is_here, list(self._rows)))
 
     def where(self, name: str) -> str:
         """The source of `name`, for listings."""
@@ -139,8 +179,11 @@ class Table:
             raise LightNetError(f"unknown {self.kind} '{name}'; there are: {', '.join(self)}")
         if name not in self._values:
             row = self._rows[name]
-            self._values[name] = self.read(resolve(row)) if isinstance(row, str) else row
+            self._values[name] = self.read(self._resolved(name, row)) if isinstance(row, str) else row
         return self._values[name]
+
+    def _resolved(self, name: str, row: str) -> Any:
+        return resolve_beside(row, f"{self.kind} '{name}'") if name in self._beside else resolve(row)
 
 
 PASSES = Table("pass", {
@@ -176,29 +219,47 @@ TARGETS = Table("target", {
     "none": "lightnet.backends.interpreter.target:NONE",
     "cpu": "lightnet.backends.cpu.target:CPU",
     "cuda": "lightnet.backends.cuda.target:CUDA",
-    "cudnn": "lightnet.backends.cudnn.target:CUDNN",
-    "tensorrt": "lightnet.backends.tensorrt.target:TENSORRT",
-    "dpu": "lightnet.backends.dpu.target:DPU",
+    "cudnn": "lightnet_descriptions.cudnn.target:CUDNN",
+    "tensorrt": "lightnet_descriptions.tensorrt.target:TENSORRT",
+    "dpu": "lightnet_descriptions.dpu.target:DPU",
 })  # fmt: skip
 
-#: The runtimes of our targets, as `Target.runtime` has them too: what asks for options, or loads code, does not import
-#: a whole target for that.
+#: The runtimes of targets that have code, as `Target.runtime` has them too: what asks for options, or loads code, does
+#: not import a whole target for that.
 RUNTIMES = Table("runtime", {
     "none": "lightnet.ir.runtime:INTERPRETED",
     "cpu": "lightnet.backends.cpu.runtime:RUNTIME",
     "cuda": "lightnet.backends.cuda.runtime:RUNTIME",
-    "cudnn": "lightnet.ir.runtime:INTERPRETED",
-    "tensorrt": "lightnet.ir.runtime:INTERPRETED",
-    "dpu": "lightnet.ir.runtime:INTERPRETED",
 })  # fmt: skip
 
 #: The kernel op of each target that has one.
 KERNELS = Table("kernel op", {
     "cpu": "lightnet.dialects.cpu:CpuKernelOp",
     "cuda": "lightnet.dialects.cuda:CudaKernelOp",
-    "cudnn": "lightnet.dialects.arches:CudnnKernelOp",
-    "tensorrt": "lightnet.dialects.arches:TensorrtKernelOp",
-    "dpu": "lightnet.dialects.arches:DpuKernelOp",
+    "cudnn": "lightnet_descriptions.arches:CudnnKernelOp",
+    "tensorrt": "lightnet_descriptions.arches:TensorrtKernelOp",
+    "dpu": "lightnet_descriptions.arches:DpuKernelOp",
+})  # fmt: skip
+
+#: The dialects that a `.mlir` file may use.
+DIALECTS = Table("dialect", {
+    "builtin": "xdsl.dialects.builtin:Builtin",
+    "func": "xdsl.dialects.func:Func",
+    "arith": "xdsl.dialects.arith:Arith",
+    "math": "xdsl.dialects.math:Math",
+    "scf": "xdsl.dialects.scf:Scf",
+    "cf": "xdsl.dialects.cf:Cf",
+    "memref": "xdsl.dialects.memref:MemRef",
+    "vector": "xdsl.dialects.vector:Vector",
+    "tensor": "xdsl.dialects.tensor:Tensor",
+    "pdl": "xdsl.dialects.pdl:PDL",
+    "ln": "lightnet.dialects.ln.dialect:Ln",
+    "cpu": "lightnet.dialects.cpu:Cpu",
+    "cuda": "lightnet.dialects.cuda:Cuda",
+    "cudnn": "lightnet_descriptions.arches:Cudnn",
+    "tensorrt": "lightnet_descriptions.arches:Tensorrt",
+    "dpu": "lightnet_descriptions.arches:Dpu",
+    "tile": "lightnet.dialects.tile:Tile",
 })  # fmt: skip
 
 #: Generators of the CPU's kernels; of two that cost the same, the first one is chosen. A row is called as the choice
@@ -249,6 +310,14 @@ FRONTENDS = Table("front end", {
     ".json": "lightnet.frontends.loading:JSON",
     ".mlir": "lightnet.frontends.loading:MLIR",
     ".onnx": "lightnet.frontends.loading:ONNX",
+})  # fmt: skip
+
+#: Readers of files to load that are data, by suffix: functions of the path, and whether what it has may replace what
+#: there is (`plugins/data.py`).
+READERS = Table("reader of files to load", {
+    ".json": "lightnet_descriptions:load_description_file",
+    ".op": "lightnet_descriptions:load_description_file",
+    ".mlir": "lightnet_descriptions:load_pattern_file",
 })  # fmt: skip
 
 #: Families of handlers of ONNX ops: importing a module registers its handlers (`frontends/onnx/node.py`).
@@ -308,13 +377,13 @@ FAMILIES = Table("op family", {
 #: Ops that come with a target, by optype: read when a network or a description names one, so that other compilations do
 #: not pay for them, and no list of the op table's has them.
 ARCH_OPS = Table("op of an arch", {
-    "bn2scale_wts_cpu": "lightnet.backends.tensorrt.ops:BN2SCALE_WTS_CPU",
-    "scale_tensorrt": "lightnet.backends.tensorrt.ops:SCALE_TENSORRT",
-    "dot_product_cuda": "lightnet.backends.tensorrt.ops:DOT_PRODUCT_CUDA",
-    "ldmr": "lightnet.backends.dpu.ops:LDMR",
-    "svmr": "lightnet.backends.dpu.ops:SVMR",
-    "conv1x1_dpu": "lightnet.backends.dpu.ops:CONV1X1",
-    "conv3x3_dpu": "lightnet.backends.dpu.ops:CONV3X3",
+    "bn2scale_wts_cpu": "lightnet_descriptions.tensorrt.ops:BN2SCALE_WTS_CPU",
+    "scale_tensorrt": "lightnet_descriptions.tensorrt.ops:SCALE_TENSORRT",
+    "dot_product_cuda": "lightnet_descriptions.tensorrt.ops:DOT_PRODUCT_CUDA",
+    "ldmr": "lightnet_descriptions.dpu.ops:LDMR",
+    "svmr": "lightnet_descriptions.dpu.ops:SVMR",
+    "conv1x1_dpu": "lightnet_descriptions.dpu.ops:CONV1X1",
+    "conv3x3_dpu": "lightnet_descriptions.dpu.ops:CONV3X3",
 })  # fmt: skip
 
 #: Our passes that take patterns; a pass out of a file may ask for its own (`patterns`).
@@ -386,7 +455,7 @@ def all_patterns() -> list[tuple[str, str, type[RewritePattern]]]:
 
 
 def runtime_of(target: str) -> Any:
-    """The runtime of a target, one of a plugin's too. Raises `LightNetError` for an unknown one."""
+    """The runtime of a target. Raises `LightNetError` for an unknown one."""
     if target in RUNTIMES._rows:
         return RUNTIMES.get(target)
     return TARGETS.get(target).own_runtime

@@ -10,22 +10,22 @@ makes code with, it imports when it makes some.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Protocol
 
 from lightnet.diagnostics import LightNetError, near
 from lightnet.runtime.formats import CodeFormat
 
 if TYPE_CHECKING:
+    import numpy as np
     from xdsl.context import Context
     from xdsl.dialects.builtin import ModuleOp
 
     from lightnet.executable import Executable
     from lightnet.report.steps import Stepper
     from lightnet.runtime.program import Program
-    from lightnet.trust.level4 import ThreadRunner
 
 #: The tools that an option may be one of: those that run networks (`lightnet`, `lightnet run`, `lightnet serve`),
 #: `lightnet compile`, `ln-opt`.
@@ -93,6 +93,20 @@ class Files:
     def beside(self, kind: str) -> dict[str, Content]:
         """Files that one of a kind refers to, and that stand beside it: by their names."""
         return {}
+
+
+class ThreadRunner(Protocol):
+    """Launches as the threads that they are (`Runtime.as_threads`)."""
+
+    @property
+    def launches(self) -> Sequence[Any]:
+        """The launches of the module, in order: of each launch of loops there is one."""
+
+    def cost(self, line: Any) -> int:
+        """About how many ops all threads of a launch execute."""
+
+    def run(self, lines: Sequence[Any], spaces: Mapping[str, np.ndarray]) -> None:
+        """Run launches on memory spaces, which then hold what they wrote. LightNetError for what is wrong in them."""
 
 
 class Runtime:

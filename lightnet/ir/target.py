@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from lightnet.runtime.machine import Machine
 
 GIB = 1 << 30
-#: What reads the patterns of an optimizer description of the package.
-DESCRIBED = "lightnet.descriptions.optimizer:packaged_optimizer"
 
 
 @dataclass(frozen=True)
@@ -50,22 +48,14 @@ class Space:
     spills: bool = True
 
 
-@dataclass(frozen=True)
-class Description:
-    """An optimizer description that comes with a target: ``package:file``, the pass that its rules are for, and the
-    optypes of which one is in whatever they match (none: any). It is read when that pass meets one of these: reading
-    takes longer than a small network's passes."""
+class PatternFile(Protocol):
+    """Patterns that come with a target as data (`lightnet_descriptions.Description`): the pass that they are for. They
+    are read when that pass runs: reading takes longer than a small network's passes."""
 
-    file: str
-    pass_name: str
-    optypes: frozenset[str] = frozenset()
+    @property
+    def pass_name(self) -> str: ...
 
-    def read(self) -> tuple[type[FilePattern], ...]:
-        """Its patterns."""
-        return resolve(DESCRIBED)(self.file)
-
-    def concerns(self, module: ModuleOp) -> bool:
-        return not self.optypes or any(isinstance(op, LnOp) and op.optype in self.optypes for op in module.walk())
+    def read(self) -> tuple[type[FilePattern], ...]: ...
 
 
 Halo = tuple[int, int]
@@ -201,7 +191,7 @@ class Target:
     expanders: tuple[type[RewritePattern], ...] = ()
     combiners: tuple[type[RewritePattern], ...] = ()
     subgraphs: tuple[type[RewritePattern], ...] = ()
-    descriptions: tuple[Description, ...] = ()
+    descriptions: tuple[PatternFile, ...] = ()
     schedule: Callable[[Block], list[Operation]] | None = None
     layouts: tuple[str, ...] = ("plain",)
     blocking: Callable[[KernelOp, str], Blocking | None] = _no_blocking
@@ -274,12 +264,10 @@ class Target:
         """The memory type of a space: ``cuda`` of what is ``LN_MEM_CUDA`` in document 004."""
         return self.spaces.get(space, Space()).mtype or self.name
 
-    def patterns(self, pass_name: str, module: ModuleOp) -> list[RewritePattern]:
-        """The patterns of `expand`, `combine` or `subgraph` for a module: those that files registered for it, then its
-        own."""
+    def patterns(self, pass_name: str) -> list[RewritePattern]:
+        """The patterns of `expand`, `combine` or `subgraph`: those that files registered for them, then its own."""
         own = {"expand": self.expanders, "combine": self.combiners, "subgraph": self.subgraphs}[pass_name]
-        found = [d.read() for d in self.descriptions if d.pass_name == pass_name and d.concerns(module)]
-        described = [cls for classes in found for cls in classes]
+        described = [cls for d in self.descriptions if d.pass_name == pass_name for cls in d.read()]
         return [cls() for cls in (*patterns(pass_name, self.name), *own, *described)]
 
 
@@ -312,7 +300,7 @@ def with_capacity(target: Target, space: str, capacity: int) -> Target:
 
 
 __all__ = [
-    "Blocking", "Body", "Description", "Form", "Halo", "Request", "Space", "Target", "get_target", "reorder_time",
+    "Blocking", "Body", "Form", "Halo", "PatternFile", "Request", "Space", "Target", "get_target", "reorder_time",
     "with_capacity",
 ]  # fmt: skip
 

@@ -50,7 +50,7 @@ class CombinePass(LnPass):
         target = get_target(self.target)
         if target.kernel is None:
             return
-        patterns = target.patterns("combine", op)
+        patterns = target.patterns("combine")
         for _ in rounds(self.name, self.max_rounds):
             changed = bool(patterns) and rewrite_greedily(op, patterns)
             for block in graphs(op):

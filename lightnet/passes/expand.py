@@ -63,7 +63,7 @@ class ExpandPass(LnPass):
 class _Expander:
     def __init__(self, target: Target, module: ModuleOp):
         self.target = target
-        self.patterns = rewrites.enabled(target.patterns("expand", module))
+        self.patterns = rewrites.enabled(target.patterns("expand"))
         self.placing = [p for p in self.patterns if getattr(p, "places", False)]
         self.unsupported: list[tuple[SourceLoc | None, str]] = []
 

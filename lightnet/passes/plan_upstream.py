@@ -1,7 +1,7 @@
 """`--plan=upstream`: the offsets and sizes that the C implementation gives, byte for byte.
 
 Works on a network that was never fused: ops of level 1, or kernels of one op each, or kernels that stand for one op of
-upstream's (`KernelOp.composite`). The order of ops is that of the pass `preprocess`. Each memory space has a pool of
+upstream's (`CompositeKernelOp`). The order of ops is that of the pass `preprocess`. Each memory space has a pool of
 document 004 for its memory type; the rules are in `_Planner`. All that upstream lays into one memory type lies in one
 space; offsets start at the alignment (at 1 for ``cpu``). As upstream does, tensors that nobody consumes are
 overwritten.
@@ -18,7 +18,7 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.structure import planned_ops
-from lightnet.ir.kernel import KernelOp
+from lightnet.ir.kernel import CompositeKernelOp, KernelOp
 from lightnet.ir.layout import is_plain
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import ARENA, PLAN_RULES, TYPES, memory_type, set_memory, unplan
@@ -161,7 +161,7 @@ class _Planner:
 def _single(op: Operation) -> LnOp | None:
     """The one `ln` op that `op` is or holds; None for a kernel that stands for one of upstream's ops, however many it
     holds."""
-    if isinstance(op, KernelOp) and op.composite:
+    if isinstance(op, CompositeKernelOp):
         return None
     inner = op.ops if isinstance(op, KernelOp) else [op]
     if len(inner) != 1 or not isinstance(inner[0], LnOp):

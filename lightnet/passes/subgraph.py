@@ -31,5 +31,5 @@ class SubgraphPass(LnPass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         target = get_target(self.target)
-        if patterns := target.patterns("subgraph", op):
+        if patterns := target.patterns("subgraph"):
             rewrite_greedily(op, patterns)

@@ -86,25 +86,20 @@ def _files(path: str | Path) -> list[str]:
 def _loaded(path: str) -> Iterator[Plugin]:
     from lightnet.plugins import data, python_files, registering
 
-    loaders = {
-        ".py": python_files.file,
-        ".json": data.descriptions,
-        ".op": data.descriptions,
-        ".mlir": data.registered_pdl,
-    }
-    suffix = Path(path).suffix.lower()
-    if isinstance(path, Replacing) and suffix not in (".op", ".json"):
+    suffix, replace = Path(path).suffix.lower(), isinstance(path, Replacing)
+    if replace and suffix not in (".op", ".json"):
         raise LightNetError(f"cannot load '{path}': --replace is for descriptions of operators (.op, .json)")
     if Path(path).is_dir():
         suffix = ".py"
-    elif suffix not in loaders:
+    elif suffix not in SUFFIXES:
         kinds = "; ".join(f"{suffix} ({what})" for suffix, what in SUFFIXES.items())
         raise LightNetError(f"cannot load '{path}': a file to load is a folder with Python, or {kinds}")
     before = registering.Before()
     with ExitStack() as stack:
         try:
             with registry.adding(path):
-                module = stack.enter_context(loaders[suffix](path))
+                opened = python_files.file(path) if suffix == ".py" else data.registered(path, replace=replace)
+                module = stack.enter_context(opened)
                 added = before.checked(module)
                 before.check_places()
         except LightNetError as e:

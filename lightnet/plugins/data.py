@@ -1,10 +1,13 @@
-"""Plugins that are data: descriptions of operators and optimizers, and patterns in PDL. Imports `descriptions` on
-demand."""
+"""Plugins that are data, such as descriptions of operators, and patterns in PDL: what `registry.READERS` reads.
+
+Imports the registry; a reader when there is a file for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,23 +15,31 @@ from lightnet.diagnostics import LightNetError
 from lightnet.ir import registry
 
 if TYPE_CHECKING:
+    from lightnet.ir.op import LnOp
     from lightnet.ir.rewrites import FilePattern
 
 #: Files of one folder, in it and below.
 MAX_FILES = 1000
 
 
-@contextmanager
-def descriptions(path: str) -> Iterator[None]:
-    """Register the ops and the patterns that a description file has. A `path` that is `Replacing` has ops that take the
-    places of others."""
-    from lightnet.descriptions import load_description_file
-    from lightnet.plugins import Replacing
+@dataclass(frozen=True)
+class Loaded:
+    """The contents of a file: op classes by family (a name for `registry.FAMILIES`), and rewrite patterns, each with
+    the `name`, the `pass_name` and the `target` that it is registered under.
+    """
 
-    found = load_description_file(path, replace=isinstance(path, Replacing))
+    families: dict[str, tuple[type[LnOp], ...]] = field(default_factory=dict)
+    patterns: list[type[FilePattern]] = field(default_factory=list)
+
+
+@contextmanager
+def registered(path: str, *, replace: bool) -> Iterator[None]:
+    """Register the ops and the patterns that a file has. With `replace`, its ops may take the places of others."""
+    found = registry.READERS.get(Path(path).suffix.lower())(path, replace=replace)
     for name, ops in found.families.items():
-        registry.FAMILIES.add(name, tuple(ops))
-    _register(found.patterns)
+        registry.FAMILIES.add(name, ops)
+    for cls in found.patterns:
+        registry.pattern(cls.pass_name, cls.target)(cls)
     yield None
 
 
@@ -44,17 +55,3 @@ def files(folder: str) -> list[str]:
     if len(found) > MAX_FILES:
         raise LightNetError(f"cannot load '{folder}': it holds {len(found)} descriptions, more than {MAX_FILES}")
     return found
-
-
-@contextmanager
-def registered_pdl(path: str) -> Iterator[None]:
-    """Register the patterns of a PDL file."""
-    from lightnet.descriptions import pdl
-
-    _register(pdl.load_pdl_file(path))
-    yield None
-
-
-def _register(classes: Sequence[type[FilePattern]]) -> None:
-    for cls in classes:
-        registry.pattern(cls.pass_name, cls.target)(cls)

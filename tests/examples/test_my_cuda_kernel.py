@@ -18,7 +18,7 @@ from lightnet.ir.module import main_of
 from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.ir.registry import CUDA_GENERATORS
 from lightnet.plugins import load
-from lightnet.trust.check import run_checked
+from lightnet_trust.check import run_checked
 
 FILE = Path(__file__).parents[2] / "examples" / "my_cuda_kernel.py"
 CHOOSE = "bind,expand,hoist,combine,layout,choose"

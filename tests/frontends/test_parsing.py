@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from lightnet.descriptions import c
-from lightnet.descriptions.c import lexer as c_lexer
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.il import condition, eval_expr, lexer
 from lightnet.ir import constants
 from lightnet.ir.expr import parse_expr
+from lightnet_descriptions import c
+from lightnet_descriptions.c import lexer as c_lexer
 
 #: What is alike in all four: comparisons stand in parentheses, as Python chains them and C does not.
 _BINARY = ("+", "-", "*", "+", "-", "*", "==", "!=", "<", "<=", ">", ">=")

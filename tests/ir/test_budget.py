@@ -12,12 +12,12 @@ from xdsl.dialects import arith
 
 import lightnet
 from lightnet.backends.builder import Builder
-from lightnet.descriptions import load_descriptions, sampling
-from lightnet.descriptions.reader import read_description
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import budget
 from lightnet.model import loads
 from lightnet.passes.planning.spans import Spans
+from lightnet_descriptions import load_descriptions, sampling
+from lightnet_descriptions.reader import read_description
 
 
 def wide(parts: int) -> str:
@@ -148,7 +148,7 @@ def test_c_of_a_description_ends_however_often_it_is_tried(code, monkeypatch):
 
 
 def test_a_text_ends_at_its_zero_and_begins_where_the_pointer_is():
-    from lightnet.descriptions.c.values import CBuffer, Pointer, text_of
+    from lightnet_descriptions.c.values import CBuffer, Pointer, text_of
 
     buffer = CBuffer("char", [*"ab\0cd", "\0"])
     assert [text_of(Pointer(buffer, k)) for k in (0, 1, 2, 3)] == ["ab", "b", "", "cd"]

@@ -191,15 +191,14 @@ def test_pass_is_documented(name: str) -> None:
 
 #: A file imports its own layer and lower ones when it is loaded; what it imports inside of functions is on demand.
 LAYERS = {
-    "diagnostics": 0, "source": 0, "parsing": 0, "json_text": 0, "runtime": 1, "serving": 2, "ir": 2, "dialects": 3, "frontends": 4, "backends": 4,
-    "passes": 5, "descriptions": 5, "trust": 6, "report": 6, "plugins": 6, "cli": 7,
+    "diagnostics": 0, "source": 0, "parsing": 0, "json_text": 0, "runtime": 1, "ir": 2, "dialects": 3, "frontends": 4, "backends": 4,
+    "passes": 5, "report": 6, "plugins": 6, "cli": 7,
 }  # fmt: skip
 API = 6  # the modules of the package itself: model, compiler, executable, context
 #: A file that stands higher than its folder.
 HIGHER = {
     "lightnet.frontends.onnx.export.model": API,
     "lightnet.backends.cuda.steps": 6,  # what reports and checks ask of a target
-    "lightnet.backends.cuda.threads": 6,
 }
 
 

@@ -29,7 +29,7 @@ from lightnet.ir.target import get_target, reorder_time
 from lightnet.passes import layout
 from lightnet.passes.graph import graphs
 from lightnet.passes.min_cut import TwoLabels
-from lightnet.trust.check import run_checked
+from lightnet_trust.check import run_checked
 
 KERNELS = "bind,simplify,hoist,expand,subgraph,hoist,combine"
 LAID_OUT = f"{KERNELS},layout,bands,choose,pack"

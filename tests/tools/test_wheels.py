@@ -97,8 +97,8 @@ def test_runtime_emulates_with_the_interpreter_beside(runtime: tuple[str, ...], 
 
 SERVE = """
 import asyncio, sys
-from lightnet.cli import serve
-from lightnet.serving.app import Service, make_app
+from lightnet_serving import command as serve
+from lightnet_serving.app import Service, make_app
 args = serve._parser().parse_args(sys.argv[1:])
 make_app(Service(serve._sources(args), serve._options(args)).open())
 assert not {"xdsl", "llvmlite"} & set(sys.modules)

@@ -23,7 +23,7 @@ from lightnet.dialects.ln.source import Source
 from lightnet.model import Model, open_store
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.initial import uniform
-from lightnet.trust.shrink import retype
+from lightnet_trust.shrink import retype
 
 #: What arithmetic may round to, and how far a result may be off by it, relative to the largest value of an output.
 TOLERANCE = {"f32": 1e-4, "tf32": 1e-2, "f16": 3e-2}

@@ -60,13 +60,12 @@ func.return %y : tensor<1x1x15x15xf32>
 
 
 def _subgraph(pattern: str, mutant: str, what: str, old: str, new: str, network: str) -> Mutant:
-    file = "backends/cpu/subgraphs.py" if pattern == "WidenProducts" else "backends/subgraphs.py"
+    file = "backends/subgraphs.py" if pattern == "InterleaveConcat" else "backends/cpu/subgraphs.py"
     return _of("expand,subgraph", "subgraph", pattern, mutant, what, Edit(file, old, new), network)
 
 
 def _maxpool(mutant: str, what: str, old: str, new: str) -> Mutant:
-    edit = Edit("backends/cpu/subgraphs.json", old, new)
-    return _of("expand,subgraph", "subgraph", "cpu.separate-maxpool", mutant, what, edit, _POOL)
+    return _subgraph("SeparateMaxpool", mutant, what, old, new, _POOL)
 
 
 SUBGRAPH = (
@@ -90,13 +89,11 @@ func.return %y : tensor<2x2x2xf32>
     ),
     _maxpool(
         "sides-swapped", "pads the rows on the wrong sides",
-        '"rows.params[padding] = [0, pool.derived[pad][1], 0, pool.derived[pad][3]]"',
-        '"rows.params[padding] = [0, pool.derived[pad][3], 0, pool.derived[pad][1]]"',
+        '"padding": (0, left, 0, right)', '"padding": (0, right, 0, left)',
     ),
     _maxpool(
         "top-and-bottom-swapped", "pads the columns on the wrong sides",
-        '"columns.params[padding] = [pool.derived[pad][0], 0, pool.derived[pad][2], 0]"',
-        '"columns.params[padding] = [pool.derived[pad][2], 0, pool.derived[pad][0], 0]"',
+        '"padding": (top, 0, bottom, 0)', '"padding": (bottom, 0, top, 0)',
     ),
     _subgraph(
         "WidenProducts", "factors-swapped", "multiplies in the other order",

@@ -32,7 +32,7 @@ from mutations.watching import Marks
 
 ROOT = Path(__file__).resolve().parents[2]
 #: What comes from this tree, the package and those that stand beside it.
-PACKAGES = ("lightnet", "lightnet_lsp", "lightnet_ptx")
+PACKAGES = tuple(sorted(path.parent.name for path in ROOT.glob("lightnet*/__init__.py")))
 COPIED = (*PACKAGES, "tests", "tools", "docs", "examples", "editors", "pyproject.toml", "README.md", "Makefile", "LICENSE",
           "NOTICE", "MANIFEST.in")  # fmt: skip
 #: Tests that judge survivors cold: of those that ran warm, and of those that run most of the file.

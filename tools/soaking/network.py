@@ -73,9 +73,9 @@ def load_peer(path: str) -> Peer:
 
 def serve_peer(path: str) -> None:
     """The server of ONNX Runtime: the application of `lightnet serve` with another callable."""
-    from lightnet.serving import server
-    from lightnet.serving.app import Service
-    from lightnet.serving.repository import ModelSource, ServingOptions
+    from lightnet_serving import server
+    from lightnet_serving.app import Service
+    from lightnet_serving.repository import ModelSource, ServingOptions
 
     options = ServingOptions(delay=0.001, workers=2, control=True, timeout=10)
     service = Service([ModelSource("net", lambda: load_peer(path))], options)

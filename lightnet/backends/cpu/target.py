@@ -24,7 +24,7 @@ from lightnet.backends.selection import Chosen, with_workspace
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.memory import ARENA, STATIC
 from lightnet.ir.registry import GENERATORS
-from lightnet.ir.target import Description, Request, Space, Target
+from lightnet.ir.target import Request, Space, Target
 
 
 def _choose(kernel: KernelOp, request: Request) -> Mapping[str, Attribute]:
@@ -89,7 +89,6 @@ CPU = Target(
     settle=settle,
     expanders=EXPANDERS,
     subgraphs=SUBGRAPHS,
-    descriptions=(Description("lightnet.backends.cpu:subgraphs.json", "subgraph", frozenset({"maxpool2d"})),),
     layouts=("blocked", "plain"),
     generators=GENERATORS,
     blocking=SELECTION.blocking,

@@ -16,12 +16,12 @@ from xdsl.dialects.func import FuncOp
 
 from lightnet.backends.cuda.nvptx import emit_program
 from lightnet.backends.cuda.tensor_maps import maps_of
+from lightnet.backends.loop_cost import LoopCost
 from lightnet.dialects.cuda_checks import block_of
 from lightnet.dialects.cuda_launch import CudaLaunchOp, cuda_launches
 from lightnet.dialects.launch import kernels
 from lightnet.runtime.cuda.driver import DeviceLaunch, arguments, open_driver
 from lightnet.runtime.cuda.tensor_map import TensorMap
-from lightnet.trust.loop_cost import LoopCost
 
 
 class CudaThreads:

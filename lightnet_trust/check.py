@@ -1,0 +1,200 @@
+"""The check that passes keep what a module computes: executed before and after, compared tensor by tensor.
+
+    difference = compare_modules(before, after)
+    verdict = run_checked(ctx, module, passes)
+
+`Checker` watches a pipeline (``ln-opt --check``). `blame.py` says which rewrite it was. Imports the passes' driver,
+`ir`, and the files of this folder below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+from lightnet.diagnostics import LightNetError
+from lightnet.ir.passes import Instrumentation, run_pipeline
+from lightnet.ir.rewrites import Rewrite
+from lightnet.ir.verify import verify_module
+from lightnet_trust.baseline import (
+    EXACT,
+    Baseline,
+    CheckOptions,
+    NotExecutableError,
+    compare_modules,
+    is_level4,
+    lowered_to,
+)
+from lightnet_trust.record import Difference
+
+__all__ = [
+    "EXACT",
+    "Baseline",
+    "CheckError",
+    "CheckOptions",
+    "Checker",
+    "Difference",
+    "NotExecutableError",
+    "PipelineVerdict",
+    "compare_modules",
+    "run_checked",
+]  # fmt: skip
+
+
+@dataclass
+class PipelineVerdict:
+    """The verdict on a pipeline: the first difference, the pass (with its options) and the rewrite that made it
+    (None: the pass itself, or not known), and notes on what was not checked. `error` is all that as an error."""
+
+    difference: Difference | None = None
+    pass_name: str | None = None
+    rewrite: Rewrite | None = None
+    notes: list[str] = field(default_factory=list)
+    compared: int = 0
+    error: LightNetError | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+    @property
+    def pattern(self) -> str | None:
+        return self.rewrite.pattern if self.rewrite is not None else None
+
+
+class CheckError(LightNetError):
+    """A pass that changed what the module computes; `difference`, `pass_name` and `rewrite` as in `PipelineVerdict`."""
+
+    difference: Difference
+    pass_name: str
+    rewrite: Rewrite | None = None
+
+
+class Checker(Instrumentation):
+    """Executes the module before and after each pass (with `each_rewrite`, after each rewrite), and raises `CheckError`
+    at the first pass that changes a result. `notes` collects what was not checked, and why."""
+
+    wants_text = True
+
+    def __init__(self, ctx: Context, options: CheckOptions = CheckOptions(), *, each_rewrite: bool = False):
+        self.ctx, self.options, self.each_rewrite = ctx, options, each_rewrite
+        self.wants_rewrites = each_rewrite
+        self.baseline: Baseline | None = None
+        self.notes: list[str] = []
+        self.passes = self.compared = 0
+        self.data = "none"
+        self._current: tuple[ModulePass, ModuleOp] | None = None
+        self._before: ModuleOp | None = None
+        self._lowered = False
+
+    def before_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
+        if self.baseline is None and not self.notes:
+            self._begin(module)
+        self._current = (pass_, module)
+        self._before = module.clone()
+
+    def _begin(self, module: ModuleOp) -> None:
+        try:
+            self.baseline = Baseline(module, self.options)
+            self.data = self.baseline.data
+        except NotExecutableError as e:
+            self.notes.append(f"nothing is checked, as the module cannot be executed: {e.message}")
+
+    def rewrote(self, rewrite: Rewrite) -> None:
+        if self._current is None or self.baseline is None:
+            return
+        pass_, module = self._current
+        if (difference := self.judge(module, pass_)) is not None:
+            raise check_error(difference, pass_, rewrite)
+
+    def after_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
+        if self.baseline is None or self._before is None:
+            if self._lowered:
+                self.notes.append(f"{pass_.name}: not checked, as the module is lowered already")
+            return
+        before, self._before, self._current = self._before, None, None
+        if is_level4(module):
+            from lightnet_trust.level4 import check_level4
+
+            self._after_lowering(check_level4(self.ctx, pass_, before, module, self.baseline), pass_)
+            return
+        if (what := lowered_to(module)) is not None:
+            self.baseline = None
+            self.notes.append(f"nothing from '{pass_.name}' on is checked: {what} is not executed")
+            return
+        if (difference := self.judge(module, pass_, advance=True)) is not None:
+            from lightnet_trust.blame import blame
+
+            raise blame(self.ctx, pass_, before, lambda m: self.judge(m, pass_), difference)
+        self.passes += 1
+        self.compared += self.baseline.compared
+
+    def _after_lowering(self, found: tuple[Difference | None, list[str]], pass_: ModulePass) -> None:
+        difference, notes = found
+        self.notes += [f"{pass_.name}: {note}" for note in notes]
+        if difference is not None:
+            raise check_error(difference, pass_, None)
+        self.passes += 1
+        self.baseline, self._lowered = None, True
+
+    def judge(self, module: ModuleOp, pass_: ModulePass, *, advance: bool = False) -> Difference | None:
+        """The difference in the module now, if anything: it does not verify, or it computes something else."""
+        assert self.baseline is not None
+        try:
+            verify_module(module, self.ctx)
+        except LightNetError as e:
+            return Difference("fails", f"the module does not verify: {e.message}", loc=e.loc)
+        exact, rounded = self.options.exact_for(pass_), self.options.rounding_of(pass_)
+        return self.baseline.compare(module, exact=exact, advance=advance, rounded=rounded)
+
+    def summary(self) -> str:
+        """One line on what was compared, and the notes."""
+        notes = [*self.notes, *(self.baseline.notes() if self.baseline is not None else ())]
+        on = f"data: {self.data}; seed {self.options.seed}"
+        keep = "passes keep" if self.passes != 1 else "pass keeps"
+        head = f"check: {self.passes} {keep} the results; {self.compared} tensors compared ({on})"
+        return "\n".join([head, *(f"check: note: {note}" for note in notes)]) + "\n"
+
+
+def check_error(difference: Difference, pass_: ModulePass, rewrite: Rewrite | None, detail: str = "") -> CheckError:
+    """The error about a pass that changed a result: at the op that the rewrite matched, else at the tensor's."""
+    loc = rewrite.where if rewrite is not None and rewrite.where is not None else difference.loc
+    who = f"pass '{pass_.name}'"
+    if rewrite is not None:
+        who = f"pattern '{rewrite.pattern}' of pass '{pass_.name}'"
+    error = CheckError(f"{who} changed the result: {difference.what}", loc, label=f"check.{difference.kind}")
+    if rewrite is not None:
+        error.notes.append((rewrite.where, f"rewrite {rewrite.number}, on {rewrite.root}"))
+        error.notes += [(None, f"before: {line}") for line in rewrite.before]
+        error.notes += [(None, f"after:  {line}") for line in rewrite.after]
+    elif detail:
+        error.notes.append((None, detail))
+    if difference.op is not None:
+        error.notes.append((difference.loc, f"'{difference.tensor}' is now computed by {difference.op}"))
+    if difference.data:
+        error.notes.append((None, difference.data))
+    error.difference, error.pass_name, error.rewrite = difference, pass_.name, rewrite
+    return error
+
+
+def run_checked(
+    ctx: Context,
+    module: ModuleOp,
+    passes: Sequence[ModulePass],
+    options: CheckOptions = CheckOptions(),
+    *,
+    each_rewrite: bool = False,
+) -> PipelineVerdict:
+    """Run `passes` on `module`, in place, and check each; the verdict tells of the first that is wrong. A pass that
+    fails (rather than changing a result) raises its `LightNetError`, as in `run_pipeline`."""
+    checker = Checker(ctx, options, each_rewrite=each_rewrite)
+    try:
+        run_pipeline(ctx, module, passes, [checker])
+    except CheckError as e:
+        return PipelineVerdict(e.difference, e.pass_name, e.rewrite, checker.notes, checker.compared, e)
+    notes = [*checker.notes, *(checker.baseline.notes() if checker.baseline is not None else ())]
+    return PipelineVerdict(notes=notes, compared=checker.compared)
