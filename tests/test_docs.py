@@ -169,7 +169,7 @@ def test_op_of_a_file() -> None:
 def test_demo(workspace: Path) -> None:
     """The network of `make demo` sees most shapes in its picture, fitted to fewer pictures than it is there."""
     done = subprocess.run(
-        [sys.executable, "examples/squeezedet.py", "--pictures", "16"],
+        [sys.executable, "examples/squeezedet.py", "--pictures", "10"],
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,

@@ -27,6 +27,8 @@ from lightnet.runtime.dtypes import BY_NP
 
 OPS = {name: cls for name, cls in optypes().items() if cls.samples()}
 CASES = [(name, i) for name, cls in sorted(OPS.items()) for i in range(len(cls.samples()))]
+#: Whose loops LLVM's optimizer always works on: the first of each third op; a date draws from all others.
+OPTIMIZED = {(name, 0) for name in sorted(OPS)[::3]}
 #: Ops that compute nothing in a kernel: sources and host calls.
 NO_SAMPLES = {"create", "input", "param", "print", "fprint"}
 
@@ -60,7 +62,7 @@ def test_definition_agrees_with_the_reference(name, index):
 def test_loops_agree_with_the_reference(name, index):
     op, arrays = op_of(OPS[name], OPS[name].samples()[index], index)
     kernel = CpuKernelOp.wrap([op])
-    got = run_kernel(kernel, arrays, machine(f"{name} {index}", always=not index))
+    got = run_kernel(kernel, arrays, machine(f"{name} {index}", always=(name, index) in OPTIMIZED))
     for array, want in zip(got, references(op, arrays), strict=True):
         agree(array, want, 1e-5)
 
