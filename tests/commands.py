@@ -74,8 +74,9 @@ def folder() -> str:
 
 
 def environment() -> dict[str, str]:
-    """The environment of this process, with `folder()` before all else on PATH."""
-    return {**os.environ, "PATH": os.pathsep.join([folder(), str(Path(sys.executable).parent), os.environ["PATH"]])}
+    """The environment of this process, with `folder()` before all else on PATH; loops are verified where a user's would be."""
+    path = os.pathsep.join([folder(), str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {**os.environ, "PATH": path, "LIGHTNET_VERIFY": ""}
 
 
 def serve(address: str) -> None:

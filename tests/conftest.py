@@ -63,7 +63,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """What most tests of meaning compile is not optimized."""
+    """What most cases compile is not verified on level 4, nor optimized if they are of meaning."""
     with machine_code.of(item):
         return (yield)
 

@@ -58,6 +58,15 @@ def value(name: str, dims: list[int | str] | None, code: int = FLOAT) -> onnx.Va
     return helper.make_tensor_value_info(name, code, dims)
 
 
+def writer(edit: Edit) -> Callable[[Path], None]:
+    """Writes a model that takes long to make, when it is asked for: who counts mutants does not wait."""
+
+    def write(folder: Path) -> None:
+        (folder / "model.onnx").write_bytes(edited(edit))
+
+    return write
+
+
 def edited(edit: Edit) -> bytes:
     model = base()
     edit(model)
@@ -610,7 +619,7 @@ def sizes() -> Iterator[Mutant]:
         ("a loop without end", endless, "Loop of more than 4096 trips"),
         ("branches that double", deep_ifs, None),
     ]:
-        yield Mutant(what, edited(edit), refusal)
+        yield Mutant(what, writer(edit), refusal)
 
 
 # -- external data

@@ -25,6 +25,8 @@ from lightnet.ir.verify import verify_module
 from lightnet.runtime import lnx_check
 from lightnet.runtime.program import Program
 
+pytestmark = pytest.mark.meaning
+
 F, I, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
 

@@ -70,7 +70,13 @@ def workspace(tmp_path: Path):
 # -- pages -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("block", [b for b in CODE if not b.note], ids=str)
+def ran() -> list:
+    """Blocks that run, those of the README always."""
+    drawn = pytest.mark.sampled(every=3, share=0.25)
+    return [b if b.page.name == "README.md" else pytest.param(b, marks=drawn) for b in CODE if not b.note]
+
+
+@pytest.mark.parametrize("block", ran(), ids=str)
 def test_block_runs(block: Block, workspace: Path) -> None:
     if block.language == "python":
         with redirect_stdout(io.StringIO()):
@@ -163,11 +169,12 @@ def test_op_of_a_file() -> None:
 def test_demo(workspace: Path) -> None:
     """The network of `make demo` sees most shapes in its picture, fitted to fewer pictures than it is there."""
     done = subprocess.run(
-        [sys.executable, "examples/squeezedet.py", "--pictures", "16"],
+        [sys.executable, "examples/squeezedet.py", "--pictures", "10"],
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
         check=False,
+        env={**os.environ, "LIGHTNET_VERIFY": ""},
     )
     assert done.returncode == 0, done.stderr
     right, there = map(int, re.search(r"^(\d+) of (\d+) right$", done.stdout, re.MULTILINE).groups())
@@ -183,7 +190,7 @@ def test_demo(workspace: Path) -> None:
 
 def test_scaffolds(tmp_path: Path) -> None:
     """A new pass and a new op work at once, in a copy of the project."""
-    shutil.copytree(ROOT / "lightnet", tmp_path / "lightnet", ignore=shutil.ignore_patterns("__pycache__"))
+    copy_of_package(tmp_path)
     (tmp_path / "tests" / "filecheck" / "passes").mkdir(parents=True)
     run_tool(tmp_path, "new_pass.py", "my-new-pass", "Does nothing yet.")
     run_tool(tmp_path, "new_op.py", "elementwise", "my_op", "The identity.")
@@ -219,7 +226,6 @@ cases = [(name, i) for name, i in tests.CASES if name.startswith("my_")]
 names = sorted({name for name, _ in cases})
 lowered = {*sampling.draw(names, "new ops", every=4), *sys.argv[1:]}
 for name, i in cases:
-    tests.test_reference_has_the_inferred_types(name, i)
     tests.test_definition_agrees_with_the_reference(name, i)
     if name in lowered:
         tests.test_loops_agree_with_the_reference(name, i)
@@ -236,7 +242,7 @@ print(*names)
 def test_new_op_in_every_family(tmp_path: Path) -> None:
     """An op of each, in a copy of the project: in the project's format, and it passes the tests that every op has. One of a
     family of rows is one line, and its import from ONNX and export to it one more."""
-    shutil.copytree(ROOT / "lightnet", tmp_path / "lightnet", ignore=shutil.ignore_patterns("__pycache__"))
+    copy_of_package(tmp_path)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     rows = {
         "unary": ["--expression", "src * src * src", "--numpy", "lambda x: x**3"],
@@ -262,6 +268,11 @@ def test_new_op_in_every_family(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path})
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [f"my_{family}" for family in families]
+
+
+def copy_of_package(folder: Path) -> None:
+    """The package in a folder, with its byte code, which stays valid as files keep their times: compiling it takes ten seconds."""
+    shutil.copytree(ROOT / "lightnet", folder / "lightnet")
 
 
 def run_tool(root: Path, *words: str, status: int = 0) -> str:

@@ -7,7 +7,6 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -51,9 +50,10 @@ SHARED = {
 RELATIVE = re.compile(r"(What|Whether|How|Which|Where|Why|When|Who|Whose|Whom|That)\b")
 
 
-@cache
+@pytest.fixture(scope="module")
 def trees() -> dict[str, ast.Module]:
-    """The modules of the package by path."""
+    """The modules of the package by path; they go with the last test of this file, so that no later one's garbage is looked for among a
+    million nodes."""
     return {str(p.relative_to(PACKAGE)): ast.parse(p.read_text()) for p in sorted(PACKAGE.rglob("*.py"))}
 
 
@@ -65,10 +65,11 @@ def public(tree: ast.Module) -> Iterator[str]:
                 yield node.name
 
 
-def homes() -> dict[str, list[str]]:
+@pytest.fixture(scope="module")
+def homes(trees: dict[str, ast.Module]) -> dict[str, list[str]]:
     """The files that define each public name."""
     found = defaultdict(list)
-    for path, tree in trees().items():
+    for path, tree in trees.items():
         for name in dict.fromkeys(public(tree)):
             found[name].append(path)
     return found
@@ -79,25 +80,26 @@ def is_shared(name: str, paths: list[str]) -> bool:
     return name in SHARED and all(any(p.startswith(f) for f in SHARED[name][0].split()) for p in paths)
 
 
-def test_public_names_mean_one_thing() -> None:
-    several = {n: paths for n, paths in homes().items() if len(paths) > 1 and not is_shared(n, paths)}
+def test_public_names_mean_one_thing(homes: dict[str, list[str]]) -> None:
+    several = {n: paths for n, paths in homes.items() if len(paths) > 1 and not is_shared(n, paths)}
     listing = "\n".join(f"{n}: {', '.join(paths)}" for n, paths in sorted(several.items()))
     assert len(several) <= CEILINGS["several"], f"names that mean several things:\n{listing}"
     assert len(several) == CEILINGS["several"], f"lower the ceiling in tests/data/names.json to {len(several)}"
 
 
-def test_exceptions_are_needed() -> None:
+def test_exceptions_are_needed(homes: dict[str, list[str]]) -> None:
     """An exception that stands for one definition alone, or none, goes."""
-    found = homes()
-    assert not [n for n in SHARED if len(found.get(n, ())) < 2]
+    assert not [n for n in SHARED if len(homes.get(n, ())) < 2]
 
 
 @pytest.mark.parametrize("folder", [*(p.parent.name for p in ROOT.glob("lightnet*/__init__.py")), "tools", "examples"])
-def test_docstrings_begin_with_the_noun_or_the_verb(folder: str) -> None:
+def test_docstrings_begin_with_the_noun_or_the_verb(folder: str, request: pytest.FixtureRequest) -> None:
     """A relative clause in front of everything is what a reader has to read twice."""
     found = []
+    read = request.getfixturevalue("trees") if ROOT / folder == PACKAGE else {}
     for path in sorted((ROOT / folder).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        tree = read.get(path.relative_to(ROOT / folder).as_posix()) or ast.parse(path.read_text())
+        for node in ast.walk(tree):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
                 text = ast.get_docstring(node)
                 if text and RELATIVE.match(text):
@@ -106,34 +108,42 @@ def test_docstrings_begin_with_the_noun_or_the_verb(folder: str) -> None:
     assert len(found) == ceiling, f"{len(found)}, not {ceiling} (which may only fall):\n" + "\n".join(found)
 
 
-def test_vocabulary_names_what_is_there() -> None:
+def test_vocabulary_names_what_is_there(trees: dict[str, ast.Module]) -> None:
     """Files, and names in files, of the page's tables."""
     rows = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ") and "---" not in line]
     said = [w for row in rows if len(row) == 4 for w in re.findall(r"`([\w/.]+)`", row[2])]
     assert len(said) > 60
     for word in said:
         if word.endswith(".py"):
-            assert word in trees(), word
+            assert word in trees, word
             continue
         path, name = word.rsplit(".", 1)
-        tree = trees()[path + ".py"]
+        tree = trees[path + ".py"]
         names = {n.name for n in tree.body if hasattr(n, "name")}
         targets = (t for n in tree.body if isinstance(n, (ast.Assign, ast.AnnAssign)) for t in ast.walk(n))
         names |= {t.id for t in targets if isinstance(t, ast.Name) and isinstance(t.ctx, ast.Store)}
         assert name in names, word
 
 
-def test_functions_that_texts_name_are_there() -> None:
+def _may_name(part: ast.AST) -> bool:
+    """Whether a constant, or a part of an f-string, may begin ``module:function``: writing all out again would take seconds."""
+    if isinstance(part, ast.FormattedValue):
+        return isinstance(part.value, ast.Name) and part.value.id == "__name__"
+    return isinstance(part, ast.Constant) and isinstance(part.value, str) and "lightnet" in part.value
+
+
+def test_functions_that_texts_name_are_there(trees: dict[str, ast.Module]) -> None:
     """``module:function`` for a table or another process, and imports in code that a child runs: renaming finds neither."""
     found = 0
-    for path in sorted(PACKAGE.rglob("*.py")):
-        own = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        for node in ast.walk(ast.parse(path.read_text())):
-            if not isinstance(node, ast.JoinedStr | ast.Constant):
+    for path, tree in trees.items():
+        own = ".".join(Path("lightnet", path).with_suffix("").parts)
+        for node in ast.walk(tree):
+            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+            if not any(_may_name(part) for part in parts):
                 continue
             text = ast.unparse(node).replace("{__name__}", own)
             named = re.findall(r"(lightnet(?:\.\w+)+):(\w+)[\'\"]|from (lightnet[\w.]*) import (\w+)", text)
             for module, name in ((a or c, b or d) for a, b, c, d in named):
-                assert hasattr(import_module(module), name), f"{path.relative_to(ROOT)}:{node.lineno}: {module}:{name}"
+                assert hasattr(import_module(module), name), f"{path}:{node.lineno}: {module}:{name}"
                 found += 1
     assert found > 10

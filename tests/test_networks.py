@@ -27,6 +27,7 @@ IL = [
 ]
 
 
+@pytest.mark.sampled(every=3, share=0.3)
 @pytest.mark.parametrize("path", IL)
 def test_network_agrees_with_onnxruntime(path):
     model = compare.sampled_model(str(path))

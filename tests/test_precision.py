@@ -88,6 +88,7 @@ def passed(module: ModuleOp, pipeline: str, limit: int | None = None) -> ModuleO
 # ---- results -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(every=3, share=0.2)
 @pytest.mark.parametrize("dtype", SHORT)
 @pytest.mark.parametrize("name", ["cnn.net", "nets/lenet.net", "nets/mlp.net", "residual"])
 def test_networks(name, dtype):

@@ -16,6 +16,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,10 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
         seen.append(f"{event}{args!r:.80}")
 
 
-sys.addaudithook(_audit)
+@cache
+def _listen() -> None:
+    """Have `_audit` called from now on, in this process for ever: not before there is something to hear, as it takes time of all that follows."""
+    sys.addaudithook(_audit)
 
 
 def mutants(count: int, seed: int) -> Iterator[tuple[str, str]]:
@@ -100,6 +104,7 @@ def outcome(name: str, text: str) -> str:
     """What became of a mutant: ``refused`` (when it was loaded), ``loaded``, ``limited`` (an op was refused). Raises AssertionError for what
     may not be, and lets every exception through that is no `LightNetError`."""
     global _watching
+    _listen()
     _watching = True
     try:
         with calls(at_most=MOST), ends(), warnings.catch_warnings():

@@ -99,11 +99,11 @@ def installed_by_uv() -> bool:
 
 def check(jobs: str) -> None:
     """Lint, docs, types, FileCheck and the tests of single parts."""
-    types = begin("python", "tools/check_types.py")
+    types, docs = begin("python", "tools/check_types.py"), begin("python", "tools/docs.py", "--check")
     run("ruff", "check", ".")
     run("ruff", "format", "--check", "--quiet", *packages(), "tests", "tools", "examples")
-    run("python", "tools/docs.py", "--check")
     run("pytest", "-n", jobs, *map(tests_of, QUICK), **{SAMPLE: "core"})
+    docs()
     types()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import violations as v
+from sampling import draw
 
 from lightnet.cli.lightnet import main
 from lightnet.ir.op import LnOp
@@ -84,12 +85,15 @@ def test_every_constraint_of_an_op(optype, cli):
     cls = v.OPS[optype]
     found = v.violations(cls)
     assert v.expected_labels(cls) <= set(found), "constraints that no case was found for"
+    in_il = draw(found, f"constraints {optype} in IL", every=4, start=sorted(v.OPS).index(optype))
     for label, t in found.items():
         network = statements(cls, t)
         line = len(network) + 1
         first, *rest = cli(as_json(network), "bad.json").splitlines()
         assert re.fullmatch(rf"bad.json:{line}:\d+: error: {optype}: .+ \[{re.escape(label)}\]", first), (label, first)
         assert rest and rest[-1].strip() == "^", rest
+        if label not in in_il:
+            continue
         if empty := [i for i, spec in enumerate(t.specs) if 0 in spec.dims]:  # which IL has not
             line, optype_, label = empty[0] + 2, "create", "create.empty"
         else:

@@ -48,7 +48,7 @@ def test_machine_code(dims, axis, machine):
 def test_in_a_network():
     """The result is that of the interpreter; no map becomes row-major between the convolutions; afterwards the row is gone."""
     before = SELECTION.generators()
-    feeds = {"x": np.random.default_rng(0).uniform(-1, 1, (1, 16, 64, 64)).astype(np.float32)}
+    feeds = {"x": np.random.default_rng(0).uniform(-1, 1, (1, 16, 16, 16)).astype(np.float32)}
     with load(FILE):
         assert "crop" in GENERATORS and len(SELECTION.generators()) == len(before) + 1
         run = lightnet.compile(str(FILE.with_suffix(".mlir")), features="avx2", threads=2)

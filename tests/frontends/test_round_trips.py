@@ -23,6 +23,7 @@ pytestmark = pytest.mark.meaning
 QUICK = {form: range(2) if form == "lnx" else range(6) for form in FORMS}
 
 
+@pytest.mark.sampled(every=5, share=0.2, by="form")
 @pytest.mark.parametrize("form, seed", [(form, seed) for form, seeds in QUICK.items() for seed in seeds])
 def test_outputs_come_back(form, seed, tmp_path):
     assert not check(seed, form, tmp_path)

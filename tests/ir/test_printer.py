@@ -189,6 +189,7 @@ NAMED = [{"text": t, "file": t} for t in TEXTS] + [{"text": "x", "value": v} for
 NAMED += [{"text": "x", "choice": c} for c in CHOICES]
 
 
+@pytest.mark.sampled(every=5, share=0.2)
 @pytest.mark.parametrize("names", NAMED, ids=lambda names: ascii([*names.values()][-1][:20]))
 @pytest.mark.parametrize("columns", [0, 1, 40])
 @pytest.mark.parametrize("generic", [False, True])

@@ -552,6 +552,7 @@ def test_op_of_a_built_in_one():
 # -- out and back ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(every=5, share=0.2)
 @pytest.mark.parametrize("form", export.FORMATS)
 @pytest.mark.parametrize("optype", BUILT_IN)
 def test_built_in_ops_come_back(optype, form):

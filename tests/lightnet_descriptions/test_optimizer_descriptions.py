@@ -102,6 +102,7 @@ def ep_cpu() -> list[type]:
     return loaded((DESCRIBED / "ep_cpu.json").read_text("utf-8"), "ep_cpu.json")
 
 
+@pytest.mark.sampled(every=3, share=0.2)
 @pytest.mark.parametrize("plan", ["upstream", "default"])
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_a_description_reproduces_the_built_in_expansion(path: Path, plan: str) -> None:

@@ -233,6 +233,7 @@ def test_an_analysis_that_nobody_wants_stops() -> None:
 # -- names: the parser is the oracle ---------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(every=3, share=0.3)
 @pytest.mark.parametrize("path", MLIR_FILES, ids=lambda p: p.stem)
 def test_the_index_finds_what_the_parser_finds(path: Path) -> None:
     document = MlirDocument(path.read_text(), str(path))

@@ -171,6 +171,7 @@ PIPELINES = (
 FUZZ = int(os.environ.get("LIGHTNET_FUZZ", "0")) * 25
 
 
+@pytest.mark.sampled(every=3, share=0.2)
 @pytest.mark.parametrize("seed", range(2000, 2000 + (FUZZ or 6)))
 def test_our_passes_pass_on_random_networks(seed: int) -> None:
     for pipeline in PIPELINES:

@@ -94,6 +94,7 @@ def test_random_networks(seed: int) -> None:
     agrees(lightnet.compile(model, layout="plain")(feeds), want)
 
 
+@pytest.mark.sampled(every=3, share=0.2)
 @pytest.mark.parametrize("seed", range(6, 14))
 def test_any_mix_of_layouts_is_right(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever kernels run on blocked maps, and whatever halos these have: compiled code, and the interpreter on the planned bytes."""
@@ -132,6 +133,7 @@ def test_laid_out_modules_round_trip(seed: int) -> None:
         passed(back, "bind,lower-cpu" if memory_of(back) else "bind,plan,lower-cpu")
 
 
+@pytest.mark.sampled(every=3, share=0.2)
 @pytest.mark.parametrize("seed", range(25, 27))
 @pytest.mark.parametrize(
     "again", ["layout", "layout{layout=plain}", "defuse,layout", "combine,hoist,layout,bands", "layout{features=avx2}"]

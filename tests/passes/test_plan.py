@@ -130,6 +130,7 @@ def test_upstream_plan_refuses_a_fused_network() -> None:
 # -- our plans
 
 
+@pytest.mark.sampled(every=4, share=0.2)
 @pytest.mark.parametrize(
     "passes", ["", "bind,expand{target=cpu}", "bind,simplify,expand,combine,layout{layout=plain},choose,hoist"]
 )

@@ -18,6 +18,8 @@ from lightnet.report.profile import profiled
 from lightnet.report.steps import started
 from lightnet.runtime.program import FRAME, Program, is_port, ports_of
 
+pytestmark = pytest.mark.meaning
+
 CHAIN = """
 func.func @main(%x : tensor<2x3x4xf32>) -> (tensor<2x3x4xf32>) {
   %y = ln.relu %x : tensor<2x3x4xf32>

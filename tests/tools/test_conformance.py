@@ -80,7 +80,7 @@ def test_cases_know_what_they_test(suite):
 
 
 #: The core of an op's cases, spread over all that it has; a date draws from the others.
-OF_AN_OP = 4
+OF_AN_OP = 2
 
 
 @pytest.mark.parametrize("module", modules())

@@ -205,9 +205,20 @@ def works(
                 yield lambda a=(*layer, precision, batch): conv(*a)
 
 
+def perceptron(precision: str) -> Work:
+    """A network as small as a layer: two products and what is between."""
+    text = (
+        _tensor("create", "x", (2, 24), 1) + _tensor("param", "w", (24, 20), 0.3) + _tensor("param", "v", (20, 10), 0.3)
+    )
+    text += "matmul(a=x, b=w | dst=h |);\nrelu(src=h | dst=r |);\nmatmul(a=r, b=v | dst=y |);\n"
+    model = lightnet.loads(text.replace("$T", "TL_FLOAT"), ".net", "perceptron")
+    return Work("perceptron", NETWORKS, precision, 2, precision, model, networks.flops(model))
+
+
 def small() -> Iterator[Callable[[], Work]]:
-    """Sizes for the interpreter: every kind of work, nothing that takes seconds."""
+    """Sizes for the interpreter: every kind of work, and one network of the benchmark in one precision, which alone takes seconds."""
+    yield lambda: network("mlp", "f32", 2)
     for precision in TOLERANCE:
-        yield lambda p=precision: network("mlp", p, 2)
+        yield lambda p=precision: perceptron(p)
         yield lambda p=precision: gemm(33, 24, 20, p)
         yield lambda p=precision: conv(6, 10, 5, 3, 1, 1, p, 2)

@@ -28,12 +28,14 @@ SHAPES = [
 ]
 
 
+@pytest.mark.sampled(every=4, share=0.2)
 @pytest.mark.parametrize("machine", MACHINES, ids=["avx512", "avx2", "neon"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_windows(shape, machine):
     check_blocked(FIRST, *convolution(*shape), machine=machine)
 
 
+@pytest.mark.sampled(every=3, share=0.2)
 @pytest.mark.parametrize("epilogue", EPILOGUES)
 @pytest.mark.parametrize("outputs", [33, 16, 3])
 def test_epilogues(epilogue, outputs):

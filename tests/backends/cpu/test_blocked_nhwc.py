@@ -42,6 +42,7 @@ BODIES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(every=4, share=0.2)
 @pytest.mark.parametrize("number", range(len(BODIES)))
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.lanes} lanes")
 def test_channels_last(number, machine):

@@ -52,6 +52,7 @@ def test_windows(shape, kind, machine):
     check_blocked(POOL, *pool(kind, *shape), machine=machine)
 
 
+@pytest.mark.sampled(every=3, share=0.2)
 @pytest.mark.parametrize("epilogue", EPILOGUES)
 @pytest.mark.parametrize("kind, pad", [("max", 1), ("avg", 0)])
 def test_epilogues(epilogue, kind, pad):

@@ -239,6 +239,7 @@ EPILOGUES = {
 }
 
 
+@pytest.mark.sampled(every=3, share=0.2)
 @pytest.mark.parametrize("name", EPILOGUES)
 @pytest.mark.parametrize("m", [2, 4])
 def test_epilogues(m, name):

@@ -69,6 +69,7 @@ def test_epilogues(alg, dtype, splits):
     check([made(dtype, _finished, finish, *size) for finish, size in cases], alg, splits=splits)
 
 
+@pytest.mark.sampled(every=2, share=0.2)
 @pytest.mark.parametrize("alg, dtype, tile", [
     ("simt", "f32", (8, 64, 16)), ("simt", "f32", (128, 16, 16)), ("simt", "f32", (64, 64, 16)),
     ("mma", "f16", (64, 64, 32)), ("mma", "f16", (32, 32, 32)), ("mma", "f32", (32, 32, 32)),

@@ -337,6 +337,7 @@ def products_first(monkeypatch):
     timed(monkeypatch, SIMT, lambda kernel: 1.0)
 
 
+@pytest.mark.sampled(every=2, share=0.2)
 @pytest.mark.parametrize("net", ["cnn.net", "nets/lenet.net", "nets/mlp.net"])
 @pytest.mark.parametrize("options", [{}, {"layout": "plain"}])
 def test_a_network_has_the_results_of_the_cpu(net, options, products_first):

@@ -89,6 +89,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(every=5, share=0.2)
 @pytest.mark.parametrize("way", [{"emulate": True}, {"on_cpu": True}], ids=["emulate", "on_cpu"])
 @pytest.mark.parametrize(("outs", "extra"), CASES, ids=str)
 def test_branches_write_to_one_result(tmp_path, made_by, outs, extra, way) -> None:

@@ -49,6 +49,7 @@ def regions_of(name: str, alg: str) -> list:
     return found
 
 
+@pytest.mark.sampled(every=3, share=0.2)
 @pytest.mark.parametrize("name", sorted(OPS))
 def test_an_op_on_maps_agrees_with_its_reference(name):
     cases = draw(regions_of(name, "loops"), f"maps {name}", every=6)

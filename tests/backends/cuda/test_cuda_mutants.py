@@ -48,6 +48,7 @@ def agree(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
         )
 
 
+@pytest.mark.sampled(every=3, share=0.2)
 @pytest.mark.interpreter
 @pytest.mark.parametrize(("alg", "dtype", "case"), KERNELS, ids=lambda v: v.replace(" ", "-"))
 def test_nothing_that_waits_can_go(alg: str, dtype: str, case: str) -> None:

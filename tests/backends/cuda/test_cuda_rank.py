@@ -62,6 +62,7 @@ def check(kernel: KernelOp, got: Sequence[np.ndarray], keys: np.ndarray, values:
         assert found.tobytes() == want.tobytes()
 
 
+@pytest.mark.sampled(every=3, share=0.2)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sorts_are_stable(dtype):
     """The places of equal keys show in what moves along, and zeros of both signs in their own bits."""

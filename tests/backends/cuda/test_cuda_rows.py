@@ -99,6 +99,7 @@ REDUCTIONS = ("argmax", "argmin", "dot_product", "l2norm", "layernorm", "log_sof
               "reduce_mean", "reduce_min", "reduce_prod", "reduce_sum", "rmsnorm", "softmax")  # fmt: skip
 
 
+@pytest.mark.sampled(every=3, share=0.2)
 @pytest.mark.parametrize("name", sorted(OPS))
 def test_samples_agree_with_the_reference(name):
     cases = draw(taken(name), f"rows {name}", every=6)
@@ -111,6 +112,7 @@ def test_samples_agree_with_the_reference(name):
             agree(got, want, 1e-5)
 
 
+@pytest.mark.sampled(every=3, share=0.2)
 @pytest.mark.parametrize("name", sorted(OPS))
 def test_samples_on_maps_agree_with_the_reference(name):
     cases = []
@@ -157,6 +159,7 @@ def test_every_axis_of_every_rank(shape):
     check(draw(kernels, f"axes of {shape}", every=3, start=len(shape)))
 
 
+@pytest.mark.sampled(every=2, share=0.2)
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTS, "i1"])
 def test_every_type(dtype):
     """Narrow types, wide ones, and bools go from lane to lane as 32 bits, and through shared memory as they are."""
@@ -239,6 +242,7 @@ TEAMS = [("row", (128, 1)), ("row", (32, 4)), ("row", (4, 32)), ("row", (2, 64))
          ("column", (4, 16)), ("column", (1, 64)), ("column", (16, 32))]  # fmt: skip
 
 
+@pytest.mark.sampled(every=3, share=0.2)
 @pytest.mark.parametrize("order, team", TEAMS)
 def test_every_team_gives_the_same(order, team):
     """Held in registers and not, with teams behind the last point, rows that are no multiple of the team."""
@@ -250,13 +254,17 @@ def test_every_team_gives_the_same(order, team):
     check(draw(kernels, f"team {order} {team}", every=3, start=TEAMS.index((order, team))))
 
 
-@pytest.mark.parametrize("pieces", [2, 7, 64])
+PIECES = [2, 7, 64]
+
+
+@pytest.mark.parametrize("pieces", PIECES)
 def test_rows_in_pieces(pieces):
     """Launches that leave partial results for the next; pieces without an element, when there are more than elements."""
     choices = {"order": "row", "team": (2, 32), "pieces": pieces}
     shapes = [("softmax", (3, 1000), {"axis": 1}), ("layernorm", (2, 2048), {"axis": 1}), ("maxreduce_arg", (3, 1001), {"axis": 1}),
               ("argmin", (3, 1001), {"axis": 1}), ("reduce_mean", (5, 1000), {"axes": (0, 1)}), ("log_softmax", (3, 100), {"axis": 1}),
               ("reduce_sum", (4, 6, 50), {"axes": (0, 2)})]  # fmt: skip
+    shapes = draw(shapes, f"rows in {pieces}", every=3, start=PIECES.index(pieces))
     check([by_rows(kernel_of(name, [shape], **params), **choices) for name, shape, params in shapes])
     columns = {"order": "column", "team": (16, 4), "pieces": pieces}
     check([by_rows(kernel_of("reduce_max", [(300, 37)], "f16", axes=(0,)), **columns),

@@ -77,6 +77,7 @@ def test_epilogues(splits):
     check([made("f16", *case) for case in drawn], "wgmma", arch=ARCH, splits=splits)
 
 
+@pytest.mark.sampled(every=3, share=0.1)
 @pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t[0]}x{t[1]}")
 def test_every_tile(tile):
     """On two tiles of rows and of columns, with tails, and a ring that goes round."""

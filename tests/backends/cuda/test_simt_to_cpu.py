@@ -187,6 +187,7 @@ def test_tiled_product(native):
     np.testing.assert_allclose(got, a.astype(np.float64) @ b, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.sampled(every=2, share=0.2, by="type")
 @pytest.mark.parametrize("type", threads.TYPES, ids=str)
 @pytest.mark.parametrize(
     ("sizes", "native"), [((33, 17, 40), False), ((5, 3, 8), True), ((64, 40, 136), True)], ids=str

@@ -27,6 +27,8 @@ from lightnet.runtime.dtypes import BY_NP
 
 OPS = {name: cls for name, cls in optypes().items() if cls.samples()}
 CASES = [(name, i) for name, cls in sorted(OPS.items()) for i in range(len(cls.samples()))]
+#: Whose loops LLVM's optimizer always works on: the first of each third op; a date draws from all others.
+OPTIMIZED = {(name, 0) for name in sorted(OPS)[::3]}
 #: Ops that compute nothing in a kernel: sources and host calls.
 NO_SAMPLES = {"create", "input", "param", "print", "fprint"}
 
@@ -40,21 +42,18 @@ def references(op, arrays) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("name, index", CASES)
-def test_reference_has_the_inferred_types(name, index):
-    op, arrays = op_of(OPS[name], OPS[name].samples()[index], index)
-    for array, spec in zip(references(op, arrays), op.result_specs, strict=True):
-        assert array.shape == spec.dims and array.dtype == spec.dtype.np
-
-
-@pytest.mark.parametrize("name, index", CASES)
 def test_definition_agrees_with_the_reference(name, index):
+    """The reference has the types that are inferred, and the definition, where there is one, its results."""
     op, arrays = op_of(OPS[name], OPS[name].samples()[index], index)
+    wants = references(op, arrays)
+    for want, spec in zip(wants, op.result_specs, strict=True):
+        assert want.shape == spec.dims and want.dtype == spec.dtype.np
     if op.definition is None:
         assert op.has_builder
         return
     names, results = op.arg_names()
     got = evaluate_definition(bind_op(op), dict(zip(names, arrays)))
-    for result, want in zip(results, references(op, arrays), strict=True):
+    for result, want in zip(results, wants, strict=True):
         agree(got[result], want, 1e-5)
 
 
@@ -63,7 +62,7 @@ def test_definition_agrees_with_the_reference(name, index):
 def test_loops_agree_with_the_reference(name, index):
     op, arrays = op_of(OPS[name], OPS[name].samples()[index], index)
     kernel = CpuKernelOp.wrap([op])
-    got = run_kernel(kernel, arrays, machine(f"{name} {index}", always=not index))
+    got = run_kernel(kernel, arrays, machine(f"{name} {index}", always=(name, index) in OPTIMIZED))
     for array, want in zip(got, references(op, arrays), strict=True):
         agree(array, want, 1e-5)
 
@@ -108,6 +107,7 @@ def on_cuda(name: str, long: bool) -> None:
             agree(got, want, 1e-5)
 
 
+@pytest.mark.sampled(every=3, share=0.2)
 @pytest.mark.parametrize("name", sorted(OPS))
 def test_cuda_agrees_with_the_reference(name):
     on_cuda(name, long=False)

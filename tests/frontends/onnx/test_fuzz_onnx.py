@@ -94,6 +94,7 @@ def failure(graph: RandomGraph, way) -> str | None:
     return "wrote outside of its memory" if ARENAS.written_outside() else found
 
 
+@pytest.mark.sampled(every=3, share=0.2)
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_random_graphs(block: int) -> None:
     """Ten graphs; what fails is shown as a small graph that fails in the same way."""

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.meaning
 CASES = 2
 
 
+@pytest.mark.sampled(every=3, share=0.2)
 @pytest.mark.parametrize("module", modules())
 def test_an_attribute_that_is_not_given_is_its_default(module):
     for op, cases in by_op(module).items():

@@ -170,6 +170,7 @@ def test_every_op_has_an_exporter_or_a_reason():
     assert not set(exporters()) & set(NOT_EXPORTED)
 
 
+@pytest.mark.sampled(every=3, share=0.2)
 @pytest.mark.parametrize("name", sorted(OPS))
 def test_exported_op_agrees_with_the_reference(name):
     """Every sample, and one in every element type that the op takes."""
@@ -186,6 +187,7 @@ def cases_of(name: str) -> list[tuple[LnOp, list[np.ndarray]]]:
     return cases + [found for dtype in DTYPES if (found := in_type(name, dtype)) is not None]
 
 
+@pytest.mark.sampled(every=3, share=0.2)
 @pytest.mark.parametrize(
     "name", sorted(set(OPS) - {"non_max_suppression", "topk_of", "unique"})
 )  # where an input decides a shape
