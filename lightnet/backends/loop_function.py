@@ -20,6 +20,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
+from lightnet.backends.elementwise import combine, converted_value, loaded, scalar_type, stored
 from lightnet.backends.loop_addresses import Addresses
 from lightnet.backends.loop_shapes import (
     TILE,
@@ -30,11 +31,9 @@ from lightnet.backends.loop_shapes import (
     row_reduction,
     turned,
 )
-from lightnet.backends.loop_values import combine, converted_value, scalar_type
 from lightnet.backends.loop_vectors import ConsecutiveValues, width_of
 from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import (
-    BOOL,
     I64,
     BoundDefinition,
     Const,
@@ -378,14 +377,10 @@ class LoopFunction:
                 yield loop
 
     def _get(self, s: Statement, row: SSAValue, at: SSAValue) -> SSAValue:
-        loaded = self.b.load(row, [at])
-        bool_ = self.specs[s.tensor].dtype is BOOL
-        return self.b.cmpi("ne", loaded, self.b.const(0, loaded.type)) if bool_ else loaded
+        return loaded(self.b, self.b.load(row, [at]), self.specs[s.tensor].dtype)
 
     def _put(self, value: SSAValue, row: SSAValue, at: SSAValue) -> None:
-        if value.type == scalar_type(BOOL):
-            value = self.b.op(arith.ExtUIOp, value, type=storage_type(BOOL))
-        self.b.store(value, row, [at])
+        self.b.store(stored(self.b, value), row, [at])
 
     # -- Statements
 
@@ -421,8 +416,7 @@ class LoopFunction:
     def _store(self, tensor: str, address: Node, value: SSAValue) -> None:
         if self.values.width > 1:
             return self.values.put(tensor, address, value)
-        if self.specs[tensor].dtype is BOOL:
-            value = self.b.op(arith.ExtUIOp, value, type=storage_type(BOOL))
+        value = stored(self.b, value)
         self.b.store(value, self.values.memory[tensor], [self.values.index(address)])
 
     def _initial(self, s: Statement) -> SSAValue:

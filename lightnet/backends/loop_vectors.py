@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import SSAValue
 
-from lightnet.backends.builder import Builder, vector_type
-from lightnet.backends.loop_values import FLOAT, Values, on_vectors, scalar_type, signed
+from lightnet.backends.builder import Builder
+from lightnet.backends.elementwise import applied, constant, loaded, stored, takes_vectors
+from lightnet.backends.loop_values import Values
 from lightnet.ir.affine import IndexSpace
-from lightnet.ir.bound import BOOL, Apply, Const, Idx, Node, Read, Statement, indices, reads
+from lightnet.ir.bound import Apply, Const, Idx, Node, Read, Statement, indices, reads
 from lightnet.ir.functions import FLOAT_FUNCTIONS
 from lightnet.ir.fusion import Nest
-from lightnet.ir.types import TensorSpec, storage_type
+from lightnet.ir.types import TensorSpec
 
 #: Bytes of one access of a thread, and elements that it has at most.
 ACCESS, MOST = 16, 8
@@ -80,16 +81,10 @@ class _Check:
             case Apply(fn="select", args=(cond, a, b)):
                 inside = not self.varies(cond) or all(map(self.inside, reads(a) + reads(b)))
                 return inside and all(map(self.node, node.args))
-            case Apply(fn="lt" | "le" | "eq" | "ne", args=(a, b)):
-                return a.dtype.is_float and self.node(a) and self.node(b)
             case Apply(fn="and" | "or", args=(a, b)):
                 return self.node(a) and self.node(b) and not reads_outside(self, b)
-            case Apply(fn="not", args=(a,)):
-                return self.node(a)
-            case Apply(fn="cast", args=(a,), dtype=dtype):
-                return a.dtype.is_float and dtype.is_float and self.node(a)
-            case Apply(fn=fn, args=args, dtype=dtype):
-                return dtype.is_float and fn in FLOAT and fn not in SCALAR and all(map(self.node, args))
+            case Apply(fn=fn, args=args):
+                return takes_vectors(node) and fn not in SCALAR and all(map(self.node, args))
         return False
 
     def inside(self, read: Read) -> bool:
@@ -116,7 +111,7 @@ class ConsecutiveValues(Values):
     def wide(self, node: Node) -> SSAValue:
         """An expression as a vector."""
         if isinstance(node, Const):
-            return self.b.const(signed(node.value, node.dtype), vector_type((self.width,), scalar_type(node.dtype)))
+            return constant(self.b, node, (self.width,))
         value = self.value(node)
         return value if isinstance(value.type, VectorType) else self.b.broadcast(value, (self.width,))
 
@@ -130,16 +125,14 @@ class ConsecutiveValues(Values):
         match node:
             case Read(tensor=tensor, subs=(address,), dtype=dtype):
                 step = self.space.linear(address).terms[Idx(self.lane)]
-                loaded = b.tile_load(self.memory[tensor], [self.index(address)], [0], (self.width,), steps=[step])
-                return b.cmpi("ne", loaded, b.const(0, loaded.type)) if dtype is BOOL else loaded
+                read = b.tile_load(self.memory[tensor], [self.index(address)], [0], (self.width,), steps=[step])
+                return loaded(b, read, dtype)
             case Apply(fn="select", args=(cond, x, y)) if not self._varies(cond):
                 return self._select(cond, lambda: self.wide(x), lambda: self.wide(y), (x, y))
             case Apply(args=args):
-                return on_vectors(b, node, [self.wide(x) for x in args])
+                return applied(b, node, [self.wide(x) for x in args])
         raise TypeError(node)
 
     def put(self, tensor: str, address: Node, value: SSAValue) -> None:
         """Store a vector."""
-        if isinstance(value.type, VectorType) and value.type.element_type == scalar_type(BOOL):
-            value = self.b.cast("extui", value, storage_type(BOOL))
-        self.b.tile_store(value, self.memory[tensor], [self.index(address)], [0])
+        self.b.tile_store(stored(self.b, value), self.memory[tensor], [self.index(address)], [0])
