@@ -27,17 +27,20 @@ SCALAR = {"pow", *(name for name, f in FLOAT_FUNCTIONS.items() if f.is_long)}
 
 
 def width_of(
-    nest: Nest, specs: Mapping[str, TensorSpec], scalars: Iterable[str], access: int = ACCESS, most: int = MOST
-) -> int:
+    nest: Nest, specs: Mapping[str, TensorSpec], scalars: Iterable[str], access: int = ACCESS, most: int = MOST,
+    *, gathers: bool = True,
+) -> int:  # fmt: skip
     """The number of elements along its last loop that a nest with linear addresses can compute at once, in accesses of
-    so many bytes; 1 where that is for single elements: where something but an address depends on the index, or where
-    what is written is not contiguous along it."""
+    so many bytes; 1 where that is for single elements: where something but an address depends on the index, where what
+    is written is not contiguous along it, or, unless it `gathers`, where what is read is neither that nor one element.
+    """
     if not nest.loops:
         return 1
     name, n = nest.loops[-1]
     written: set[str] = set()
     for s in nest.statements:
-        if not _Check(IndexSpace(nest.loops + s.reductions), name, specs, written).takes(s, s.tensor not in scalars):
+        check = _Check(IndexSpace(nest.loops + s.reductions), name, specs, written, gathers)
+        if not check.takes(s, s.tensor not in scalars):
             return 1
         written.update(s.targets)
     touched = {t for s in nest.statements for t in (*s.targets, *(r.tensor for r in reads(s.value)))}
@@ -51,8 +54,8 @@ def width_of(
 class _Check:
     """The test whether a statement can be computed for consecutive values of the index `name`."""
 
-    def __init__(self, space: IndexSpace, name: str, specs: Mapping[str, TensorSpec], written: set[str]):
-        self.space, self.name, self.specs, self.written = space, name, specs, written
+    def __init__(self, space: IndexSpace, name: str, specs: Mapping[str, TensorSpec], written: set[str], gathers: bool):
+        self.space, self.name, self.specs, self.written, self.gathers = space, name, specs, written, gathers
 
     def takes(self, s: Statement, stored: bool) -> bool:
         if s.arg is not None or (stored and self.step(s.subs[0]) != 1):
@@ -77,7 +80,8 @@ class _Check:
             return True
         match node:
             case Read(tensor=tensor, subs=(address,)):
-                return tensor in self.written or self.step(address) is not None
+                step = self.step(address)
+                return tensor in self.written or (step is not None if self.gathers else step in (0, 1))
             case Apply(fn="select", args=(cond, a, b)):
                 inside = not self.varies(cond) or all(map(self.inside, reads(a) + reads(b)))
                 return inside and all(map(self.node, node.args))
