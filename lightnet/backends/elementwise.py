@@ -50,12 +50,12 @@ def signed(value: float, dtype: DType) -> float:
     return value - (1 << dtype.bits) if dtype.kind == "uint" and value >= 1 << (dtype.bits - 1) else value
 
 
-def loaded(b: Builder, value: SSAValue, dtype: DType) -> SSAValue:
-    """What has been read of memory, as it stands in registers: a bool, a byte there, is an i1."""
+def loaded_value(b: Builder, value: SSAValue, dtype: DType) -> SSAValue:
+    """A value read of memory as it stands in registers: a bool, a byte there, is an i1."""
     return b.cmpi("ne", value, b.const(0, value.type)) if dtype is BOOL else value
 
 
-def stored(b: Builder, value: SSAValue) -> SSAValue:
+def memory_value(b: Builder, value: SSAValue) -> SSAValue:
     """A value as it stands in memory: a bool is a byte."""
     element = value.type.element_type if isinstance(value.type, VectorType) else value.type
     return b.cast("extui", value, storage_type(BOOL)) if element == i1 else value

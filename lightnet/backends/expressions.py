@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
-from lightnet.backends.elementwise import applied, constant, loaded, takes_vectors
+from lightnet.backends.elementwise import applied, constant, loaded_value, takes_vectors
 from lightnet.backends.kernel_loops import bind_op
 from lightnet.ir import bound, notation
 from lightnet.ir.body import epilogue_of
@@ -135,7 +135,7 @@ class TileEvaluator:
         if isinstance(node, bound.Const):
             return constant(b, node, self.shape)
         if isinstance(node, bound.Read):
-            return loaded(b, self.read(self.names[node.tensor], node.subs), node.dtype)
+            return loaded_value(b, self.read(self.names[node.tensor], node.subs), node.dtype)
         assert isinstance(node, bound.Apply)
         return applied(b, node, [self.value(a) for a in node.args])
 

@@ -22,7 +22,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
-from lightnet.backends.elementwise import combine, converted_value, loaded, scalar_type, stored
+from lightnet.backends.elementwise import combine, converted_value, loaded_value, memory_value, scalar_type
 from lightnet.backends.loop_addresses import Addresses
 from lightnet.backends.loop_shapes import (
     TILE,
@@ -393,10 +393,10 @@ class LoopFunction:
                 yield loop
 
     def _get(self, s: Statement, row: SSAValue, at: SSAValue) -> SSAValue:
-        return loaded(self.b, self.b.load(row, [at]), self.specs[s.tensor].dtype)
+        return loaded_value(self.b, self.b.load(row, [at]), self.specs[s.tensor].dtype)
 
     def _put(self, value: SSAValue, row: SSAValue, at: SSAValue) -> None:
-        self.b.store(stored(self.b, value), row, [at])
+        self.b.store(memory_value(self.b, value), row, [at])
 
     # -- Statements
 
@@ -432,7 +432,7 @@ class LoopFunction:
     def _store(self, tensor: str, address: Node, value: SSAValue) -> None:
         if self.values.width > 1:
             return self.values.put(tensor, address, value)
-        value = stored(self.b, value)
+        value = memory_value(self.b, value)
         self.b.store(value, self.values.memory[tensor], [self.values.index(address)])
 
     def _initial(self, s: Statement) -> SSAValue:

@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import i1
 from xdsl.ir import Attribute, Block, SSAValue
 
 from lightnet.backends.builder import INDEX, Builder
-from lightnet.backends.elementwise import applied, constant, loaded, scalar_type
+from lightnet.backends.elementwise import applied, constant, loaded_value, scalar_type
 from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import I64, Apply, Const, Idx, Node, Read, operand_nodes, walk_nodes
 
@@ -170,7 +170,7 @@ class Values:
             return b.op(arith.IndexCastOp, self.index(node), type=scalar_type(I64))
         match node:
             case Read(tensor=tensor, subs=(sub,), dtype=dtype):
-                return loaded(b, b.load(self.memory[tensor], [self.index(sub)]), dtype)
+                return loaded_value(b, b.load(self.memory[tensor], [self.index(sub)]), dtype)
             case Apply(fn="table"):
                 return self._table(node, scalar_type(node.dtype))
             case Apply(fn="lt" | "le" | "eq" | "ne", args=(x, y)) if x.dtype is I64 and not self._reads((x, y)):

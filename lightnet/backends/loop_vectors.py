@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder
-from lightnet.backends.elementwise import applied, constant, loaded, stored, takes_vectors
+from lightnet.backends.elementwise import applied, constant, loaded_value, memory_value, takes_vectors
 from lightnet.backends.loop_values import Values
 from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import Apply, Const, Idx, Node, Read, Statement, indices, reads
@@ -130,7 +130,7 @@ class ConsecutiveValues(Values):
             case Read(tensor=tensor, subs=(address,), dtype=dtype):
                 step = self.space.linear(address).terms[Idx(self.lane)]
                 read = b.tile_load(self.memory[tensor], [self.index(address)], [0], (self.width,), steps=[step])
-                return loaded(b, read, dtype)
+                return loaded_value(b, read, dtype)
             case Apply(fn="select", args=(cond, x, y)) if not self._varies(cond):
                 return self._select(cond, lambda: self.wide(x), lambda: self.wide(y), (x, y))
             case Apply(args=args):
@@ -139,4 +139,4 @@ class ConsecutiveValues(Values):
 
     def put(self, tensor: str, address: Node, value: SSAValue) -> None:
         """Store a vector."""
-        self.b.tile_store(stored(self.b, value), self.memory[tensor], [self.index(address)], [0])
+        self.b.tile_store(memory_value(self.b, value), self.memory[tensor], [self.index(address)], [0])

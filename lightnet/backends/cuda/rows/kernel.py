@@ -14,7 +14,7 @@ from xdsl.ir import SSAValue
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.rows.stages import PIECE, POINT, ROW, Rows, RowStage
 from lightnet.backends.cuda.rows.teams import Found, Team, step_of, tree
-from lightnet.backends.elementwise import scalar_type, stored
+from lightnet.backends.elementwise import memory_value, scalar_type
 from lightnet.backends.loop_shapes import identity_number
 from lightnet.backends.loop_values import Values
 from lightnet.ir.affine import IndexSpace
@@ -259,7 +259,7 @@ class RowFunction:
 
     def _store(self, stage: RowStage, target: str, value: SSAValue, address: Node, channel: Node | None) -> None:
         """A value to memory; behind the last channel of a map, zeros."""
-        b, memory, value = self.b, self.memory[target], stored(self.b, value)
+        b, memory, value = self.b, self.memory[target], memory_value(self.b, value)
         self._space()
         at = self.values.index(address)
         b.store(value, memory, [at])

@@ -18,7 +18,7 @@ from xdsl.dialects.builtin import Float32Type, Float64Type, IntegerType, f64, i3
 from xdsl.ir import SSAValue
 
 from lightnet.backends.cuda.simt import Simt
-from lightnet.backends.elementwise import combine, loaded, stored
+from lightnet.backends.elementwise import combine, loaded_value, memory_value
 from lightnet.ir.types import storage_type
 from lightnet.runtime.dtypes import DType
 
@@ -73,10 +73,10 @@ class Team:
         shared = [b.shared([self.threads // WARP, beside], storage_type(t)) for t in dtypes]
         with b.when(b.below(lane, beside)):
             for memory, value in zip(shared, found):
-                b.store(stored(b, value), memory, [warp, point])
+                b.store(memory_value(b, value), memory, [warp, point])
         b.barrier()
         places = [[b.add(first, w), point] for w in range(self.warps)]
-        return tree([tuple(loaded(b, b.load(m, at), t) for m, t in zip(shared, dtypes)) for at in places], step)
+        return tree([tuple(loaded_value(b, b.load(m, at), t) for m, t in zip(shared, dtypes)) for at in places], step)
 
 
 def tree(parts: Sequence[Found], step: Step) -> Found:
