@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import IntegerType
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
-from lightnet.backends.builder import Builder, Index, vector_type
+from lightnet.backends.builder import Builder, Index
+from lightnet.backends.elementwise import applied, constant, loaded_value, takes_vectors
 from lightnet.backends.kernel_loops import bind_op
-from lightnet.backends.loop_values import FLOAT, FLOAT_COMPARE, on_vectors
 from lightnet.ir import bound, notation
 from lightnet.ir.body import epilogue_of
 from lightnet.ir.op import LnOp
-from lightnet.ir.types import spec_of, storage_type
+from lightnet.ir.types import spec_of
 
 
 def runs_on_tiles(op: LnOp, along: Sequence[int] = (0, 1), short: bool = False) -> bool:
@@ -86,16 +85,9 @@ def _picks(subs: Sequence[bound.Node], indices: set[str]) -> bool:
 
 
 def _supported(node: bound.Node, short: bool) -> bool:
-    if isinstance(node, bound.Apply) and not (
-        (node.fn in FLOAT and node.dtype.is_float)
-        or (short and node.fn == "cast" and node.dtype.is_float and node.args[0].dtype.is_float)
-        or node.fn in ("select", "and", "or", "not")
-        or (node.fn in FLOAT_COMPARE and node.args[0].dtype.is_float)
-    ):
-        return False
-    return not isinstance(node, bound.Idx) and all(
-        _supported(c, short) for c in (node.args if isinstance(node, bound.Apply) else ())
-    )
+    if not isinstance(node, bound.Apply):
+        return not isinstance(node, bound.Idx)
+    return takes_vectors(node) and (short or node.fn != "cast") and all(_supported(a, short) for a in node.args)
 
 
 @dataclass
@@ -115,44 +107,39 @@ class TileEvaluator:
     tiles."""
 
     def __init__(self, b: Builder, tile: TileView, memory: Callable[[SSAValue], SSAValue]):
-        self.b, self.tile, self.memory = b, tile, memory
+        self.b, self.tile, self.memory, self.shape = b, tile, memory, tile.shape
         self.registers: dict[SSAValue, SSAValue] = {}
         self.dims: tuple[int, ...] = ()
+        self.names: dict[str, SSAValue] = {}
+        self.position: dict[str, int] = {}
+        self.cache: dict[bound.Node, SSAValue] = {}
 
     def run(self, op: LnOp) -> None:
         """Evaluate an elementwise op; its result goes to `registers`, and what computes it has its location."""
         outside, self.b.location = self.b.location, op.location
-        self.dims = op.result_specs[0].dims
+        self.dims, self.cache = op.result_specs[0].dims, {}
         (statement,) = bind_op(op).statements
-        names = dict(zip(op.arg_names()[0], op.operands))
-        position = {s.name: i for i, s in enumerate(statement.subs) if isinstance(s, bound.Idx)}
-        cache: dict[bound.Node, SSAValue] = {}
-        self.registers[op.results[0]] = self.node(statement.value, names, position, cache)
+        self.names = dict(zip(op.arg_names()[0], op.operands))
+        self.position = {s.name: i for i, s in enumerate(statement.subs) if isinstance(s, bound.Idx)}
+        self.registers[op.results[0]] = self.value(statement.value)
         self.b.location = outside
 
-    def type(self, element: Attribute) -> Attribute:
-        return vector_type(self.tile.shape, element)
+    def value(self, node: bound.Node) -> SSAValue:
+        """The tile of an expression."""
+        if node not in self.cache:
+            self.cache[node] = self.computed(node)
+        return self.cache[node]
 
-    def node(
-        self, node: bound.Node, names: dict[str, SSAValue], position: dict[str, int], cache: dict[bound.Node, SSAValue]
-    ) -> SSAValue:
-        if node not in cache:
-            cache[node] = self._node(node, names, position, cache)
-        return cache[node]
-
-    def _node(self, node, names, position, cache) -> SSAValue:
+    def computed(self, node: bound.Node) -> SSAValue:
         b = self.b
         if isinstance(node, bound.Const):
-            element = IntegerType(1) if node.dtype.kind == "bool" else storage_type(node.dtype)
-            return b.const(node.value, self.type(element))
+            return constant(b, node, self.shape)
         if isinstance(node, bound.Read):
-            value = self.read(names[node.tensor], node.subs, position)
-            return b.cmpi("ne", value, b.const(0, value.type)) if node.dtype.kind == "bool" else value
+            return loaded_value(b, self.read(self.names[node.tensor], node.subs), node.dtype)
         assert isinstance(node, bound.Apply)
-        args = [self.node(a, names, position, cache) for a in node.args]
-        return on_vectors(b, node, args)
+        return applied(b, node, [self.value(a) for a in node.args])
 
-    def read(self, value: SSAValue, subs: Sequence[bound.Node], position: dict[str, int]) -> SSAValue:
+    def read(self, value: SSAValue, subs: Sequence[bound.Node]) -> SSAValue:
         """The tile of `value` at the current index; one of its dimensions that the tile does not walk is repeated."""
         if value in self.registers:
             return self.registers[value]
@@ -169,7 +156,7 @@ class TileEvaluator:
             if isinstance(sub, bound.Const):
                 indices.append(int(sub.value))
             else:
-                out = position[sub.name]
+                out = self.position[sub.name]
                 indices.append(tile.indices[out])
                 walks[out] = d
         dims = [walks.get(out, 0) for out in tile.dims]

@@ -8,6 +8,8 @@ from xdsl.dialects import arith, func, scf
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 
+from lightnet.ir.constants import int_div
+
 #: What a loop whose bounds are not known is taken for.
 UNKNOWN_TRIPS = 32
 
@@ -57,8 +59,8 @@ def _trips(op: scf.ForOp, values: dict[SSAValue, int]) -> int:
 
 _FOLDED: dict[type[Operation], Callable[[int, int], int]] = {
     arith.AddiOp: lambda a, b: a + b, arith.SubiOp: lambda a, b: a - b, arith.MuliOp: lambda a, b: a * b,
-    arith.MinSIOp: min, arith.MaxSIOp: max, arith.DivSIOp: lambda a, b: int(a / b) if b else 0,
-    arith.RemSIOp: lambda a, b: a - b * int(a / b) if b else 0,
+    arith.MinSIOp: min, arith.MaxSIOp: max, arith.DivSIOp: int_div,
+    arith.RemSIOp: lambda a, b: a - b * int_div(a, b),
 }  # fmt: skip
 
 

@@ -1,8 +1,10 @@
 """One kernel function of a definition: its nests of statements as loops over a block of the grid.
 
-The code is scalar and LLVM's middle end vectorises it, so what matters here is its shape: memory as rank-1 memrefs with
-linear addresses, adjacent loops collapsed where every address allows it, reductions in registers, guards of reads
-turned into bounds of the reduction loops, and each value computed in the outermost loop that knows its indices.
+What matters is its shape: memory as rank-1 memrefs with linear addresses, adjacent loops collapsed where every address
+allows it, reductions in registers, guards of reads turned into bounds of the reduction loops, and each value computed
+in the outermost loop that knows its indices. Where all that a function does is maps of floats that lie beside each
+other, it is written in vectors, and needs nothing of LLVM's middle end (a quarter of the time to compile, and as fast);
+else the code is scalar, and the middle end vectorises it.
 Imports `ir` and xDSL.
 """
 
@@ -20,6 +22,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
+from lightnet.backends.elementwise import combine, converted_value, loaded_value, memory_value, scalar_type
 from lightnet.backends.loop_addresses import Addresses
 from lightnet.backends.loop_shapes import (
     TILE,
@@ -30,11 +33,9 @@ from lightnet.backends.loop_shapes import (
     row_reduction,
     turned,
 )
-from lightnet.backends.loop_values import combine, converted_value, scalar_type
 from lightnet.backends.loop_vectors import ConsecutiveValues, width_of
 from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import (
-    BOOL,
     I64,
     BoundDefinition,
     Const,
@@ -51,8 +52,8 @@ from lightnet.runtime.dtypes import DType
 
 #: The accumulators of a reduction by rows.
 ROW_BYTES = 8 << 10
-#: Bytes of the vectors in which lanes of a layout are summed.
-VECTOR = 64
+#: Bytes of the vectors in which lanes of a layout are summed, and maps are computed; narrower ones are not worth it.
+VECTOR, NARROW = 64, 32
 #: A block has at least this many evaluations.
 BLOCK_TRIPS = 1 << 11
 
@@ -123,8 +124,10 @@ class LoopFunction:
             n for n in dict.fromkeys(order) if n in self.touched and n not in self.private and n not in self.scalars
         )
         hints = [self.labels.hints.get(n, n.lstrip("0123456789.")) for n in args]  # a local is `0.top` in a composition
+        self.by_vectors = self._takes_vectors()
+        opt = "none" if self.by_vectors else "O2"
         self.b = b = Builder.kernel(
-            name, [self._memref(n) for n in args], opt="O2", hints=hints, location=self.labels.location
+            name, [self._memref(n) for n in args], opt=opt, hints=hints, location=self.labels.location
         )
         memory: dict[str, SSAValue] = dict(zip(args, b.args))
         for local in self.private:
@@ -141,11 +144,20 @@ class LoopFunction:
         """The loops; how many blocks they have."""
         self.first = 0
         if self.several:
-            nests = [self.addresses.flat(g, self.shared or 0) for g in self.several]
-            self._blocks(nests, nests[0].loops[: self.shared])
+            self._blocks(self.several, self.several[0].loops[: self.shared])
         for nest in self.alone:
-            self._one_nest(self.addresses.flat(nest, 0))
+            self._one_nest(nest)
         return self.first
+
+    def _takes_vectors(self) -> bool:
+        """Bring the nests to linear addresses; return whether each is a map along an innermost loop, in vectors."""
+        shared = self.shared or 0
+        self.several = [self.addresses.flat(nest, shared) for nest in self.several]
+        self.alone = [self.addresses.flat(nest, 0) for nest in self.alone]
+        if any(len(nest.loops) <= shared for nest in self.several):
+            return False
+        nests = [*self.several, *self.alone]
+        return all(_is_map(nest) and turned(nest) is None and self._vector(nest) > 1 for nest in nests)
 
     @contextmanager
     def _range(self, size: int) -> Iterator[SSAValue]:
@@ -205,7 +217,7 @@ class LoopFunction:
             grid *= nest.loops[lead][1]
             lead += 1
         left = nest.loops[lead:]
-        if left and grid < self.blocks and total // grid > BLOCK_TRIPS and not self._width(nest) > 1:
+        if left and grid < self.blocks and total // grid > BLOCK_TRIPS and (self.by_vectors or self._width(nest) == 1):
             return self._cut(nest, lead, inner)
         with self._range(grid) as block:
             self._unpack(block, nest.loops[:lead])
@@ -217,7 +229,7 @@ class LoopFunction:
         outer = prod(m for _, m in nest.loops[:lead])
         pieces = max(1, min(-(-self.blocks // outer), n * inner // BLOCK_TRIPS, n))
         size = -(-n // pieces)
-        size = -(-size // 64) * 64 if size >= 256 else size  # whole vectors and cache lines
+        size = -(-size // 64) * 64 if size >= 256 or self.by_vectors else size  # whole vectors and cache lines
         pieces = -(-n // size)
         with self._range(outer * pieces) as block:
             quotient, piece = b.divmod(block, pieces)
@@ -266,28 +278,31 @@ class LoopFunction:
     def _loop(self, nest: Nest, low: Index, high: Index, loops: tuple[Loop, ...]) -> None:
         """The first of `loops` from `low` to `high`, and the others inside."""
         (name, n), *rest = loops
-        if not rest and (width := self._width(nest)) > 1 and (low, high) == (0, n):
-            return self._lanes(nest, name, high, width)
+        if not rest and (width := self._width(nest)) > 1 and (self.by_vectors or (low, high) == (0, n)):
+            return self._lanes(nest, name, low, high, width)
         if not rest and (reduction := row_reduction(nest, self.by_lanes)) is not None:
             return self._rows(nest, reduction, name, low, high, n)
         with self.b.loop(low, high, name=nest.axis((name, n))) as loop, self.values.scope({name: loop.iv}):
             self._loops(nest, tuple(rest))
 
-    # -- Reductions by lanes
+    # -- Vectors along the innermost loop
 
     def _width(self, nest: Nest) -> int:
-        """The number of elements along the innermost loop that reductions have as one vector; 1 where that cannot
-        be."""
-        if not self.by_lanes or all(s.op == "=" for s in nest.statements):
-            return 1
-        return width_of(nest, self.specs, self.scalars, VECTOR, VECTOR // 4)
+        """The number of elements along the innermost loop that are computed as one vector: of maps, where the function
+        consists of these, and of reductions `by_lanes`; else 1."""
+        return self._vector(nest) if (self.by_vectors if _is_map(nest) else self.by_lanes) else 1
 
-    def _lanes(self, nest: Nest, name: str, high: Index, width: int) -> None:
-        """Reductions for several elements at a time along the innermost loop, whose accumulators are vectors."""
+    def _vector(self, nest: Nest) -> int:
+        is_map = _is_map(nest)
+        width = width_of(nest, self.specs, self.scalars, VECTOR, VECTOR // 4, gathers=not is_map)
+        return 1 if is_map and width * 4 < NARROW else width
+
+    def _lanes(self, nest: Nest, name: str, low: Index, high: Index, width: int) -> None:
+        """Several elements at a time along the innermost loop; accumulators are vectors."""
         values = self.values
         values.lane, values.width = name, width
         axis = nest.axis((name, dict(nest.loops)[name]))
-        with self.b.loop(0, high, width, name=axis) as loop, values.scope({name: loop.iv}):
+        with self.b.loop(low, high, width, name=axis) as loop, values.scope({name: loop.iv}):
             self._body(nest)
         values.width = 1
 
@@ -378,14 +393,10 @@ class LoopFunction:
                 yield loop
 
     def _get(self, s: Statement, row: SSAValue, at: SSAValue) -> SSAValue:
-        loaded = self.b.load(row, [at])
-        bool_ = self.specs[s.tensor].dtype is BOOL
-        return self.b.cmpi("ne", loaded, self.b.const(0, loaded.type)) if bool_ else loaded
+        return loaded_value(self.b, self.b.load(row, [at]), self.specs[s.tensor].dtype)
 
     def _put(self, value: SSAValue, row: SSAValue, at: SSAValue) -> None:
-        if value.type == scalar_type(BOOL):
-            value = self.b.op(arith.ExtUIOp, value, type=storage_type(BOOL))
-        self.b.store(value, row, [at])
+        self.b.store(memory_value(self.b, value), row, [at])
 
     # -- Statements
 
@@ -421,8 +432,7 @@ class LoopFunction:
     def _store(self, tensor: str, address: Node, value: SSAValue) -> None:
         if self.values.width > 1:
             return self.values.put(tensor, address, value)
-        if self.specs[tensor].dtype is BOOL:
-            value = self.b.op(arith.ExtUIOp, value, type=storage_type(BOOL))
+        value = memory_value(self.b, value)
         self.b.store(value, self.values.memory[tensor], [self.values.index(address)])
 
     def _initial(self, s: Statement) -> SSAValue:
@@ -460,6 +470,10 @@ class LoopFunction:
             here = converted_value(b, v.value(Idx(name)), I64, index_dtype)
             loop.yields(b.select(better, value, best), b.select(better, here, place))
         return list(loop.results)
+
+
+def _is_map(nest: Nest) -> bool:
+    return all(s.op == "=" for s in nest.statements)
 
 
 def _tighter(b: Builder, op: Any, a: Index, limit: SSAValue) -> Index:

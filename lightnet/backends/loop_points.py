@@ -33,6 +33,9 @@ class PointFunction(LoopFunction):
         super().__init__(d, [g for part in parts for g in part], None, private, aliases, 1, zeros, labels=labels)
         self.parts = [*parts, *([nest] for nest in zeros)]
 
+    def _takes_vectors(self) -> bool:
+        return False  # each block has one, or a few elements of its own
+
     def _grid(self) -> int:
         flat = self.addresses.flat
         parts = [[flat(g, len(g.loops) if len(part) > 1 else 0) for g in part] for part in self.parts]

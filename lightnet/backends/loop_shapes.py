@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import gcd
 
-from lightnet.backends.loop_values import signed
+from lightnet.backends.elementwise import signed
 from lightnet.ir.affine import IndexSpace, Linear, constant_divisor
 from lightnet.ir.bound import (
     BOOL,

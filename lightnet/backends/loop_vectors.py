@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import SSAValue
 
-from lightnet.backends.builder import Builder, vector_type
-from lightnet.backends.loop_values import FLOAT, Values, on_vectors, scalar_type, signed
+from lightnet.backends.builder import Builder
+from lightnet.backends.elementwise import applied, constant, loaded_value, memory_value, takes_vectors
+from lightnet.backends.loop_values import Values
 from lightnet.ir.affine import IndexSpace
-from lightnet.ir.bound import BOOL, Apply, Const, Idx, Node, Read, Statement, indices, reads
+from lightnet.ir.bound import Apply, Const, Idx, Node, Read, Statement, indices, reads
 from lightnet.ir.functions import FLOAT_FUNCTIONS
 from lightnet.ir.fusion import Nest
-from lightnet.ir.types import TensorSpec, storage_type
+from lightnet.ir.types import TensorSpec
 
 #: Bytes of one access of a thread, and elements that it has at most.
 ACCESS, MOST = 16, 8
@@ -26,17 +27,20 @@ SCALAR = {"pow", *(name for name, f in FLOAT_FUNCTIONS.items() if f.is_long)}
 
 
 def width_of(
-    nest: Nest, specs: Mapping[str, TensorSpec], scalars: Iterable[str], access: int = ACCESS, most: int = MOST
-) -> int:
+    nest: Nest, specs: Mapping[str, TensorSpec], scalars: Iterable[str], access: int = ACCESS, most: int = MOST,
+    *, gathers: bool = True,
+) -> int:  # fmt: skip
     """The number of elements along its last loop that a nest with linear addresses can compute at once, in accesses of
-    so many bytes; 1 where that is for single elements: where something but an address depends on the index, or where
-    what is written is not contiguous along it."""
+    so many bytes; 1 where that is for single elements: where something but an address depends on the index, where what
+    is written is not contiguous along it, or, unless it `gathers`, where what is read is neither that nor one element.
+    """
     if not nest.loops:
         return 1
     name, n = nest.loops[-1]
     written: set[str] = set()
     for s in nest.statements:
-        if not _Check(IndexSpace(nest.loops + s.reductions), name, specs, written).takes(s, s.tensor not in scalars):
+        check = _Check(IndexSpace(nest.loops + s.reductions), name, specs, written, gathers)
+        if not check.takes(s, s.tensor not in scalars):
             return 1
         written.update(s.targets)
     touched = {t for s in nest.statements for t in (*s.targets, *(r.tensor for r in reads(s.value)))}
@@ -50,8 +54,8 @@ def width_of(
 class _Check:
     """The test whether a statement can be computed for consecutive values of the index `name`."""
 
-    def __init__(self, space: IndexSpace, name: str, specs: Mapping[str, TensorSpec], written: set[str]):
-        self.space, self.name, self.specs, self.written = space, name, specs, written
+    def __init__(self, space: IndexSpace, name: str, specs: Mapping[str, TensorSpec], written: set[str], gathers: bool):
+        self.space, self.name, self.specs, self.written, self.gathers = space, name, specs, written, gathers
 
     def takes(self, s: Statement, stored: bool) -> bool:
         if s.arg is not None or (stored and self.step(s.subs[0]) != 1):
@@ -76,20 +80,15 @@ class _Check:
             return True
         match node:
             case Read(tensor=tensor, subs=(address,)):
-                return tensor in self.written or self.step(address) is not None
+                step = self.step(address)
+                return tensor in self.written or (step is not None if self.gathers else step in (0, 1))
             case Apply(fn="select", args=(cond, a, b)):
                 inside = not self.varies(cond) or all(map(self.inside, reads(a) + reads(b)))
                 return inside and all(map(self.node, node.args))
-            case Apply(fn="lt" | "le" | "eq" | "ne", args=(a, b)):
-                return a.dtype.is_float and self.node(a) and self.node(b)
             case Apply(fn="and" | "or", args=(a, b)):
                 return self.node(a) and self.node(b) and not reads_outside(self, b)
-            case Apply(fn="not", args=(a,)):
-                return self.node(a)
-            case Apply(fn="cast", args=(a,), dtype=dtype):
-                return a.dtype.is_float and dtype.is_float and self.node(a)
-            case Apply(fn=fn, args=args, dtype=dtype):
-                return dtype.is_float and fn in FLOAT and fn not in SCALAR and all(map(self.node, args))
+            case Apply(fn=fn, args=args):
+                return takes_vectors(node) and fn not in SCALAR and all(map(self.node, args))
         return False
 
     def inside(self, read: Read) -> bool:
@@ -116,7 +115,7 @@ class ConsecutiveValues(Values):
     def wide(self, node: Node) -> SSAValue:
         """An expression as a vector."""
         if isinstance(node, Const):
-            return self.b.const(signed(node.value, node.dtype), vector_type((self.width,), scalar_type(node.dtype)))
+            return constant(self.b, node, (self.width,))
         value = self.value(node)
         return value if isinstance(value.type, VectorType) else self.b.broadcast(value, (self.width,))
 
@@ -130,16 +129,14 @@ class ConsecutiveValues(Values):
         match node:
             case Read(tensor=tensor, subs=(address,), dtype=dtype):
                 step = self.space.linear(address).terms[Idx(self.lane)]
-                loaded = b.tile_load(self.memory[tensor], [self.index(address)], [0], (self.width,), steps=[step])
-                return b.cmpi("ne", loaded, b.const(0, loaded.type)) if dtype is BOOL else loaded
+                read = b.tile_load(self.memory[tensor], [self.index(address)], [0], (self.width,), steps=[step])
+                return loaded_value(b, read, dtype)
             case Apply(fn="select", args=(cond, x, y)) if not self._varies(cond):
                 return self._select(cond, lambda: self.wide(x), lambda: self.wide(y), (x, y))
             case Apply(args=args):
-                return on_vectors(b, node, [self.wide(x) for x in args])
+                return applied(b, node, [self.wide(x) for x in args])
         raise TypeError(node)
 
     def put(self, tensor: str, address: Node, value: SSAValue) -> None:
         """Store a vector."""
-        if isinstance(value.type, VectorType) and value.type.element_type == scalar_type(BOOL):
-            value = self.b.cast("extui", value, storage_type(BOOL))
-        self.b.tile_store(value, self.memory[tensor], [self.index(address)], [0])
+        self.b.tile_store(memory_value(self.b, value), self.memory[tensor], [self.index(address)], [0])

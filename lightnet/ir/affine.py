@@ -56,11 +56,7 @@ class Linear:
 
 def dtype_range(dtype: DType) -> Interval:
     """Lowest and highest value of a dtype; everything for floats."""
-    if dtype.is_float:
-        return -INF, INF
-    if dtype.kind == "int":
-        return -(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1
-    return 0, 2**dtype.bits - 1
+    return (-INF, INF) if dtype.is_float else dtype.limits
 
 
 def constant_divisor(quotient: Apply) -> int:

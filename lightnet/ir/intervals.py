@@ -13,11 +13,10 @@ from functools import reduce
 from itertools import product
 from math import inf, prod
 
+from lightnet.ir.affine import Interval, dtype_range
 from lightnet.ir.bound import Apply, BoundDefinition, Const, Idx, Node, Read, Statement, indices, reads, walk_nodes
 from lightnet.ir.constants import round_half_away
-from lightnet.runtime.dtypes import DType
 
-Interval = tuple[float, float]
 EVERYTHING: Interval = (-inf, inf)
 #: Values of an index that are looked at one by one.
 _FEW = 1 << 12
@@ -27,7 +26,7 @@ def intervals(definition: BoundDefinition, operands: Mapping[str, Interval], fac
     """The interval of every tensor that a definition makes, locals included. `operands` has those of float operands;
     integers take all values of their type. A contraction, which sums products of two operands, is taken to lie within
     `factors`, whatever its length."""
-    known = {name: operands.get(name, _all_of(spec.dtype)) for name, spec in definition.operands}
+    known = {name: operands.get(name, dtype_range(spec.dtype)) for name, spec in definition.operands}
     for statement in definition.statements:
         _run(definition, statement, known, factors)
     return {name: known.get(name, EVERYTHING) for name, _ in definition.results + definition.locals}
@@ -129,7 +128,7 @@ class _Evaluator:
             case Apply(fn="select", args=(condition, a, b)):
                 return _hull(self._where(condition, True).value(a), self._where(condition, False).value(b))
             case Apply(fn="cast" | "wrap", args=(a,), dtype=dtype):
-                return self.value(a) if dtype.is_float else _clipped(self.value(a), _all_of(dtype))
+                return self.value(a) if dtype.is_float else _clipped(self.value(a), dtype_range(dtype))
             case Apply(fn="table", args=(_, *values)):
                 return _hull_of(map(self.value, values))
             case Apply(dtype=dtype) if not dtype.is_float and (index := self._alone(node)) is not None:
@@ -139,10 +138,10 @@ class _Evaluator:
                 )
                 return _hull_of(points)
             case Apply(fn=fn, args=args, dtype=dtype) if fn in _FUNCTIONS:
-                found, all_values = _FUNCTIONS[fn](*map(self.value, args)), _all_of(dtype)
+                found, all_values = _FUNCTIONS[fn](*map(self.value, args)), dtype_range(dtype)
                 return found if _hull(found, all_values) == all_values else all_values  # what is too large wraps
             case Apply(dtype=dtype):
-                return _all_of(dtype)
+                return dtype_range(dtype)
         return EVERYTHING
 
     def _alone(self, node: Node) -> str | None:
@@ -168,12 +167,6 @@ class _Evaluator:
 
 
 # ---- intervals -------------------------------------------------------------------------------------------------------
-
-
-def _all_of(dtype: DType) -> Interval:
-    if dtype.is_float:
-        return EVERYTHING
-    return (0.0, 1.0) if dtype.kind == "bool" else (float(dtype.limits[0]), float(dtype.limits[1]))
 
 
 def _hull(a: Interval, b: Interval) -> Interval:

@@ -204,9 +204,9 @@ class _Kernel:
 class _Pixel(TileEvaluator):
     """Evaluates ops on channels of a pixel. What has the shape of the result is a map, all else is row-major."""
 
-    def read(self, value: SSAValue, subs: Sequence[bound.Node], position: dict[str, int]) -> SSAValue:
+    def read(self, value: SSAValue, subs: Sequence[bound.Node]) -> SSAValue:
         if value in self.registers or spec_of(value.type).dims != self.dims:
-            return super().read(value, subs, position)
+            return super().read(value, subs)
         n, c, y, x = self.tile.indices
         return self.b.tile_load(self.memory(value), [n, y, x, c], [3], self.tile.shape)
 

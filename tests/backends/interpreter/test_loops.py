@@ -374,3 +374,43 @@ def test_fused_chains_equal_unfused_ones(case, twice):
     for result in (evaluate_definition(fused, arrays), evaluate_definition(plain, arrays)):
         np.testing.assert_allclose(result[last], value, rtol=1e-5, atol=1e-5)
     check([(fused, arrays), (plain, arrays)], native=False)
+
+
+IN_VECTORS = {
+    "one row, cut into pieces": op("dst[i] = max(x[i] * 2 + y[i], 0)", {"x": (12304,), "y": (12304,)}, {"dst": (12304,)}),
+    "a value by channel": op("dst[n, c, i] = x[n, c, i] + b[c]", {"x": (2, 3, 32), "b": (3,)}, {"dst": (2, 3, 32)}),
+    "values by column": op("dst[n, c] = x[n, c] * b[c]", {"x": (5, 48), "b": (48,)}, {"dst": (5, 48)}),
+    "functions and a choice": op("dst[i] = x[i] < 0 ? exp(x[i]) - 1 : sqrt(x[i]) - 0.5", {"x": (64,)}, {"dst": (64,)}),
+    "conditions": op(
+        "dst[i] = x[i] < 0 && y[i] < 1 || !(x[i] <= y[i]) ? -x[i] : y[i]", {"x": (64,), "y": (64,)}, {"dst": (64,)}
+    ),
+    "a test": op("dst[i] = x[i] < y[i]", {"x": (64,), "y": (64,)}, {"dst": TensorSpec((64,), BY_NAME["i1"])}),
+    "halves": op("dst[i] = x[i] * x[i] + 1", {"x": (96,)}, {"dst": (96,)}, dtype="f16"),
+    "doubles": op("dst[i] = abs(x[i]) / 3", {"x": (24,)}, {"dst": (24,)}, dtype="f64"),
+    "another type": op("dst[i] = f32(x[i]) + 1", {"x": TensorSpec((64,), BY_NAME["f64"])}, {"dst": (64,)}),
+    "boxes": op(
+        "dst[i, j] = a[i, j] for j < 32\ndst[i, j + 32] = b[i, j]", {"a": (3, 32), "b": (3, 16)}, {"dst": (3, 48)}
+    ),
+    "two results": op("a[i] = x[i] * 2\nb[i] = a[i] - x[i]", {"x": (48,)}, {"a": (48,), "b": (48,)}),
+}  # fmt: skip
+ONE_BY_ONE = {
+    "an odd length": op("dst[i] = x[i] + 1", {"x": (49,)}, {"dst": (49,)}),
+    "integers": op("dst[i] = x[i] + 1", {"x": (64,)}, {"dst": (64,)}, dtype="i32"),
+    "long functions": op("dst[i] = sin(x[i])", {"x": (64,)}, {"dst": (64,)}),
+    "what is read in steps": op("dst[i] = x[2 * i]", {"x": (128,)}, {"dst": (64,)}),
+    "a transpose": op("dst[i, j] = x[j, i]", {"x": (64, 32)}, {"dst": (32, 64)}),
+    "the index itself": op("dst[i] = x[i] * f32(i)", {"x": (64,)}, {"dst": (64,)}),
+    "a sum": op("dst[i] += x[k, i]", {"x": (8, 64)}, {"dst": (64,)}),
+    "a map and a sum": op("t[i] = x[i] * 2\ns[] += t[i]", {"x": (64,)}, {"s": (), "t": (64,)}),
+}
+
+
+def test_maps_of_floats_are_vectors():
+    """They need nothing of LLVM's middle end; whatever else is in a function leaves it scalar."""
+    for cases, mode in ((IN_VECTORS, "none"), (ONE_BY_ONE, "O2")):
+        for name, (definition, _) in cases.items():
+            modes = {k.func.attributes["tile.opt"].data for k in lower_definition("k", definition).kernels}
+            assert mode in modes and (mode == "O2" or len(modes) == 1), name
+    check([*IN_VECTORS.values(), *ONE_BY_ONE.values()])
+    definition, arrays = op("dst[i] = x[i] * 2 + 1", {"x": (4096,)}, {"dst": (4096,)})
+    check([(definition, arrays, {"x": "dst"})])

@@ -5,12 +5,11 @@ Imports the evaluator of plain tiles.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
-from lightnet.backends.builder import vector_type
 from lightnet.backends.expressions import TileEvaluator
 from lightnet.backends.expressions import TileView as PlainTile
 from lightnet.ir import bound
@@ -32,29 +31,22 @@ class BlockedEvaluator(TileEvaluator):
         self.owner, self.blocked = owner, tile
         self.narrow = False  # whether what is evaluated is one value a channel: a tile of one pixel
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of what is evaluated."""
-        return (1, 1, *self.blocked.shape[2:]) if self.narrow else self.blocked.shape
-
-    def type(self, element: Attribute) -> Attribute:
-        return vector_type(self.shape, element)
-
-    def _node(self, node, names, position, cache) -> SSAValue:
-        """Compute once what depends on the channel alone, then repeated for each pixel."""
-        if self.narrow or not isinstance(node, bound.Apply) or not self.by_channel(node, names):
-            return super()._node(node, names, position, cache)
-        self.narrow = True
-        value = super()._node(node, names, position, {})
-        self.narrow = False
+    def computed(self, node: bound.Node) -> SSAValue:
+        """Compute once what depends on the channel alone, as a tile of one pixel, then repeated for each."""
+        if self.narrow or not isinstance(node, bound.Apply) or not self.by_channel(node):
+            return super().computed(node)
+        whole, cache = self.shape, self.cache
+        self.narrow, self.shape, self.cache = True, (1, 1, *whole[2:]), {}
+        value = super().computed(node)
+        self.narrow, self.shape, self.cache = False, whole, cache
         return self.b.broadcast(value, self.shape)
 
-    def by_channel(self, node: bound.Node, names: Mapping[str, SSAValue]) -> bool:
+    def by_channel(self, node: bound.Node) -> bool:
         """Return whether a node reads no map and nothing that is in registers."""
-        values = [names[r.tensor] for r in bound.reads(node)]
+        values = [self.names[r.tensor] for r in bound.reads(node)]
         return all(v not in self.registers and spec_of(v.type).dims != self.dims for v in values)
 
-    def read(self, value: SSAValue, subs: Sequence[bound.Node], position: Mapping[str, int]) -> SSAValue:
+    def read(self, value: SSAValue, subs: Sequence[bound.Node]) -> SSAValue:
         """The tile of `value` at the current position: a map of the result's shape, or one value a channel (and
         picture) or in all, repeated."""
         if value in self.registers:
@@ -66,7 +58,7 @@ class BlockedEvaluator(TileEvaluator):
             return b.tile_load(memref, where, [2, 3, 1, 4], tile.shape, steps=tile.strides)
         if layout_of(value.type).is_plain:  # one value in all
             return b.broadcast(b.load(memref, [0] * memref_type_of(memref).get_num_dims()), self.shape)
-        walked = {position[s.name] for s in subs if isinstance(s, bound.Idx)}
+        walked = {self.position[s.name] for s in subs if isinstance(s, bound.Idx)}
         shape = (1, 1, *tile.shape[2:])
         if memref_type_of(memref).get_num_dims() == 2:  # a vector by channel: [blocks, lanes]
             lanes = b.tile_load(memref, [tile.block, 0], [0, 0, 0, 1], shape, steps=[0, 0, 1, 1])

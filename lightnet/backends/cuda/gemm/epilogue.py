@@ -91,21 +91,21 @@ class _Piece(TileEvaluator):
 
     # ---- what ops read -------------------------------------------------------------------------------------------
 
-    def read(self, value: SSAValue, subs: Sequence[bound.Node], position: dict[str, int]) -> SSAValue:
+    def read(self, value: SSAValue, subs: Sequence[bound.Node]) -> SSAValue:
         if value in self.registers:
             return self.registers[value]
         if value not in self.known:
             if spec_of(value.type).dims == self.dims:
                 self.known[value] = self._load(self.memory(value))
             else:
-                self.known[value] = self.b.broadcast(self._smaller(value, subs, position), self.shape)
+                self.known[value] = self.b.broadcast(self._smaller(value, subs), self.shape)
         return self.known[value]
 
-    def _smaller(self, value: SSAValue, subs: Sequence[bound.Node], position: dict[str, int]) -> SSAValue:
+    def _smaller(self, value: SSAValue, subs: Sequence[bound.Node]) -> SSAValue:
         """A tensor that is read along some dimensions of the result: one value, or one for each column, row, or
         both."""
         last = 1 if self.problem.is_map or self.problem.kind is Kind.DENSE else len(self.dims) - 1
-        roles = [position[s.name] if isinstance(s, bound.Idx) else None for s in subs]
+        roles = [self.position[s.name] if isinstance(s, bound.Idx) else None for s in subs]
         if not roles or set(roles) == {None}:
             return self.b.load(self.memory(value), [0] * len(roles))
         if self.problem.kind is Kind.MATMUL and last - 1 in roles:

@@ -9,17 +9,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from xdsl.dialects import arith
 from xdsl.ir import SSAValue
 
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.rows.stages import PIECE, POINT, ROW, Rows, RowStage
 from lightnet.backends.cuda.rows.teams import Found, Team, step_of, tree
+from lightnet.backends.elementwise import memory_value, scalar_type
 from lightnet.backends.loop_shapes import identity_number
-from lightnet.backends.loop_values import Values, scalar_type
+from lightnet.backends.loop_values import Values
 from lightnet.ir.affine import IndexSpace
-from lightnet.ir.bound import BOOL, I64, Apply, Const, Idx, Node, Read, reads, substitute
-from lightnet.ir.types import storage_type
+from lightnet.ir.bound import I64, Apply, Const, Idx, Node, Read, reads, substitute
 
 #: Elements that a thread reads before it needs the first, where it does not hold its share of the row.
 AHEAD = 4
@@ -260,9 +259,7 @@ class RowFunction:
 
     def _store(self, stage: RowStage, target: str, value: SSAValue, address: Node, channel: Node | None) -> None:
         """A value to memory; behind the last channel of a map, zeros."""
-        b, memory = self.b, self.memory[target]
-        if stage.dtypes[stage.targets.index(target)] is BOOL:
-            value = b.op(arith.ExtUIOp, value, type=storage_type(BOOL))
+        b, memory, value = self.b, self.memory[target], memory_value(self.b, value)
         self._space()
         at = self.values.index(address)
         b.store(value, memory, [at])

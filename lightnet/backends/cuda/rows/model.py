@@ -15,7 +15,8 @@ from lightnet.backends.cuda.device import DeviceModel
 from lightnet.backends.cuda.rows.kernel import AHEAD, RowWalk
 from lightnet.backends.cuda.rows.stages import PIECE, POINT, ROW, Rows
 from lightnet.backends.cuda.rows.teams import WARP, Team
-from lightnet.ir.bound import Apply, Const, Idx, Node, Read, reads
+from lightnet.backends.interpreter.notation import index_values
+from lightnet.ir.bound import Read, reads
 from lightnet.ir.types import TensorSpec
 
 #: Threads of a block: of several teams, and at most.
@@ -120,28 +121,12 @@ def _sectors(read: Read, rows: Rows, walk: RowWalk, size: int) -> int:
         else (lanes // team.size, lanes % team.size)
     )
     elements = (np.minimum(member, rows.extent // walk.width - 1) * walk.width)[:, None] + np.arange(walk.width)
-    at = _evaluate(
+    at = index_values(
         read.subs[0], {POINT: np.minimum(point, rows.points - 1)[:, None], ROW: elements, PIECE: np.zeros((1, 1), int)}
     )
     if at is None:
         return WARP * walk.width
     return len(np.unique(np.broadcast_to(at, elements.shape) * size // SECTOR))
-
-
-def _evaluate(node: Node, indices: dict[str, np.ndarray]) -> np.ndarray | None:
-    """An index expression for many indices; None where data decide."""
-    if isinstance(node, Idx):
-        return indices.get(node.name)
-    if isinstance(node, Const):
-        return np.array([[int(node.value)]])
-    if not isinstance(node, Apply) or node.fn not in _ARITHMETIC:
-        return None
-    args = [_evaluate(a, indices) for a in node.args]
-    return None if any(a is None for a in args) else _ARITHMETIC[node.fn](*args)
-
-
-_ARITHMETIC = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide, "mod": np.mod,
-               "min": np.minimum, "max": np.maximum, "neg": np.negative}  # fmt: skip
 
 
 def best(

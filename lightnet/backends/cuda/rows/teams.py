@@ -18,8 +18,7 @@ from xdsl.dialects.builtin import Float32Type, Float64Type, IntegerType, f64, i3
 from xdsl.ir import SSAValue
 
 from lightnet.backends.cuda.simt import Simt
-from lightnet.backends.loop_values import combine, scalar_type
-from lightnet.ir.bound import BOOL
+from lightnet.backends.elementwise import combine, loaded_value, memory_value
 from lightnet.ir.types import storage_type
 from lightnet.runtime.dtypes import DType
 
@@ -74,10 +73,10 @@ class Team:
         shared = [b.shared([self.threads // WARP, beside], storage_type(t)) for t in dtypes]
         with b.when(b.below(lane, beside)):
             for memory, value in zip(shared, found):
-                b.store(_stored(b, value), memory, [warp, point])
+                b.store(memory_value(b, value), memory, [warp, point])
         b.barrier()
         places = [[b.add(first, w), point] for w in range(self.warps)]
-        return tree([tuple(_loaded(b, b.load(m, at), t) for m, t in zip(shared, dtypes)) for at in places], step)
+        return tree([tuple(loaded_value(b, b.load(m, at), t) for m, t in zip(shared, dtypes)) for at in places], step)
 
 
 def tree(parts: Sequence[Found], step: Step) -> Found:
@@ -131,12 +130,3 @@ def exchange(b: Simt, value: SSAValue, distance: int) -> SSAValue:
                  for v in (value, b.op(arith.ShRUIOp, value, half)))  # fmt: skip
     high = b.op(arith.ShLIOp, b.op(arith.ExtUIOp, high, type=i64), half)
     return b.op(arith.OrIOp, high, b.op(arith.ExtUIOp, low, type=i64))
-
-
-def _stored(b: Simt, value: SSAValue) -> SSAValue:
-    """A value as it stands in memory: a bool is a byte."""
-    return b.op(arith.ExtUIOp, value, type=storage_type(BOOL)) if value.type == scalar_type(BOOL) else value
-
-
-def _loaded(b: Simt, value: SSAValue, dtype: DType) -> SSAValue:
-    return b.cmpi("ne", value, b.const(0, value.type)) if dtype is BOOL else value
