@@ -154,7 +154,11 @@ def of_code(name: str, target: str, options: Mapping[str, str | int]) -> list[st
         if isinstance(op, FuncOp) and op is not main:
             counts = Counter(inner.name for inner in op.walk() if inner is not op)
             kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items()))
-            llvm = f" llvm {emitted.symbols[op.sym_name.data][:9]}" if emitted and op.sym_name.data in emitted.symbols else ""
+            llvm = (
+                f" llvm {emitted.symbols[op.sym_name.data][:9]}"
+                if emitted and op.sym_name.data in emitted.symbols
+                else ""
+            )
             rows.append(f"{op.sym_name.data}: code {digest(fingerprint(op))}{llvm}, {kinds}")
     return rows
 
