@@ -17,6 +17,7 @@ from blocked_windows import MACHINES
 from chains import chain
 from cuda_cases import CASES, graph_of
 from kernel_families import FAMILIES, family
+from shipped import digest, fingerprint
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 
@@ -27,6 +28,8 @@ from lightnet.backends.cpu.blocked.bands_model import best_schedule, gain
 from lightnet.backends.cpu.selection import SELECTION as blocked
 from lightnet.backends.cuda.device import device_of
 from lightnet.backends.cuda.selection import SELECTION as cuda
+from lightnet.backends.llvm.emitter import emit_module
+from lightnet.backends.llvm.machines import machine as processor
 from lightnet.ir.context import make_context
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.module import main_of
@@ -137,16 +140,26 @@ def of_chains() -> dict[str, list[str]]:
 
 
 def of_code(name: str, target: str, options: Mapping[str, str | int]) -> list[str]:
-    """Of a network of `CODE` at level 4: the lines of its program, and how many ops of each kind every function has."""
+    """Of a network of `CODE` at level 4: the lines of its program, and of every function a digest of its text (`shipped.fingerprint`)
+    and how many ops of each kind it has; for a processor, digests of the LLVM IR of kernels and of the launch list."""
     module: ModuleOp = CODE[name]()
     spec = pipelines.default(target, layout=options.get("layout"))
     run_pipeline(make_context(), module, parse_pipeline(spec, {"target": target, "plan": "default", **options}))
     main = main_of(module)
     rows = [str(op) for op in main.body.block.ops]
+    emitted = emit_module(module, processor(options["features"]).vectors) if target == "cpu" else None
+    if emitted is not None:
+        rows.append(f"llvm {digest(emitted.main or '')}")
     for op in module.body.block.ops:
         if isinstance(op, FuncOp) and op is not main:
             counts = Counter(inner.name for inner in op.walk() if inner is not op)
-            rows.append(f"{op.sym_name.data}: {', '.join(f'{n} {kind}' for kind, n in sorted(counts.items()))}")
+            kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items()))
+            llvm = (
+                f" llvm {emitted.symbols[op.sym_name.data][:9]}"
+                if emitted and op.sym_name.data in emitted.symbols
+                else ""
+            )
+            rows.append(f"{op.sym_name.data}: code {digest(fingerprint(op))}{llvm}, {kinds}")
     return rows
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from nnvm_nets import Net
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, ModuleOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue, TypeAttribute
 
 import lightnet
 from lightnet.dialects.launch import LaunchLine, kernels, lines_of
@@ -149,14 +149,14 @@ def _place(op: Operation) -> str:
 
 
 def _lowered(module: ModuleOp) -> Iterator[tuple[str, str]]:
-    codes = {name: _digest(fingerprint(function)) for name, function in kernels(module).items()}
+    codes = {name: digest(fingerprint(function)) for name, function in kernels(module).items()}
     for number, line in enumerate(lines_of(module)):
         if isinstance(line, LaunchLine):
             name = line.callee.string_value()
-            places = _digest(" ".join(map(str, line.args.data)))
+            places = digest(" ".join(map(str, line.args.data)))
             yield f"line {number}", f"@{name} {' '.join(line.notes)} code {codes[name]} places {places}"
         else:
-            yield f"line {number}", f"{line.name} {_digest(str(line))}"
+            yield f"line {number}", f"{line.name} {digest(str(line))}"
 
 
 def fingerprint(function: Operation) -> str:
@@ -166,14 +166,22 @@ def fingerprint(function: Operation) -> str:
     for op in function.walk():
         for region in op.regions:
             for block in region.blocks:
-                lines.append(f"block {[(numbers[a], str(a.type)) for a in block.args]}")
-        members = sorted((k, str(v)) for k, v in (*op.attributes.items(), *op.properties.items()))
-        results = [(numbers[r], str(r.type)) for r in op.results]
+                lines.append(f"block {[(numbers[a], _text(a.type)) for a in block.args]}")
+        members = sorted((k, _text(v)) for k, v in (*op.attributes.items(), *op.properties.items()))
+        results = [(numbers[r], _text(r.type)) for r in op.results]
         lines.append(f"{op.name} {[numbers[v] for v in op.operands]} {members} {results}")
     return "\n".join(lines)
 
 
-def _digest(text: str) -> str:
+def _text(value: Attribute) -> str:
+    """The text of an attribute. Equal ones may have several (-0.0 is equal to 0.0), but for types and numbers that are whole."""
+    return _known_text(value) if isinstance(value, TypeAttribute | IntegerAttr) else str(value)
+
+
+_known_text = cache(str)
+
+
+def digest(text: str) -> str:
     return f"{zlib.crc32(text.encode()):08x}"
 
 

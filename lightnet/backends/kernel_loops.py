@@ -55,10 +55,8 @@ def _bind(op: LnOp) -> bound.BoundDefinition:
 
 
 def generate(kernel: KernelOp, name: str, aliases: Mapping[int, int], blocks: int | None = BLOCKS) -> list[Launch]:
-    """The functions of a kernel; `aliases` maps a result to the operand whose memory it takes, `blocks` is that of
-    `loops.lower_definition`."""
-    if writes_nothing(kernel):
-        return []
+    """The functions of a kernel that writes something; `aliases` maps a result to the operand whose memory it takes,
+    `blocks` is that of `loops.lower_definition`."""
     if (op := builder_op(kernel)) is not None:
         return _built(kernel, op, name)
     return _defined(kernel, name, aliases, blocks)

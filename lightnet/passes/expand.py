@@ -129,16 +129,13 @@ class _Expander:
             return
         step = rewrites.begin("wrap-in-kernel", [op], required=True)
         block, next_op = op.parent, op.next_op
-        assert block is not None and step is not None
+        assert block is not None and next_op is not None and step is not None  # a terminator is behind it
         uses = [(use.operation, use.index, i) for i, result in enumerate(op.results) for use in result.uses]
         kernel = build_body(Body((op,), tuple(op.results)), target.kernel_op)
         set_loc(kernel, op.location)
         for user, index, i in uses:
             user.operands[index] = kernel.results[i]
-        if next_op is None:
-            block.add_op(kernel)
-        else:
-            block.insert_op_before(kernel, next_op)
+        block.insert_op_before(kernel, next_op)
         step.done([kernel])
 
     def in_place(

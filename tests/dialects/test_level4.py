@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from level4_runner import native, parse, run
+from level4_runner import interpreted, native, parse, run
 from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import Float16Type, IntegerType, MemRefType, ModuleOp, f32, f64, i1
 from xdsl.ir import Operation
@@ -66,6 +66,12 @@ INT_OPS = [
     (arith.CeilDivUIOp, True, lambda a, b: 0 if b == 0 else -(-a // b)),
     (arith.MaxSIOp, False, max), (arith.MinSIOp, False, min), (arith.MaxUIOp, True, max), (arith.MinUIOp, True, min),
 ]  # fmt: skip
+#: Ops on the bits of one integer: (op, function of the unsigned number and the width).
+BIT_OPS = [
+    (math.CountLeadingZerosOp, lambda x, bits: bits - x.bit_length()),
+    (math.CountTrailingZerosOp, lambda x, bits: (x & -x).bit_length() - 1 if x else bits),
+    (math.CtPopOp, lambda x, bits: x.bit_count()),
+]
 
 
 def wrap(x: int, bits: int) -> int:
@@ -82,15 +88,19 @@ def test_integer_ops(bits: int, mode: str):
     def build(builder, values):
         results = [builder.op(op, *values) for op, _, _ in INT_OPS]
         five = builder.const(5, values[0].type)
+        bit_ops = [builder.op(op, values[0]) for op, _ in BIT_OPS]
         shifts = [builder.op(op, values[0], five) for op in (arith.ShLIOp, arith.ShRSIOp, arith.ShRUIOp)]
-        return results + shifts
+        return results + bit_ops + shifts
 
-    module = elementwise_kernel(build, [t, t], [t] * (len(INT_OPS) + 3), mode)
-    outs = run(module, [a, b, *[np.zeros_like(a)] * (len(INT_OPS) + 3)])[2:]
+    count = len(INT_OPS) + len(BIT_OPS) + 3
+    module = elementwise_kernel(build, [t, t], [t] * count, mode)
+    outs = run(module, [a, b, *[np.zeros_like(a)] * count])[2:]
     mask = (1 << bits) - 1
     for (op, unsigned, meaning), got in zip(INT_OPS, outs):
         pairs = [(x & mask, y & mask) if unsigned else (x, y) for x, y in zip(a.tolist(), b.tolist())]
         assert got.tolist() == [wrap(meaning(x, y), bits) for x, y in pairs], op.name
+    for (op, count_of), got in zip(BIT_OPS, outs[len(INT_OPS) :]):
+        assert got.tolist() == [wrap(count_of(x & mask, bits), bits) for x in a.tolist()], op.name
     assert outs[-3].tolist() == [wrap(x << 5, bits) for x in a.tolist()]
     assert outs[-2].tolist() == [x >> 5 for x in a.tolist()]
     assert outs[-1].tolist() == [wrap((x & mask) >> 5, bits) for x in a.tolist()]
@@ -530,6 +540,153 @@ func.func @k(%lo: index, %hi: index, %o: memref<40xi64>) attributes {tile.opt = 
         return quotient + s // 3 + -(-s // 3) + s - 3 * quotient + 2 * i + 9
 
     assert out.tolist() == [value(i) for i in range(40)]
+
+
+#: Ops on indices, with their meaning: those of `INT_OPS` that indices have.
+INDEX_OPS = {
+    "addi": lambda a, b: a + b, "subi": lambda a, b: a - b, "muli": lambda a, b: a * b, "divsi": exact_division,
+    "remsi": lambda a, b: a - b * exact_division(a, b) if b else 0, "floordivsi": lambda a, b: a // b if b else 0,
+    "ceildivsi": lambda a, b: -(-a // b) if b else 0, "maxsi": max, "minsi": min,
+}  # fmt: skip
+UNSIGNED_OPS = {
+    "divui": exact_division, "remui": lambda a, b: a % b if b else 0, "ceildivui": lambda a, b: -(-a // b) if b else 0,
+    "maxui": max, "minui": min,
+}  # fmt: skip
+PREDICATES = {
+    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "slt": lambda a, b: a < b, "sle": lambda a, b: a <= b,
+    "sgt": lambda a, b: a > b, "sge": lambda a, b: a >= b, "ult": lambda a, b: a < b, "uge": lambda a, b: a >= b,
+}  # fmt: skip
+
+
+def test_index_arithmetic_folds_to_what_it_computes():
+    """Every op on indices that are constants, depend on the block, and both: exact quotients and others, of either sign, by zero."""
+    operands = {
+        "c7": 7, "c6": 6, "m7": -7, "m6": -6, "c0": 0, "c3": 3, "c2": 2, "i": None, "six": lambda i: 6 * i + 12, "off": lambda i: 6 * i + 13,
+        "two": lambda i: i + 2,
+    }  # fmt: skip
+    lines, wanted = [], []
+    for a, b in (("c7", "c2"), ("c6", "c3"), ("m7", "c2"), ("m6", "c3"), ("c7", "c0"), ("i", "c3"), ("i", "two"), ("six", "c3"),
+                 ("off", "c3"), ("m7", "two"), ("c0", "i")):  # fmt: skip
+        negative = "m7" in (a, b) or "m6" in (a, b)
+        for name, meaning in (INDEX_OPS | ({} if negative else UNSIGNED_OPS)).items():
+            lines.append(f"%r{len(wanted)} = arith.{name} %{a}, %{b} : index")
+            wanted.append((a, b, meaning))
+        for name, meaning in PREDICATES.items():
+            if not (negative and name[0] == "u"):
+                lines.append(f"%p{len(wanted)} = arith.cmpi {name}, %{a}, %{b} : index")
+                lines.append(f"%r{len(wanted)} = arith.select %p{len(wanted)}, %c3, %c2 : index")
+                wanted.append((a, b, lambda x, y, meaning=meaning: 3 if meaning(x, y) else 2))
+    constants = [
+        f"%{name} = arith.constant {value} : index" for name, value in operands.items() if isinstance(value, int)
+    ]
+    for n in range(len(wanted)):
+        lines += [f"%at{n} = arith.constant {n} : index", f"%v{n} = arith.index_cast %r{n} : index to i64",
+                  f"memref.store %v{n}, %o[%i, %at{n}] : memref<3x{len(wanted)}xi64>"]  # fmt: skip
+    text = f"""
+func.func @k(%lo: index, %hi: index, %o: memref<3x{len(wanted)}xi64>) attributes {{tile.opt = "none"}} {{
+  %c1 = arith.constant 1 : index
+  %c12 = arith.constant 12 : index
+  {chr(10).join(constants)}
+  scf.for %i = %lo to %hi step %c1 {{
+    %scaled = arith.muli %i, %c6 : index
+    %six = arith.addi %scaled, %c12 : index
+    %off = arith.addi %six, %c1 : index
+    %two = arith.addi %i, %c2 : index
+    {chr(10).join(lines)}
+  }}
+  func.return
+}}"""
+    module, memory = parse(text), [np.zeros((3, len(wanted)), np.int64)]
+    found = [interpreted(module, "k", 3, memory), native(compile_module(module, verify=True), "k", 3, memory)]
+
+    def value(name: str, i: int) -> int:
+        known = operands[name]
+        return i if known is None else known if isinstance(known, int) else known(i)
+
+    for (out,) in found:
+        assert out.tolist() == [[meaning(value(a, i), value(b, i)) for a, b, meaning in wanted] for i in range(3)]
+
+
+def test_slices_of_single_lanes_and_of_bits():
+    """Run-time lanes on a last dimension of 1, on bits and on strided memory; elements taken one by one from what is masked; none at all."""
+    text = """
+func.func @k(%lo: index, %hi: index, %x: memref<5x40xf32>, %f: memref<40xi1>, %g: memref<3xi32>, %n: memref<2xi64>, %one: memref<3x2xf32>,
+             %bits: memref<2x40xi1>, %far: memref<40x2xf32>, %s: memref<9xf32>, %w: memref<4xi32>) attributes {tile.opt = "none"} {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c3 = arith.constant 3 : index
+  %c4 = arith.constant 4 : index
+  %m = memref.load %n[%c0] : memref<2xi64>
+  %none = arith.index_cast %m : i64 to index
+  %k = memref.load %n[%c1] : memref<2xi64>
+  %some = arith.index_cast %k : i64 to index
+  %v0 = tile.load %x[%c1, %c0] dims [0, 1] lanes %some : memref<5x40xf32>, vector<3x1xf32>
+  tile.store %v0, %one[%c0, %c0] dims [0, 1] lanes %some : vector<3x1xf32>, memref<3x2xf32>
+  %v1 = tile.load %x[%c0, %c0] dims [0, 1] lanes %none : memref<5x40xf32>, vector<3x1xf32>
+  tile.store %v1, %one[%c0, %c1] dims [0, 1] : vector<3x1xf32>, memref<3x2xf32>
+  %b = tile.load %f[%c0] dims [0] lanes %some : memref<40xi1>, vector<32xi1>
+  tile.store %b, %bits[%c0, %c0] dims [1] : vector<32xi1>, memref<2x40xi1>
+  %all = tile.load %f[%c0] dims [0] : memref<40xi1>, vector<32xi1>
+  tile.store %all, %bits[%c1, %c0] dims [1] lanes %some : vector<32xi1>, memref<2x40xi1>
+  %row = tile.load %x[%c0, %c0] dims [1] : memref<5x40xf32>, vector<32xf32>
+  tile.store %row, %far[%c0, %c0] dims [0] lanes %some : vector<32xf32>, memref<40x2xf32>
+  tile.store %row, %far[%c0, %c1] dims [0] lanes %none : vector<32xf32>, memref<40x2xf32>
+  %late = tile.load %x[%c3, %c0] dims [1] lanes %some : memref<5x40xf32>, vector<32xf32>
+  %e0 = vector.extract %late[18] : f32 from vector<32xf32>
+  %e1 = vector.extract %late[20] : f32 from vector<32xf32>
+  %part = tile.load %x[%c0, %c0] dims [0, 1] valid [2, 20] : memref<5x40xf32>, vector<3x32xf32>
+  %inner = vector.extract %part[1] : vector<32xf32> from vector<3x32xf32>
+  %e2 = vector.extract %inner[3] : f32 from vector<32xf32>
+  %e3 = vector.extract %inner[20] : f32 from vector<32xf32>
+  %fold = tile.load %x[%c0, %c0] dims [0, 1] : memref<5x40xf32>, vector<5x4xf32>
+  %product = tile.reduce mul %fold dims [0, 1] : vector<5x4xf32> to f32
+  %back = tile.load %x[%c4, %c3] dims [1] steps [-1] : memref<5x40xf32>, vector<4xf32>
+  %e5 = vector.extract %back[3] : f32 from vector<4xf32>
+  memref.store %e0, %s[%c0] : memref<9xf32>
+  memref.store %e1, %s[%c1] : memref<9xf32>
+  memref.store %e2, %s[%c3] : memref<9xf32>
+  memref.store %e3, %s[%c4] : memref<9xf32>
+  %c5 = arith.constant 5 : index
+  %c6 = arith.constant 6 : index
+  memref.store %product, %s[%c5] : memref<9xf32>
+  memref.store %e5, %s[%c6] : memref<9xf32>
+  %never = arith.constant false
+  %always = arith.constant true
+  %chosen = arith.select %never, %e0, %e5 : f32
+  %c7 = arith.constant 7 : index
+  memref.store %chosen, %s[%c7] : memref<9xf32>
+  %taken = scf.if %always -> (f32) {
+    scf.yield %e2 : f32
+  } else {
+    scf.yield %e0 : f32
+  }
+  %c8 = arith.constant 8 : index
+  memref.store %taken, %s[%c8] : memref<9xf32>
+  %whole = tile.load %g[%c0] dims [0] valid [3] : memref<3xi32>, vector<4xi32>
+  %outside = vector.extract %whole[3] : i32 from vector<4xi32>
+  memref.store %outside, %w[%c0] : memref<4xi32>
+  %list = arith.constant dense<[[5], [6], [7]]> : vector<3x1xi32>
+  %flat = tile.reduce add %list dims [1] : vector<3x1xi32> to vector<3xi32>
+  tile.store %flat, %w[%c1] dims [0] : vector<3xi32>, memref<4xi32>
+  func.return
+}"""
+    x = 1 + normal(5, 40) / 4
+    f = (RNG.random(40) < 0.5).astype(np.uint8)
+    zeros = [
+        np.zeros((3, 2), np.float32),
+        np.ones((2, 40), np.uint8),
+        np.zeros((40, 2), np.float32),
+        np.zeros(9, np.float32),
+    ]
+    arrays = [x, f, np.array([1, 2, 3], np.int32), np.array([0, 19]), *zeros, np.full(4, 9, np.int32)]
+    _, _, _, _, one, bits, far, s, w = run(parse(text), arrays)
+    np.testing.assert_array_equal(one, np.stack([x[1:4, 0], np.zeros(3, np.float32)], 1))
+    np.testing.assert_array_equal(bits[0], [*f[:19], *[0] * 13, *[1] * 8])
+    np.testing.assert_array_equal(bits[1], [*f[:19], *[1] * 21])
+    np.testing.assert_array_equal(far, np.stack([[*x[0, :19], *[0] * 21], [0] * 40], 1))
+    product = x[:, :4].astype(np.float64).prod()
+    np.testing.assert_allclose(s, [x[3, 18], 0, 0, x[1, 3], 0, product, x[4, 0], x[4, 0], x[1, 3]], rtol=1e-5)
+    assert w.tolist() == [0, 5, 6, 7]
 
 
 def random_program(seed: int) -> tuple[ModuleOp, list[np.ndarray]]:

@@ -39,6 +39,7 @@ from lightnet.ir.passes import Instrumentation, LnPass, parse_pipeline, run_pipe
 from lightnet.ir.target import Target, get_target, with_capacity
 from lightnet.ir.types import TensorSpec
 from lightnet.passes import pipelines
+from lightnet.passes.graph import graphs
 from lightnet.passes.levels import LEVELS
 from lightnet.passes.memory_model import MemoryModel
 from lightnet.runtime.dtypes import BY_NAME
@@ -417,11 +418,37 @@ def test_schedule_never_worse() -> None:
         assert after.peak(range(len(after.ops))) <= peak
 
 
-def test_schedule_of_a_target_must_permute(monkeypatch: pytest.MonkeyPatch) -> None:
-    target = Target("short", kernel="cpu", schedule=lambda block: list(block.ops)[1:])
+@pytest.mark.parametrize("wrong", [lambda ops: ops[1:], lambda ops: [ops[0], *ops[:-1]], lambda ops: [*ops, ops[0]]])
+def test_schedule_of_a_target_must_permute(wrong, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Target("short", kernel="cpu", schedule=lambda block: wrong(list(block.ops)))
     monkeypatch.setitem(registry.TARGETS._rows, "short", target)
-    with pytest.raises(LightNetError, match="permutation"):
+    with pytest.raises(
+        LightNetError, match="schedule function of target 'short' should return a permutation of all ops"
+    ):
         passed(network(0), "schedule", "short")
+
+
+def test_schedule_of_a_target_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """func.func @main() -> (tensor<4xf32>, tensor<4xf32>) {
+  %x = ln.input : tensor<4xf32> as "x"("x")
+  %a = ln.relu %x : tensor<4xf32> as "a"("a")
+  %b = ln.tanh %x : tensor<4xf32> as "b"("b")
+  func.return %a, %b : tensor<4xf32>, tensor<4xf32>
+}"""
+    target = Target(
+        "turned", kernel="cpu", schedule=lambda block: [(ops := list(block.ops))[0], ops[2], ops[1], ops[3]]
+    )
+    monkeypatch.setitem(registry.TARGETS._rows, "turned", target)
+    module = passed(parse(text), "schedule", "turned")
+    (block,) = graphs(module)
+    assert [op.name for op in block.ops] == ["ln.input", "ln.tanh", "ln.relu", "func.return"]
+
+
+def test_graphs_are_those_of_functions_with_a_body() -> None:
+    same = "(%x: tensor<4xf32>) -> tensor<4xf32> {\nfunc.return %x : tensor<4xf32>\n}\n"
+    inner = 'builtin.module {\n%y = ln.input : tensor<4xf32> as "y"("y")\n}\n'
+    module = parse(f"func.func private @f()\n{inner}func.func @main{same}func.func @other{same}")
+    assert [block.parent_op().sym_name.data for block in graphs(module)] == ["main"]
 
 
 # -- layouts, targets, pipelines -------------------------------------------------------------------------------------

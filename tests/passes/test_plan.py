@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from xdsl.dialects.builtin import ArrayAttr
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, i64
 from xdsl.dialects.func import ReturnOp
 
 from lightnet.diagnostics import LightNetError
@@ -17,16 +17,19 @@ from lightnet.frontends.exporter import from_module
 from lightnet.frontends.importer import to_module
 from lightnet.ir.context import make_context
 from lightnet.ir.layout import byte_size
-from lightnet.ir.memory import is_upstream, memory_of, unplan
+from lightnet.ir.memory import WORKSPACE_SIZE, is_upstream, memory_of, set_memory, unplan
 from lightnet.ir.module import main_of
-from lightnet.ir.op import PLACES, name_of, places_of, tensor_names
+from lightnet.ir.names import tensor_name
+from lightnet.ir.op import PLACES, WORKSPACE, name_of, places_of, tensor_names
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.ir.place import PlaceAttr
+from lightnet.ir.target import Space
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import _definition_relations, moves_left, operand_pieces, overwritable, views_of
 from lightnet.passes.check_plan import ByteMap, check_plan
-from lightnet.passes.plan import plan_module
+from lightnet.passes.choose import _parsed
+from lightnet.passes.plan import check_spaces, plan_module
 from lightnet.passes.plan_upstream import plan_upstream
 from lightnet.passes.planning.module import plan_report
 
@@ -475,3 +478,144 @@ def test_a_chain_shares_bytes_as_before() -> None:
 def test_where_a_definition_reads_what_it_overwrites(text: str, known: bool | None) -> None:
     """At the very element, elsewhere (or later, through a local, or behind a write), or not at all."""
     assert _definition_relations(text, ("src",), ("dst",)) == ((known,),)
+
+
+# -- what the checker, the pass and the packer refuse
+
+
+SMALL = """%x = ln.input : tensor<4xf32> as "x"("x")
+  %p = ln.param {ran = [-1, 1]} : tensor<8xf32> as "p"("p")
+  %a = ln.relu %x : tensor<4xf32> as "a"("a")
+  %b, %c = cpu.kernel(%k = %a) {
+    %0 = ln.sigmoid %k : tensor<4xf32>
+    %1 = ln.tanh %k : tensor<4xf32>
+    ln.yield %0, %1
+  }
+  func.return %b, %c, %p : tensor<4xf32>, tensor<4xf32>, tensor<8xf32>"""
+SMALL_RESULTS = "-> (tensor<4xf32>, tensor<4xf32>, tensor<8xf32>)"
+
+
+def small():
+    """A planned network, its ops by the name of their first tensor, its kernel as ``kernel``."""
+    module = parse(main(SMALL, SMALL_RESULTS))
+    plan_module(module)
+    ops = planned_ops(main_of(module).body.block)
+    return module, dict(zip(("x", "p", "a", "kernel"), ops))
+
+
+@pytest.mark.parametrize(
+    ("op", "places", "message"),
+    [
+        ("a", [], r"`a`: has 1 results, but 0 places"),
+        ("a", [("moon", 0)], r"'a' stands at moon\+0; the module's spaces are static, arena"),
+        ("a", [("arena", 2)], r"'a' stands at arena\+2, which is no multiple of 4"),
+        ("a", [("arena", 516)], r"'a' stands at arena\+516, which is no multiple of 64"),
+        ("a", [("arena", 1 << 20)], r"'a' takes arena \[1048576, 1048592\), but the space has 1024 bytes"),
+        ("p", [("arena", 0)], r"'p' at arena \[0, 32\) overlaps 'x' of `x` at arena \[0, 16\); both live throughout"),
+        ("kernel", [("arena", 128), ("arena", 128)], r"its results '.*' at arena \[128, 144\) and '.*' at arena \[128, 144\) overlap"),
+    ],
+)  # fmt: skip
+def test_places_that_are_wrong_are_named(op: str, places: list[tuple[str, int]], message: str) -> None:
+    module, ops = small()
+    check_plan(module, alignment=64)
+    set_memory(module, {**memory_of(module), "arena": 1024})
+    ops[op].attributes[PLACES] = ArrayAttr([PlaceAttr(*p) for p in places])
+    with pytest.raises(LightNetError, match=message):
+        check_plan(module, alignment=64)
+
+
+def test_a_workspace_shares_no_bytes() -> None:
+    """Neither with what its op reads and makes, nor with memory of the caller; elsewhere it may stand."""
+    module, ops = small()
+    kernel, end = ops["kernel"], memory_of(module)["arena"]
+    set_memory(module, {**memory_of(module), "arena": end + 64, "in0": 64})
+    kernel.attributes[WORKSPACE_SIZE] = IntegerAttr(64, i64)
+    operand, result = (places_of(o)[0].offset.data for o in (ops["a"], kernel))
+    for place, message in (
+        (PlaceAttr("arena", end), None),
+        (PlaceAttr("arena", operand), rf"its workspace at arena \[{operand}, {operand + 64}\) overlaps 'a?"),
+        (PlaceAttr("arena", result), rf"its workspace at arena \[{result}, {result + 64}\) overlaps '"),
+        (
+            PlaceAttr("arena", end + 4),
+            rf"its workspace takes arena \[{end + 4}, {end + 68}\), but the space has {end + 64} bytes",
+        ),
+        (PlaceAttr("in0", 0), r"its workspace stands at in0\+0, which is the caller's memory"),
+    ):
+        kernel.attributes[WORKSPACE] = ArrayAttr([place])
+        if message is None:
+            check_plan(module)
+        else:
+            with pytest.raises(LightNetError, match=message):
+                check_plan(module)
+
+
+def test_limits_are_met_exactly() -> None:
+    """Capacities of the arena, of the static tensors, of a port and of a space of the target: as many bytes as are needed do, one less does not."""
+    module = parse(main(SMALL, SMALL_RESULTS))
+    plan_module(module, alignment=1)
+    arena = memory_of(module)["arena"]
+    check_plan(module, capacity=arena)
+    with pytest.raises(LightNetError, match=f"memory space 'arena' has {arena} bytes, the capacity is {arena - 1}"):
+        check_plan(module, capacity=arena - 1)
+    static = parse(main('%p = ln.param {ran = [-1, 1]} : tensor<8xf32> as "p"("p")\n%q = ln.param {ran = [-1, 1]} : tensor<16xf32> as "q"("q")\n'
+                        "func.return"))  # fmt: skip
+    plan_module(static, alignment=32, capacity=96)
+    assert memory_of(static)["static"] == 96
+    message = "the static tensors need 96 bytes, the capacity of 'static' is 95; this one takes 64"
+    with pytest.raises(LightNetError, match=message):
+        plan_module(static, alignment=32, capacity=95)
+    ports = parse(main('%x = ln.input : tensor<16xf32> as "x"("x")\n%y = ln.sigmoid %x : tensor<16xf32> as "y"("y")\n'
+                       "func.return %y : tensor<16xf32>", "-> tensor<16xf32>"))  # fmt: skip
+    plan_module(ports, ports=64, capacity=64)
+    assert memory_of(ports) == {"static": 0, "arena": 0, "in0": 64, "out0": 64}
+    with pytest.raises(LightNetError, match="'x' has 64 bytes, the capacity is 63"):
+        plan_module(ports, ports=64, capacity=63)
+    for alignment in (0, -1):
+        with pytest.raises(LightNetError, match=f"the alignment should be at least 1, but is {alignment}"):
+            plan_module(ports, alignment=alignment)
+    module = parse(main(SMALL, SMALL_RESULTS))
+    set_memory(module, {"arena": 16, "near": 32})
+    check_spaces(module, {"near": Space(16, 32)})
+    with pytest.raises(LightNetError, match="the plan takes 32 bytes of 'near', which has 31"):
+        check_spaces(module, {"near": Space(16, 31)})
+    with pytest.raises(LightNetError, match="the target has no memory space 'near'; there are: far"):
+        check_spaces(module, {"far": Space()})
+
+
+def test_a_space_is_filled_to_its_last_byte() -> None:
+    """A value of as many bytes as a small space has stands there; a larger one moves to the arena."""
+    text = main('%x = ln.create : tensor<16xf32> as "x"("x")\n%y = ln.sigmoid %x : tensor<16xf32> as "y"("y")\n'
+                '%z = ln.softmax %y {axis = 0} : tensor<16xf32> as "z"("z")\nfunc.return %z : tensor<16xf32>', "-> tensor<16xf32>")  # fmt: skip
+    for capacity, bytes_there in ((64, 64), (63, 0)):
+        module = parse(text)
+        plan_module(
+            module, others={"near": Space(16, capacity)}, home=lambda v: "near" if tensor_name(v) == "y" else "arena"
+        )
+        assert memory_of(module)["near"] == bytes_there
+
+
+def test_effort_is_a_name_or_a_number_of_steps() -> None:
+    module = load("ir/test_ops")
+    for effort in ("0", "25", "high"):
+        run(module, f'plan{{effort="{effort}"}}')
+    with pytest.raises(
+        LightNetError, match="unknown effort '-1': expected one of fast, default, high or a number of steps"
+    ):
+        run(module, 'plan{effort="-1"}')
+    with pytest.raises(LightNetError, match="schedule: unknown order 'size'; there are: "):
+        run(load("ir/test_ops"), "schedule{order=size}")
+
+
+@pytest.mark.parametrize(
+    "text", ["conv1.alg", "alg=direct", ".alg=direct", "conv1.=direct", "conv1.1=direct", "=", "a.b c=1"]
+)
+def test_choices_that_are_set_have_a_form(text: str) -> None:
+    with pytest.raises(LightNetError, match=f"choose: '{text}' should be name.choice=value, as in conv1.alg=direct"):
+        _parsed(text)
+
+
+def test_bytes_that_nobody_wrote_are_nobodys() -> None:
+    space, a = ByteMap(), object()
+    space.write(4, [(a, 0, 4)])
+    assert space.read(0, 12) == [(None, 0, 4), (a, 0, 4), (None, 0, 4)]
+    assert space.read(2, 4) == [(None, 0, 2), (a, 0, 2)]

@@ -76,14 +76,16 @@ def _signs(a: Any, signed: bool) -> Any:
 
 
 def like(a: Any, reference: Any) -> Any:
-    """Back to the signed type; an array of rank 0 becomes a scalar."""
+    """Back to the signed type, or to an index; an array of rank 0 becomes a scalar."""
+    if isinstance(reference, int):
+        return int(np.asarray(a).view(np.int64))
     return np.asarray(a).view(f"i{reference.dtype.itemsize}")[()]
 
 
 def unsigned(a: Any) -> Any:
     """The same bits, unsigned; an index is taken as 64 bits."""
     if isinstance(a, int):
-        return a % (1 << 64)
+        return np.uint64(a % (1 << 64))
     return a if a.dtype == np.bool_ else a.view(f"u{a.dtype.itemsize}")
 
 

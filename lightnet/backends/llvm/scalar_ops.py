@@ -26,7 +26,6 @@ from lightnet.backends.llvm.values import (
     leaf_type,
     literal,
     llvm_type,
-    mangled,
     splat_literal,
 )
 from lightnet.diagnostics import LightNetError
@@ -68,11 +67,10 @@ def _cast(instruction: str) -> Emit:
 
 
 def _intrinsic(name: str) -> Emit:
-    """An overloaded intrinsic whose operands have the result's type."""
+    """An overloaded intrinsic on floats, whose operands have the result's type."""
 
     def emit(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
-        flags = _flags(op) if "fastmath" in op.properties or "float" in r or "double" in r else ""
-        return e.intrinsic(name, r, [(r, x) for x in a], flags)
+        return e.intrinsic(name, r, [(r, x) for x in a], _flags(op))
 
     return emit
 
@@ -84,16 +82,14 @@ def _int_intrinsic(name: str, extra: str = "") -> Emit:
     return emit
 
 
-def _saturating(name: str) -> Emit:
-    """Float to integer: the nearest that there is, NaN as 0. LLVM's own intrinsic for that takes vectors apart, so the
-    value is moved into the range first: to its end, or where a float does not hold that exactly, to the last float
-    before."""
-    plain, signed = name.removesuffix(".sat"), name.startswith("fptosi")
+def _saturating(instruction: str) -> Emit:
+    """Float or double (short floats are widened before) to integer: the nearest that there is, NaN as 0. LLVM's own
+    intrinsic for that takes vectors apart, so the value is moved into the range first: to its end, or where a float
+    does not hold that exactly, to the last float before."""
+    signed = instruction == "fptosi"
 
     def emit(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
-        if (source := element_text(t)) not in _DIGITS:
-            return e.intrinsic(name, r, [(t, a[0])], suffix=f"{mangled(r)}.{mangled(t)}")
-        bits = int(element_text(r)[1:])
+        source, bits = element_text(t), int(element_text(r)[1:])
         digits = bits - 1 if signed else bits
         low, high = (-(2**digits) if signed else 0), 2**digits - 1
         cond = leaf_type("i1", lanes)
@@ -107,7 +103,9 @@ def _saturating(name: str) -> Emit:
         x = choose(e.ins(f"fcmp ord {t} {a[0]}, {number(0)}"), a[0], number(0), t)
         x = choose(e.ins(f"fcmp ogt {t} {x}, {number(low)}"), x, number(low), t)
         last = high if digits <= _DIGITS[source] else 2**digits - 2 ** (digits - _DIGITS[source])
-        whole = e.ins(f"{plain} {t} {choose(e.ins(f'fcmp olt {t} {x}, {number(last)}'), x, number(last), t)} to {r}")
+        whole = e.ins(
+            f"{instruction} {t} {choose(e.ins(f'fcmp olt {t} {x}, {number(last)}'), x, number(last), t)} to {r}"
+        )
         if last == high:
             return whole
         above = e.ins(f"fcmp oge {t} {x}, {number(2**digits)}")
@@ -232,7 +230,7 @@ def _truncate(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, l
 _CASTS: dict[str, Emit] = {
     "extf": _extend, "truncf": _truncate, "extsi": _cast("sext"), "extui": _cast("zext"),
     "trunci": _cast("trunc"), "sitofp": _cast("sitofp"), "uitofp": _cast("uitofp"),
-    "fptosi": _saturating("fptosi.sat"), "fptoui": _saturating("fptoui.sat"), "bitcast": _cast("bitcast"),
+    "fptosi": _saturating("fptosi"), "fptoui": _saturating("fptoui"), "bitcast": _cast("bitcast"),
 }  # fmt: skip
 
 
@@ -425,14 +423,6 @@ def _index_cast(e: FunctionEmitter, op: arith.IndexCastOp) -> None:
     else:
         e.vals[op.result] = text
 
-
-def _resize(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
-    """`arith.index_cast` on vectors."""
-    source, target = (int(x.rpartition("i")[2].rstrip(">")) for x in (t, r))
-    return a[0] if source == target else e.ins(f"{'trunc' if target < source else 'sext'} {t} {a[0]} to {r}")
-
-
-ELEMENTWISE[arith.IndexCastOp] = _resize
 
 HANDLERS: dict[type[Operation], Handler] = {
     **dict.fromkeys(ELEMENTWISE, elementwise),

@@ -80,12 +80,10 @@ class _Slice:
         return e.hoisted(depth, ("mask", left, n), f"icmp sgt {type} {all_}, {iota}")
 
     def pointers(self, f: int) -> str:
-        """The addresses of leaf f's lanes as a vector of pointers, for a gather or scatter."""
+        """The addresses of leaf f's lanes, of which there are several, as a vector: for a gather or scatter."""
         first = self.offsets[f * self.lanes]
         base = self.e.pointer(self.root, self.base, first)
         n, step = self.lanes, self.step * size_of(self.elem)
-        if n == 1:
-            return base
         deltas = f"<{n} x i64> <{', '.join(f'i64 {k * step}' for k in range(n))}>"
         return self.e.ins(f"getelementptr i8, ptr {base}, {deltas}")
 

@@ -25,6 +25,8 @@ SHAPES = [
     ((1, 1, 12, 20), 20, (3, 5), (2, 1), (1, 2), (1, 2, 0, 1)),  # grey: all rows of a column in one body
     ((1, 1, 9, 11), 40, (4, 2), (1, 2), (2, 1), (0, 0, 3, 1)),
     ((1, 3, 6, 70), 80, (1, 1), (1, 1), (1, 1), (0, 0, 0, 0)),
+    ((1, 3, 9, 40), 20, (1, 1), (1, 1), (1, 1), (2, 0, 1, 0)),  # windows that see nothing of the picture
+    ((1, 2, 9, 40), 20, (3, 1), (1, 1), (2, 1), (5, 0, 3, 0)),  # rows of a window before and behind the picture
 ]
 
 

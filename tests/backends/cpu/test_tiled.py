@@ -9,6 +9,7 @@ from xdsl.ir import Block
 
 from lightnet.backends.cpu import narrow, tiled
 from lightnet.backends.cpu.window import staged_window_of
+from lightnet.backends.cpu.window_kernel import tile_shape
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.elementwise import Elew, Lrelu
@@ -137,3 +138,58 @@ def test_rows_in_even_tiles(pixels):
     function, grid = tiled.build(CpuKernelOp.wrap([conv]), "k", 16, {})
     (got,) = run_native(function, grid, arrays, conv.result_specs)
     agree(got, conv.reference(*arrays))
+
+
+def test_what_is_no_tiled_window():
+    """Nothing, what has no channels or pixels, windows and phases one too many to be written out; those at the limits are tiled."""
+    assert not tiled.accepts([])
+
+    def conv(size, channels=1, pixels=40):
+        size = (size, size) if isinstance(size, int) else size
+        case = op_case(src=(1, channels, pixels, pixels), weight=(2, channels, *size), bias=(2,), size=size)
+        return op_of(Conv2d, case)[0]
+
+    def deconv(stride, pixels=4):
+        case = op_case(src=(1, 1, pixels, pixels), weight=(1, 2, 1, 1), bias=(2,), size=(1, 1), stride=stride)
+        return op_of(Deconv2d, case)[0]
+
+    def pool(cls, *size):
+        return op_of(cls, op_case(src=(1, 1, 40, 70), size=size))[0]
+
+    taken = [
+        conv(31),
+        conv((1, 3)),
+        deconv((16, 16)),
+        deconv((2, 100), pixels=1),
+        pool(Maxpool2d, 20, 10),
+        pool(Avgpool2d, 10, 20),
+    ]
+    left = [
+        conv((31, 32)),
+        conv(3, channels=0),
+        deconv((16, 17)),
+        deconv((17, 16)),
+        pool(Maxpool2d, 3, 67),
+        pool(Avgpool2d, 19, 11),
+    ]
+    assert [tiled.accepts([op]) for op in taken] == [True] * len(taken)
+    assert [tiled.accepts([op]) for op in left] == [False] * len(left)
+
+
+@pytest.mark.parametrize("width", [16, 8])
+@pytest.mark.parametrize("stride", [(3, 3), (5, 2)])
+def test_transposed_convolutions_of_many_phases(stride, width):
+    """One phase for each remainder by the strides, nine and more; tiles are one row of one vector then, of fewer
+    outputs where there are 16 registers."""
+    case = op_case(src=(1, 2, 2, 3), weight=(2, 9, 4, 4), bias=(9,), size=(4, 4), stride=stride)
+    op, arrays = op_of(Deconv2d, case)
+    window = staged_window_of(op)
+    shape = tile_shape(window, width)
+    many = stride[0] * stride[1] > 9
+    assert len(window.phases) == stride[0] * stride[1]
+    assert shape.outputs == (8 if width == 16 else 4) and (not many or (shape.rows, shape.vectors) == (1, 1))
+    kernel = CpuKernelOp.wrap([op])
+    function, grid = tiled.build(kernel, "k", width, {})
+    if width == 16:
+        (got,) = run_native(function, grid, arrays, op.result_specs, workspace=tiled.workspace_bytes(kernel, width))
+        agree(got, np.asarray(op.reference(*arrays)))

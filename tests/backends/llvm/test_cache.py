@@ -9,11 +9,12 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import lightnet
-from lightnet.backends.llvm import cache, jit
+from lightnet.backends.llvm import apart, cache, jit
 from lightnet.cli.lightnet import main
 from lightnet.runtime import folder as runtime_folder
 
@@ -267,3 +268,152 @@ def test_removing_says_whether_it_was_there(tmp_path: Path) -> None:
     path.write_text("")
     assert runtime_folder.remove(path) is True and not path.exists()
     assert runtime_folder.remove(path) is False
+
+
+@pytest.mark.parametrize(
+    ("size", "mib"),
+    [("", None), ("1", 1), ("0", 0), ("9" * 11, int("9" * 11)), ("9" * 12, None), ("-1", None), ("1.5", None)],
+)
+def test_the_bound_is_a_number_of_mib(size: str, mib: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(cache.SIZE_VARIABLE, size)
+    assert cache.cache_bound() == (cache.DEFAULT_MIB if mib is None else mib) << 20
+
+
+def test_entries_that_are_too_large_are_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = cache.key("a")
+    cache.write_cache({name: b"x" * 1000})
+    size = (folder / f"{name}.lno").stat().st_size
+    for most, there in ((size, True), (size - 1, False)):
+        monkeypatch.setattr(cache, "_LARGEST", most)
+        assert (name in cache.read_cache([name])) is there
+
+
+def test_entries_are_marked_as_used_once_an_hour(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, now = cache.key("a"), 1e9
+    monkeypatch.setattr(cache, "time", SimpleNamespace(time=lambda: now))
+    cache.write_cache({name: b"x"})
+    path = folder / f"{name}.lno"
+    for age, marked in ((3600.0, False), (3601.0, True)):
+        os.utime(path, (now - age,) * 2)
+        cache.read_cache([name])
+        assert (path.stat().st_mtime != now - age) is marked
+
+
+def test_as_much_is_dropped_as_is_beyond_the_bound(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entries of exactly the bound stay; of more than that, four fifths of the bound are left; scratch files go after an hour."""
+    folder.mkdir()
+    now = time.time()
+    monkeypatch.setattr(cache, "time", SimpleNamespace(time=lambda: now))
+
+    def entries(count: int) -> None:
+        for n in range(count):
+            path = folder / f"{n:02}.lno"
+            path.write_bytes(bytes(100))
+            os.utime(path, (now - 10_000 + n,) * 2)
+
+    entries(10)
+    assert cache._evict(folder, 1000) == 0 and len(list(folder.iterdir())) == 10
+    entries(11)
+    assert cache._evict(folder, 1000) == 200
+    assert sorted(p.name for p in folder.iterdir()) == [f"{n:02}.lno" for n in range(3, 11)]
+    for age in (3600, 3601):
+        scratch = folder / f".{age}.lno.0123.tmp"
+        scratch.write_bytes(b"half")
+        os.utime(scratch, (now - age,) * 2)
+    cache._evict(folder, 1000)
+    assert [p.name for p in folder.glob(".*")] == [".3600.lno.0123.tmp"]
+
+
+def test_the_folder_is_looked_at_when_its_share_is_used_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    monkeypatch.setattr(cache, "_evict", lambda folder, most: looks.append(most) or 4000)
+    cache.write_cache({cache.key("a"): bytes(100)})
+    size = (folder / f"{cache.key('a')}.lno").stat().st_size
+    assert len(looks) == 1 and list(cache._unseen.values())[-1] == 1000
+    for left, looked in ((size, False), (size - 1, True)):
+        looks.clear()
+        cache._unseen[folder, cache.cache_bound()] = left
+        cache.write_cache({cache.key("b"): bytes(100)})
+        assert bool(looks) is looked
+
+
+def test_without_a_folder_nothing_is_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "_folder", lambda make=False: None)
+    assert cache.clear_cache() == 0 and cache.read_cache(["a"]) == {}
+
+
+# -- children that run LLVM
+
+
+class Child:
+    """One that answers what `run_apart` asks, or has died."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        type(self).made += 1
+        self.asked, self.closed, self.dies = 0, False, False
+
+    def ask(self, task: str, args: tuple) -> bytes:
+        self.asked += 1
+        if self.dies:
+            raise EOFError
+        return f"{task}{args}".encode()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "_Child", Child)
+    monkeypatch.setattr(apart, "_idle", [])
+    monkeypatch.setattr(apart, "_usable", True)
+    monkeypatch.setattr(Child, "made", 0)
+
+
+def test_a_child_is_asked_until_it_is_replaced(children: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "PER_CHILD", 3)
+    first = None
+    for n in range(7):
+        assert apart.run_apart("t", n) == f"t({n},)".encode()
+        first = first or apart._idle[0]
+    assert Child.made == 3 and first.closed and first.asked == 3 and len(apart._idle) == 1
+
+
+def test_so_many_children_wait_and_no_more(children: None) -> None:
+    waiting = [Child() for _ in range(apart.IDLE)]
+    apart._idle[:] = waiting
+    busy = apart._idle.pop()
+    apart.run_apart("t")
+    assert apart._idle == waiting[:1]
+    apart._idle.append(busy)
+    third = Child()
+    apart._idle.append(third)
+    apart.run_apart("t")
+    assert third.closed and apart._idle == waiting
+
+
+@pytest.mark.parametrize("answered, usable", [(0, False), (1, True), (2, True)])
+def test_children_that_never_answered_are_given_up(answered: int, usable: bool, children: None) -> None:
+    """One that answered before may have died of its work: the next one is tried."""
+    child = Child()
+    apart._idle.append(child)
+    for _ in range(answered):
+        apart.run_apart("t")
+    child.dies = True
+    assert apart.run_apart("t") is None and child.closed and apart._usable is usable and not apart._idle
+
+
+def test_where_no_child_can_be_made(children: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> None:
+        raise OSError
+
+    monkeypatch.setattr(apart, "_Child", none)
+    assert apart.run_apart("t") is None and not apart._usable
+    monkeypatch.setattr(apart, "_done", apart.OWN)
+    assert not apart.is_due()
+    monkeypatch.setattr(apart, "_usable", True)
+    for done, due in ((apart.OWN - 1, False), (apart.OWN, True)):
+        monkeypatch.setattr(apart, "_done", done)
+        assert apart.is_due() is due

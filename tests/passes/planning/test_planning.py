@@ -26,6 +26,7 @@ from lightnet.passes.planning import Buffer, MemoryPlan, check_offsets, lower_bo
 from lightnet.passes.planning.buffers import Conflicts
 from lightnet.passes.planning.greedy import UNPLACED, conflict_weights, contention, orders, place_buffers
 from lightnet.passes.planning.report import human, report
+from lightnet.passes.planning.search import EjectionSearch
 from lightnet.passes.planning.upstream import Pool
 
 ROOT = Path(__file__).parents[3]
@@ -587,3 +588,55 @@ def test_an_empty_plan_has_a_report():
 
 def test_sizes_are_given_in_the_unit_that_reads_best():
     assert [human(n) for n in (0, 1023, 1536, 1 << 40)] == ["0 B", "1023 B", "1.50 KiB", "1.00 TiB"]
+
+
+def test_a_search_among_pinned_buffers_ends_where_none_can_be_lower():
+    """The buffer that finds no room beside pinned ones stops the search at once; the best plan so far stays."""
+    pinned = [Buffer("a", 0, 2, 2), Buffer("b", 1, 3, 2), Buffer("c", 2, 4, 2)]
+    buffers = [*pinned, *(Buffer(f"d{k}", 5 + k, 7 + k, 2) for k in range(6))]
+    offsets = [0, 3, 1, *(2 * (k % 2) for k in range(6))]
+    search = EjectionSearch(buffers, Conflicts(buffers), offsets, frozenset((0, 2)), 4, 0)
+    search.run(1000)
+    assert search.peak == 5 and search._step == 1 and search.offsets.tolist() == offsets
+    plan = pack(buffers, fixed={"a": 0, "c": 1}, effort=1000)
+    check_offsets(buffers, plan.offsets, 5)
+    assert (plan.peak, plan.bound, plan.offsets["a"], plan.offsets["c"]) == (5, 4, 0, 1)
+
+
+def test_a_search_keeps_what_is_pinned():
+    """It lowers greedy plans, and pinned buffers stay where they are."""
+    source, lowered = random.Random(11), 0
+    for seed in range(24):
+        buffers = [
+            Buffer(f"b{k}", a := source.randrange(9), a + source.randint(1, 6), source.randint(1, 9)) for k in range(10)
+        ]
+        fixed = {"b0": source.randrange(4)}
+        greedy, searched = pack(buffers, fixed=fixed, effort="fast"), pack(buffers, fixed=fixed, effort=150, seed=seed)
+        check_offsets(buffers, searched.offsets, searched.peak)
+        assert is_valid(buffers, searched.offsets) and searched.offsets["b0"] == fixed["b0"]
+        assert searched.bound <= searched.peak <= greedy.peak
+        lowered += searched.peak < greedy.peak
+    assert lowered >= 3
+
+
+def test_capacity_is_met_exactly_by_a_search():
+    """Greedy needs more than the bound, the search does not: the capacity is met with every effort that has a name."""
+    source = random.Random(7)
+    while True:
+        buffers = [
+            Buffer(f"b{k}", a := source.randrange(8), a + source.randint(1, 6), source.randint(1, 6)) for k in range(6)
+        ]
+        greedy, best = pack(buffers, effort="fast"), pack(buffers, effort="high")
+        if greedy.peak > best.peak == best.bound:
+            break
+    assert pack(buffers, capacity=best.peak, effort="fast").peak == best.peak
+    assert pack(buffers, capacity=greedy.peak, effort="fast") == greedy
+    with pytest.raises(
+        LightNetError, match=f"no plan within the capacity of {best.peak} bytes was found: the best needs {greedy.peak}"
+    ):
+        pack(buffers, capacity=best.peak, effort=0)
+    for effort in (-1, "", "0"):
+        with pytest.raises(
+            LightNetError, match=f"unknown effort {effort!r}: expected one of fast, default, high or a number of steps"
+        ):
+            pack(buffers, effort=effort)

@@ -97,8 +97,8 @@ def channel_sources(
             return None
         tables[op.results[0]] = table
     table = tables[yielded[0]]
-    if (table >> 48 != np.arange(pictures)[:, None]).any() or (table - table[:1] != (table - table[:1])[:, :1]).any():
-        return None
+    if (table[0] >> 48).any() or (table - table[:1] != (np.arange(pictures) << 48)[:, None]).any():
+        return None  # a channel is of its own picture, and the same one in each
     return sources, [(int(t) >> 32, int(t) & 0xFFFFFFFF) for t in table[0]]
 
 

@@ -133,11 +133,6 @@ class WinogradSchedule:
         return self.batch * self.groups[0] * self.groups[1]
 
     @property
-    def even(self) -> bool:
-        """True if all groups are full."""
-        return self.y.tiles % self.group[0] == 0 and self.x.tiles % self.group[1] == 0
-
-    @property
     def slots(self) -> int:
         """Tiles of a full group."""
         return self.group[0] * self.group[1]

@@ -30,8 +30,6 @@ def transform_input(b: Builder, m: int, d: Sequence[SSAValue]) -> list[SSAValue]
     """B^T d: m + 2 vectors of m + 2. The row of a point p is the product of (t - q) over the other points q, that of
     infinity the product over all of them; of a pair +-a the even powers agree, and the odd ones differ in their
     sign."""
-    if m == 1:
-        return list(d)
     squares = [a * a for a in winograd.PAIRS[m]]
     whole = winograd.polynomial(squares)
     rows = [_combine(b, whole, d[0::2])]
@@ -45,8 +43,6 @@ def transform_input(b: Builder, m: int, d: Sequence[SSAValue]) -> list[SSAValue]
 def transform_output(b: Builder, m: int, products: Sequence[SSAValue]) -> list[SSAValue]:
     """A^T x: m vectors of m + 2. Output k is the sum of p^k x_p over the points p; the last one takes infinity's,
     too."""
-    if m == 1:
-        return list(products)
     zero, *pairs, infinity = products
     sums = [b.op(arith.AddfOp, p, n) for p, n in zip(pairs[0::2], pairs[1::2])]
     differences = [b.op(arith.SubfOp, p, n) for p, n in zip(pairs[0::2], pairs[1::2])]
