@@ -51,7 +51,10 @@ def test_sections_in_pieces(folder: Path, source: int) -> None:
     found = copies.private(source, 5, 4995, DIGEST)
     assert found.tobytes() == DATA[5:5000] and not found.flags.writeable
     assert [p.name for p in folder.iterdir()] == [f"{DIGEST}.lnw"] and copies.copied_bytes() == 4995
-    for read in (lambda: copies.read_at(source, 5000, len(DATA)), lambda: list(copies._pieces(source, 5000, len(DATA)))):
+    for read in (
+        lambda: copies.read_at(source, 5000, len(DATA)),
+        lambda: list(copies._pieces(source, 5000, len(DATA))),
+    ):
         with pytest.raises(copies.Damaged):
             read()
 
