@@ -155,8 +155,8 @@ class Program:
 
     @classmethod
     def from_header(cls, header: Mapping[str, Any], objects: tuple[bytes, ...]) -> Program:
-        """The program of a header that `lnx_check.check_program` has looked at; ValueError, TypeError or KeyError when it
-        is none."""
+        """The program of a header, which `lnx_check.check_program` takes; ValueError, TypeError or KeyError when it is
+        none."""
         values: dict[str, Any] = {}
         for f in fields(cls):
             if f.name == "objects":
