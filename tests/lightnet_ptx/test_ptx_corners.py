@@ -138,6 +138,8 @@ def test_atomics_and_plain_accesses() -> None:
         "a write of 4 bytes" in message
         and "a read by block (0, 0, 0), thread (31, 0, 0) and others, with no barrier" in message
     )
+    strong_read = "setp.eq.u32 %p1, %r1, 0; @%p1 st.global.u32 [%rd1], 7; @!%p1 ld.relaxed.gpu.global.u32 %r2, [%rd1];"
+    assert "a read of 4 bytes" in finding(strong_read, "race").message
     mixed = "setp.eq.u32 %p1, %r1, 0; @%p1 ld.global.u32 %r2, [%rd1+128]; @!%p1 ld.relaxed.gpu.global.u32 %r2, [%rd1+128]; red.global.add.u32 [%rd1+128], 1;"
     finding(mixed, "race", 33)
 
@@ -249,6 +251,7 @@ def test_a_register_is_seen_by_a_trace() -> None:
 
     def trace(batch) -> None:
         seen.append((batch.register("%r7"), batch.register("%r2")))
+        assert batch.register("%none") is None
 
     words("mov.u32 %r2, 9; mov.u32 %r7, 5;", trace=trace)
     assert seen[0] == (None, None) and seen[-1][0].tolist() == [5] * 32 and seen[-1][1].tolist() == [9] * 32

@@ -61,6 +61,24 @@ def test_lanes_that_wait_for_different_mbarriers() -> None:
     assert words(body(split), **HERE).tolist() == list(range(32))
 
 
+def test_only_those_wait_whose_phase_has_not_ended() -> None:
+    """All lanes ask twice: who waits is told when it goes on."""
+    split = f"""@%p1 mbarrier.arrive.shared.b64 _, [m+8]; bar.warp.sync -1; mov.u32 %r2, m; setp.ge.u32 %p4, %r1, 16; @%p4 add.u32 %r2, %r2, 8; mov.u32 %r3, 0;
+        L: mbarrier.try_wait.parity.shared.b64 %p3, [%r2], 0; add.u32 %r3, %r3, 1; setp.lt.u32 %p5, %r3, 2; @%p5 bra L; setp.eq.u32 %p5, %r1, 20; @%p5 {ARRIVE}
+        selp.u32 %r4, 1, 0, %p3; st.global.u32 [%rd2], %r4;"""
+    assert words(body(split), **HERE).tolist() == [1] * 32
+
+
+def test_fences_of_products_need_warpgroups() -> None:
+    for threads in (128, 256):
+        words("wgmma.fence.sync.aligned; wgmma.wait_group.sync.aligned 0;", threads, threads, **HERE)
+    for text in ("wgmma.fence.sync.aligned;", "wgmma.wait_group.sync.aligned 0;"):
+        assert (
+            finding(text, "missing-lane", 96, 96, **HERE).message
+            == "the block has 96 threads: warpgroups are 128 of them"
+        )
+
+
 def test_an_answer_that_nobody_reads() -> None:
     text = f"@%p1 {ARRIVE} mbarrier.test_wait.parity.shared.b64 _, [m], 0; mbarrier.try_wait.parity.shared.b64 %p3, [m], 0; selp.u32 %r2, 1, 0, %p3; st.global.u32 [%rd2], %r2;"
     assert words(body(text), **HERE).tolist() == [0] * 32  # who asks for the first time is told that it has not ended

@@ -232,6 +232,11 @@ def test_launches() -> None:
         verdict(limited, (1, 1, 1), (65, 1, 1), 0)
         == "launch of k refused: block (65, 1, 1) of more than (8, 4, 2) threads"
     )
+    for block in ((16, 5, 1), (4, 4, 5)):
+        assert (
+            verdict(limited, (1, 1, 1), block, 0)
+            == f"launch of k refused: block {block} of more than (8, 4, 2) threads"
+        )
     required = kernel("").replace("\n{ ", "\n.reqntid 8\n{ ", 1)
     assert verdict(required, (1, 1, 1), (8, 1, 1), 0) is None
     assert (
