@@ -71,8 +71,7 @@ def _load(site: Site, match: re.Match[str]) -> Step:
         for i in live:
             slot, at = slots[i], where + np.uint64(i * dtype.itemsize)
             values = batch.load(space, at, raw, 1, strong, constant)
-            if slot is not None:
-                batch.put_active(slot, values.astype(wide[i], copy=False).view(stored[i]))
+            batch.put_active(slot, values.astype(wide[i], copy=False).view(stored[i]))
 
     if several:
         return run_live
@@ -83,12 +82,10 @@ def _load(site: Site, match: re.Match[str]) -> Step:
         if strong:
             batch.order(space, where, True, False, meaning)
         if count == 1:
-            if slots[0] is not None:
-                batch.put_active(slots[0], values.astype(wide[0], copy=False).view(stored[0]))
+            batch.put_active(slots[0], values.astype(wide[0], copy=False).view(stored[0]))
             return
         for i, slot in enumerate(slots):
-            if slot is not None:
-                batch.put_active(slot, np.ascontiguousarray(values[:, i]).astype(wide[i], copy=False).view(stored[i]))
+            batch.put_active(slot, np.ascontiguousarray(values[:, i]).astype(wide[i], copy=False).view(stored[i]))
 
     return run
 
@@ -106,8 +103,6 @@ def _param(
             -1, len(slots)
         )
         for i, slot in enumerate(slots):
-            if slot is None:
-                continue
             column = np.ascontiguousarray(values[:, i]).astype(wide[i]).view(stored[i])
             if same:
                 batch.put(slot, column[0])

@@ -91,23 +91,25 @@ def _funnel(left: bool, wrap: bool) -> Callable[[Array, Array, Array], Array]:
 
 def _bits_extract(kind: str) -> Callable[[Array, Array, Array], Array]:
     bits, dtype = int(kind[1:]), DTYPES[kind].type
-    top = bits - 1
+    word, shift = DTYPES[f"u{bits}"].type, _shift_right(kind)
 
     def run(a: Array, pos: Array, length: Array) -> Array:
         pos, length = np.asarray(pos) & u32(255), np.asarray(length) & u32(255)
-        unsigned = np.asarray(a).view(DTYPES[f"u{bits}"])
-        word = unsigned.dtype.type
-        shifted = np.where(pos < bits, unsigned >> np.minimum(pos, u32(top)).astype(word), word(0))
-        kept = np.minimum(length, u32(bits))
-        mask = np.where(kept >= bits, ~word(0), (word(1) << np.minimum(kept, u32(top)).astype(word)) - word(1))
-        value = shifted & mask
+        shifted = np.asarray(shift(a, pos)).view(word)  # a signed one has its sign from its end on
+        mask = _ones(word, length)
         if kind[0] == "u":
-            return value.astype(dtype)
-        last = np.minimum(pos + length - u32(1), u32(top))
-        sign = np.where(length == 0, word(0), (unsigned >> last.astype(word)) & word(1))
-        return np.where(sign.astype(bool), value | ~mask, value).astype(word).view(dtype)
+            return shifted & mask
+        last = np.minimum(length - u32(1), u32(bits - 1)).astype(word)
+        sign = (length != 0) & (shifted >> last & word(1)).astype(bool)
+        return np.where(sign, shifted | ~mask, shifted & mask).view(dtype)
 
     return run
+
+
+def _ones(word: type, count: Array) -> Array:
+    """Words of which the lowest `count` bits, or all, are set."""
+    bits = 8 * word().itemsize
+    return np.where(count >= bits, ~word(0), (word(1) << np.minimum(count, u32(bits - 1)).astype(word)) - word(1))
 
 
 def _bits_insert(kind: str) -> Callable[..., Array]:
@@ -115,10 +117,8 @@ def _bits_insert(kind: str) -> Callable[..., Array]:
 
     def run(a: Array, b: Array, pos: Array, length: Array) -> Array:
         pos, length = np.asarray(pos) & u32(255), np.asarray(length) & u32(255)
-        kept = np.minimum(length, u32(bits))
-        ones = np.where(kept >= bits, ~word(0), (word(1) << np.minimum(kept, u32(bits - 1)).astype(word)) - word(1))
         shift = np.minimum(pos, u32(bits - 1)).astype(word)
-        mask = np.where(pos < bits, ones << shift, word(0))
+        mask = np.where(pos < bits, _ones(word, length) << shift, word(0))
         return (b & ~mask) | ((a << shift) & mask)
 
     return run

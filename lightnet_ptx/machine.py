@@ -131,7 +131,7 @@ class Batch(Threads):
         if isinstance(found, int):
             findings.outside(self, space, int(addresses[found]), nbytes, found)
         for store, _, positions in found:
-            if (store.space == "const") != (space == "const") and space == "const":
+            if space == "const" != store.space:
                 findings.outside(self, space, int(addresses[0 if positions is None else positions[0]]), nbytes, 0)
         return found
 
@@ -243,9 +243,7 @@ class Batch(Threads):
             if store.state is not None:
                 self.check_states(store, offsets, nbytes, positions, True)
                 states = store.states(nbytes)
-                states[offsets // nbytes] = of_state(SET, nbytes) * (
-                    state if states.ndim == 1 or np.ndim(state) == 0 else state[:, None]
-                )
+                states[offsets // nbytes] = of_state(SET, nbytes) * state
             self.note_write(store, offsets, nbytes, positions, strong, mine)
             rows = store.rows(mine.dtype, count)
             rows[offsets // nbytes] = mine

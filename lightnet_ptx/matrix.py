@@ -96,8 +96,7 @@ def _mma(site: Site, match: re.Match[str]) -> Step:
         c[:, c_row, c_column] = words(batch, 2).view(f32)
         d = (a @ b + c)[:, c_row, c_column].reshape(batch.lanes, 4)
         for i, slot in enumerate(slots):
-            if slot is not None:
-                batch.put(slot, np.ascontiguousarray(d[:, i]).view(np.uint32))
+            batch.put(slot, np.ascontiguousarray(d[:, i]).view(np.uint32))
 
     return run
 
@@ -127,8 +126,7 @@ def _ldmatrix(site: Site, match: re.Match[str]) -> Step:
             matrices = matrices.swapaxes(2, 3)
         pairs = np.ascontiguousarray(matrices).view(np.uint32)  # [warps, count, 8, 4]
         for i, slot in enumerate(slots):
-            if slot is not None:
-                batch.put(slot, pairs[:, i][:, row, pair].ravel())
+            batch.put(slot, pairs[:, i][:, row, pair].ravel())
 
     return run
 

@@ -108,11 +108,11 @@ def _expect(site: Site, match: re.Match[str]) -> Step:
 
 def _wait(site: Site, match: re.Match[str]) -> Step:
     """``mbarrier.try_wait.parity p, [m], parity {, time}``: whether the phase has ended."""
-    operands = site.count(3, 4) if match[1] == "try" else site.count(3)
+    site.count(*(3, 4) if match[1] == "try" else (3,))
     slot = site.slot(site.operands[0], "pred")
     address, parity = _address(site, site.operands[1]), site.reader(site.operands[2], "u32")
-    if operands == 4:
-        site.reader(site.operands[3], "u32")
+    for operand in site.operands[3:]:
+        site.reader(operand, "u32")
 
     def run(batch: Batch) -> None:
         offsets = offsets_of(batch, batch.active(address(batch.regs)))
@@ -131,8 +131,7 @@ def _wait(site: Site, match: re.Match[str]) -> Step:
         stay[lanes] = mbarriers_of(batch).parked[lanes] >= 0
         if stay.any() and not batch.park(stay):
             return
-        if slot is not None:
-            batch.put(slot, ended)
+        batch.put(slot, ended)
 
     return run
 

@@ -35,8 +35,6 @@ def computing(row: Row) -> Callable[[Site], Step]:
             return _two_predicates(site, row, readers, dest)
         dtype = DTYPES[row.dest]
         slot = site.slot(dest, row.dest, wider)
-        if slot is None:
-            return lambda batch: None
         widen = _widening(site, dest, dtype) if wider else None
         if widen is not None:
             inner = row.fn
@@ -48,9 +46,9 @@ def computing(row: Row) -> Callable[[Site], Step]:
 
 def _widening(site: Site, dest: ptx.Operand, dtype: np.dtype) -> _Widen | None:
     found = site.register(dest)
-    assert found is not None
-    size = ptx.bytes_of(found[1])
-    return None if size == dtype.itemsize or dtype.kind not in "iu" else _Widen(dtype, size)
+    if found is None or dtype.kind not in "iu" or ptx.bytes_of(found[1]) == dtype.itemsize:
+        return None
+    return _Widen(dtype, ptx.bytes_of(found[1]))
 
 
 class _Widen:
@@ -63,7 +61,7 @@ class _Widen:
         return np.asarray(value).astype(self.wide)
 
 
-def _apply(fn: Callable[..., Array], readers: list[Any], slot: int, stored: np.dtype) -> Step:
+def _apply(fn: Callable[..., Array], readers: list[Any], slot: int | None, stored: np.dtype) -> Step:
     """The step for each number of operands: these run for nearly every instruction."""
     if len(readers) == 1:
         (a,) = readers
@@ -100,10 +98,8 @@ def _two_predicates(site: Site, row: Row, readers: list[Any], dest: ptx.Pair) ->
             p, q = value[:, 0] if value.shape[1] == 1 else value
         else:
             p, q = value, np.logical_not(value)
-        if first is not None:
-            batch.put(first, p)
-        if second is not None:
-            batch.put(second, q)
+        batch.put(first, p)
+        batch.put(second, q)
 
     return run
 
@@ -166,14 +162,12 @@ def _special(site: Site, name: str, kind: str) -> Step | None:
     if name in _CLOCKS:
         word = _CLOCKS[name]
         slot = site.slot(site.operands[0], f"u{8 * word().itemsize}")
-        return lambda batch: batch.put(slot, word(batch.steps)) if slot is not None else None
+        return lambda batch: batch.put(slot, word(batch.steps))
     compute = _SPECIAL.get(name)
     if compute is None:
         return None
     slot = site.slot(site.operands[0], kind)
     dtype = np.dtype(f"u{DTYPES[kind].itemsize}")
-    if slot is None:
-        return lambda batch: None
 
     def run(batch: Batch) -> None:
         value = batch.special.get(name)
@@ -197,8 +191,6 @@ def _move(site: Site, match: re.Match[str]) -> Step:
         return step
     read, slot = site.reader(source, kind), site.slot(dest, kind)
     site.copies = True
-    if slot is None:
-        return lambda batch: None
     stored = np.dtype(bool) if kind == "pred" else np.dtype(f"u{DTYPES[kind].itemsize}")
     return lambda batch: batch.put(slot, read(batch.regs).view(stored))
 
@@ -222,8 +214,7 @@ def _pack(site: Site, kind: str, source: ptx.Vec) -> Step:
         value = readers[0](batch.regs).astype(word)
         for i, read in enumerate(readers[1:], 1):
             value = value | (read(batch.regs).astype(word) << word(i * bits))
-        if slot is not None:
-            batch.put(slot, value)
+        batch.put(slot, value)
 
     return run
 
@@ -239,8 +230,7 @@ def _unpack(site: Site, kind: str, dest: ptx.Vec) -> Step:
     def run(batch: Batch) -> None:
         value = read(batch.regs)
         for i, slot in enumerate(slots):
-            if slot is not None:
-                batch.put(slot, (value >> word(i * bits)).astype(part).astype(stored[i]))
+            batch.put(slot, (value >> word(i * bits)).astype(part).astype(stored[i]))
 
     return run
 
@@ -251,8 +241,6 @@ def _cvta(site: Site, match: re.Match[str]) -> Step:
     to, space = match[1] is not None, match[2].replace("param", "kparam")
     base = u64(WINDOWS.get(space, 0))
     read, slot = site.reader(site.operands[1], "u64"), site.slot(site.operands[0], "u64")
-    if slot is None:
-        return lambda batch: None
     if to:
         return lambda batch: batch.put(slot, read(batch.regs) - base)
     return lambda batch: batch.put(slot, read(batch.regs) + base)

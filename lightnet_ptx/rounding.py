@@ -101,19 +101,15 @@ def fma64(a: Array, b: Array, c: Array) -> Array:
     v = s_high - high
     s_low = (high - (s_high - v)) + (t_high - v)
     result = s_high + odd_sum(t_low, s_low)
-    finite = np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
-    result = np.where(finite, result, a * b + c)
+    factors = np.isfinite(a) & np.isfinite(b)
+    simple = ~factors | ~np.isfinite(c) | (a == 0) | (b == 0)
+    # a product that is too large is no infinity: it adds nothing to one
+    result = np.where(simple, np.where(factors & ~np.isfinite(c), c, a * b + c), result)
     size = np.abs(high)
-    hard = (
-        finite
-        & (a != 0)
-        & (b != 0)
-        & ((size > 2.0**960) | (size < 2.0**-900) | (np.abs(c) > 2.0**960) | _large(a) | _large(b))
-    )
-    if np.any(hard):
-        result = np.array(result)
-        for i in zip(*np.nonzero(hard)) if result.ndim else [()]:
-            result[i] = _exact(float(a[i]), float(b[i]), float(c[i]))
+    far = (size > 2.0**960) | (size < 2.0**-900) | (np.abs(c) > 2.0**960) | _large(a) | _large(b)
+    hard = far & ~simple
+    for i in map(tuple, np.argwhere(hard)):
+        result[i] = _exact(float(a[i]), float(b[i]), float(c[i]))
     return result
 
 
@@ -124,7 +120,7 @@ def _large(x: Array) -> Array:
 def _exact(a: float, b: float, c: float) -> float:
     exact = Fraction(a) * Fraction(b) + Fraction(c)
     try:
-        return float(exact) if exact else a * b + c
+        return float(exact)
     except OverflowError:
         return float("inf") if exact > 0 else float("-inf")
 

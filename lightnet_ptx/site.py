@@ -78,7 +78,7 @@ class Site:
             return self._other(operand, kind)
         slot, has = found
         self.uses.add(slot)
-        self._fits(operand, has, kind, wider)
+        self._fits(slot, has, kind, wider)
         dtype, stored = DTYPES[kind], storage(has)
         if dtype == stored:
             return lambda regs: regs[slot]
@@ -87,12 +87,12 @@ class Site:
         low = np.dtype(f"u{dtype.itemsize}")
         return lambda regs: regs[slot].astype(low).view(dtype)
 
-    def _fits(self, operand: ptx.Operand, has: str, kind: str, wider: bool) -> None:
-        name = operand.name if isinstance(operand, ptx.Reg) else "_"
+    def _fits(self, slot: int, has: str, kind: str, wider: bool) -> None:
+        name = self.decoder.kernel.names[slot]
         if (has == "pred") != (kind == "pred"):
             raise self.error(f"register {name} of type .{has} where .{kind} is expected")
         size, want = ptx.bytes_of(has), DTYPES[kind].itemsize
-        if size != want and not (wider and size > want):
+        if size < want or (size != want and not wider):
             raise self.error(f"register {name} of {8 * size} bits where {8 * want} are expected")
 
     def _other(self, operand: ptx.Operand, kind: str) -> Reader:
@@ -120,7 +120,7 @@ class Site:
         found = self.register(operand)
         if found is None:
             raise self.error("the result must go to a register")
-        self._fits(operand, found[1], kind, wider)
+        self._fits(found[0], found[1], kind, wider)
         self.sets.add(found[0])
         return found[0]
 

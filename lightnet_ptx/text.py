@@ -287,9 +287,7 @@ class _Parser(Tokens):
     def _address(self) -> Address:
         base = self._simple()
         offset = 0
-        if self.take("+"):
-            offset = self.integer("an offset", -(1 << 31), 1 << 32)
-        elif self.text == "-":
+        if self.take("+") or self.text == "-":
             offset = self.integer("an offset", -(1 << 31), 1 << 32)
         coordinates: tuple[Operand, ...] = ()
         if self.take(","):

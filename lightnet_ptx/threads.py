@@ -194,8 +194,11 @@ class Threads:
             self._indices = np.nonzero(self.mask)[0]
         return self._indices
 
-    def put(self, slot: int, value: Array) -> None:
-        """Write a register from values over all lanes (those of other lanes are ignored), or one value."""
+    def put(self, slot: int | None, value: Array) -> None:
+        """Write a register from values over all lanes (those of other lanes are ignored), or one value. No slot is the
+        sink ``_``."""
+        if slot is None:
+            return
         if self.partial:
             old = self.regs[slot]
             if old is None:
@@ -203,8 +206,10 @@ class Threads:
             value = np.where(self.mask_array(), value, old)
         self.regs[slot] = value
 
-    def put_active(self, slot: int, values: Array) -> None:
+    def put_active(self, slot: int | None, values: Array) -> None:
         """Write a register from values of the active lanes."""
+        if slot is None:
+            return
         lanes = self.indices
         if lanes is not None:
             old = self.regs[slot] if self.partial else None

@@ -66,10 +66,8 @@ def _shuffle(site: Site, match: re.Match[str]) -> Step:
                 f"reads from lane {int(source.ravel()[lane])} of its warp, which does not take part",
                 lane,
             )
-        if slot is not None:
-            batch.put(slot, np.take_along_axis(_lanes(batch, value(regs)), source, axis=1).ravel())
-        if valid is not None:
-            batch.put(valid, inside.ravel())
+        batch.put(slot, np.take_along_axis(_lanes(batch, value(regs)), source, axis=1).ravel())
+        batch.put(valid, inside.ravel())
 
     return run
 
@@ -96,7 +94,7 @@ def _vote(site: Site, match: re.Match[str]) -> Step:
     test, members = site.reader(site.operands[1], "pred"), site.reader(site.operands[2], "b32")
 
     def run(batch: Batch) -> None:
-        if not batch.gather_warps(members(batch.regs)) or slot is None:
+        if not batch.gather_warps(members(batch.regs)):
             return
         hold, here = _lanes(batch, test(batch.regs)), _here(batch)
         yes = hold & here
@@ -125,10 +123,8 @@ def _elect(site: Site) -> Step:
         if not batch.gather_warps(members(batch.regs)):
             return
         first = np.argmax(_here(batch), axis=1)
-        if slot is not None:
-            batch.put(slot, _to_warp(batch, first.astype(u32)))
-        if chosen is not None:
-            batch.put(chosen, batch.tid % WARP == _to_warp(batch, first))
+        batch.put(slot, _to_warp(batch, first.astype(u32)))
+        batch.put(chosen, batch.tid % WARP == _to_warp(batch, first))
 
     return run
 
@@ -136,7 +132,7 @@ def _elect(site: Site) -> Step:
 def _active(site: Site) -> Step:
     site.count(1)
     slot = site.slot(site.operands[0], "b32")
-    return lambda batch: batch.put(slot, _to_warp(batch, _bits(_here(batch)))) if slot is not None else None
+    return lambda batch: batch.put(slot, _to_warp(batch, _bits(_here(batch))))
 
 
 def _match_lanes(site: Site, match: re.Match[str]) -> Step:
@@ -156,10 +152,8 @@ def _match_lanes(site: Site, match: re.Match[str]) -> Step:
             everyone = _bits(here)[:, None]
             same = words == everyone
             words = np.where(same, words, u32(0))
-            if agree is not None:
-                batch.put(agree, same.ravel())
-        if slot is not None:
-            batch.put(slot, words.ravel())
+            batch.put(agree, same.ravel())
+        batch.put(slot, words.ravel())
 
     return run
 
@@ -183,7 +177,7 @@ def _reduce(site: Site, match: re.Match[str]) -> Step:
     value, members = site.reader(site.operands[1], match[2]), site.reader(site.operands[2], "b32")
 
     def run(batch: Batch) -> None:
-        if not batch.gather_warps(members(batch.regs)) or slot is None:
+        if not batch.gather_warps(members(batch.regs)):
             return
         values = np.where(_here(batch), _lanes(batch, value(batch.regs)), neutral)
         batch.put(slot, _to_warp(batch, ufunc.reduce(values, axis=1, dtype=dtype)).view(u32))

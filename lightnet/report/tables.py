@@ -39,7 +39,7 @@ def size(nbytes: float) -> str:
     """Bytes with a binary prefix: ``42.5 MiB``, ``640 B``."""
     for limit, prefix in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if nbytes >= limit:
-            return f"{nbytes / limit:.3g} {prefix}" if nbytes < 1000 * limit else f"{nbytes / limit:.0f} {prefix}"
+            return f"{nbytes / limit:.3g} {prefix}" if nbytes < 999.5 * limit else f"{nbytes / limit:.0f} {prefix}"
     return f"{nbytes:.0f} B"
 
 

@@ -92,7 +92,7 @@ def npy_entry(path: str, what: str, size: int, read: ReadPart) -> Entry:
     width = 2 if start[6] == 1 else 4
     begin = 8 + width
     length = int.from_bytes(start[8:begin], "little")
-    if length > MAX_NPY_HEADER or begin + length > size or len(start) < begin:
+    if length > MAX_NPY_HEADER or begin + length > size:
         raise fail(f"a header of {length} bytes is longer than the file or the limit of {MAX_NPY_HEADER}")
     text = bytes(read(begin, begin + length)).decode("latin-1")
     match = _NPY_HEADER.fullmatch(text)
@@ -177,16 +177,13 @@ def _member_reader(data: memoryview, path: str, member: zipfile.ZipInfo) -> Read
 
 
 class _Stream:
-    """A mapped file as the seekable stream that zipfile wants, without a copy of it.
+    """A mapped file as the stream that zipfile reads a directory of, without a copy of it.
 
     zipfile reads an archive's directory at once, whatever size the end record states: large reads are refused.
     """
 
     def __init__(self, data: memoryview):
         self.data, self.at = data, 0
-
-    def seekable(self) -> bool:
-        return True
 
     def tell(self) -> int:
         return self.at

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from serving import Model, tensor
 
 from lightnet.runtime.dtypes import DTYPES, STORED, convert
-from lightnet_serving.errors import RequestError
+from lightnet_serving.errors import RequestError, shown_value
 from lightnet_serving.protocol import HEADER, InferenceRequest, Wanted, read_request, write_reply
 from lightnet_serving.signature import Signature, common_rows, datatype_of
 
@@ -237,3 +237,132 @@ def test_changed_requests_are_answered_or_named(data: st.DataObject) -> None:
         flat = [special.get(v, v) if isinstance(v, str) else v for v in np.array(item["data"], object).reshape(-1)]
         want = np.array(flat, np.float64 if got.dtype.kind == "f" else np.int64).astype(got.dtype)
         assert np.array_equal(got.reshape(-1), want, equal_nan=got.dtype.kind == "f")
+
+
+# -- each number at its limit
+
+
+@pytest.mark.parametrize(("value", "shown"), [
+    ("a" * 57, '"' + "a" * 57 + '"'), ("a" * 58, '"' + "a" * 58 + '"'), ("a" * 59, '"' + "a" * 59 + "…"), ("a" * 99, '"' + "a" * 59 + "…"), ("é", '"\\u00e9"'),
+    ([1, 2], "[1, 2]"), ([0] * 60, "[0" + ", 0" * 19 + ",…"), ([0] * 61, "a list of 61"), ([1, []], "a list of 2"), ([{}], "a list of 1"), ({}, "an object of 0"), ({"a": 1}, "an object of 1"),
+    (5, "5"), (True, "true"), (None, "null"), (2.5, "2.5"), ((1 << 400) - 1, str((1 << 400) - 1)[:60] + "…"), (1 << 400, "an integer of hundreds of digits"), (-(1 << 400), "an integer of hundreds of digits"),
+])  # fmt: skip
+def test_values_in_answers(value: Any, shown: str) -> None:
+    assert shown_value(value) == shown
+
+
+def refused(message: bytes, header: str | None, of: Signature) -> str | None:
+    try:
+        read_request(message, header, of)
+    except RequestError as error:
+        return error.message
+    return None
+
+
+WHOLE = body(tensor("x", VALUES))
+BINARY = binary("x", VALUES, "FP32")
+TEXTS = signature(t=((2,), np.dtype(object)))
+
+
+def with_size(size: Any) -> bytes:
+    return body({**BINARY, "parameters": {"binary_data_size": size}})
+
+
+def test_lengths_of_requests() -> None:
+    size = len(WHOLE)
+    for header, says in (
+        (str(size), None), (str(size + 1), f"the header {HEADER} says {size + 1} bytes, and the body has {size}"),
+        ("0" * (18 - len(str(size))) + str(size), None), ("0" * (19 - len(str(size))) + str(size), f'the header {HEADER} should be a number of bytes, and is "{size:019}"'),
+        ("-1", f'the header {HEADER} should be a number of bytes, and is "-1"'), ("", f'the header {HEADER} should be a number of bytes, and is ""'),
+        ("²", f'the header {HEADER} should be a number of bytes, and is "\\u00b2"'),
+    ):  # fmt: skip
+        assert refused(WHOLE, header, X) == says
+    long = WHOLE.ljust(X.json_limit)
+    assert refused(long, None, X) is None
+    assert (
+        refused(long + b" ", None, X)
+        == f"the JSON of a request may have {X.json_limit} bytes here, and has {X.json_limit + 1}"
+    )
+
+
+def test_sizes_of_binary_data() -> None:
+    raw = VALUES.tobytes()
+    for size, says in (
+        (24, None), (23, "input 'x' of FP32[2, 3] takes 24 bytes, but gets 23"), (0, "input 'x' of FP32[2, 3] takes 24 bytes, but gets 0"),
+        (-1, "'binary_data_size' of input 'x' should be a number of bytes, and is -1"), (True, "'binary_data_size' of input 'x' should be a number of bytes, and is true"),
+        ("24", "'binary_data_size' of input 'x' should be a number of bytes, and is \"24\""), (24.0, "'binary_data_size' of input 'x' should be a number of bytes, and is 24.0"),
+    ):  # fmt: skip
+        head = with_size(size)
+        assert refused(head + raw, str(len(head)), X) == says
+    head = with_size(24)
+    assert (
+        refused(head + raw[:-1], str(len(head)), X) == "the body ends within the bytes of input 'x': 23 of 24 are there"
+    )
+    assert (
+        refused(head + raw + b"0", str(len(head)), X)
+        == "25 bytes follow the JSON, and the inputs' 'binary_data_size' make 24"
+    )
+
+
+def test_bodies_that_are_bytes_alone() -> None:
+    raw = np.arange(24, dtype=np.float32).tobytes()
+    whole = read_request(raw[:24], "0", X)
+    assert (whole.feeds["x"].shape, whole.rows, [w.binary for w in whole.wanted]) == ((2, 3), 0, [True])
+    for rows in (1, 7, 8):
+        found = read_request(np.zeros((rows, 3), np.float32).tobytes(), "0", BATCH)
+        assert (found.feeds["x"].shape, found.rows) == ((rows, 3), rows)
+    assert refused(b"", "0", BATCH) == "input 'x' has 1 to 8 rows, but gets 0"
+    assert refused(np.zeros((9, 3), np.float32).tobytes(), "0", BATCH) == "input 'x' has 1 to 8 rows, but gets 9"
+    assert refused(raw[:13], "0", BATCH) == "input 'x' of FP32[1, 3] takes 12 bytes, but gets 13"
+    assert refused(raw[:23], "0", X) == "input 'x' of FP32[2, 3] takes 24 bytes, but gets 23"
+    assert refused(raw, "0", TWO) == "a body without JSON is for models of one input, and this one has 2"
+    assert refused(b"", "0", signature(rows=8, x=((8, 0), np.float32))) == "input 'x' has 1 to 8 rows, but gets 0"
+    assert refused(b"a", "0", TEXTS) == "a body without JSON has no shape, and input 't' is BYTES[2]"
+    one = read_request("é".encode(), "0", signature(t=((1, 1), np.dtype(object))))
+    assert (one.feeds["t"].tolist(), one.rows) == ([["é"]], 0)
+    row = read_request(b"a", "0", signature(rows=4, t=((4, 1), np.dtype(object))))
+    assert (row.feeds["t"].tolist(), row.rows) == ([["a"]], 1)
+
+
+def test_texts_in_bytes() -> None:
+    def sent(raw: bytes, size: int | None = None) -> str | None:
+        item = {
+            "name": "t",
+            "shape": [2],
+            "datatype": "BYTES",
+            "parameters": {"binary_data_size": len(raw) if size is None else size},
+        }
+        head = body(item)
+        return refused(head + raw, str(len(head)), TEXTS)
+
+    def packed(*texts: bytes) -> bytes:
+        return b"".join(len(t).to_bytes(4, "little") + t for t in texts)
+
+    assert sent(packed(b"ab", b"")) is None
+    for cut in (1, 4, 5):
+        raw = packed(b"ab", b"c")[:-cut]
+        assert sent(raw) == f"the {len(raw)} bytes of input 't' end within element 1 of 2"
+    assert sent(b"") == "the 0 bytes of input 't' end within element 0 of 2"
+    assert sent(packed(b"a", b"b") + b"x") == "the 2 elements of input 't' take 10 bytes, but there are 11"
+    assert sent(packed(b"a", b"\xff")) == "element 1 of input 't' is not in UTF-8: invalid start byte at byte 0"
+    assert sent(packed(b"a", b"b"), 11) == "the body ends within the bytes of input 't': 10 of 11 are there"
+
+
+def test_rows_of_inputs() -> None:
+    two = signature(rows=8, x=((8, 3), np.float32), n=((8,), np.int64))
+    x, n = np.zeros((2, 3), np.float32), np.zeros(3, np.int64)
+    assert (
+        refused(body(tensor("x", x), tensor("n", n, datatype="INT64")), None, two)
+        == "all inputs of a request have as many rows, but get 'x' 2, 'n' 3"
+    )
+    assert read_request(body(tensor("x", x), tensor("n", n[:2], datatype="INT64")), None, two).rows == 2
+    for kept, rows in (((8, 3), 8), ((), 0), ((0, 3), 0), ((-1, 3), 0)):
+        assert common_rows(signature(x=(kept, np.float32))) == rows
+    assert common_rows(signature(x=((8,), np.float32), n=((4,), np.float32))) == 0
+    assert common_rows(Signature.of(Model({}, {"y": ((8,), np.float32)}, lambda: {}), 0)) == 0
+
+
+def test_infinite_values_in_replies() -> None:
+    values = np.array([[np.inf, -np.inf, np.nan], [1.5, -0.0, 0.0]], np.float32)
+    text, _ = write_reply("m", "1", InferenceRequest({}, [Wanted(X.outputs["x_out"], False)]), {"x_out": values})
+    assert json.loads(text)["outputs"][0]["data"] == ["Infinity", "-Infinity", "NaN", 1.5, -0.0, 0.0]

@@ -12,7 +12,8 @@ from lightnet.diagnostics import LightNetError
 from lightnet.ir.context import make_context
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.passes import parse_pipeline, run_pipeline
-from lightnet_trust import record
+from lightnet.runtime.dtypes import BY_NAME
+from lightnet_trust import compare, data, evaluation, record, reproducer, shrink, trace, watchdog
 from lightnet_trust.baseline import compare_modules, is_level4, lowered_to
 from lightnet_trust.judges import PipelineJudge
 from lightnet_trust.record import Trace
@@ -91,3 +92,153 @@ def test_tensors_are_kept_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -
     assert set(trace.values) == {"b"} and trace.ambiguous == {"a"}
     trace.keep("a", array, array)
     assert set(trace.values) == {"b"} and trace.unkept == 1
+
+
+# -- comparing
+@pytest.mark.parametrize(("name", "digits", "roundings"), [
+    ("f64", 52, compare.ROUNDINGS), ("f32", 23, compare.ROUNDINGS), ("f16", 10, compare.SHORT_ROUNDINGS), ("bf16", 7, compare.SHORT_ROUNDINGS),
+    ("f8E4M3FN", 3, compare.SHORT_ROUNDINGS), ("f8E5M2", 2, compare.SHORT_ROUNDINGS), ("f4E2M1FN", 1, compare.SHORT_ROUNDINGS), ("i32", None, 0), ("i1", None, 0), ("i4", None, 0),
+])  # fmt: skip
+def test_what_rounding_explains(name: str, digits: int | None, roundings: float) -> None:
+    """Some units in the last place; nothing of integers and bools."""
+    assert compare.tolerance(BY_NAME[name].np) == (0 if digits is None else roundings * 2.0**-digits)
+
+
+def test_where_tensors_differ() -> None:
+    """Within the tolerance of an element and the largest; NaN and infinities are what they were; the worst element is told."""
+    old = np.array([[1.0, 100.0, np.nan], [np.inf, -2.0, 0.0]], np.float32)
+    assert compare.mismatch(old, old.copy(), True) is None
+    near = float(np.finfo(np.float32).eps) * compare.ROUNDINGS * 101
+    for off, differs in ((near * 0.9, False), (near * 1.2, True)):
+        new = old.copy()
+        new[0, 0] += np.float32(off)
+        assert (compare.mismatch(old, new, False) is not None) == differs and compare.mismatch(
+            old, new, True
+        ) is not None
+        assert compare.mismatch(old, new, False, 1e-2) is None
+    new = old.copy()
+    new[0, 1], new[1, 1] = 90, 30
+    found = compare.mismatch(old, new, False)
+    assert found is not None and (found.index, found.count, found.total, found.largest) == ((1, 1), 2, 6, 32.0)
+    assert str(found) == "[1, 1] is -2.0 before and 30.0 after; 2 of 6 elements differ"
+    for value, at in ((np.nan, (0, 0)), (-np.inf, (0, 0))):
+        new = old.copy()
+        new[at] = value
+        assert (
+            compare.mismatch(old, new, False, 1.0).index == at
+            and compare.mismatch(old, new, False, 1.0).largest == np.inf
+        )
+    one = compare.mismatch(np.array(True), np.array(False), True)
+    assert str(one) == " is true before and false after" and one.largest == 1
+    assert (
+        str(compare.mismatch(np.array([1, 2]), np.array([1, 3]), False))
+        == "[1] is 2 before and 3 after; 1 of 2 elements differ"
+    )
+    quiet, other = (np.array([bits], np.uint32).view(np.float32) for bits in (0x7FC00000, 0x7FC00001))
+    assert compare.mismatch(quiet, other, True) is None  # of NaNs the bits do not count
+    assert compare.mismatch(np.zeros(1, np.float32), -np.zeros(1, np.float32), True) is not None
+    assert compare.mismatch(np.zeros(1, np.float32), -np.zeros(1, np.float32), False) is None
+
+
+@pytest.mark.parametrize(("values", "says"), [
+    ([], None), ([np.nan, np.inf], "NaN"), ([np.inf, -np.inf], "infinite"), ([np.inf, 1], None), ([2, 2, 2], "constant"), ([2], None), ([2, 3], None), ([np.nan, 1], None),
+])  # fmt: skip
+def test_what_agreement_says_nothing(values: list[float], says: str | None) -> None:
+    assert compare.says_nothing(np.array(values, np.float32)) == says
+    if not any(v != v or abs(v) == np.inf for v in values):
+        assert compare.says_nothing(np.array(values, np.int32)) == says
+
+
+def test_bytes_are_the_same() -> None:
+    a = np.array([0.0, 1.0], np.float32)
+    assert (
+        evaluation.same_bytes(a, a.copy())
+        and not evaluation.same_bytes(a, -a)
+        and not evaluation.same_bytes(a, a.astype(np.float64))
+    )
+    assert not evaluation.same_bytes(a, a.reshape(1, 2))
+    nan = np.array([np.nan, 1.0], np.float32)
+    assert evaluation.same_bytes(nan, nan.copy())
+
+
+# -- shrinking, data, replaying
+@pytest.mark.parametrize(("value", "smaller"), [
+    (0, []), (1, [0]), (2, [0, 1]), (3, [0, 1]), (7, [0, 1, 3]), (-1, [0]), (-7, [0, 1, -3]), (0.5, [0]), (9.5, [0, 1, 4]), (True, [0]),
+    (1 << 53, [0, 1, 1 << 52]), ((1 << 53) + 1, [0, 1]), (-(1 << 54), [0, 1]), (float("nan"), [0, 1]), (float("inf"), [0, 1]), ("a", [0, 1]),
+])  # fmt: skip
+def test_simpler_numbers(value: object, smaller: list[int]) -> None:
+    assert shrink._simpler(value) == smaller
+
+
+def test_awkward_whole_numbers() -> None:
+    """The ends of the range, a third of the top, and small ones; of 4 bits as much as fits."""
+    assert data._whole_numbers(BY_NAME["i8"]).tolist() == [-128, 127, 42, 0, 1, 2, 2, 7, 100]
+    assert data._whole_numbers(BY_NAME["ui16"]).tolist() == [0, 65535, 21845, 0, 1, 2, 2, 7, 100]
+    four = data._whole_numbers(BY_NAME["i4"])
+    assert four.dtype == BY_NAME["i4"].np and four.astype(np.int64).tolist() == [-8, 7, 2, 0, 1, 2, 2, 7, 7]
+
+
+def test_a_recipe_comes_back() -> None:
+    recipe = reproducer.Recipe("bind,simplify", ("a b.py",), {"rewrite-limit": 3}, "w.npz")
+    text = reproducer.reproducer_text(module_of(NET), recipe, ValueError("no\nüber"))
+    lines = text.split("\n")
+    assert reproducer.read_recipe(text, "f") == recipe
+    assert lines[1:4] == [
+        "// Replay it: ln-opt --run-reproducer FILE --load 'a b.py'",
+        "// error: ValueError: no",
+        "// \\xfcber",
+    ]
+    assert module_of(text) and reproducer.versions().keys() >= {"python", "machine", "lightnet", "numpy"}
+
+
+MARK = reproducer.MARK
+RECIPES = [
+    ("", f"not a reproducer: its first line should begin with `{MARK.strip()}`"),
+    (MARK + "{", "the reproducer's first line is malformed: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+    (MARK + "[]", "the reproducer's first line should be an object with a pipeline"),
+    (MARK + "{}", "the reproducer's first line should be an object with a pipeline"),
+    (MARK + '{"pipeline": 1}', "the reproducer's first line should be an object with a pipeline"),
+    (MARK + '{"pipeline": "", "load": "a"}', "the reproducer's `options` should be an object, its `load` an array of strings"),
+    (MARK + '{"pipeline": "", "load": [1]}', "the reproducer's `options` should be an object, its `load` an array of strings"),
+    (MARK + '{"pipeline": "", "options": []}', "the reproducer's `options` should be an object, its `load` an array of strings"),
+    (MARK + '{"pipeline": ""}' + " " * reproducer.MAX_LINE, "the reproducer's first line should be an object with a pipeline"),
+]  # fmt: skip
+
+
+def test_recipes_that_are_none() -> None:
+    for text, message in RECIPES:
+        with pytest.raises(LightNetError) as caught:
+            reproducer.read_recipe(text, "f")
+        assert caught.value.message == message and str(caught.value.loc) == "f:1:1"
+    full = (MARK + '{"pipeline": "a"}').ljust(reproducer.MAX_LINE)
+    assert reproducer.read_recipe(full + "\nmore", "f") == reproducer.Recipe("a", (), {}, None)
+    assert reproducer.read_recipe(MARK + '{"pipeline": "a", "weights": 5}', "f").weights is None
+
+
+def test_large_tensors_are_not_executed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace, "MAX_TENSOR_BYTES", 24)
+    trace.check_size(module_of(NET))
+    monkeypatch.setattr(trace, "MAX_TENSOR_BYTES", 23)
+    with pytest.raises(LightNetError, match="'x' takes 0 MiB: tensors of more than 0 MiB are not executed"):
+        trace.check_size(module_of(NET))
+
+
+def test_a_watchdog_is_of_the_main_thread() -> None:
+    """0 seconds and other threads set no timer; what was there before is there behind."""
+    import signal
+    import threading
+
+    found = []
+
+    def look(seconds: float) -> None:
+        with watchdog.pattern_timeout(seconds):
+            found.append(signal.getitimer(signal.ITIMER_REAL)[0] > 0)
+
+    before = signal.getsignal(signal.SIGALRM)
+    look(0)
+    look(0.5)
+    thread = threading.Thread(target=look, args=(0.5,))
+    thread.start()
+    thread.join()
+    assert found == [False, True, False]
+    assert signal.getsignal(signal.SIGALRM) is before and signal.getitimer(signal.ITIMER_REAL)[0] == 0

@@ -255,9 +255,9 @@ class _Parser:
     def escaped(self) -> str:
         """The character that an escape stands for, behind the backslash."""
         e = self.next()
-        self.at += 1
         if not e:
             self.fail("a backslash at the end")
+        self.at += 1
         if e in _ESCAPES:
             return _ESCAPES[e]
         if e == "x":
@@ -282,7 +282,7 @@ class _Parser:
             return chr(int(digits, 8))
         if e.isascii() and not e.isalnum():
             return e
-        return self.fail(f"RE2 has no escape \\{e}")
+        self.fail(f"RE2 has no escape \\{e}")
 
     def char_class(self, flags: _Flags) -> _Node:
         """A class in brackets, behind the first of them."""

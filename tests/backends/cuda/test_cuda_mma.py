@@ -60,7 +60,7 @@ def product(tile: ProductTile, element, by_k: bool, steps: int) -> ModuleOp:
     with b.loop(0, steps, 1, core.begin(b)) as stages:
         slot, k = b.divmod(stages.iv, tile.stages)[1], b.mul(stages.iv, tile.depth)
         copy(a_shared, b.args[0], tile.rows, tile.depth, slot, (0, k))
-        order = (lambda line: line) if by_k else (lambda line: core.column(b, line))
+        order = (lambda line: line) if by_k else (lambda line: core.column(b, line, 0, tile.cols))
         copy(b_shared, b.args[1], b_rows, b_width, slot, (k, 0) if by_k else (0, k), order)
         b.barrier()
         stages.yields(*core.step(b, a_shared, b_shared, slot, stages.args))

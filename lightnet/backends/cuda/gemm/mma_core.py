@@ -153,12 +153,10 @@ class MmaCore(RingCore):
         once."""
         return (-(-extent // self._chunk) | 1) * self._chunk
 
-    def column(self, b: Simt, line: Index) -> SSAValue:
+    def column(self, b: Simt, first: Index, offset: int, count: int) -> SSAValue:
         """Line 8m + g of as many as take turns is column g of product m: eight lines in a row are one matrix of
         `ldmatrix`."""
-        if self.by_k:
-            return b.index(line)
-        group, rest = b.divmod(line, COLS * self._wide)
+        group, rest = b.divmod(b.add(first, offset), COLS * self._wide)
         number, own = b.divmod(rest, COLS)
         return b.add(b.add(b.mul(group, COLS * self._wide), b.mul(own, self._wide)), number)
 

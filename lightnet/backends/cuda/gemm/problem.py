@@ -176,10 +176,6 @@ class GemmProblem:
         own = self.anchor.operand_specs[operand].dims[:-2] if outer else ()
         return (1,) * (len(outer) - len(own)) + own
 
-    def along(self) -> tuple[int, ...]:
-        """The dimensions of the result along which an epilogue may read smaller tensors."""
-        return _along(self.anchor)
-
     def form(self) -> Form:
         """The form of the product's values in memory."""
         if not self.is_map:

@@ -36,14 +36,11 @@ class RingCore(Core):
     def b_pitch(self) -> int:
         """The same of B: rows of `depth` elements, or of `cols` where B lies by k."""
 
-    def column(self, b: Simt, line: Index) -> SSAValue:
-        """The column of the tile whose elements of k are line `line` of a stage of B, where B lies by columns. It is
-        what loads lines that says which, so that a core may have them in an order that suits its banks."""
-        return b.index(line)
-
-    def column_behind(self, b: Simt, first: Index, offset: int, count: int) -> SSAValue:
-        """The same of line ``first + offset``, where `first` is below `count`: what that leaves to be computed."""
-        return self.column(b, b.add(first, offset))
+    @abstractmethod
+    def column(self, b: Simt, first: Index, offset: int, count: int) -> SSAValue:
+        """The column of the tile whose elements of k are line ``first + offset`` of a stage of B, where B lies by
+        columns; `first` is below `count`, which may leave less to be computed. It is what loads lines that asks, so
+        that a core may have them in an order that suits its banks."""
 
     @abstractmethod
     def begin(self, b: Simt) -> list[SSAValue]:
@@ -87,7 +84,7 @@ class RingCore(Core):
         right = b.shared([tile.stages * self._lines, self.b_pitch], self.element, name="right")
         a = Stager(b, _a(block), left, tile.rows, tile.depth, self.threads)
         width = tile.cols if self.by_k else tile.depth
-        order = None if self.by_k else partial(self.column_behind, b)
+        order = None if self.by_k else partial(self.column, b)
         other = Stager(b, _b(block), right, self._lines, width, self.threads, order)
 
         def begin(slot: Index, step: Index) -> None:

@@ -85,10 +85,7 @@ class SimtCore(RingCore):
         """An odd number of vectors: eight lanes that read neighbouring lines meet all banks once."""
         return (-(-extent // VECTOR) | 1) * VECTOR
 
-    def column(self, b: Simt, line: Index) -> SSAValue:
-        return self.column_behind(b, line, 0, self.tile.cols)
-
-    def column_behind(self, b: Simt, first: Index, offset: int, count: int) -> SSAValue:
+    def column(self, b: Simt, first: Index, offset: int, count: int) -> SSAValue:
         """Neighbouring threads have neighbouring lines, and each has neighbouring columns: line t of a quarter of a
         group's lines is the first column of thread t."""
         along = self.tile.across[1]

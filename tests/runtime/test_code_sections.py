@@ -1,0 +1,130 @@
+"""Sections of code in saved executables, each field that may lie: the bytes of a section, the linking of an image, the sizes of objects."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.runtime import lnx
+from lightnet.runtime.lnx_check import Lie, check_image, check_objects
+from lightnet.runtime.native_format import NATIVE
+
+START = len(lnx.CODE_MAGIC) + lnx.FIXED.size
+
+
+def test_a_section_comes_back() -> None:
+    for body in (b"", b"x" * 5000):
+        section = lnx.packed_code({"kind": "image", "n": [1]}, body)
+        facts, found = lnx.unpacked_code(section)
+        assert (
+            facts == {"kind": "image", "n": [1]} and bytes(found) == body and (len(section) - len(body)) % lnx.PAGE == 0
+        )
+
+
+def sealed(rest: bytes, length: int) -> bytes:
+    return lnx.CODE_MAGIC + lnx.FIXED.pack(length, zlib.crc32(rest)) + rest
+
+
+@pytest.mark.parametrize(("section", "message"), [
+    (b"", "is no code"),
+    (lnx.CODE_MAGIC, "is no code"),
+    (sealed(b"", 0)[: START - 1], "is no code"),
+    (b"X" + sealed(b"{}", 2)[1:], "is no code"),
+    (sealed(b"{}", 3), "is damaged"),
+    (sealed(b"{}", 2)[:-1] + b"]", "is damaged"),
+    (sealed(b"[]", 2), "has no facts"),
+])  # fmt: skip
+def test_sections_that_are_none(section: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        lnx.unpacked_code(section)
+
+
+def test_the_least_section() -> None:
+    assert lnx.unpacked_code(sealed(b"{}", 2))[0] == {}
+    with pytest.raises(ValueError, match="Expecting value"):
+        lnx.unpacked_code(sealed(b"", 0))  # whole, and of no JSON
+
+
+def head_of(path: Path, content: bytes) -> Any:
+    path.write_bytes(content)
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return lnx.read_head(fd, SourceLoc("f"))
+    except LightNetError as error:
+        return error.message
+    finally:
+        os.close(fd)
+
+
+def test_headers(tmp_path: Path) -> None:
+    path, header = tmp_path / "f", lnx.packed_header(b"{}")
+    other, damaged = (
+        "this is no executable saved by this version of LightNet",
+        "the file is damaged or cut short: its header does not match its checksum",
+    )
+    assert (
+        head_of(path, b"")
+        == head_of(path, header[: len(lnx.MAGIC) + lnx.FIXED.size - 1])
+        == head_of(path, b"?" + header[1:])
+        == other
+    )
+    assert head_of(path, header[:-1]) == head_of(path, header[:-1] + b"]") == damaged
+    short = head_of(path, header)
+    assert (short.raw, short.text, short.size, short.signature) == (header, b"{}", len(header), None)
+    signature = lnx.SIGNATURE_MAGIC + b"p" * 32 + b"s" * 64
+    for pages, found in ((lnx.PAGE, (b"p" * 32, b"s" * 64)), (lnx.PAGE + 1, None)):
+        assert head_of(path, header.ljust(pages, b"\0") + signature).signature == found
+    assert head_of(path, header.ljust(lnx.PAGE, b"\0") + b"?" + signature[1:]).signature is None
+
+
+GOOD = {"writable": 4096, "exports": {"main": 0}, "imports": {"exp": 4096}, "relative": [4104, 8184]}
+IMAGES = [
+    ({}, 8192, None),
+    ({"writable": 8192, "imports": {}, "relative": []}, 8192, None),
+    ({"exports": {"main": 4095}}, 8192, None),
+    ({"exports": {"main": 4096}}, 8192, "'main' stands outside of the code"),
+    ({"imports": {"exp": 4088}}, 8192, "an import stands within the code"),
+    ({"relative": [4103]}, 8192, "two relocations of one word"),
+    ({"relative": [4112, 4104]}, 8192, None),
+    ({"relative": [8185]}, 8192, "a relocation is 8185"),
+    ({"relative": [-1]}, 8192, "a relocation is -1"),
+    ({"writable": 0, "exports": {}}, 8192, "the code is no whole pages"),
+    ({"writable": 4095}, 8192, "the code is no whole pages"),
+    ({}, 8191, "the code is no whole pages"),
+    ({"writable": 0}, 0, "the code is no whole pages"),
+    ({"writable": 8193}, 8192, "the size of the code is 8193"),
+    ({"exports": []}, 8192, "the list of exports is no table"),
+    ({"imports": None}, 8192, "the list of imports is no table"),
+    ({"relative": {}}, 8192, "the list of relocations is no list"),
+]
+
+
+def test_images() -> None:
+    def said(facts: dict[str, Any], size: int) -> str | None:
+        try:
+            check_image({**GOOD, **facts}, size)
+        except Lie as lie:
+            return str(lie)
+        return None
+
+    assert [(facts, size, said(facts, size)) for facts, size, _ in IMAGES] == IMAGES
+
+
+def test_objects() -> None:
+    facts = {"kind": "objects", "objects": [2, 0, 3]}
+    assert check_objects(facts, 5) == [2, 0, 3]
+    assert NATIVE.objects(facts, memoryview(b"abcde")) == (b"ab", b"", b"cde")
+    assert NATIVE.objects({**facts, "kind": "image"}, memoryview(b"")) == ()
+    assert NATIVE.unpacked(None, facts, memoryview(b"")) is None  # type: ignore[arg-type]
+    for size in (4, 6):
+        with pytest.raises(Lie, match="the objects are not what the code has"):
+            check_objects(facts, size)
+    with pytest.raises(Lie, match="the size of an object is -1"):
+        check_objects({"objects": [-1]}, 0)
+    assert struct.calcsize("<QI") == lnx.FIXED.size
