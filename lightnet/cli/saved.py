@@ -103,11 +103,15 @@ def inspect_saved(args: argparse.Namespace) -> int:
 def _described(saved: SavedExecutable) -> dict[str, Any]:
     """The description of an executable, as JSON values."""
 
+    from lightnet.runtime.hosted import maps_of
+
+    maps = maps_of(saved)
+
     def types(found: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [
             {
                 "name": name,
-                "dtype": "text" if dtype.hasobject else str(dtype),
+                "dtype": maps.get(name, "text") if dtype.hasobject else str(dtype),
                 "dims": None if dims is None else list(dims),
             }
             for name, (dims, dtype) in found.items()

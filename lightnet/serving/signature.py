@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from lightnet.diagnostics import LightNetError
 from lightnet.runtime.dtypes import BY_NAME, BY_NP, DType
 
 #: Bytes that a request in JSON may have beside its tensors, and for each element of them: the longest float64 takes 24.
@@ -76,6 +77,12 @@ class Signature:
         )
         program, host = getattr(model, "program", None), getattr(model, "host", None)
         required = set(inputs if program is None else program.required)
+        if host is not None and host.maps:
+            raise LightNetError(
+                f"'{next(iter(host.maps))}' is a map, of which the protocol has none: serve what "
+                "`lightnet.runtime.hosted.of_tensors` makes of the executable",
+                label="host.map",
+            )
         if host is not None:  # what it makes of its inputs is no input
             required = (required & set(inputs)) | set(host.required)
         return cls(inputs, outputs, frozenset(required), rows)

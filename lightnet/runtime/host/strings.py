@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lightnet.runtime.dtypes import BY_NAME, convert
+from lightnet.runtime.dtypes import BY_NAME, DType, convert
 from lightnet.runtime.host.regex import Regex
 from lightnet.runtime.host.steps import TEXT, TEXT_DTYPE, HostStep, each, host_op, texts
 
@@ -117,18 +117,20 @@ def cast(step: HostStep, x: np.ndarray) -> np.ndarray:
     if x.dtype != TEXT_DTYPE:
         return convert(x, dtype)
     if dtype.is_float:
-        return each(lambda v: _read(step, v), x, np.float64).astype(dtype.np)
+        return each(lambda v: number_of(step, v), x, np.float64).astype(dtype.np)
+    return each(lambda v: integer_of(step, v, dtype), x, dtype.np)
+
+
+def integer_of(step: HostStep, value: str, dtype: DType) -> int:
+    """The integer (or bool) that a text is. Raises LightNetError where it is none of the type."""
     low, high = (0, 1) if dtype.kind == "bool" else (int(np.iinfo(dtype.np).min), int(np.iinfo(dtype.np).max))
-
-    def integer(value: str) -> int:
-        if not re.fullmatch(r"[+-]?[0-9]{1,40}", value) or not low <= int(value) <= high:
-            step.fail(f"'{value:.40}' is no {dtype}", "host.number")
-        return int(value)
-
-    return each(integer, x, dtype.np)
+    if not re.fullmatch(r"[+-]?[0-9]{1,40}", value) or not low <= int(value) <= high:
+        step.fail(f"'{value:.40}' is no {dtype}", "host.number")
+    return int(value)
 
 
-def _read(step: HostStep, value: str) -> float:
+def number_of(step: HostStep, value: str) -> float:
+    """The number that a text is. Raises LightNetError where it is none."""
     if (word := _WORDS.get(value.lower())) is not None:
         return float(word)
     if len(value) > 400 or not _NUMBER.fullmatch(value):

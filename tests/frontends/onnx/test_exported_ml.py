@@ -21,11 +21,13 @@ def agrees(proto: Any, tolerance: float = 1e-4) -> None:
     source = proto.SerializeToString()
     session = runtime.InferenceSession(source, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
-    got = lightnet.compile(source)({name: X})
+    made = lightnet.compile(source)({name: X})
     for output, want in zip(session.get_outputs(), session.run(None, {name: X})):
-        if isinstance(want, list):  # maps, whose values are the tensor
-            want = np.array([list(row.values()) for row in want], np.float32)
-        np.testing.assert_allclose(got[output.name], want, rtol=1e-4, atol=tolerance, err_msg=output.name)
+        got = made[output.name]
+        if isinstance(want, list):
+            assert list(map(list, got)) == list(map(list, want))
+            got, want = ([list(row.values()) for row in rows] for rows in (got, want))
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=tolerance, err_msg=output.name)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
