@@ -206,15 +206,17 @@ class _Run:
         """The arrays of the `-i` options."""
         from lightnet.cli import feeding
         from lightnet.runtime.dtypes import BY_NP
-        from lightnet.runtime.hosted import maps_of
+        from lightnet.runtime.hosted import map_types
         from lightnet.runtime.program import unknown
 
-        maps, types = maps_of(executable), {**executable.params, **executable.inputs}
+        maps, types = map_types(executable), {**executable.params, **executable.inputs}
         texts = feeding.assignments((w for w in self.args.inputs if w not in feeding.MADE), "-i")
         for word in self.args.inputs:
             if word in feeding.MADE:
                 texts.update({name: word for name in executable.inputs if name not in texts})
-        feeds = dict(network.values) if network.opened else {}  # what is open is given anew with each call
+        feeds: dict[str, Any] = (
+            dict(network.values) if network.opened else {}
+        )  # what is open is given anew with each call
         for name, text in texts.items():
             if name not in types:
                 raise unknown("input or param", name, types)

@@ -14,6 +14,7 @@ from itertools import product
 from math import inf, prod
 
 from lightnet.ir.bound import Apply, BoundDefinition, Const, Idx, Node, Read, Statement, indices, reads, walk_nodes
+from lightnet.ir.constants import round_half_away, whole_float
 from lightnet.runtime.dtypes import DType
 
 Interval = tuple[float, float]
@@ -254,11 +255,6 @@ def _remainder(a: Interval, b: Interval) -> Interval:
     return (0.0 if a[0] >= 0 else -largest), largest
 
 
-def _whole(function: Callable[[float], float]) -> Callable[[float], float]:
-    return lambda x: float(function(x)) if math.isfinite(x) else x
-
-
-_WHOLE: dict[str, Callable[[float], float]] = {"floor": math.floor, "ceil": math.ceil, "round": round, "rint": round}
 _FUNCTIONS: dict[str, Callable[..., Interval]] = {
     "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
     "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
@@ -282,6 +278,9 @@ _FUNCTIONS: dict[str, Callable[..., Interval]] = {
     "acos": lambda a: (0.0, 4.0),
     "rem": _remainder,
     "mod": _remainder,
-    **{name: _rising(_whole(f)) for name, f in _WHOLE.items()},
+    "floor": _rising(whole_float(math.floor)),
+    "ceil": _rising(whole_float(math.ceil)),
+    "round": _rising(round_half_away),
+    "rint": _rising(whole_float(round)),
     **{name: (lambda *a: (0.0, 1.0)) for name in ("lt", "le", "eq", "ne", "and", "or", "not")},
 }  # fmt: skip

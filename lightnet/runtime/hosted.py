@@ -158,7 +158,7 @@ def of_tensors(executable: Any) -> Any:
     return HostedExecutable(found.network, host.of_tensors()) if host is not None and host.maps else found
 
 
-def maps_of(executable: Any) -> dict[str, str]:
+def map_types(executable: Any) -> dict[str, str]:
     """The type of every input and output of an executable that is a map, or a list of them, by name."""
     host = getattr(executable, "host", None)
     return host.maps if host is not None else {}

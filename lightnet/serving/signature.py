@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
@@ -16,6 +16,8 @@ from lightnet.runtime.dtypes import BY_NAME, BY_NP, DType
 JSON_BASE, JSON_ELEMENT = 64 * 1024, 40
 #: Bytes that a request may have for each element of text, and the size that counts for a dim that a call decides.
 TEXT_ELEMENT, OPEN_DIM = 8 * 1024, 128
+#: Bytes that all inputs of a request whose size nobody knows, of text and of open dims, may have together.
+MAX_OPEN = 64 * 1024 * 1024
 #: The protocol's name of text: strings in JSON; in binary, UTF-8 behind the number of its bytes (4, little-endian).
 TEXT = "BYTES"
 
@@ -46,6 +48,11 @@ class TensorSignature:
     def count(self) -> int:
         """The number of its elements; of open dims, how many count for the limits of requests."""
         return prod(OPEN_DIM if d < 0 else d for d in self.dims)
+
+    @property
+    def is_open(self) -> bool:
+        """True where its bytes do not follow from the model: of text, and where a call decides a dim."""
+        return self.dtype is None or any(d < 0 for d in self.dims)
 
     @property
     def most_bytes(self) -> int:
@@ -90,12 +97,18 @@ class Signature:
     @property
     def json_limit(self) -> int:
         """Bytes that the JSON of a request may have: what its inputs take at most, written without much space."""
-        return JSON_BASE + sum(t.most_json for t in self.inputs.values())
+        return self._limit(lambda tensor: tensor.most_json)
 
     @property
     def body_limit(self) -> int:
         """Bytes that a request may have, its tensors in JSON or in binary."""
-        return max(self.json_limit, JSON_BASE + sum(t.most_bytes for t in self.inputs.values()))
+        return max(self.json_limit, self._limit(lambda tensor: tensor.most_bytes))
+
+    def _limit(self, most: Callable[[TensorSignature], int]) -> int:
+        sizes = {
+            is_open: sum(most(t) for t in self.inputs.values() if t.is_open == is_open) for is_open in (False, True)
+        }
+        return JSON_BASE + sizes[False] + min(sizes[True], MAX_OPEN)
 
     def described(self) -> dict[str, Any]:
         """The inputs and outputs of the protocol's model metadata: a dim of -1 may be of any size, up to that of the

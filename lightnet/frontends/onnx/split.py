@@ -290,6 +290,8 @@ class _Parting:
             found["map"] = reads[0]
         step = HostStep(op.name, node.name, node.inputs, node.outputs, found)
         op.check(step)
+        if op.prepare is not None:
+            op.prepare(step)
         kinds = op.kinds(step, reads)
         if len(kinds) < len(node.outputs):
             raise LightNetError(f"it gives {len(kinds)} outputs, not {len(node.outputs)}")

@@ -22,12 +22,12 @@ from lightnet.runtime.host.steps import (
     TEXT_DTYPE,
     Dims,
     HostStep,
-    Pair,
+    KeyValue,
     host_op,
     map_kind,
     pair_of,
 )
-from lightnet.runtime.host.strings import integer_of, number_of
+from lightnet.runtime.host.strings import read_integer, read_number
 
 #: Pairs of a key and a value in all maps of a tensor.
 MAX_PAIRS = 1 << 24
@@ -108,7 +108,7 @@ def zip_map(step: HostStep, x: np.ndarray) -> np.ndarray:
     return found
 
 
-def _pair(step: HostStep) -> Pair:
+def _pair(step: HostStep) -> KeyValue:
     """The types of keys and values of the map that a step takes, which `frontends/onnx/split.py` writes down."""
     found = pair_of(step.text("map"))
     if found is None:
@@ -189,4 +189,4 @@ def _cast(step: HostStep, value: Any, dtype: str, texts_in: bool) -> Any:
         return value if texts_in else f"{value:f}"
     if not texts_in:
         return convert(np.array(value, np.float32), BY_NAME[dtype]).item()
-    return number_of(step, value) if dtype == "f32" else integer_of(step, value, BY_NAME[dtype])
+    return read_number(step, value) if dtype == "f32" else read_integer(step, value, BY_NAME[dtype])

@@ -35,7 +35,7 @@ Dims = tuple[int | None, ...]
 Gives = str | tuple[str, ...] | Callable[["HostStep", Sequence[str]], tuple[str, ...]]
 
 
-class Pair(NamedTuple):
+class KeyValue(NamedTuple):
     """The types of a map's keys and values."""
 
     keys: str
@@ -47,10 +47,10 @@ def map_kind(keys: str, values: str) -> str:
     return f"map({keys},{values})"
 
 
-def pair_of(kind: str) -> Pair | None:
+def pair_of(kind: str) -> KeyValue | None:
     """The types of keys and values of a type of maps; None for another type."""
     found = _MAP.fullmatch(kind)
-    return Pair(*found.groups()) if found else None
+    return KeyValue(*found.groups()) if found else None
 
 
 def is_hosted(kind: str | None) -> bool:
@@ -65,7 +65,8 @@ class HostFunction:
     of its inputs `deciding`; with `opened`, from all that it is fed, but for what `shapes` makes of the step and the
     dims of its inputs (in which, as in what it gives, an unknown one is None). `of_dims`: its values, too, follow from
     the dims of its inputs. `writes`: its strings may have more characters than what it reads. `maps`: it takes
-    a map."""
+    a map. `prepare` makes of a step's attributes what its calls take (and keep), and raises for those that are wrong:
+    before any call."""
 
     name: str
     function: Callable[..., Any]
@@ -76,6 +77,7 @@ class HostFunction:
     of_dims: bool = False
     writes: bool = False
     maps: bool = False
+    prepare: Callable[[HostStep], object] | None = None
 
     def check(self, step: HostStep) -> None:
         """Raise LightNetError where a step lacks an input that its op needs, or has one that the op has not."""

@@ -443,7 +443,7 @@ def test_ngrams_of_any_number() -> None:
             got = lightnet.compile(of_op("TfIdfVectorizer", {"x": x}, **{**facts, **change}))({"x": x})["y0"]
             assert got.reshape(-1).tolist() == ([2.0, 1.0] if x.size else [0.0, 0.0])
         for change in ({"ngram_indexes": [0, far]}, {"ngram_indexes": [-3, -4]}, {"ngram_indexes": [0, 1 << 26]}):
-            with pytest.raises(LightNetError, match=r"TfIdfVectorizer: its (result|ngram_indexes)"):
+            with pytest.raises(LightNetError, match=r"TfIdfVectorizer .*its (result|ngram_indexes)"):
                 lightnet.compile(of_op("TfIdfVectorizer", {"x": x}, **{**facts, **change}))
 
 
@@ -650,3 +650,15 @@ def test_constants_that_steps_read() -> None:
     with pytest.raises(LightNetError) as error:
         lightnet.compile(bad)
     assert "UTF-8" in str(error.value) + str(error.value.notes)
+
+
+@pytest.mark.parametrize(("op", "wrong", "message"), [
+    ("RegexFullMatch", {"pattern": "(a"}, "pattern"), ("RegexFullMatch", {}, "needs the attribute 'pattern'"),
+    ("StringNormalizer", {"case_change_action": "TITLE"}, "its case_change_action is 'TITLE'"), ("TfIdfVectorizer", {**NGRAMS, "mode": "TFI"}, "its mode is 'TFI'"),
+])  # fmt: skip
+def test_wrong_attributes_are_found_when_a_model_is_read(op: str, wrong: dict[str, Any], message: str) -> None:
+    """Not by the first call: of an input of any dims."""
+    source = model([node(op, ["x"], ["y"], **wrong)], [("x", ["N"])], ["y"]).SerializeToString()
+    with pytest.raises(LightNetError) as error:
+        lightnet.loads(source, ".onnx", shapes={"x": (2,)})
+    assert message in str(error.value)

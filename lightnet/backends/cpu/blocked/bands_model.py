@@ -77,6 +77,11 @@ class Chain:
         rows = min(height, self.ring(self.window.rows.positions) - self.window.rows.before)
         return self.expand.over((rows, self.expand.cols.size), (rows, width))
 
+    @property
+    def reaches(self) -> bool:
+        """True where windows reach a row of the expanded map: they do not where they read padding alone."""
+        return self.expanded is None or self.expanded.rows.positions > 0
+
     def least_rows(self, band: int) -> int:
         """Rows that a band expands at least."""
         whole = self.window.rows.size if self.expanded is None else self.expanded.rows.positions
