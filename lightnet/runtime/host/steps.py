@@ -121,6 +121,7 @@ def host_ops() -> Mapping[str, HostFunction]:
         ngrams,
         strings,
         tables,
+        tokens,
     )
 
     return dict(_OPS)
