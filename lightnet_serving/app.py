@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lightnet import __version__
 from lightnet.diagnostics import LightNetError
 from lightnet_serving import protocol
+from lightnet_serving.elements import payload_size
 from lightnet_serving.errors import RequestError
 from lightnet_serving.metrics import Metrics
 from lightnet_serving.repository import ModelSource, Repository, ServedModel, ServingOptions
@@ -160,7 +161,7 @@ class Service:
         del body
         left = max(deadline - asyncio.get_running_loop().time(), 0.001)
         outputs = await model.queue.submit(request.feeds, request.rows, left)
-        size = sum(array.nbytes for array in outputs.values())
+        size = sum(map(payload_size, outputs.values()))
         return await self._aside(size, protocol.write_reply, model.name, model.version, request, outputs)
 
     async def _aside(self, size: int, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -165,7 +165,7 @@ def _sources(args: argparse.Namespace) -> list[ModelSource]:
 def _load(path: str, args: argparse.Namespace) -> Any:
     """The executable of a file: a saved one, or that of a network."""
     from lightnet.runtime.artifact import is_saved, load_executable
-    from lightnet.runtime.hosted import of_numbers
+    from lightnet.runtime.hosted import of_tensors
 
     if path.endswith(".lnx") or is_saved(path):
         from lightnet.plugins import loaded
@@ -176,7 +176,7 @@ def _load(path: str, args: argparse.Namespace) -> Any:
         raise LightNetError("--trust is for executables, and this is a network", SourceLoc(path))
     else:
         run = _compiled(path, args)
-    run = of_numbers(run)
+    run = of_tensors(run)
     return run if args.threads is None else _Threads(run, args.threads)
 
 

@@ -7,7 +7,7 @@ of which the protocol's other form (gRPC) is made. Numbers are rounded to the te
 from __future__ import annotations
 
 import re
-from itertools import chain
+from itertools import chain, islice
 from math import prod
 from typing import Any
 
@@ -149,6 +149,13 @@ def _decoded(raw: bytes, where: str) -> str:
 def whole_text(raw: memoryview, where: str) -> str:
     """The one text that a body is. Raises `RequestError`."""
     return _decoded(bytes(raw), where)
+
+
+def payload_size(array: np.ndarray) -> int:
+    """Roughly the bytes of an array; of text, its characters and what each element takes beside them."""
+    if not array.dtype.hasobject:
+        return array.nbytes
+    return array.nbytes + sum(map(len, islice(array.flat, 4096)))  # more elements than that are large anyway
 
 
 def raw_of(array: np.ndarray) -> bytes:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
 
 import numpy as np
 
+from lightnet.diagnostics import LightNetError
 from lightnet.runtime.dtypes import BY_NAME, BY_NP, DType
 
 #: Bytes that a request in JSON may have beside its tensors, and for each element of them: the longest float64 takes 24.
 JSON_BASE, JSON_ELEMENT = 64 * 1024, 40
 #: Bytes that a request may have for each element of text, and the size that counts for a dim that a call decides.
 TEXT_ELEMENT, OPEN_DIM = 8 * 1024, 128
+#: Bytes that all inputs of a request whose size nobody knows, of text and of open dims, may have together.
+MAX_OPEN = 64 * 1024 * 1024
 #: The protocol's name of text: strings in JSON; in binary, UTF-8 behind the number of its bytes (4, little-endian).
 TEXT = "BYTES"
 
@@ -47,6 +50,11 @@ class TensorSignature:
         return prod(OPEN_DIM if d < 0 else d for d in self.dims)
 
     @property
+    def is_open(self) -> bool:
+        """True where its bytes do not follow from the model: of text, and where a call decides a dim."""
+        return self.dtype is None or any(d < 0 for d in self.dims)
+
+    @property
     def most_bytes(self) -> int:
         """Bytes that a request may have for its elements, in binary."""
         return self.count * (TEXT_ELEMENT if self.dtype is None else self.dtype.size)
@@ -76,6 +84,12 @@ class Signature:
         )
         program, host = getattr(model, "program", None), getattr(model, "host", None)
         required = set(inputs if program is None else program.required)
+        if host is not None and host.maps:
+            raise LightNetError(
+                f"'{next(iter(host.maps))}' is a map, of which the protocol has none: serve what "
+                "`lightnet.runtime.hosted.of_tensors` makes of the executable",
+                label="host.map",
+            )
         if host is not None:  # what it makes of its inputs is no input
             required = (required & set(inputs)) | set(host.required)
         return cls(inputs, outputs, frozenset(required), rows)
@@ -83,12 +97,18 @@ class Signature:
     @property
     def json_limit(self) -> int:
         """Bytes that the JSON of a request may have: what its inputs take at most, written without much space."""
-        return JSON_BASE + sum(t.most_json for t in self.inputs.values())
+        return self._limit(lambda tensor: tensor.most_json)
 
     @property
     def body_limit(self) -> int:
         """Bytes that a request may have, its tensors in JSON or in binary."""
-        return max(self.json_limit, JSON_BASE + sum(t.most_bytes for t in self.inputs.values()))
+        return max(self.json_limit, self._limit(lambda tensor: tensor.most_bytes))
+
+    def _limit(self, most: Callable[[TensorSignature], int]) -> int:
+        sizes = {
+            is_open: sum(most(t) for t in self.inputs.values() if t.is_open == is_open) for is_open in (False, True)
+        }
+        return JSON_BASE + sizes[False] + min(sizes[True], MAX_OPEN)
 
     def described(self) -> dict[str, Any]:
         """The inputs and outputs of the protocol's model metadata: a dim of -1 may be of any size, up to that of the

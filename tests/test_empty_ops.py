@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from empty_ops import OPS, TARGETS, cases, differences, onnxruntime_differences
 
@@ -110,3 +111,29 @@ def test_a_window_without_pixels_in_the_middle_of_a_kernel(target):
     options = "" if target == "cpu" else "{target=cuda}"
     steps = [*(f"{step}{options}" for step in ("layout", "choose", "pack")), "plan", f"lower-{target}"]
     run_pipeline(make_context(), module, parse_pipeline(",".join(steps)), verify_each=True)
+
+
+@pytest.mark.parametrize("mode", ["TL_NEAREST", "TL_LINEAR"])
+def test_an_empty_upsample_within_a_kernel(mode):
+    """Fused by hand, which passes do not do: it is a kernel that writes nothing."""
+    body = f'%r = ln.relu %a : tensor<1x2x4xf32> %u = ln.upsample %r {{mode = "{mode}", scales = [1, 0.3, 2]}} : tensor<1x0x8xf32>'
+    kernel = (
+        f"%k = cpu.kernel(%a = %x) {{ {body} %s = ln.relu %u : tensor<1x0x8xf32> ln.yield %s }} : tensor<1x0x8xf32>"
+    )
+    text = f"func.func @main() -> tensor<1x0x8xf32> {{ %x = ln.input : tensor<1x2x4xf32> {kernel} return %k : tensor<1x0x8xf32> }}"
+    (found,) = lightnet.compile(loads(text, ".mlir"))(np.ones((1, 2, 4), np.float32)).values()
+    assert found.shape == (1, 0, 8)
+
+
+def test_a_definition_that_fails_has_the_place_of_its_op(monkeypatch):
+    from lightnet.backends.kernel_loops import bind_op
+    from lightnet.dialects.ln.elementwise import Relu
+
+    text = "func.func @main() -> tensor<7x11xf32> {\n  %x = ln.input : tensor<7x11xf32>\n  %y = ln.relu %x : tensor<7x11xf32>\n"
+    module = loads(text + "  return %y : tensor<7x11xf32>\n}", ".mlir").module
+    (op,) = (op for op in module.walk() if isinstance(op, Relu))
+    monkeypatch.setattr(Relu, "definition", "dst[i...] = src[i / 0...]")
+    with pytest.raises(LightNetError) as error:
+        bind_op(op)
+    assert error.value.loc is not None and error.value.loc.line == 3 and error.value.message.startswith("ln.relu: ")
+    assert "in its definition: dst[i...] = src[i / 0...]" in str(error.value)

@@ -51,7 +51,13 @@ def _bind(op: LnOp) -> bound.BoundDefinition:
     results = op.arg_names()[1]
     env = op.env()
     assert op.definition is not None
-    return notation.bind(notation.parse(op.definition), env.tensors, env.params, results)
+    try:
+        return notation.bind(notation.parse(op.definition), env.tensors, env.params, results)
+    except LightNetError as error:
+        if (place := loc_of(op)) is None:
+            raise
+        note = (error.loc, f"in its definition: {(error.source_line or op.definition).strip()}")
+        raise LightNetError(f"{op.name}: {error.message}", place, error.label, notes=[note, *error.notes]) from None
 
 
 def generate(kernel: KernelOp, name: str, aliases: Mapping[int, int], blocks: int | None = BLOCKS) -> list[Launch]:

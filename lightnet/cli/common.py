@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from lightnet.cli.warning import show_warning
 from lightnet.diagnostics import DescriptionWarning, LightNetError, needs_compiler
+from lightnet.plugins import release
 from lightnet.plugins.installed import PluginWarning
 from lightnet.runtime.files import write_atomic
 
@@ -51,6 +52,7 @@ def run_tool(main: Callable[[list[str]], int], argv: list[str] | None = None) ->
         return 130
     finally:
         warnings.showwarning = shown
+        release()
 
 
 def _warned(show: Callable[..., None]) -> Callable[..., None]:

@@ -4,7 +4,7 @@ files.
     data=@picture.npy    data=@arrays.npz:key    steps=1.5,2,3    data=random    data=zeros    data=1x3x224x224 (dims)
 
 Text is fed as it stands (word=hello, for all of the input), as a JSON list of strings, or @FILE.json, @FILE.npy of
-strings.
+strings; a map as a JSON object, or @FILE.json.
 
 Arrays come from `.npy` and `.npz` files, read by `runtime.containers`: mapped, checked against the file's size, and
 nothing in them is unpickled. Imports the runtime.
@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from lightnet.runtime.containers import Entry, npy_entry, npz_entries
 from lightnet.runtime.dtypes import DType
 from lightnet.runtime.files import map_file
 from lightnet.runtime.host.program import text_array
+from lightnet.runtime.host.steps import TEXT, pair_of
 from lightnet.runtime.initial import sample
 from lightnet.source import read_text
 
@@ -103,17 +105,42 @@ def fed_text(name: str, text: str, dims: tuple[int | str | None, ...] | None) ->
     if text.startswith("@") and not text.lower().endswith(".json"):
         return text_array(name, from_file(name, text[1:]))
     if text.startswith("@") or text.startswith("["):
-        where = text[1:] if text.startswith("@") else ""
-        try:
-            value = json.loads(read_text(where, MAX_TEXT) if where else text)
-        except (ValueError, RecursionError) as error:
-            raise LightNetError(
-                f"'{name}' gets JSON that is malformed: {error!s:.100}", SourceLoc(where) if where else None
-            ) from None
-        return text_array(name, value)
+        return text_array(name, _json(name, text))
     whole = dims is not None and all(isinstance(d, int) for d in dims)
     shape = _closed(name, dims, "") if whole else (1,) * len(dims or ())
     return np.full(shape, text, object)
+
+
+def fed_map(name: str, text: str, kind: str) -> dict[Any, Any]:
+    """The map that ``-i name=text`` feeds an input of a type of maps, `kind`: a JSON object, whose names are the keys,
+    or a file of one. ``zeros`` is a map without pairs. Raises `LightNetError` where it is none; whether it fits, a call
+    says."""
+    if text == "zeros":
+        return {}
+    if text == "random" or not text.startswith(("@", "{")):
+        raise LightNetError(
+            f"'{name}' is a map ({kind}): feed it a JSON object, as in -i {name}=@file.json", label="feed.value"
+        )
+    found = _json(name, text)
+    if not isinstance(found, dict):
+        raise LightNetError(f"'{name}' takes a JSON object, {kind}, but gets {found!r:.60}", label="feed.value")
+    pair = pair_of(kind)
+    if pair is None or pair.keys == TEXT:
+        return found
+    if wrong := [key for key in found if not _INTEGER.fullmatch(key)]:
+        raise LightNetError(f"'{name}' takes keys that are integers, but gets '{wrong[0]:.60}'", label="feed.value")
+    return {int(key): value for key, value in found.items()}
+
+
+def _json(name: str, text: str) -> Any:
+    """The value of JSON, or of a file of it after an ``@``. Raises LightNetError where it is malformed."""
+    where = text[1:] if text.startswith("@") else ""
+    try:
+        return json.loads(read_text(where, MAX_TEXT) if where else text)
+    except (ValueError, RecursionError) as error:
+        raise LightNetError(
+            f"'{name}' gets JSON that is malformed: {error!s:.100}", SourceLoc(where) if where else None
+        ) from None
 
 
 def _closed(name: str, dims: tuple[int | str | None, ...] | None, word: str) -> Dims:

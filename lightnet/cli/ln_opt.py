@@ -183,6 +183,8 @@ class _Run:
         if args.format is not None and f".{args.format}" not in FRONTENDS:
             formats = ", ".join(suffix[1:] for suffix in FRONTENDS)
             raise LightNetError(f"unknown format '{args.format}'; there are: {formats}")
+        if args.max_tokens is not None and args.max_tokens < 1:
+            raise LightNetError(f"--max-tokens should be positive, and is {args.max_tokens}")
         self.emit = _Emission(args) if args.emit else None
         defaults = {"target": args.target, "plan": args.plan, "layout": args.layout, **_told(args)}
         self.passes = parse_pipeline(",".join(args.passes), defaults)

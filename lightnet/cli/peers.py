@@ -107,7 +107,12 @@ def by_onnxruntime(network: Network, feeds: Mapping[str, Any], further: Sequence
         found = dict(zip(names, session.run(names, {k: v for k, v in feeds.items() if k in types})))
     except Exception as e:  # whatever it raises: its exceptions have no common base
         raise LightNetError(f"ONNX Runtime cannot run this network: {' '.join(str(e).split())[:400]}") from None
-    return {name: array for name, array in found.items() if hasattr(array, "dtype")}  # a sequence is a list
+    return {name: value for name, value in found.items() if hasattr(value, "dtype") or _are_maps(value)}
+
+
+def _are_maps(value: Any) -> bool:
+    """Return whether a sequence, which is a list, is one of maps."""
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
 def with_named_outputs(module: ModuleOp) -> ModuleOp:

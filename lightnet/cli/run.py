@@ -34,8 +34,6 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.runtime import RUN
 from lightnet.report.tables import shortened, table
 
-#: Bytes of an output of text in a file.
-MAX_STRINGS = 1 << 30
 #: Outputs that are listed above a profile.
 SHOWN_BESIDE_PROFILE = 8
 
@@ -62,7 +60,7 @@ def _parser(argv: Sequence[str] | None = None) -> common.ToolParser:
     option("-i", "--input", metavar="NAME=VALUE", action="append", default=[], dest="inputs",
            help="feed an input: @FILE.npy, @FILE.npz:key, numbers, random, zeros; text: words, a JSON list, "
                 "@FILE.json; random alone: all the others")  # fmt: skip
-    option("-o", "--output", metavar="FILE", help="write the outputs: .npz, or .npy where there is one")
+    option("-o", "--output", metavar="FILE", help="write the outputs: .npz, .npy where there is one, or .json")
     option("--compare", metavar="WITH", help="onnxruntime, interpreter, or FILE.npz or .npy with what is expected")
     option(
         "--rtol",
@@ -139,8 +137,8 @@ class _Run:
             raise LightNetError("--tensors names no tensor")
         if args.repeat < 0:
             raise LightNetError(f"--repeat should not be negative, and is {args.repeat}")
-        if args.output and not args.output.lower().endswith((".npz", ".npy")):
-            raise LightNetError(f"cannot write '{args.output}': outputs are written as .npz or .npy")
+        if args.output and not args.output.lower().endswith((".npz", ".npy", ".json")):
+            raise LightNetError(f"cannot write '{args.output}': outputs are written as .npz, .npy or .json")
 
     def run(self) -> int:
         with self.shown.of_descriptions():
@@ -156,6 +154,8 @@ class _Run:
         outputs = executable(feeds, threads=threads)
         self.show_outputs(outputs)
         if self.args.output:
+            from lightnet.cli.writing import write_arrays
+
             write_arrays(self.args.output, outputs)
         if self.args.repeat:
             print(latency(lambda: executable(feeds, stream=io.StringIO(), threads=threads), self.args.repeat))
@@ -206,20 +206,25 @@ class _Run:
         """The arrays of the `-i` options."""
         from lightnet.cli import feeding
         from lightnet.runtime.dtypes import BY_NP
+        from lightnet.runtime.hosted import map_types
         from lightnet.runtime.program import unknown
 
-        types = {**executable.params, **executable.inputs}
+        maps, types = map_types(executable), {**executable.params, **executable.inputs}
         texts = feeding.assignments((w for w in self.args.inputs if w not in feeding.MADE), "-i")
         for word in self.args.inputs:
             if word in feeding.MADE:
                 texts.update({name: word for name in executable.inputs if name not in texts})
-        feeds = dict(network.values) if network.opened else {}  # what is open is given anew with each call
+        feeds: dict[str, Any] = (
+            dict(network.values) if network.opened else {}
+        )  # what is open is given anew with each call
         for name, text in texts.items():
             if name not in types:
                 raise unknown("input or param", name, types)
             dims, dtype = types[name]
             dims = network.shapes.get(name, dims)
-            if dtype.hasobject:
+            if name in maps:
+                feeds[name] = feeding.fed_map(name, text, maps[name])
+            elif dtype.hasobject:
                 feeds[name] = feeding.fed_text(name, text, dims)
             else:
                 feeds[name] = feeding.fed(name, text, BY_NP[dtype], dims, number_of(self.args.seed))
@@ -256,6 +261,9 @@ def summary(item: tuple[str, Any]) -> tuple[str, ...]:
     import numpy as np
 
     name, array = item
+    if isinstance(array, list):  # maps: of their values
+        values = np.array([value for row in array for value in row.values()], np.float32)
+        return name, "maps", str(len(array)), *summary((name, values))[3:]
     shape = "x".join(map(str, array.shape)) or "scalar"
     if array.dtype.hasobject:  # text: the first and the last in order
         words = [shortened(repr(word)[1:-1], 20) for word in array.reshape(-1).tolist()]
@@ -296,34 +304,3 @@ def latency(call: Callable[[], Any], count: int) -> str:
     return (
         f"\nlatency of {count} runs: median {statistics.median(times):.3f} ms, p90 {p90:.3f} ms, min {times[0]:.3f} ms"
     )
-
-
-def _strings(path: str, name: str, array: Any) -> Any:
-    """Text as an array of strings as long as the longest of them, as files have it."""
-    import numpy as np
-
-    longest = max(map(len, array.reshape(-1).tolist()), default=0)
-    if 4 * longest * array.size > MAX_STRINGS:
-        raise LightNetError(
-            f"cannot write '{path}': {array.size} strings of '{name}', as long as the longest of {longest} characters, "
-            f"take over {MAX_STRINGS} bytes"
-        )
-    return array.astype(f"U{max(longest, 1)}") if array.size else np.empty(array.shape, "U1")
-
-
-def write_arrays(path: str, arrays: Mapping[str, Any]) -> None:
-    """Write the outputs, whole or not at all. Types that the format lacks are written as those that hold their values:
-    bfloat16 and floats of 8 bits as float32, integers of 4 bits as int8 and uint8."""
-    import numpy as np
-
-    from lightnet.runtime.dtypes import numbers_of
-    from lightnet.runtime.weights import save_npz
-
-    known = {name: _strings(path, name, a) if a.dtype.hasobject else numbers_of(a) for name, a in arrays.items()}
-    if path.lower().endswith(".npz"):
-        save_npz(path, known)
-        return
-    if len(known) != 1:
-        raise LightNetError(f"cannot write '{path}': there are {len(known)} outputs, which need .npz")
-    (array,) = known.values()
-    common.write_atomic(path, lambda out: np.save(out, array, allow_pickle=False))

@@ -79,7 +79,7 @@ def inspect_saved(args: argparse.Namespace) -> int:
     """`lightnet inspect NET.lnx`: what it takes and gives, what it was compiled with, and for what."""
     from lightnet.runtime.artifact import load_executable
 
-    saved = load_executable(args.network, trust=args.trust)
+    saved = load_executable(args.network, trust=args.trust, runs=False)
     found = _described(saved)
     if args.json:
         print(json.dumps(found, indent=2))
@@ -103,11 +103,15 @@ def inspect_saved(args: argparse.Namespace) -> int:
 def _described(saved: SavedExecutable) -> dict[str, Any]:
     """The description of an executable, as JSON values."""
 
+    from lightnet.runtime.hosted import map_types
+
+    maps = map_types(saved)
+
     def types(found: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [
             {
                 "name": name,
-                "dtype": "text" if dtype.hasobject else str(dtype),
+                "dtype": maps.get(name, "text") if dtype.hasobject else str(dtype),
                 "dims": None if dims is None else list(dims),
             }
             for name, (dims, dtype) in found.items()

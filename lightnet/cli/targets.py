@@ -4,7 +4,6 @@ the one that is named, a plugin's too. Imports no xDSL unless a plugin's target 
 from __future__ import annotations
 
 import argparse
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -79,12 +78,11 @@ def _named(argv: Sequence[str]) -> tuple[str | None, Runtime | None]:
         return None, None  # the tool's own parser says what is wrong
     if found.target is None or found.target in RUNTIMES:
         return found.target, RUNTIMES.get(found.target) if found.target else None
-    from lightnet.plugins import loaded
+    from lightnet.plugins import hold, release
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # they come again when the tool loads the plugin
-            with loaded(found.load):
-                return found.target, runtime_of(found.target)
+        hold(found.load)  # for the tool, which loads it in a moment
+        return found.target, runtime_of(found.target)
     except LightNetError:
-        return None, None  # as does what is wrong with it
+        release()
+        return None, None  # the tool meets what is wrong with it, too

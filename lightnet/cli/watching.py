@@ -231,6 +231,8 @@ def text_form(args: argparse.Namespace) -> TextForm:
     from lightnet.ir.printer import COLUMNS, TextForm
 
     columns = COLUMNS if args.columns is None else args.columns
+    if columns < 0:
+        raise LightNetError(f"--columns should not be negative, and is {columns}")
     return TextForm(args.print_op_generic, args.print_locations, columns)
 
 

@@ -120,13 +120,18 @@ def _pow(a: float, b: float) -> float:
     return math.copysign(math.inf, a) if b % 2 == 1 else math.inf
 
 
+def _order(x: float) -> tuple[float, float]:
+    """The order of numbers, -0 before 0 (IEEE 754-2019, minimum and maximum)."""
+    return x, math.copysign(1.0, x) if x == 0 else 0.0
+
+
 def _extreme(pick: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*args: Any) -> Any:
         values = args[0] if len(args) == 1 and isinstance(args[0], tuple) else args
         if not values or not all(isinstance(v, int | float) for v in values):
             raise LightNetError("min and max take numbers or one array that is not empty")
         nan = next((v for v in values if v != v), None)
-        return pick(values) if nan is None else nan
+        return pick(values, key=_order) if nan is None else nan
 
     return wrapped
 
@@ -147,8 +152,20 @@ def _bitwise(fn: Callable[[int, int], int]) -> Callable[[Any, Any], int]:
     return wrapped
 
 
-def _whole(rounding: Callable[[float], float]) -> Callable[[float], float]:
-    return lambda x: x if isinstance(x, int) or not math.isfinite(x) else rounding(x)
+def whole_float(rounding: Callable[[float], float]) -> Callable[[float], float]:
+    """A rounding of Python's, which gives integers, as C has it: of floats to floats, with the sign of what it rounds.
+    Integers stay."""
+    return lambda x: x if isinstance(x, int) or not math.isfinite(x) else math.copysign(rounding(x), x)
+
+
+def _whole(rounding: Callable[[float], int]) -> Callable[[float], float]:
+    """A rounding to integers, which dims are made of; but -0, which is none, stays a float."""
+
+    def wrapped(x: float) -> float:
+        found = whole_float(rounding)(x)
+        return found if not math.isfinite(x) or (found == 0 and math.copysign(1.0, found) < 0) else int(found)
+
+    return wrapped
 
 
 def _integer(x: float) -> int:
@@ -185,7 +202,7 @@ FUNCTIONS: dict[str, tuple[int | None, Callable[..., Any]]] = {
     **{name: (1, total_function(f.of_number)) for name, f in FLOAT_FUNCTIONS.items()},
     "isnan": (1, lambda x: x != x),
     "isinf": (1, lambda x: isinstance(x, float) and math.isinf(x)),
-    "rint": (1, _whole(lambda x: math.copysign(round(x), x))),
+    "rint": (1, whole_float(round)),
     "floormod": (2, floor_modulo),
     "bitand": (2, _bitwise(operator.and_)),
     "bitor": (2, _bitwise(operator.or_)),
@@ -197,7 +214,7 @@ FUNCTIONS: dict[str, tuple[int | None, Callable[..., Any]]] = {
     "ceil": (1, _whole(math.ceil)),
     "round": (1, round_half_away),
     "pow": (2, _pow),
-    "clamp": (3, lambda x, lo, hi: x if x != x else max(lo, min(x, hi))),
+    "clamp": (3, lambda x, lo, hi: x if x != x else max(lo, min(x, hi, key=_order), key=_order)),
     "int": (1, _integer),
 }
 #: Functions on arrays.

@@ -15,7 +15,7 @@ from math import inf, prod
 
 from lightnet.ir.affine import Interval, dtype_range
 from lightnet.ir.bound import Apply, BoundDefinition, Const, Idx, Node, Read, Statement, indices, reads, walk_nodes
-from lightnet.ir.constants import round_half_away
+from lightnet.ir.constants import round_half_away, whole_float
 
 EVERYTHING: Interval = (-inf, inf)
 #: Values of an index that are looked at one by one.
@@ -255,16 +255,6 @@ def _modulo(a: Interval, b: Interval) -> Interval:
     return (a[0] % by, a[1] % by) if a[0] // by == a[1] // by else (0.0, by - 1)
 
 
-def _whole(function: Callable[[float], float]) -> Callable[[float], float]:
-    return lambda x: float(function(x)) if math.isfinite(x) else x
-
-
-_WHOLE: dict[str, Callable[[float], float]] = {
-    "floor": math.floor,
-    "ceil": math.ceil,
-    "round": round_half_away,
-    "rint": round,
-}
 _FUNCTIONS: dict[str, Callable[..., Interval]] = {
     "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
     "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
@@ -288,6 +278,9 @@ _FUNCTIONS: dict[str, Callable[..., Interval]] = {
     "acos": lambda a: (0.0, 4.0),
     "rem": _remainder,
     "mod": _modulo,
-    **{name: _rising(_whole(f)) for name, f in _WHOLE.items()},
+    "floor": _rising(whole_float(math.floor)),
+    "ceil": _rising(whole_float(math.ceil)),
+    "round": _rising(round_half_away),
+    "rint": _rising(whole_float(round)),
     **{name: (lambda *a: (0.0, 1.0)) for name in ("lt", "le", "eq", "ne", "and", "or", "not")},
 }  # fmt: skip

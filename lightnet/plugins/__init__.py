@@ -13,11 +13,13 @@ what installed packages bring. Imports the registry; what a file needs is import
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir import registry
@@ -61,15 +63,56 @@ def load(*paths: str | Path, replace: bool = False) -> AbstractContextManager[li
 
 @contextmanager
 def loaded(paths: Sequence[str | Path]) -> Iterator[list[Plugin]]:
-    """As `load`, of a list of files."""
+    """As `load`, of a list of files. What `hold` has loaded of the same files is taken over."""
     if not paths:
         yield []
         return
+    held = _held.pop() if _held and _held[-1].of(paths) else None
+    release()
+    with ExitStack() if held is None else held.stack as stack:
+        if held is not None:
+            for seen in held.warnings:
+                warnings.warn_explicit(seen.message, seen.category, seen.filename, seen.lineno)
+            yield held.plugins
+        else:
+            yield _entered(paths, stack)
+
+
+def _entered(paths: Sequence[str | Path], stack: ExitStack) -> list[Plugin]:
     registry.load_installed()  # which are for good
-    restore = registry.checkpoint()
-    with ExitStack() as stack:
-        stack.callback(restore)
-        yield [stack.enter_context(_loaded(file)) for path in paths for file in _files(path)]
+    stack.callback(registry.checkpoint())
+    return [stack.enter_context(_loaded(file)) for path in paths for file in _files(path)]
+
+
+class _Held(NamedTuple):
+    """Files that are loaded before somebody uses them: what Python warned of meanwhile comes then."""
+
+    paths: Sequence[str | Path]
+    stack: ExitStack
+    plugins: list[Plugin]
+    warnings: Sequence[warnings.WarningMessage]
+
+    def of(self, paths: Sequence[str | Path]) -> bool:
+        return [(type(p), p) for p in self.paths] == [(type(p), p) for p in paths]
+
+
+#: What is held, if anything is.
+_held: list[_Held] = []
+
+
+def hold(paths: Sequence[str | Path]) -> None:
+    """Load files for who calls `loaded` with them next, so that they run once; until then, or until `release`, they
+    are there. Raises as `load`."""
+    release()
+    with ExitStack() as stack, warnings.catch_warnings(record=True) as seen:
+        plugins = _entered(paths, stack)
+        _held.append(_Held(list(paths), stack.pop_all(), plugins, seen))
+
+
+def release() -> None:
+    """Take back what is held and was not used."""
+    while _held:
+        _held.pop().stack.close()
 
 
 def _files(path: str | Path) -> list[str]:

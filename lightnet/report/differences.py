@@ -63,10 +63,16 @@ class ArrayDifference:
 
 
 def difference(
-    got: np.ndarray, want: Any, rtol: float = 1e-4, atol: float | None = None, share: float = 1e-4
+    got: Any, want: Any, rtol: float = 1e-4, atol: float | None = None, share: float = 1e-4
 ) -> ArrayDifference:
-    """Compare two arrays. Elements agree within ``atol + rtol * |want|`` (`atol` is a `share` of the largest expected
-    value unless given); NaN agrees with NaN, an infinity with itself. Integers and bools have to be equal."""
+    """Compare two arrays, or two lists of maps, whose keys have to be equal. Elements agree within
+    ``atol + rtol * |want|`` (`atol` is a `share` of the largest expected value unless given); NaN agrees with NaN, an
+    infinity with itself. Integers and bools have to be equal."""
+    if isinstance(got, list):  # maps
+        rows = [row for row in want if isinstance(row, dict)] if isinstance(want, list) else []
+        if list(map(list, got)) != list(map(list, rows)):
+            return ArrayDifference(elements=len(got), mismatch="its maps have other keys")
+        got, want = (np.array([value for row in side for value in row.values()]) for side in (got, rows))
     want = np.asarray(want)
     if got.shape != want.shape or got.dtype != want.dtype:
         text = f"is {got.dtype}{list(got.shape)}, not {want.dtype}{list(want.shape)}"

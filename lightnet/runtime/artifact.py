@@ -155,11 +155,14 @@ def is_saved(path: str | Path) -> bool:
         os.close(fd)
 
 
-def load_executable(source: str | os.PathLike[str] | bytes, *, trust: Trust | None = None, **options: Any) -> Any:
+def load_executable(
+    source: str | os.PathLike[str] | bytes, *, trust: Trust | None = None, runs: bool = True, **options: Any
+) -> Any:
     """Load what `Executable.save` wrote: a file, or its bytes, as a `SavedExecutable`, or, with text at its ends, a
     `HostedExecutable`. `options` are those of the code's format (`CodeFormat.options`): ``emulate=True`` runs code for
     cuda in the PTX interpreter instead of on a device. With `trust`, files of public keys or folders of them, only a
-    file is accepted that one of these keys signed.
+    file is accepted that one of these keys signed. Without `runs`, the file is checked and tells what it is, and
+    nothing is opened that would run it (a device): the executable is a closed one.
 
     The file may be replaced, changed or removed afterwards. Raises `LightNetError` for what cannot be opened or read,
     is damaged, says what cannot be, is for another machine, or is not signed by whom it should.
@@ -169,10 +172,10 @@ def load_executable(source: str | os.PathLike[str] | bytes, *, trust: Trust | No
             raise LightNetError(
                 "these bytes are no saved executable: load_executable takes its path, or what the file holds"
             )
-        return _hosted(SavedExecutable.of_bytes(source, trust, options), "<bytes>")
+        return _hosted(SavedExecutable.of_bytes(source, trust, options, runs), "<bytes>")
     if not isinstance(source, str | os.PathLike):
         raise LightNetError(f"a saved executable is a path, or the bytes of a file, not a {type(source).__name__}")
-    return _hosted(SavedExecutable(source, trust, options), os.fsdecode(source))
+    return _hosted(SavedExecutable(source, trust, options, runs), os.fsdecode(source))
 
 
 def _hosted(saved: SavedExecutable, path: str) -> Any:

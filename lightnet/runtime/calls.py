@@ -88,6 +88,8 @@ def buffers_of(out: Any, outputs: Types, names: Iterable[str] | None) -> dict[st
 
 
 def _buffer(name: str, value: Any, dims: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    if dtype.hasobject:
+        raise LightNetError(f"out: '{name}' is text or maps, which each call makes anew", label="out.dtype")
     if not hasattr(value, "__array__") and not hasattr(value, "__dlpack__"):
         raise LightNetError(
             f"out: '{name}' takes an array to write to, not a {type(value).__name__}", label="out.value"

@@ -21,12 +21,13 @@ from lightnet.runtime.runnable import Runnable
 
 class HostedExecutable(Runnable):
     """An executable, `network`, and the host part before and behind it, `host`. Text is fed as an array of strings,
-    lists of them, or a string, and comes out as an array of strings (dtype object)."""
+    lists of them, or a string, and comes out as an array of strings (dtype object). Maps are dicts, and come out as a
+    list of them."""
 
     def __init__(self, network: Any, host: HostProgram):
         self.network, self.host = network, host
 
-    def _run(self, call: Invocation) -> dict[str, np.ndarray]:
+    def _run(self, call: Invocation) -> dict[str, Any]:
         self._check_open()
         env, feeds = self.split_feeds(call.feeds)
         env = self.host.left(env, self.network._run(Invocation(feeds, None, None, call.stream, call.threads)))
@@ -35,7 +36,10 @@ class HostedExecutable(Runnable):
         names = list(there if asked is None else asked)
         if wrong := [name for name in names if name not in there]:
             raise unknown("output", wrong[0], there)
-        outputs = {name: env[name] for name in names if name in env}  # but for those that the plan overwrites
+        maps = self.host.maps
+        outputs = {  # but for those that the plan overwrites
+            name: env[name].tolist() if name in maps else env[name] for name in names if name in env
+        }
         return copied_out(outputs, call.buffers) if call.buffers else outputs
 
     def split_feeds(self, feeds: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -61,12 +65,13 @@ class HostedExecutable(Runnable):
     def outputs(self) -> dict[str, tuple[Any, np.dtype]]:
         """Shape (None where it follows from text) and dtype of every output by name, in order."""
         known, made = self.network.outputs, {name for step in self.host.after for name in step.outputs}
+        shaped = self.host.dims_behind({name: dims for name, (dims, _) in known.items()})
         found = {}
         for tensor in self.host.outputs:
             if tensor.name in known and tensor.name not in made:
                 found[tensor.name] = known[tensor.name]
             elif tensor.dtype:
-                found[tensor.name] = tensor.dims, tensor.np_dtype
+                found[tensor.name] = shaped.get(tensor.name, tensor.dims), tensor.np_dtype
         return found | {
             name: kind for name, kind in known.items() if name not in found and name not in self.host.leaving
         }
@@ -139,7 +144,21 @@ def with_host(saved: Any, where: SourceLoc) -> HostedSaved:
 
 
 def of_numbers(executable: Any) -> Any:
-    """The network alone of an executable whose host part does no more than to name classes: it gives their numbers. Any
-    other as it is."""
+    """The network alone of an executable whose host part does no more than to name classes and columns of scores: it
+    gives their numbers, and the scores as a tensor. Any other as it is."""
     host = getattr(executable, "host", None)
-    return executable.network if host is not None and host.names_classes_only else executable
+    return executable.network if host is not None and host.names_only else executable
+
+
+def of_tensors(executable: Any) -> Any:
+    """As `of_numbers`; of another executable, one that gives tensors for maps. Raises LightNetError for an input that
+    is a map."""
+    found = of_numbers(executable)
+    host = getattr(found, "host", None)
+    return HostedExecutable(found.network, host.of_tensors()) if host is not None and host.maps else found
+
+
+def map_types(executable: Any) -> dict[str, str]:
+    """The type of every input and output of an executable that is a map, or a list of them, by name."""
+    host = getattr(executable, "host", None)
+    return host.maps if host is not None else {}

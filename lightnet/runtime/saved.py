@@ -145,25 +145,33 @@ class _File:
 
 class SavedExecutable(Runnable):
     """An executable read from a file: called like `lightnet.Executable`; needs no compiler, and its params are fixed.
-    `trust` and `options`: as `load_executable`.
+    `trust`, `runs` and `options`: as `load_executable`.
 
     It goes to other processes (`pickle`) as its path, which there has to hold what it holds here; one that was loaded
     from bytes, as these. The file itself is not needed while it runs.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], trust: Trust | None = None, options: Mapping[str, Any] | None = None
+        self,
+        path: str | os.PathLike[str],
+        trust: Trust | None = None,
+        options: Mapping[str, Any] | None = None,
+        runs: bool = True,
     ):
         fd = open_file(path)
         try:
-            self._load(fd, os.fsdecode(path), trust, options or {})
+            self._load(fd, os.fsdecode(path), trust, options or {}, runs)
         finally:
             os.close(fd)
         self._made = partial(_reloaded, str(Path(os.fsdecode(path)).absolute()), self._head, trust, options)
 
     @classmethod
     def of_bytes(
-        cls, data: bytes, trust: Trust | None = None, options: Mapping[str, Any] | None = None
+        cls,
+        data: bytes,
+        trust: Trust | None = None,
+        options: Mapping[str, Any] | None = None,
+        runs: bool = True,
     ) -> SavedExecutable:
         """The executable that a file of these bytes holds."""
         import tempfile
@@ -175,14 +183,14 @@ class SavedExecutable(Runnable):
                 file.flush()
             except OSError as error:
                 raise LightNetError(f"cannot write a temporary file: {reason_of(error)}") from None
-            self._load(file.fileno(), "<bytes>", trust, options or {})
+            self._load(file.fileno(), "<bytes>", trust, options or {}, runs)
         self._made = partial(cls.of_bytes, bytes(data), trust, options)
         return self
 
-    def _load(self, fd: int, name: str, trust: Trust | None, options: Mapping[str, Any]) -> None:
+    def _load(self, fd: int, name: str, trust: Trust | None, options: Mapping[str, Any], runs: bool) -> None:
         where = SourceLoc(name)
         try:
-            self._open(_File(fd, where, trust), options)
+            self._open(_File(fd, where, trust), options, runs)
         except LightNetError as e:
             raise e.at(where) from e.__cause__
         except (lnx_check.Lie, ValueError, RecursionError) as e:
@@ -194,7 +202,7 @@ class SavedExecutable(Runnable):
         except OSError as e:
             raise LightNetError(f"cannot read: {reason_of(e)}", where) from None
 
-    def _open(self, file: _File, options: Mapping[str, Any]) -> None:
+    def _open(self, file: _File, options: Mapping[str, Any], runs: bool) -> None:
         self._head = file.head.raw
         #: Whether the file has a signature, whosever.
         self.is_signed = file.head.signature is not None
@@ -215,9 +223,12 @@ class SavedExecutable(Runnable):
             raise LightNetError(f"the executable's code ({form.name}) takes no option '{unknown[0]:.40}' when it is "
                                 f"loaded; there are: {there}",
                                 label="lnx.option")  # fmt: skip
-        self._opened: Opened | None = form.opened(self.program, code, given)
-        self._instance: Callee | None = form.instance(self.program, code, static, defaults, self._opened)
-        self._quick = self._instance.quick
+        self._opened: Opened | None = None
+        self._instance: Callee | None = None
+        if runs:
+            self._opened = form.opened(self.program, code, given)
+            self._instance = form.instance(self.program, code, static, defaults, self._opened)
+            self._quick = self._instance.quick
 
     def __reduce__(self) -> Any:
         self._check_open()

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from lightnet.diagnostics import DescriptionWarning
-from lightnet.ir.constants import Env, compile_constant, round_half_away, total_function
+from lightnet.ir.constants import Env, compile_constant, round_half_away, total_function, whole_float
 from lightnet.ir.expr import Array, Num
 from lightnet_descriptions.c import memory
 from lightnet_descriptions.c.arguments import dtype_of, formatted, integers, string_argument, whole
@@ -76,15 +76,15 @@ def _floats(fn: CFunction) -> CFunction:
 
 
 def ceil(x: float) -> float:
-    return float(math.ceil(x)) if math.isfinite(x) else x
+    return whole_float(math.ceil)(x)
 
 
 def floor(x: float) -> float:
-    return float(math.floor(x)) if math.isfinite(x) else x
+    return whole_float(math.floor)(x)
 
 
 def trunc(x: float) -> float:
-    return float(math.trunc(x)) if math.isfinite(x) else x
+    return whole_float(math.trunc)(x)
 
 
 def fabs(x: float) -> float:

@@ -96,7 +96,7 @@ def test_one_output_as_npy(cli, tmp_path):
     np.testing.assert_array_equal(np.load("c.npy"), A + B)
     assert cli("one.net", "-i", "a=1,2,3,4,5,6", "-i", "b=@b.npy", "--compare", "c.npy")[0] == 0
     before = sorted(p.name for p in tmp_path.iterdir())
-    for path, message in (("c2.npy", "2 outputs"), ("c.txt", "as .npz or .npy"), ("no/c.npz", "cannot write")):
+    for path, message in (("c2.npy", "2 outputs"), ("c.txt", "as .npz, .npy or .json"), ("no/c.npz", "cannot write")):
         status, _, err = cli("n.net", "-i", "b=1", "-o", path)
         assert status == 1 and message in err
     assert sorted(p.name for p in tmp_path.iterdir()) == before

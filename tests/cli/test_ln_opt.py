@@ -72,6 +72,8 @@ def test_pass_option(opt, module: Path, spelling: str) -> None:
         (["--target=abacus"], "error: unknown target 'abacus'; there are: cpu, cuda, cudnn, dpu, none, tensorrt"),
         (["--no-such-option"], "error: unrecognized arguments: --no-such-option"),
         (["--from=pdf"], "error: unknown format 'pdf'; there are: json, mlir, net"),
+        (["--columns=-5"], "error: --columns should not be negative, and is -5"),
+        (["--max-tokens=-5"], "error: --max-tokens should be positive, and is -5"),
         (["--print-ir-after=cse"], "the pipeline has no pass 'cse'"),
         (["--load=/nowhere/pass.py"], "error: cannot read '/nowhere/pass.py'"),
         (["-o", "/nowhere/out.mlir"], "error: cannot write '/nowhere/out.mlir'"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from serving import Model, tensor
 
@@ -206,7 +206,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(p for key, item in items for p in places(item, (*path, key)))]
 
 
-@settings(max_examples=250, deadline=None, derandomize=True)
+@settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_changed_requests_are_answered_or_named(data: st.DataObject) -> None:
     """A part of a request replaced or left out: it is refused as a request, or what is read is what NumPy makes of it."""

@@ -16,7 +16,7 @@ from serving import Model, served, tensor
 
 from lightnet_serving.errors import RequestError
 from lightnet_serving.protocol import HEADER, InferenceRequest, Wanted, read_request, write_reply
-from lightnet_serving.signature import TEXT_ELEMENT, Signature
+from lightnet_serving.signature import JSON_BASE, JSON_ELEMENT, MAX_OPEN, TEXT_ELEMENT, Signature
 
 WORDS = ["", "a", "çow 🐄", 'quote " \\ \n\0', "x" * 300]
 INFER = "/v2/models/m/infer"
@@ -214,3 +214,35 @@ def test_a_network_with_text() -> None:
     served(
         _Threads(lightnet.compile(pipeline()), 1), talk
     )  # `lightnet serve --threads`: what text becomes is no input there, either
+
+
+def test_sizes_that_nobody_knows_have_a_ceiling() -> None:
+    """Text and open dims together; what the model's closed numbers take comes on top of it."""
+    inputs = {"t": ((None, None, None), object), "x": ((3, 5), np.float32)}
+    sig = Signature.of(Model(inputs, {"u": ((3,), np.float32)}, lambda t, x: {"u": x}), 0)
+    assert sig.body_limit == JSON_BASE + MAX_OPEN + 15 * JSON_ELEMENT == sig.json_limit
+    known = Signature.of(
+        Model({"x": ((1 << 12, 1 << 12), np.float32)}, {"u": ((3,), np.float32)}, lambda x: {"u": x}), 0
+    )
+    assert known.body_limit > 1 << 24 and known.body_limit == JSON_BASE + (JSON_ELEMENT << 24)
+
+
+def test_long_texts_are_written_on_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few elements may be long: characters count, not references."""
+    import threading
+
+    from lightnet_serving import app
+
+    seen: list[str] = []
+    written = app.protocol.write_reply
+    monkeypatch.setattr(
+        app.protocol, "write_reply", lambda *a: (seen.append(threading.current_thread().name), written(*a))[1]
+    )
+    model = Model({"t": ((2,), object)}, {"u": ((2,), object)}, lambda t: {"u": t})
+
+    async def talk(client: Any, _: Any) -> None:
+        for words in (text("a", "b"), text("a", "b" * 20_000)):
+            assert (await client.post(INFER, json={"inputs": [tensor("t", words, "BYTES")]})).status_code == 200
+
+    served(model, talk)
+    assert "codec" not in seen[0] and "codec" in seen[1]

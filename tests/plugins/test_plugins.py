@@ -6,6 +6,7 @@ import importlib
 import subprocess
 import sys
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -498,3 +499,38 @@ def test_il2json_reads_what_a_plugins_front_end_reads(write, capsys: pytest.Capt
     assert '"zeros"' in capsys.readouterr().out
     assert il2json.main([str(net)]) == 1
     assert "n.toy:1:1: error: expected an op's type, got '3': wrong syntax" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--no-such-option"], ["nowhere.mlir"]], ids=" ".join)
+def test_a_file_whose_target_is_named_runs_once(tmp_path, capsys, monkeypatch, words):
+    """`-t` asks it for the options of its target before the tool loads it; what it warns of is said once, and it is gone behind the tool."""
+    monkeypatch.setattr(sys, "ran", [], raising=False)
+    path = tmp_path / "once.py"
+    path.write_text("import sys\nsys.ran.append(1)\n" + TARGET.format(cls="Once", name="once"))
+    known = set(TARGETS)
+    with pytest.raises(SystemExit) if words[0].startswith("--") else nullcontext():
+        assert ln_opt.main(["--load", str(path), "-t", "once", *words]) == 1
+    assert sys.ran == [1] and set(TARGETS) == known
+    assert ("nowhere.mlir" in capsys.readouterr().err) == (words == ["nowhere.mlir"])
+
+
+def test_held_files_are_taken_over(tmp_path, recwarn):
+    """By who loads the same files next; others run anew; warnings come where the files are used."""
+    from lightnet import plugins
+
+    path = tmp_path / "held.py"
+    path.write_text("import warnings\nwarnings.warn('odd')\n" + TARGET.format(cls="Held", name="held"))
+    plugins.hold([str(path)])
+    assert "held" in TARGETS and not recwarn
+    with plugins.loaded([str(path)]) as found:
+        assert (
+            [p.source for p in found] == [str(path)]
+            and "held" in TARGETS
+            and [str(w.message) for w in recwarn] == ["odd"]
+        )
+    assert "held" not in TARGETS
+    plugins.hold([str(path)])
+    other = tmp_path / "other.py"
+    other.write_text(TARGET.format(cls="Other", name="other"))
+    with plugins.loaded([str(other)]):
+        assert "held" not in TARGETS and "other" in TARGETS

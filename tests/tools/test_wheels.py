@@ -201,3 +201,40 @@ def test_wheels_install(name: str, saved: tuple, tmp_path: Path) -> None:
     subprocess.run(words, check=True, cwd=tmp_path, env=env)
     found = np.load(tmp_path / "out.npz")
     assert all(np.array_equal(found[k], v) for k, v in expected.items())
+
+
+def test_the_source_distribution_has_what_pages_link_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file that a page of the checkout names by a link is one that MANIFEST.in takes, and so is each page."""
+    monkeypatch.chdir(ROOT)  # where patterns are looked up
+    filelist = pytest.importorskip("setuptools.command.egg_info").FileList()
+    pages = [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("examples/**/*.md"),
+        *ROOT.glob("editors/**/*.md"),
+    ]
+    linked = {str(page.relative_to(ROOT)): str(page.relative_to(ROOT)) for page in pages}
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+            if "://" not in target and (path := (page.parent / target).resolve()).is_relative_to(ROOT):
+                files = (
+                    [path]
+                    if path.is_file()
+                    else [p for p in path.rglob("*") if p.is_file() and "__pycache__" not in p.parts]
+                )
+                linked |= {str(p.relative_to(ROOT)): str(page.relative_to(ROOT)) for p in files}
+    assert {"CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md", "editors/README.md"} & linked.keys() >= {
+        "CHANGELOG.md",
+        "SECURITY.md",
+    }
+    filelist.allfiles = list(linked)
+    for line in (ROOT / "MANIFEST.in").read_text().splitlines():
+        filelist.process_template_line(line)
+    packaged = {
+        name
+        for name in linked
+        if name.startswith(("lightnet/", "lightnet_lsp/", "lightnet_ptx/")) and name.endswith(".py")
+    }
+    assert not {
+        name: page for name, page in linked.items() if name not in {*filelist.files, *packaged, "pyproject.toml"}
+    }

@@ -44,7 +44,10 @@ class _Resample(LnOp):
             return _linear(self.operand_specs[0], self.result_specs[0])
         # (d + 0.5) * old / new - 0.5 rounded half away from zero is floor((2*d + 1) * old / (2 * new)) where it is not
         # below zero; below, it is above -0.5 and rounds to 0.
-        return "dst[i...] = src[(2 * i + 1) * src.dims / (2 * dst.dims)...]"
+        by = "(2 * dst.dims)"
+        if not self.result_specs[0].len:  # nothing is divided, by nothing
+            by = str([max(2 * n, 1) for n in self.result_specs[0].dims])
+        return f"dst[i...] = src[(2 * i + 1) * src.dims / {by}...]"
 
     def reference(self, src):
         dims = self.result_specs[0].dims

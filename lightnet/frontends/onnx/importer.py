@@ -25,7 +25,7 @@ from lightnet.frontends.onnx import functions
 from lightnet.frontends.onnx.model import STRING, OnnxFunction, OnnxGraph, OnnxModel, OnnxNode, OnnxTensor, ValueInfo
 from lightnet.frontends.onnx.node import Items, NeedsValue, Node, Poisoned, handler_of, takes_sequences
 from lightnet.frontends.onnx.storage import AWARE, MOVES, entered, left, moved
-from lightnet.frontends.onnx.textual import has_text
+from lightnet.frontends.onnx.textual import needs_host
 from lightnet.frontends.sizes import UndecidedSize
 from lightnet.ir.collector import collector_paused
 from lightnet.runtime.arrays import checked_array
@@ -97,8 +97,8 @@ def _open_text(model: OnnxModel, parted: Parted, shapes: Mapping[str, Sequence[i
 
 
 def parted_of(model: OnnxModel, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any]) -> Parted | None:
-    """The numbers and the host part of a model with text, None of one without. Raises as `split.part`."""
-    if not has_text(model.graph):
+    """The numbers and the host part of a model with text or maps, None of one without. Raises as `split.part`."""
+    if not needs_host(model.graph):
         return None
     from lightnet.frontends.onnx.split import part
 

@@ -48,7 +48,7 @@ MAX_LIST = 1 << 20
 #: A protobuf message is smaller than this.
 MAX_FILE = 1 << 31
 
-_TYPES_OF_TYPES = {"sequence_type": "sequence", "optional_type": "optional", "map_type": "map", "opaque_type": "opaque",
+_TYPES_OF_TYPES = {"sequence_type": "sequence", "optional_type": "optional", "opaque_type": "opaque",
                    "sparse_tensor_type": "sparse_tensor"}  # fmt: skip
 
 
@@ -213,7 +213,8 @@ class _Reader:
         return tuple(infos)
 
     def type(self, span: w.Span, depth: int = 0) -> tuple[str, tuple[int | str | None, ...] | None]:
-        """Element type and dims; a type that is no tensor's has a name like ``sequence(f32)`` and no dims."""
+        """Element type and dims; a type that is no tensor's has no dims, and a name like ``sequence(f32)`` or
+        ``map(i64,f32)``."""
         if depth > MAX_TYPES:
             raise self.fail(f"types are nested deeper than {MAX_TYPES}")
         fields = self.wire.decode(w.TYPE, span)
@@ -226,6 +227,10 @@ class _Reader:
             element = self.wire.decode(w.ELEMENT, inner)
             of = self.type(element["elem_type"], depth + 1)[0] if "elem_type" in element else "undefined"
             return f"{_TYPES_OF_TYPES[kind]}({of})", None
+        if kind == "map_type":
+            entry = self.wire.decode(w.MAP_TYPE, inner)
+            of = self.type(entry["value_type"], depth + 1)[0] if "value_type" in entry else "undefined"
+            return f"map({type_name(entry.get('key_type', 0)) or 'undefined'},{of})", None
         if kind != "tensor_type":
             return _TYPES_OF_TYPES[kind], None
         tensor = self.wire.decode(w.TENSOR_TYPE, inner)

@@ -1,11 +1,11 @@
-"""An ONNX graph with text in it, parted: a host part (`runtime/host`) before and behind the graph of numbers that is
-compiled.
+"""An ONNX graph with text or maps in it, parted: a host part (`runtime/host`) before and behind the graph of numbers
+that is compiled.
 
-Kernels have no text. So every node that reads or gives text becomes a step of the host part: before the network, where
-all that it reads is known there, or else behind it. Nodes of the graph that only move numbers go with them where text
-waits for them (the shape of a Reshape that is computed from another shape). A network that computes numbers from text
-that it made of numbers has no such parts, and is refused. Labels of classifiers that are texts are numbers in the
-network, and become texts behind it.
+Kernels have no text, and no maps. So every node that reads or gives some becomes a step of the host part: before the
+network, where all that it reads is known there, or else behind it. Nodes of the graph that only move numbers go with
+them where text waits for them (the shape of a Reshape that is computed from another shape). A network that computes
+numbers from text that it made of numbers has no such parts, and is refused. Labels of classifiers that are texts are
+numbers in the network, and become texts behind it; the maps of a ZipMap are a tensor of scores in it.
 
 Imports the model and the host part's table; no xDSL.
 """
@@ -21,10 +21,10 @@ import numpy as np
 
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.onnx.model import STRING, OnnxGraph, OnnxModel, OnnxNode, OnnxTensor, ValueInfo, type_name
-from lightnet.frontends.onnx.textual import names_classes, names_text
+from lightnet.frontends.onnx.textual import names_classes, names_columns, names_text
 from lightnet.runtime.dtypes import BY_NAME
-from lightnet.runtime.host.program import CLASSES, HostProgram, HostTensor, text_array
-from lightnet.runtime.host.steps import MAX_ELEMENTS, TEXT, TEXT_DTYPE, HostStep, host_ops
+from lightnet.runtime.host.program import CLASSES, COLUMNS, HostProgram, HostTensor, text_array
+from lightnet.runtime.host.steps import MAX_ELEMENTS, TEXT, TEXT_DTYPE, HostStep, host_ops, is_hosted, pair_of
 from lightnet.runtime.program import unknown
 from lightnet.runtime.stored import FORMATS
 
@@ -102,7 +102,9 @@ class _Parting:
 
     def _define_input(self, info: ValueInfo) -> None:
         name = info.name
-        self.kind[name] = TEXT if info.dtype == STRING else info.dtype
+        self.kind[name] = kind_of(info)
+        if pair_of(self.kind[name]) is not None:
+            return self._define_map(info)
         dims = tuple(int(d) for d in self.shapes[name]) if name in self.shapes else info.dims
         if (
             info.dtype == STRING
@@ -118,6 +120,16 @@ class _Parting:
         self.known.add(name)
         if name in self.values:
             self._set_value(name, self._whole(info, info.dims).checked(self.values[name]))
+
+    def _define_map(self, info: ValueInfo) -> None:
+        if info.name in self.shapes or info.name in self.values:
+            raise LightNetError(
+                f"input '{info.name}' is a map ({self.kind[info.name]}), which each call feeds: it has no "
+                "shape, and no value beforehand",
+                label="onnx.input-shape",
+            )
+        self.dims[info.name] = ()
+        self.known.add(info.name)
 
     def _define_constant(self, name: str, tensor: OnnxTensor) -> None:
         self.kind[name] = TEXT if tensor.dtype == STRING else tensor.dtype
@@ -148,30 +160,31 @@ class _Parting:
         elif read & self.missing.keys():
             self._lose(node)
         elif names_classes(node) and not read & self.behind:
-            self._place_label(node)
-        elif any(self.kind.get(name) == TEXT for name in read) or names_text(node):
-            self._host(node, "it has text, and there is no step of a host part for it")
+            labels = tuple(str(t) for t in node.attributes["classlabels_strings"])
+            self._name(node, CLASSES, TEXT, {"keys_int64s": tuple(range(len(labels))), "values_strings": labels})
+        elif names_columns(node) and not read & self.behind:
+            self._place_columns(node)
+        elif any(is_hosted(self.kind.get(name)) for name in read) or names_text(node):
+            self._host(node, "it has text or maps, and there is no step of a host part for it")
         elif read & self.behind:
             self._host(
                 node, "it computes with numbers of text that the network made: text is before a network, or behind it"
             )
 
-    def _place_label(self, node: OnnxNode) -> None:
-        """A classifier of texts: the network gives the number of the class, and a step behind it its text, under the
-        same name."""
-        labels = tuple(str(t) for t in node.attributes["classlabels_strings"])
+    def _name(self, node: OnnxNode, op: str, kind: str, attributes: Mapping[str, Any]) -> None:
+        """A node that names numbers: the network gives the number of a class, or the scores by column, and a step
+        behind it the names, as what is called the same."""
         name = node.outputs[0]
-        self.after.append(
-            HostStep(
-                CLASSES,
-                node.name,
-                (name,),
-                (name,),
-                {"keys_int64s": tuple(range(len(labels))), "values_strings": labels},
-            )
-        )
-        self.kind[name] = TEXT
+        self.after.append(HostStep(op, node.name, (name,), (name,), attributes))
+        self.kind[name] = kind
         self.behind.add(name)
+
+    def _place_columns(self, node: OnnxNode) -> None:
+        try:
+            step, (kind, *_) = self._step(node)
+        except LightNetError as error:
+            return self._refuse(node, error.message)
+        self._name(node, COLUMNS, kind, step.attributes)
 
     def _constant_node(self, node: OnnxNode) -> None:
         """A constant of the graph: of text, or one that steps may want as well."""
@@ -267,10 +280,19 @@ class _Parting:
                 raise LightNetError(f"its attribute '{key}' is {value!r:.60}")
         if node.op_type == "Split" and not node.domain:
             found.pop("num_outputs", None)  # which says how many outputs it has
-        step = HostStep(_op_name(node), node.name, node.inputs, node.outputs, found)
-        op = host_ops()[step.op]
+        op, reads = host_ops()[_op_name(node)], [self.kind.get(n, "") for n in node.inputs]
+        taken = [kind for kind in reads if pair_of(kind) is not None]
+        if taken and not op.maps:
+            raise LightNetError(f"it takes no map, and its input is one ({taken[0]})")
+        if op.maps:
+            if reads != taken:
+                raise LightNetError(f"it takes a map, and its input is {reads[0] if reads else ''}")
+            found["map"] = reads[0]
+        step = HostStep(op.name, node.name, node.inputs, node.outputs, found)
         op.check(step)
-        kinds = op.kinds(step, [self.kind.get(n, "") for n in node.inputs])
+        if op.prepare is not None:
+            op.prepare(step)
+        kinds = op.kinds(step, reads)
         if len(kinds) < len(node.outputs):
             raise LightNetError(f"it gives {len(kinds)} outputs, not {len(node.outputs)}")
         return step, kinds
@@ -336,18 +358,18 @@ class _Parting:
         wanted = [
             name
             for name, kind in ((n, self.kind.get(n)) for n in given)
-            if name in there or (kind != TEXT and name not in by_steps)
+            if name in there or (not is_hosted(kind) and name not in by_steps)
         ]
         wanted += [name for name in dict.fromkeys(_read_by(self.after)) if name in there and name not in given]
         read = {name for node in nodes for name in _reads(node)} | set(wanted)
         before = self._needed_before({n for n in read if n not in there} | set(given) | read_behind)
         entering = [name for step in before for name in step.outputs if name in read and name not in there]
-        used = {*_read_by((*before, *self.after)), *(n for n in given if self.kind.get(n) == TEXT)} - self.behind
+        used = {*_read_by((*before, *self.after)), *(n for n in given if is_hosted(self.kind.get(n)))} - self.behind
         free = {i.name for i in inputs if i.name not in self.values}
         constants = {
             name: array for name in sorted(used - free - by_steps) if (array := self._constant(name)) is not None
         }
-        numbers = [i for i in inputs if i.dtype != STRING and (i.name in read or i.name not in used)]
+        numbers = [i for i in inputs if not is_hosted(kind_of(i)) and (i.name in read or i.name not in used)]
         graph = replace(
             self.graph,
             inputs=(*numbers, *(ValueInfo(n, self.kind[n], self.dims.get(n)) for n in entering)),
@@ -366,8 +388,9 @@ class _Parting:
         """An input or output of the whole; one of another type than steps have is the network's, which says its
         type."""
         kind = TEXT if info.dtype == STRING else self.kind.get(info.name, info.dtype)
+        dims = self.dims[info.name] if pair_of(kind) is not None and info.name in self.dims else dims
         return HostTensor(
-            info.name, None if dims is None else tuple(dims), kind if kind == TEXT or kind in BY_NAME else ""
+            info.name, None if dims is None else tuple(dims), kind if is_hosted(kind) or kind in BY_NAME else ""
         )
 
     def _without_spare(self, nodes: Sequence[OnnxNode], wanted: set[str]) -> list[OnnxNode]:
@@ -387,6 +410,11 @@ class _Parting:
                 kept.append(step)
                 wanted |= set(step.inputs)
         return kept[::-1]
+
+
+def kind_of(info: ValueInfo) -> str:
+    """The type of a declared input as steps have it."""
+    return info.dtype.replace(STRING, TEXT)
 
 
 def _read_by(steps: Sequence[HostStep]) -> Iterator[str]:

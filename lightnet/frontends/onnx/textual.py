@@ -1,4 +1,4 @@
-"""The question whether an ONNX graph has text in it: if so, `split.py` parts it. Imports the model alone."""
+"""The question whether an ONNX graph has text or maps in it: if so, `split.py` parts it. Imports the model alone."""
 
 from __future__ import annotations
 
@@ -19,11 +19,15 @@ _CLASSIFIERS = {(ML, name) for name in ("LinearClassifier", "SVMClassifier", "Tr
 _LABELS = ("classlabels_strings", "classlabels_int64s", "classlabels_ints")
 
 
-def has_text(graph: OnnxGraph) -> bool:
-    """Return whether a graph has text at its ends or within it (of subgraphs and functions it does not say: they have
-    none)."""
+def needs_host(graph: OnnxGraph) -> bool:
+    """Return whether a graph has text or maps at its ends or within it (of subgraphs and functions it does not say:
+    they have none)."""
     dtypes = [i.dtype for i in (*graph.inputs, *graph.outputs)] + [i.dtype for i in graph.initializers.values()]
-    return STRING in dtypes or any(names_text(n) for n in graph.nodes)
+    return (
+        STRING in dtypes
+        or any(i.dtype.startswith("map(") for i in graph.inputs)
+        or any(names_text(n) or names_columns(n) for n in graph.nodes)
+    )
 
 
 def names_text(node: OnnxNode) -> bool:
@@ -34,6 +38,11 @@ def names_text(node: OnnxNode) -> bool:
     if node.op_type == "Cast" and attributes.get("to") == 8:
         return True
     return any(isinstance(v, OnnxTensor) and v.dtype == STRING for v in attributes.values())
+
+
+def names_columns(node: OnnxNode) -> bool:
+    """Return whether a node makes maps of scores."""
+    return (node.domain, node.op_type) == (ML, "ZipMap")
 
 
 def names_classes(node: OnnxNode) -> bool:

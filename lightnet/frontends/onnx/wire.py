@@ -81,6 +81,7 @@ TYPE = WireMessage(
 TENSOR_TYPE = WireMessage("TypeProto.Tensor", elem_type=(1, "int"), shape=(2, "bytes"))
 #: Of a sequence and of an optional.
 ELEMENT = WireMessage("TypeProto.Sequence", elem_type=(1, "bytes"))
+MAP_TYPE = WireMessage("TypeProto.Map", key_type=(1, "int"), value_type=(2, "bytes"))
 SHAPE = WireMessage("TensorShapeProto", dim=(1, "bytes*"))
 DIMENSION = WireMessage("TensorShapeProto.Dimension", dim_value=(1, "int"), dim_param=(2, "bytes"))
 

@@ -30,7 +30,12 @@ def _outputs(step: HostStep) -> int:
     return step.room((max(places) + 1,))[0]
 
 
-@host_op("TfIdfVectorizer", "f32", shapes=_shapes)
+@lru_cache(16)
+def _vectorizer(step: HostStep) -> _Vectorizer:
+    return _Vectorizer(step)
+
+
+@host_op("TfIdfVectorizer", "f32", shapes=_shapes, prepare=_vectorizer)
 def tf_idf_vectorizer(step: HostStep, x: np.ndarray) -> np.ndarray:
     """Of rows of words [C] or [N, C], the counts, or weights, of the n-grams of its pool: [outputs] or [N, outputs].
 
@@ -50,11 +55,6 @@ def tf_idf_vectorizer(step: HostStep, x: np.ndarray) -> np.ndarray:
     for row, result in zip(rows.tolist(), found):
         vectorizer.add(row, result)
     return found if x.ndim == 2 else found.reshape(-1)
-
-
-@lru_cache(16)
-def _vectorizer(step: HostStep) -> _Vectorizer:
-    return _Vectorizer(step)
 
 
 class _Vectorizer:

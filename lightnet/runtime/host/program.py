@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NoReturn
 
@@ -27,6 +27,8 @@ from lightnet.runtime.host.steps import (
     TEXT_DTYPE,
     HostStep,
     host_ops,
+    is_hosted,
+    pair_of,
     texts,
 )
 
@@ -39,7 +41,8 @@ MAX_JSON = 1 << 28
 @dataclass(frozen=True)
 class HostTensor:
     """An input or output of the whole network. An open dim is None or its name; `dims` is None where the rank is open.
-    `dtype` is ``text`` or the name of a type of `runtime.dtypes`; "" where the network says it."""
+    `dtype` is ``text``, the name of a type of `runtime.dtypes`, or that of a type of maps (``map(text,f32)``: a dict
+    where there are no dims, else a list of them); "" where the network says it."""
 
     name: str
     dims: Dims | None
@@ -47,10 +50,19 @@ class HostTensor:
 
     @property
     def np_dtype(self) -> np.dtype:
-        return TEXT_DTYPE if self.dtype == TEXT else BY_NAME[self.dtype].np
+        return TEXT_DTYPE if is_hosted(self.dtype) else BY_NAME[self.dtype].np
+
+    @property
+    def is_map(self) -> bool:
+        """True of a map, or a list of them."""
+        return pair_of(self.dtype) is not None
 
     def checked(self, value: Any) -> np.ndarray:
         """`value` as an array of this type and shape. Raises LightNetError."""
+        if self.is_map:
+            from lightnet.runtime.host.maps import map_array
+
+            return map_array(self.name, self.dtype, value)
         array = text_array(self.name, value) if self.dtype == TEXT else as_array(self.name, value)
         closed = self.dims is not None and len(self.dims) == array.ndim
         if self.dims is not None and (
@@ -81,16 +93,42 @@ class HostProgram:
         return "; ".join(said) or "text goes through as it is"
 
     @property
-    def names_classes_only(self) -> bool:
-        """True if all that it does is to give numbers of classes their texts: the network alone says the same."""
-        texts_in = any(t.dtype == TEXT for t in self.inputs)
-        return not texts_in and not self.before and all(s.op == CLASSES and s.inputs == s.outputs for s in self.after)
+    def names_only(self) -> bool:
+        """True if all that it does is to give numbers of classes their texts, and columns of scores their labels: the
+        network alone says the same."""
+        hosted_in = any(is_hosted(t.dtype) for t in self.inputs)
+        return not hosted_in and not self.before and all(s.op in NAMING and s.inputs == s.outputs for s in self.after)
 
     @property
     def required(self) -> frozenset[str]:
-        """The inputs that it takes itself: those of text, and those that a step reads."""
+        """The inputs that it takes itself: those of text, maps, and those that a step reads."""
         read = {name for step in (*self.before, *self.after) for name in step.inputs}
-        return frozenset(t.name for t in self.inputs if t.dtype == TEXT or t.name in read)
+        return frozenset(t.name for t in self.inputs if is_hosted(t.dtype) or t.name in read)
+
+    @property
+    def maps(self) -> dict[str, str]:
+        """The type of every input and output that is a map, or a list of them, by name."""
+        return {t.name: t.dtype for t in (*self.inputs, *self.outputs) if t.is_map}
+
+    def of_tensors(self) -> HostProgram:
+        """The program with tensors for its maps: scores as they are before columns get their labels. Raises
+        LightNetError for an input that is a map."""
+        if taken := [t.name for t in self.inputs if t.is_map]:
+            raise LightNetError(
+                f"input '{taken[0]}' is a map, of which there are no tensors: feed what the network makes of it (a "
+                "model without its DictVectorizer or CastMap)",
+                label="host.map",
+            )
+        after = [
+            replace(s, op="Identity", attributes={}) if s.op == COLUMNS else s
+            for s in self.after
+            if s.op != COLUMNS or s.inputs != s.outputs
+        ]
+        made = {name for s in after for name in s.outputs}
+        outputs = [
+            replace(t, dims=None, dtype="f32" if t.name in made else "") if t.is_map else t for t in self.outputs
+        ]
+        return replace(self, outputs=tuple(outputs), after=tuple(after))
 
     def classes(self) -> dict[str, Sequence[str]]:
         """The texts of classes by the output that names them, in the order of their numbers."""
@@ -112,6 +150,17 @@ class HostProgram:
     def left(self, before: Arrays, network: Mapping[str, np.ndarray]) -> Arrays:
         """The arrays behind the network, its outputs being `network`."""
         return evaluated(self.after, {**before, **network})
+
+    def dims_behind(self, network: Mapping[str, Any]) -> dict[str, Any]:
+        """The dims of what steps behind the network make, as far as they follow from those of what it gives."""
+        known, found = dict(network), {}
+        for step in self.after:
+            first, shapes = known.get(step.inputs[0]), host_ops()[step.op].shapes
+            if first is not None and shapes is not None:
+                made = dict(zip(step.outputs, shapes(step, first)))
+                known.update(made)
+                found.update(made)
+        return found
 
     # -- as data
 
@@ -163,8 +212,9 @@ class HostProgram:
             known |= {t.name for t in self.outputs} | set(self.leaving)
 
 
-#: What gives numbers of classes their texts.
-CLASSES = "ai.onnx.ml.LabelEncoder"
+#: What gives numbers of classes their texts, and columns of scores their labels.
+CLASSES, COLUMNS = "ai.onnx.ml.LabelEncoder", "ai.onnx.ml.ZipMap"
+NAMING = (CLASSES, COLUMNS)
 
 
 def _ops_of(steps: Iterable[HostStep]) -> list[str]:
@@ -291,7 +341,7 @@ def _natural(value: Any) -> int:
 
 
 def _tensor(name: Any, dims: Any, dtype: Any) -> HostTensor:
-    if dtype not in (TEXT, "") and dtype not in BY_NAME:
+    if dtype != "" and not is_hosted(_of(str, dtype)) and dtype not in BY_NAME:
         _lie(f"has a tensor of type {dtype!r:.40}")
     if dims is not None:
         dims = tuple(d if isinstance(d, str) or d is None else _natural(d) for d in _of(list, dims))

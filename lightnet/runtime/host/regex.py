@@ -23,6 +23,9 @@ from lightnet.diagnostics import LightNetError
 MAX_PATTERN, MAX_NODES, MAX_DEPTH = 1 << 14, 1 << 15, 100
 #: States in the sets of states that are kept, and those that are visited to match the texts of one call.
 MAX_KEPT, MAX_VISITS = 1 << 18, 1 << 28
+#: States that are visited to find matches within the texts of one call: each place may be the start of one, so that it
+#: takes longer than the text is.
+MAX_SEARCH = 1 << 25
 #: The largest count of a repetition, as in RE2.
 MAX_REPEAT = 1000
 
@@ -363,6 +366,7 @@ class Regex:
         self.start = frozenset((self._states(_Parser(pattern).parse(), 0),))
         self._looks_back = any(word for ways in self.empty for word, _ in ways)
         self._next: dict[tuple[frozenset[int], str, str], frozenset[int]] = {}
+        self._ends: dict[tuple[frozenset[int], str, str], bool] = {}
         self._kept = 0  # states in the sets of `_next`
 
     @staticmethod
@@ -428,10 +432,55 @@ class Regex:
         found = frozenset([to for test, to in moves if holds[test]] if b else closure & {0})
         if self._kept > MAX_KEPT:
             self._next.clear()
+            self._ends.clear()
             self._kept = 0
         self._kept += len(states) + len(found) + 2
         self._next[key] = found
         return found, len(closure) + len(self.pattern)  # which bounds what its tests ask
+
+    def _accepts(self, states: frozenset[int], a: str, b: str) -> bool:
+        """Return whether a match may end between characters `a` and `b`."""
+        key = states, a, b
+        if (found := self._ends.get(key)) is None:
+            found = self._ends[key] = 0 in self._closure(states, a, b)
+            self._kept += len(states)
+        return found
+
+    def _longest(self, text: str, start: int) -> tuple[int, int]:
+        """The end of the longest match that begins at `start`, -1 if there is none; and what finding it took."""
+        states, end, visits = self.start, -1, 1
+        before = text[start - 1 : start] if self._looks_back else ""
+        for at in range(start, len(text) + 1):
+            c = text[at : at + 1]
+            if self._accepts(states, before, c):
+                end = at
+            if not c:
+                break
+            states, visited = self._step(states, before, c)
+            visits += visited
+            if not states:
+                break
+            before = c if self._looks_back else ""
+        return end, visits
+
+    def spans(self, *texts: str) -> list[list[tuple[int, int]]]:
+        """The places of the matches in each text, (start, end): of all that there are the leftmost, and of these the
+        longest, one behind the other, and a character further behind an empty one. Raises LightNetError where that
+        takes more than `MAX_SEARCH`."""
+        visits, found = 0, []
+        for text in texts:
+            places, at = [], 0
+            while at <= len(text):
+                end, visited = self._longest(text, at)
+                visits += visited
+                if visits > MAX_SEARCH:
+                    message = f"pattern '{self.pattern:.80}' visits more than {MAX_SEARCH} states"
+                    raise LightNetError(message, label="host.size")
+                if end >= 0:
+                    places.append((at, end))
+                at = max(end, at + 1)
+            found.append(places)
+        return found
 
     def matches(self, *texts: str) -> list[bool]:
         """Return whether all of each text matches. Raises LightNetError where that takes more than `MAX_VISITS`."""

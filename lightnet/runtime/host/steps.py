@@ -6,12 +6,13 @@ does not widen the others.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from inspect import signature
 from math import prod
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from lightnet.diagnostics import LightNetError
 #: Name of the element type, beside those of `runtime.dtypes`, and what arrays of it are in NumPy.
 TEXT = "text"
 TEXT_DTYPE = np.dtype(object)
+_MAP = re.compile(r"map\((text|i64),(text|i64|f32|f64)\)")
 #: The most elements of a tensor that a step makes, and the most characters that it writes.
 MAX_ELEMENTS = 1 << 26
 MAX_CHARACTERS = 1 << 28
@@ -33,13 +35,38 @@ Dims = tuple[int | None, ...]
 Gives = str | tuple[str, ...] | Callable[["HostStep", Sequence[str]], tuple[str, ...]]
 
 
+class KeyValue(NamedTuple):
+    """The types of a map's keys and values."""
+
+    keys: str
+    values: str
+
+
+def map_kind(keys: str, values: str) -> str:
+    """The name of a type of maps, which stands where that of an element type does."""
+    return f"map({keys},{values})"
+
+
+def pair_of(kind: str) -> KeyValue | None:
+    """The types of keys and values of a type of maps; None for another type."""
+    found = _MAP.fullmatch(kind)
+    return KeyValue(*found.groups()) if found else None
+
+
+def is_hosted(kind: str | None) -> bool:
+    """Return whether values of a type live in a host part alone: text and maps."""
+    return kind is not None and (kind == TEXT or pair_of(kind) is not None)
+
+
 @dataclass(frozen=True)
 class HostFunction:
     """The work of steps of one name. `function` takes the step and an array for each of its inputs (None for an absent
     one), and gives an array, or several. The dims of what it gives follow from those of its inputs and from the values
     of its inputs `deciding`; with `opened`, from all that it is fed, but for what `shapes` makes of the step and the
     dims of its inputs (in which, as in what it gives, an unknown one is None). `of_dims`: its values, too, follow from
-    the dims of its inputs. `writes`: its strings may have more characters than what it reads."""
+    the dims of its inputs. `writes`: its strings may have more characters than what it reads. `maps`: it takes
+    a map. `prepare` makes of a step's attributes what its calls take (and keep), and raises for those that are wrong:
+    before any call."""
 
     name: str
     function: Callable[..., Any]
@@ -49,6 +76,8 @@ class HostFunction:
     shapes: Callable[[HostStep, Dims], tuple[Dims, ...]] | None = None
     of_dims: bool = False
     writes: bool = False
+    maps: bool = False
+    prepare: Callable[[HostStep], object] | None = None
 
     def check(self, step: HostStep) -> None:
         """Raise LightNetError where a step lacks an input that its op needs, or has one that the op has not."""
@@ -86,7 +115,14 @@ def host_op(name: str, gives: Gives, **facts: Any) -> Callable[[Callable[..., An
 @cache
 def host_ops() -> Mapping[str, HostFunction]:
     """Every op of host parts by name: ONNX's, with the domain before it where it has one."""
-    from lightnet.runtime.host import moves, ngrams, strings, tables  # noqa: F401 (importing a family registers its ops)
+    from lightnet.runtime.host import (  # noqa: F401 (importing a family registers its ops)
+        maps,
+        moves,
+        ngrams,
+        strings,
+        tables,
+        tokens,
+    )
 
     return dict(_OPS)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lightnet.runtime.dtypes import BY_NAME, convert
+from lightnet.runtime.dtypes import BY_NAME, DType, convert
 from lightnet.runtime.host.regex import Regex
 from lightnet.runtime.host.steps import TEXT, TEXT_DTYPE, HostStep, each, host_op, texts
 
@@ -51,12 +51,17 @@ def _simple(value: str, upper: bool) -> str:
     return "".join(c if len(d := c.upper() if upper else c.lower()) != 1 else d for c in value)
 
 
-@host_op("StringNormalizer", TEXT, opened=True, shapes=lambda step, x: ((*x[:-1], None),))
-def string_normalizer(step: HostStep, x: np.ndarray) -> np.ndarray:
-    """The elements of [C] or [1, C] that are no stop words, in one case; one empty element where none is left."""
-    action, sensitive = step.text("case_change_action", "NONE"), step.integer("is_case_sensitive", 0)
+def _action(step: HostStep) -> str:
+    action = step.text("case_change_action", "NONE")
     if action not in ("NONE", "LOWER", "UPPER"):
         step.fail(f"its case_change_action is '{action:.40}'; there are NONE, LOWER and UPPER")
+    return action
+
+
+@host_op("StringNormalizer", TEXT, opened=True, shapes=lambda step, x: ((*x[:-1], None),), prepare=_action)
+def string_normalizer(step: HostStep, x: np.ndarray) -> np.ndarray:
+    """The elements of [C] or [1, C] that are no stop words, in one case; one empty element where none is left."""
+    action, sensitive = _action(step), step.integer("is_case_sensitive", 0)
     if x.ndim not in (1, 2) or (x.ndim == 2 and x.shape[0] != 1):
         step.fail(f"its input should be [C] or [1, C], but is {list(x.shape)}")
     stop = set(step.list("stopwords", str, ()))
@@ -69,7 +74,7 @@ def string_normalizer(step: HostStep, x: np.ndarray) -> np.ndarray:
     return words.reshape((1, -1)) if x.ndim == 2 else words
 
 
-@host_op("RegexFullMatch", "i1")
+@host_op("RegexFullMatch", "i1", prepare=lambda step: Regex.of(step.text("pattern")))
 def regex_full_match(step: HostStep, x: np.ndarray) -> np.ndarray:
     """Return whether all of each element matches the pattern, in RE2's syntax."""
     matched = Regex.of(step.text("pattern")).matches(*x.reshape(-1))
@@ -117,18 +122,20 @@ def cast(step: HostStep, x: np.ndarray) -> np.ndarray:
     if x.dtype != TEXT_DTYPE:
         return convert(x, dtype)
     if dtype.is_float:
-        return each(lambda v: _read(step, v), x, np.float64).astype(dtype.np)
+        return each(lambda v: read_number(step, v), x, np.float64).astype(dtype.np)
+    return each(lambda v: read_integer(step, v, dtype), x, dtype.np)
+
+
+def read_integer(step: HostStep, value: str, dtype: DType) -> int:
+    """The integer (or bool) that a text is. Raises LightNetError where it is none of the type."""
     low, high = (0, 1) if dtype.kind == "bool" else (int(np.iinfo(dtype.np).min), int(np.iinfo(dtype.np).max))
-
-    def integer(value: str) -> int:
-        if not re.fullmatch(r"[+-]?[0-9]{1,40}", value) or not low <= int(value) <= high:
-            step.fail(f"'{value:.40}' is no {dtype}", "host.number")
-        return int(value)
-
-    return each(integer, x, dtype.np)
+    if not re.fullmatch(r"[+-]?[0-9]{1,40}", value) or not low <= int(value) <= high:
+        step.fail(f"'{value:.40}' is no {dtype}", "host.number")
+    return int(value)
 
 
-def _read(step: HostStep, value: str) -> float:
+def read_number(step: HostStep, value: str) -> float:
+    """The number that a text is. Raises LightNetError where it is none."""
     if (word := _WORDS.get(value.lower())) is not None:
         return float(word)
     if len(value) > 400 or not _NUMBER.fullmatch(value):

@@ -43,7 +43,7 @@ def _encoder_gives(step: HostStep, inputs: Sequence[str]) -> tuple[str, ...]:
     return (_kind(_side(step, "values").dtype),)
 
 
-@host_op("ai.onnx.ml.LabelEncoder", _encoder_gives)
+@host_op("ai.onnx.ml.LabelEncoder", _encoder_gives, shapes=lambda step, x: (x,))
 def label_encoder(step: HostStep, x: np.ndarray) -> np.ndarray:
     """Each element by the pair of which it is the key (the last one), or else the default. NaN is a key like others."""
     if "classes_strings" in step.attributes:

@@ -274,6 +274,7 @@ def test_command_line(tmp_path, capfd, monkeypatch):
         ),
         (["compile", net, "--target=cuda", "-o", "80.lnx"], 0, ""),
         (["run", "80.lnx", "--emulate", "-i", "random"], 0, "classes"),
+        (["inspect", "80.lnx"], 0, "sm_80"),  # without a device, as nothing runs
         (["compile", net, "--target=cuda", "--emit=obj"], 1, "cannot emit 'obj' for target cuda"),
         (["compile", net, "--emit=ptx"], 1, "'ptx' is of target cuda"),
         (["compile", net, "--target=cuda", "--cpu=x86-64"], 1, "'cpu' is of target cpu"),

@@ -336,11 +336,6 @@ def test_label_encoder_of_tensors() -> None:
     np.testing.assert_array_equal(lightnet.compile(source)({"x": x})["y0"], want)
 
 
-def test_a_map_is_the_tensor_of_its_values() -> None:
-    source = model("ZipMap", {"x": (x := f32(5, 3))}, 1, version=1, classlabels_int64s=[3, 1, 2])
-    np.testing.assert_array_equal(lightnet.compile(source)({"x": x})["y0"], x)
-
-
 def test_text_labels() -> None:
     attributes = forest("class", 5, 4, 4, [0, 1, 2], MODES[:1], GRID)
     x = rows(12, 4)

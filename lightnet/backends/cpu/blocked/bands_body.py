@@ -96,7 +96,7 @@ def form_of(body: Body, machine: ProcessorModel) -> Form | None:
     """The form of a chain, None for other bodies: each stage reads what the one before makes once, as its convolution's
     input."""
     stages = stages_of(body.ops)
-    if stages is None or not set(body.yielded) <= set(stages[-1].results):
+    if stages is None or not set(body.yielded) <= set(stages[-1].results) or not chain_of(body.ops).reaches:
         return None
     maps: dict[SSAValue, Halo] = {}
     weights: set[SSAValue] = set()
@@ -151,6 +151,8 @@ def chain_around(kernel: KernelOp, machine: ProcessorModel) -> list[KernelOp]:
         if stages_of(ops) is None:
             continue
         chain = chain_of(ops)
+        if not chain.reaches:
+            continue
         gain = model.gain(chain, machine, model.best_schedule(chain, machine))
         if gain > best[0] and _is_taken(kernels, machine):
             best = gain, kernels

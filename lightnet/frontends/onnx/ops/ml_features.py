@@ -132,10 +132,13 @@ def array_feature_extractor(n: Node, x: Value, index: Value) -> Value:
 
 @onnx_op("ZipMap", domain=ML)
 def zip_map(n: Node, x: Value) -> Value:
-    """The scores as they are: a map from labels to columns is what a caller makes of them."""
+    """The scores as they are: maps from labels to columns are what a host part makes of them (`split.py`)."""
+    labels = len(n.node.attributes.get("classlabels_strings") or n.node.attributes.get("classlabels_int64s") or ())
+    if x.ndim not in (1, 2) or x.dims[-1] != labels:
+        n.fail(f"it has {labels} labels for {x.spec}")
     return needs_floats(n, x)
 
 
-@onnx_op("CategoryMapper", "DictVectorizer", domain=ML)
+@onnx_op("CategoryMapper", "CastMap", "DictVectorizer", domain=ML)
 def of_texts(n: Node, x: Value) -> Value:
-    return n.unsupported("texts and maps: a network has tensors of numbers")
+    return n.unsupported("texts and maps within a network, which has tensors of numbers")
