@@ -1,4 +1,4 @@
-"""Dataclasses of the package are frozen unless something changes them: what is shared, or a key, is then what it was when it was made."""
+"""Dataclasses of the packages are frozen unless something changes them: what is shared, or a key, is then what it was when it was made."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import lightnet
 
-PACKAGE = Path(lightnet.__file__).parent
+#: The package, and those beside it.
+PACKAGES = Path(lightnet.__file__).parent.parent.glob("lightnet*/")
 #: One that may be changed; what is told apart by being itself may have a state.
 OPEN = re.compile(r"^@dataclass(?!.*(?:frozen=True|eq=False))", re.MULTILINE)
 #: An attribute that is assigned, or whose contents are changed.
@@ -21,7 +22,7 @@ GIVEN = {"Kernel", "NetOp", "NetParam", "NetTensor", "Netlist"}
 
 
 def test_what_nothing_changes_is_frozen() -> None:
-    texts = {p: p.read_text("utf-8") for p in sorted(PACKAGE.rglob("*.py"))}
+    texts = {p: p.read_text("utf-8") for p in sorted(p for folder in PACKAGES for p in folder.rglob("*.py"))}
     changes = {path: set(CHANGED.findall(text)) for path, text in texts.items()}
     seen = 0
     for path in (p for p, text in texts.items() if OPEN.search(text)):

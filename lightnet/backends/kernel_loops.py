@@ -150,7 +150,8 @@ def _defined(kernel: KernelOp, name: str, aliases: Mapping[int, int], blocks: in
     definition = composed(kernel)
     names = [n for n, _ in definition.operands + definition.results]
     shared = {f"in{operand}": f"out{result}" for result, operand in aliases.items()}
-    lowered = lower_definition(name, definition, names, shared, blocks, layouts_of(kernel), _labels(kernel))
+    labels = _labels(kernel)
+    lowered = lower_definition(name, definition, names, shared, blocks, layouts_of(kernel), labels, kernel.in_vectors)
     offsets, at = {}, 0
     for workspace, spec in lowered.workspace:
         offsets[workspace], at = at, at + align_up(spec.nbytes)

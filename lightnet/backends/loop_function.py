@@ -89,7 +89,7 @@ def uses(s: Statement) -> list[tuple[str, tuple[Node, ...], bool]]:
 class LoopFunction:
     """Builds one kernel function from nests: `shared` leading loops are the grid, or, where that is None, they stand
     beside each other. `zeros` stand beside them. `by_lanes` are reductions whose innermost loop is as short as a
-    block of a layout."""
+    block of a layout. `vectors`: maps may be written in these; who makes code of the loops may know scalars alone."""
 
     def __init__(
         self,
@@ -102,9 +102,10 @@ class LoopFunction:
         zeros: Sequence[Nest] = (),
         by_lanes: bool = False,
         labels: Labels = NO_LABELS,
+        vectors: bool = True,
     ):
         self.private, self.aliases, self.blocks = private, aliases, blocks
-        self.shared, self.by_lanes, self.labels = shared, by_lanes, labels
+        self.shared, self.by_lanes, self.labels, self.vectors = shared, by_lanes, labels, vectors
         self.addresses = Addresses(d.specs, private)
         self.specs = self.addresses.stored
         self.several = groups if shared is not None else []
@@ -154,7 +155,7 @@ class LoopFunction:
         shared = self.shared or 0
         self.several = [self.addresses.flat(nest, shared) for nest in self.several]
         self.alone = [self.addresses.flat(nest, 0) for nest in self.alone]
-        if any(len(nest.loops) <= shared for nest in self.several):
+        if not self.vectors or any(len(nest.loops) <= shared for nest in self.several):
             return False
         nests = [*self.several, *self.alone]
         return all(_is_map(nest) and turned(nest) is None and self._vector(nest) > 1 for nest in nests)

@@ -47,6 +47,7 @@ def lower_definition(
     blocks: int | None = BLOCKS,
     layouts: Layouts | None = None,
     labels: Labels = NO_LABELS,
+    vectors: bool = True,
 ) -> Lowered:
     """Lower a definition (of one op, or composed) to kernel functions called `name`, `name_1`, ….
 
@@ -55,7 +56,7 @@ def lower_definition(
     under the result's name. `blocks` is the number of blocks to aim for; None: each point of the loops that are
     independent is a block of its own, as a GPU's threads want it, or a few that follow each other. Operands and results
     may lie in `layouts`: zeros are written wherever the memory of these results has more than they have. `labels` are
-    for who reads the functions.
+    for who reads the functions; without `vectors` all of row-major memory is scalar.
     """
     order = tuple(order) or tuple(n for n, _ in definition.operands + definition.results)
     aliases, zeros = dict(aliases or {}), gaps(definition, layouts or {})
@@ -70,7 +71,16 @@ def lower_definition(
             PointFunction(definition, parts, schedule.private, aliases, left, labels)
             if blocks is None
             else LoopFunction(
-                definition, nests, schedule.shared, schedule.private, aliases, blocks, left, bool(layouts), labels
+                definition,
+                nests,
+                schedule.shared,
+                schedule.private,
+                aliases,
+                blocks,
+                left,
+                bool(layouts),
+                labels,
+                vectors,
             )
         )
         kernels.append(function.lower(f"{name}_{k}" if k else name, order))

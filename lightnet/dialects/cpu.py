@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from xdsl.ir import Dialect
 
 from lightnet.ir.kernel import KernelOp
@@ -19,6 +21,7 @@ class CpuKernelOp(KernelOp):
     """
 
     name = "cpu.kernel"
+    in_vectors: ClassVar[bool] = True
 
 
 Cpu = Dialect("cpu", [CpuKernelOp], [])

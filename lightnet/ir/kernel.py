@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import ClassVar, Self
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerAttr, IntegerType, StringAttr, UnitAttr, i1, i64
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
@@ -110,6 +110,8 @@ class KernelOp(RegionOp):
     """
 
     traits = traits_def(IsolatedFromAbove(), Pure())
+    #: Loops of its kernels may have vectors: a target whose code comes of level 4 by its own hand gets scalars.
+    in_vectors: ClassVar[bool] = False
 
     @classmethod
     def wrap(cls, ops: Sequence[LnOp], choices: dict[str, Attribute] | None = None) -> Self:

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from lightnet.diagnostics import LightNetError
+from lightnet.ir import watchdog
 from lightnet.ir.context import make_context
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.runtime.dtypes import BY_NAME
-from lightnet_trust import compare, data, evaluation, record, reproducer, shrink, trace, watchdog
+from lightnet_trust import compare, data, evaluation, record, reproducer, shrink, trace
 from lightnet_trust.baseline import compare_modules, is_level4, lowered_to
 from lightnet_trust.judges import PipelineJudge
 from lightnet_trust.record import Trace

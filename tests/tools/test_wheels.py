@@ -230,11 +230,8 @@ def test_the_source_distribution_has_what_pages_link_to(monkeypatch: pytest.Monk
     filelist.allfiles = list(linked)
     for line in (ROOT / "MANIFEST.in").read_text().splitlines():
         filelist.process_template_line(line)
-    packaged = {
-        name
-        for name in linked
-        if name.startswith(("lightnet/", "lightnet_lsp/", "lightnet_ptx/")) and name.endswith(".py")
-    }
+    packages = {path.parent.name for path in ROOT.glob("lightnet*/__init__.py")}
+    packaged = {name for name in linked if name.split("/")[0] in packages and name.endswith(".py")}
     assert not {
         name: page for name, page in linked.items() if name not in {*filelist.files, *packaged, "pyproject.toml"}
     }

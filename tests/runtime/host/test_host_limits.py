@@ -166,7 +166,7 @@ def test_programs_that_only_name_classes() -> None:
         ((number,), (), (of_classes(), identity), False),
     ):
         made = HostProgram(inputs, (), before, after, {})
-        assert made.names_classes_only == only
+        assert made.names_only == only
     made = HostProgram((number,), (), (identity,), (of_classes(), identity, of_classes(outputs=("z",))), {})
     assert made.classes() == {"y": ("no", "yes")}
     assert str(made) == f"before the network: Identity; after the network: {CLASSES}, Identity"
