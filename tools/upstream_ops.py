@@ -30,7 +30,7 @@ file. With `--replace` they take the places of ours:
 lightnet -t cpu --load protos/op --replace --load protos/ep/ep_cpu.json NET
 ```
 
-Each op is compared with ours on the same operands, bit for bit (`tests/lightnet_descriptions/test_upstream_ops.py`), and upstream's networks become the same modules, with the same kernels and the
+Each op is compared with ours on the same operands, bit for bit (`tests/descriptions/test_upstream_ops.py`), and upstream's networks become the same modules, with the same kernels and the
 same places, as with our own ops: a replaced op is what it computes before any pass sees it.
 
 * *ours*: its description has no code (`run` is missing or empty), or fills with random numbers; it computes as our op of its name;
