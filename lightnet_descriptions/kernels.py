@@ -33,9 +33,6 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from lightnet.backends.builder import Builder
-from lightnet.backends.interpreter.loop_library import poison
-from lightnet.backends.interpreter.loop_types import memory_dtype
-from lightnet.backends.interpreter.loops import LoopProgram
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import constants
 from lightnet.ir.constraints import ConstraintError
@@ -48,6 +45,9 @@ from lightnet.runtime.dtypes import BY_NAME, BY_TL
 from lightnet_descriptions import bounds
 from lightnet_descriptions.bounds import INDEX
 from lightnet_descriptions.reader import DescribedValue
+from lightnet_trust.interpreter.loop_library import poison
+from lightnet_trust.interpreter.loop_types import memory_dtype
+from lightnet_trust.interpreter.loops import LoopProgram
 
 if TYPE_CHECKING:
     from lightnet_descriptions.described import DescribedOp

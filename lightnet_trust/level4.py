@@ -21,7 +21,6 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.passes import ModulePass
 
 from lightnet.backends.interpreter.arena import POISON
-from lightnet.backends.interpreter.loops import LoopProgram
 from lightnet.backends.loop_cost import LoopCost
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import launch
@@ -43,6 +42,7 @@ from lightnet.ir.types import spec_of
 from lightnet.ir.views import place_of
 from lightnet_trust.baseline import Baseline
 from lightnet_trust.compare import Mismatch, differing, mismatch
+from lightnet_trust.interpreter.loops import LoopProgram
 from lightnet_trust.record import Difference, DifferenceError
 from lightnet_trust.trace import TracedPlanned
 

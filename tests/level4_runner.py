@@ -8,11 +8,11 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.parser import Parser
 
-from lightnet.backends.interpreter.loops import LoopProgram
 from lightnet.backends.llvm.emitter import TargetVectors, emit_module
 from lightnet.backends.llvm.jit import NativeModule, compile_module
 from lightnet.ir.context import make_context
 from lightnet.ir.verify import verify_module
+from lightnet_trust.interpreter.loops import LoopProgram
 
 
 def parse(text: str) -> ModuleOp:

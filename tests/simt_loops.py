@@ -11,7 +11,6 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 
 from lightnet.backends.cuda.arch import ARCH
-from lightnet.backends.interpreter.loops import LoopProgram
 from lightnet.backends.llvm.jit import compile_module
 from lightnet.dialects.cuda_launch import CudaLaunchOp, cuda_kernels, dynamic_shared
 from lightnet.dialects.launch import LaunchOp, launches
@@ -20,6 +19,7 @@ from lightnet.ir.memory import memory_of, set_memory
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.verify import verify_module
 from lightnet.passes.simt_to_cpu import SimtToCpuPass
+from lightnet_trust.interpreter.loops import LoopProgram
 
 
 def converted(module: ModuleOp, name: str, grid: Sequence[int], sizes: Sequence[int], threads: int = 1,

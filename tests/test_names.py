@@ -41,8 +41,6 @@ SHARED = {
     "grid": ("backends/cpu/", "the blocks of a plain generator on tiles"),
     "concat": ("frontends/", "the move, of dims that the data decides too"),
     "expand": ("frontends/", "the move, of dims that the data decides too"),
-    "Slice": ("backends/interpreter/ dialects/ln/", "the op, and what Python code of level 4 calls its like"),
-    "power": ("backends/interpreter/ dialects/ln/", "a function of mathematics, of numbers and of arrays"),
     "Depthwise": ("backends/", "the generator of a family, of each target"),
     "Reorder": ("backends/", "the generator of a family, of each target"),
     "Loops": ("backends/", "the generator of a family, of each target"),

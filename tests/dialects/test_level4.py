@@ -10,10 +10,10 @@ from xdsl.dialects.builtin import Float16Type, IntegerType, MemRefType, ModuleOp
 from xdsl.ir import Operation
 
 from lightnet.backends.builder import Builder, vector_type
-from lightnet.backends.interpreter.loop_types import memory_dtype, numpy_type
-from lightnet.backends.interpreter.loops import LoopProgram
 from lightnet.backends.llvm.jit import compile_module
 from lightnet.diagnostics import LightNetError
+from lightnet_trust.interpreter.loop_types import memory_dtype, numpy_type
+from lightnet_trust.interpreter.loops import LoopProgram
 
 RNG = np.random.default_rng(7)
 N = 48

@@ -243,9 +243,9 @@ def test_its_machine_is_opened_copies_and_is_closed(npu) -> None:
 
 def test_a_copy_between_memories_is_a_line_of_level_4(npu, tmp_path: Path) -> None:
     """What C makes of it, and what level 4 computes with a machine that copies otherwise."""
-    from lightnet.backends.interpreter.loops import run_main
     from lightnet.dialects.launch import CopyOp, lines_of
     from lightnet.passes.lower_cpu import LowerCpuPass
+    from lightnet_trust.interpreter.loops import run_main
 
     executable = compiled(lightnet.loads(SMALL, ".mlir"))
     lowered = executable.planned.clone()

@@ -16,13 +16,13 @@ from lightnet.backends.cpu.blocked.base import ProcessorModel
 from lightnet.backends.cpu.blocked.conv import DIRECT
 from lightnet.backends.cpu.blocked.winograd import WINOGRAD2, WINOGRAD4
 from lightnet.backends.cpu.blocked.winograd_model import OUTPUTS, PANELS, TILES, winograd_schedule_of
-from lightnet.backends.interpreter.loop_types import memory_dtype
-from lightnet.backends.interpreter.loops import LoopProgram
 from lightnet.backends.llvm.emitter import TargetVectors, emit_module
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import winograd
 from lightnet.ir.layout import Layout, Packed
 from lightnet.ir.types import ParamAttr
+from lightnet_trust.interpreter.loop_types import memory_dtype
+from lightnet_trust.interpreter.loops import LoopProgram
 
 GENERATORS = {2: WINOGRAD2, 4: WINOGRAD4}
 PLAIN = "%y = ln.relu %s : {t} ln.yield %y"

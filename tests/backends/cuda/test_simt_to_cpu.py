@@ -337,7 +337,7 @@ builtin.module attributes {ln.memory = {static = 0, arena = 12288}, cuda.arch = 
 
 
 def test_a_kernel_has_a_function_for_each_grid_and_threads_have_scratch_of_their_own():
-    from lightnet.backends.interpreter.loops import run_main
+    from lightnet_trust.interpreter.loops import run_main
 
     module = parse(TWO_GRIDS)
     SimtToCpuPass(threads=3).apply(make_context(), module)

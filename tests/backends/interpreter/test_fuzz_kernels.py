@@ -12,10 +12,10 @@ from kernel_cases import Memory, compiled, random_case, random_pieces, run_piece
 from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.backends.cpu import tiled, window
-from lightnet.backends.interpreter.loop_types import memory_dtype
-from lightnet.backends.interpreter.loops import LoopProgram
 from lightnet.backends.llvm.emitter import TargetVectors
 from lightnet.backends.llvm.jit import CodeMachine
+from lightnet_trust.interpreter.loop_types import memory_dtype
+from lightnet_trust.interpreter.loops import LoopProgram
 
 FACTOR = int(os.environ.get("LIGHTNET_FUZZ", "0"))
 BATCHES = range(FACTOR * 20) if FACTOR else range(6)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from xdsl.dialects.builtin import ArrayAttr
 
-from lightnet.backends.interpreter import loop_library
 from lightnet.backends.interpreter.arena import POISON, Arenas
 from lightnet.backends.interpreter.graph import run
 from lightnet.diagnostics import LightNetError
@@ -28,6 +27,7 @@ from lightnet.passes.check_plan import check_plan
 from lightnet.passes.plan import plan_module
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.initial import sample
+from lightnet_trust.interpreter import loop_library
 
 NETS = Path(__file__).parents[2] / "data" / "nets"
 

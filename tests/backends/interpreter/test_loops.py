@@ -15,7 +15,6 @@ from kernels import op_of
 from machine_code import machine
 from xdsl.dialects.builtin import ModuleOp
 
-from lightnet.backends.interpreter.loops import LoopProgram
 from lightnet.backends.interpreter.notation import evaluate_definition
 from lightnet.backends.kernel_loops import bind_op
 from lightnet.backends.llvm.jit import compile_module
@@ -26,6 +25,7 @@ from lightnet.ir.notation import bind
 from lightnet.ir.types import TensorSpec
 from lightnet.ir.verify import verify_module
 from lightnet.runtime.dtypes import BY_NAME, DTYPES
+from lightnet_trust.interpreter.loops import LoopProgram
 
 F32 = BY_NAME["f32"]
 

@@ -17,8 +17,6 @@ from xdsl.ir import Block
 
 from lightnet.backends.cpu.selection import SELECTION
 from lightnet.backends.expressions import bind_op
-from lightnet.backends.interpreter.loop_types import memory_dtype
-from lightnet.backends.interpreter.loops import LoopProgram
 from lightnet.backends.interpreter.notation import evaluate_definition
 from lightnet.backends.launches import launch_memory_of
 from lightnet.backends.llvm.jit import CodeMachine, compile_module
@@ -27,6 +25,8 @@ from lightnet.dialects.ln.dialect import optypes
 from lightnet.ir.types import TensorSpec, tensor_type
 from lightnet.runtime.arrays import align_up
 from lightnet.runtime.dtypes import BY_NAME, BY_NP, DTYPES, DType, is_float, widened_array
+from lightnet_trust.interpreter.loop_types import memory_dtype
+from lightnet_trust.interpreter.loops import LoopProgram
 
 OPS = optypes()
 FLOATS = [d for d in DTYPES if d.is_float]

@@ -15,7 +15,6 @@ from xdsl.dialects.builtin import FunctionType, MemRefType, ModuleOp, f32
 from xdsl.dialects.func import FuncOp, ReturnOp
 
 from lightnet.backends.builder import Builder, vector_type
-from lightnet.backends.interpreter.loops import run_main
 from lightnet.backends.llvm import jit
 from lightnet.backends.llvm.emitter import emit_module
 from lightnet.diagnostics import LightNetError
@@ -24,6 +23,7 @@ from lightnet.ir.place import PlaceAttr
 from lightnet.ir.verify import verify_module
 from lightnet.runtime.image import HOST_FUNCTION
 from lightnet.runtime.native import NativeCode
+from lightnet_trust.interpreter.loops import run_main
 
 
 def add_kernel(name: str) -> FuncOp:

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 import lightnet
-from lightnet.backends.interpreter.loops import LoopProgram
 from lightnet.backends.llvm.emitter import emit_module
 from lightnet.backends.llvm.launch_list import touches
 from lightnet.diagnostics import LightNetError
@@ -24,6 +23,7 @@ from lightnet.dialects.launch import LaunchOp, kernels, launches
 from lightnet.report.steps import started
 from lightnet.runtime.arrays import aligned
 from lightnet.runtime.threads import MAX_THREADS, Threads, processors, quota
+from lightnet_trust.interpreter.loops import LoopProgram
 
 ROOT = Path(__file__).parents[3]
 SQUEEZENET, LENET = (ROOT / "examples" / "nets" / name for name in ("squeezenet1.1.net", "lenet.net"))

@@ -17,15 +17,15 @@ import numpy as np
 from xdsl.dialects.builtin import MemRefType, ModuleOp
 from xdsl.ir import Attribute
 
-from lightnet.backends.interpreter import loop_library as lib
 from lightnet.backends.interpreter.arena import POISON
-from lightnet.backends.interpreter.loop_types import memory_dtype
-from lightnet.backends.interpreter.loop_writer import LoopWriter
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import launch
 from lightnet.dialects.launch import LaunchOp
 from lightnet.ir.place import PlaceAttr
 from lightnet.runtime.machine import PROCESS, Area
+from lightnet_trust.interpreter import loop_library as lib
+from lightnet_trust.interpreter.loop_types import memory_dtype
+from lightnet_trust.interpreter.loop_writer import LoopWriter
 
 
 class LoopProgram:

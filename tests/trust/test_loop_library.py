@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from xdsl.dialects.builtin import MemRefType, f32
 
-from lightnet.backends.interpreter import loop_library as lib
-from lightnet.backends.interpreter.loops import LoopProgram, _area, array_at
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.context import make_context
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.place import PlaceAttr
+from lightnet_trust.interpreter import loop_library as lib
+from lightnet_trust.interpreter.loops import LoopProgram, _area, array_at
 
 
 @pytest.mark.parametrize("kind", [int, np.int8, np.int64])

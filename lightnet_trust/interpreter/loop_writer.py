@@ -21,11 +21,11 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Block, Operation, SSAValue
 
-from lightnet.backends.interpreter import loop_library as lib
-from lightnet.backends.interpreter.loop_types import memory_dtype, numpy_type
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import tile_arith, tile_memory
 from lightnet.ir.types import memref_type_of
+from lightnet_trust.interpreter import loop_library as lib
+from lightnet_trust.interpreter.loop_types import memory_dtype, numpy_type
 
 #: Expressions of ops that NumPy's operators give directly; {0}, {1} are operands.
 _INFIX = {
