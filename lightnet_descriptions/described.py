@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from xdsl.ir import SSAValue
 
-from lightnet.backends.interpreter import notation as interpreter
 from lightnet.diagnostics import DescriptionWarning, LightNetError
 from lightnet.ir import constants, notation
 from lightnet.ir.constraints import Message, constant_env
@@ -37,6 +36,7 @@ from lightnet_descriptions.code import Code, PreRun
 from lightnet_descriptions.coded import Coded
 from lightnet_descriptions.reader import DescribedValue
 from lightnet_descriptions.snippets import Names
+from lightnet_trust.interpreter import notation as interpreter
 
 if TYPE_CHECKING:
     from lightnet_descriptions import kernels

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from kernels import run_native
 
-from lightnet.backends.interpreter.notation import evaluate_definition
 from lightnet.backends.loop_shapes import collapsed_reductions, unfolded
 from lightnet.backends.loops import lower_definition
 from lightnet.ir.bound import Apply, Read, walk_nodes
@@ -16,6 +15,7 @@ from lightnet.ir.fusion import linearize, nests
 from lightnet.ir.notation import bind
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dtypes import BY_NAME
+from lightnet_trust.interpreter.notation import evaluate_definition
 
 
 def divisions(nest) -> int:

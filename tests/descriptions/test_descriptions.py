@@ -15,7 +15,6 @@ from test_ops import run_kernel
 
 import lightnet
 from lightnet.backends.expressions import bind_op
-from lightnet.backends.interpreter.notation import evaluate_definition
 from lightnet.cli.lightnet import main
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cpu import CpuKernelOp
@@ -29,6 +28,7 @@ from lightnet.ir.verify import verify_module
 from lightnet.plugins import loaded
 from lightnet_descriptions import export, load_description_file, load_descriptions, operators, pages
 from lightnet_descriptions.reader import read_description
+from lightnet_trust.interpreter.notation import evaluate_definition
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "examples" / "described" / "ops.op"

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from lightnet.backends.interpreter.notation import evaluate_definition
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.bound import BoundDefinition, renamed_statement
 from lightnet.ir.constants import Env, failure
@@ -18,6 +17,7 @@ from lightnet.ir.expr import format_expr, parse_expr
 from lightnet.ir.notation import bind, parse
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dtypes import BY_NAME, BY_NP, DTYPES, convert, is_float
+from lightnet_trust.interpreter.notation import evaluate_definition
 
 F32, I32 = BY_NAME["f32"], BY_NAME["i32"]
 

@@ -15,7 +15,6 @@ from kernels import op_of
 from machine_code import machine
 from xdsl.dialects.builtin import ModuleOp
 
-from lightnet.backends.interpreter.notation import evaluate_definition
 from lightnet.backends.kernel_loops import bind_op
 from lightnet.backends.llvm.jit import compile_module
 from lightnet.backends.loops import lower_definition
@@ -26,6 +25,7 @@ from lightnet.ir.types import TensorSpec
 from lightnet.ir.verify import verify_module
 from lightnet.runtime.dtypes import BY_NAME, DTYPES
 from lightnet_trust.interpreter.loops import LoopProgram
+from lightnet_trust.interpreter.notation import evaluate_definition
 
 F32 = BY_NAME["f32"]
 

@@ -15,7 +15,6 @@ from executing import feeds_of
 
 import lightnet
 from lightnet.backends.interpreter import graph
-from lightnet.backends.interpreter.notation import evaluate_definition
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends import exporter, json_ir, mlir
 from lightnet.frontends.importer import to_module
@@ -23,6 +22,7 @@ from lightnet.ir.types import TensorSpec
 from lightnet.passes.check_plan import check_plan
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet_trust.interpreter.loops import run_main
+from lightnet_trust.interpreter.notation import evaluate_definition
 
 INF = np.float32(np.inf)
 

@@ -17,7 +17,6 @@ from xdsl.ir import Block
 
 from lightnet.backends.cpu.selection import SELECTION
 from lightnet.backends.expressions import bind_op
-from lightnet.backends.interpreter.notation import evaluate_definition
 from lightnet.backends.launches import launch_memory_of
 from lightnet.backends.llvm.jit import CodeMachine, compile_module
 from lightnet.dialects.cpu import CpuKernelOp
@@ -27,6 +26,7 @@ from lightnet.runtime.arrays import align_up
 from lightnet.runtime.dtypes import BY_NAME, BY_NP, DTYPES, DType, is_float, widened_array
 from lightnet_trust.interpreter.loop_types import memory_dtype
 from lightnet_trust.interpreter.loops import LoopProgram
+from lightnet_trust.interpreter.notation import evaluate_definition
 
 OPS = optypes()
 FLOATS = [d for d in DTYPES if d.is_float]

@@ -16,7 +16,6 @@ from xdsl.ir import Block
 
 from lightnet.backends.cpu.selection import SELECTION
 from lightnet.backends.expressions import bind_op
-from lightnet.backends.interpreter.notation import evaluate_definition
 from lightnet.backends.llvm.jit import CodeMachine, compile_module
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.cuda import CudaKernelOp
@@ -24,6 +23,7 @@ from lightnet.dialects.ln.dialect import optypes
 from lightnet.ir.types import TensorSpec, tensor_type
 from lightnet.runtime.arrays import aligned
 from lightnet.runtime.dtypes import BY_NP
+from lightnet_trust.interpreter.notation import evaluate_definition
 
 OPS = {name: cls for name, cls in optypes().items() if cls.samples()}
 CASES = [(name, i) for name, cls in sorted(OPS.items()) for i in range(len(cls.samples()))]

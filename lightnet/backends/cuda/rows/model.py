@@ -5,7 +5,7 @@ Nothing is measured. Imports stages, teams and the device.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil
 
@@ -15,8 +15,7 @@ from lightnet.backends.cuda.device import DeviceModel
 from lightnet.backends.cuda.rows.kernel import AHEAD, RowWalk
 from lightnet.backends.cuda.rows.stages import PIECE, POINT, ROW, Rows
 from lightnet.backends.cuda.rows.teams import WARP, Team
-from lightnet.backends.interpreter.notation import index_values
-from lightnet.ir.bound import Read, reads
+from lightnet.ir.bound import Const, Idx, Node, Read, reads
 from lightnet.ir.types import TensorSpec
 
 #: Threads of a block: of several teams, and at most.
@@ -34,6 +33,11 @@ WIDER = 0.02
 CORES = 0.1
 #: Bytes that a thread reads at a time, at most.
 VECTOR = 16
+#: The functions of an address, on arrays.
+ARITHMETIC = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide, "mod": np.mod,
+    "min": np.minimum, "max": np.maximum,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -121,12 +125,24 @@ def _sectors(read: Read, rows: Rows, walk: RowWalk, size: int) -> int:
         else (lanes // team.size, lanes % team.size)
     )
     elements = (np.minimum(member, rows.extent // walk.width - 1) * walk.width)[:, None] + np.arange(walk.width)
-    at = index_values(
+    at = _addresses(
         read.subs[0], {POINT: np.minimum(point, rows.points - 1)[:, None], ROW: elements, PIECE: np.zeros((1, 1), int)}
     )
     if at is None:
         return WARP * walk.width
     return len(np.unique(np.broadcast_to(at, elements.shape) * size // SECTOR))
+
+
+def _addresses(node: Node, indices: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    """The values of an address for arrays of indices; None where data decide, or more than arithmetic does."""
+    if isinstance(node, Const):
+        return np.asarray(node.value)
+    if isinstance(node, Idx):
+        return indices.get(node.name)
+    if isinstance(node, Read) or node.fn not in ARITHMETIC:
+        return None
+    args = [_addresses(arg, indices) for arg in node.args]
+    return None if any(a is None for a in args) else ARITHMETIC[node.fn](*args)
 
 
 def best(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lightnet.ir.bound import Apply, BoundDefinition, Const, Idx, Node, Read, Statement, reads, walk_nodes
+from lightnet.ir.bound import Apply, BoundDefinition, Const, Idx, Node, Read, Statement, reads
 from lightnet.ir.functions import FLOAT_FUNCTIONS
 from lightnet.runtime.dtypes import BY_NP, DType, convert, is_float, round_to
 
@@ -32,12 +32,6 @@ def evaluate_definition(definition: BoundDefinition, arrays: Mapping[str, np.nda
         for statement in definition.statements:
             _run(statement, values)
     return {name: values[name] for name, _ in definition.results}
-
-
-def index_values(node: Node, indices: Mapping[str, np.ndarray]) -> np.ndarray | None:
-    """The values of an index expression for arrays of indices; None where data decide, or an index that is unknown."""
-    known = all(n.name in indices if isinstance(n, Idx) else not isinstance(n, Read) for n in walk_nodes(node))
-    return _Evaluator(indices, {}).value(node) if known else None
 
 
 def _run(s: Statement, values: dict[str, np.ndarray]) -> None:
