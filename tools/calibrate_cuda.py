@@ -29,9 +29,10 @@ import lightnet
 from lightnet.backends.cuda.device import DeviceModel, device_of
 from lightnet.backends.cuda.gemm.generator import MMA, SIMT, Gemm, problem_of
 from lightnet.backends.cuda.gemm.kernel import GemmSchedule
-from lightnet.backends.cuda.gemm.model import SPLITS, STAGES, ProductTile, product_time_of
+from lightnet.backends.cuda.gemm.model import Pinned, ProductTile, product_time_of
 from lightnet.backends.cuda.gemm.problem import GemmProblem
 from lightnet.backends.cuda.gemm.wgmma import WGMMA
+from lightnet.backends.cuda.kernel import KernelTask
 from lightnet.backends.cuda.nvptx import emit_program
 from lightnet.backends.cuda.selection import SELECTION
 from lightnet.backends.cuda.simt import SimtLaunch
@@ -82,27 +83,9 @@ class Row:
     why: str = ""
 
 
-def plans(p: GemmProblem, gemm: Gemm, device: DeviceModel) -> Iterator[tuple[float, GemmSchedule]]:
-    """All plans of a family that the device can run, with the model's nanoseconds."""
-    speed = gemm.family.speed(p, device)
-    for tile in gemm.family.tiles(p):
-        for stages in STAGES:
-            ring = ProductTile(tile.rows, tile.cols, tile.depth, stages, tile.across)
-            core = gemm.family.make(p, ring)
-            if core.shared_bytes > device.shared:
-                continue
-            for splits in SPLITS:
-                if splits > max(1, core.stages(p) // 2):
-                    break
-                plan = GemmSchedule(ring, splits)
-                yield product_time_of(p, plan, core, speed, device), plan
-                if plan.blocks(p) > 4 * device.processors:
-                    break
-
-
 def worth_trying(p: GemmProblem, gemm: Gemm, device: DeviceModel, count: int) -> list[tuple[float, GemmSchedule]]:
     """The best by the model, the best of other tiles, and some at random of those within three times the best's time."""
-    found = sorted(plans(p, gemm, device), key=lambda f: f[0])
+    found = sorted(gemm.family.plans(p, device, Pinned()), key=lambda f: f[0])
     kept: list[tuple[float, GemmSchedule]] = []
     seen: set[ProductTile] = set()
     for nanoseconds, plan in found:
@@ -161,7 +144,7 @@ def built(job: Job) -> list[tuple[Row, str, list[Line]]]:
                 row = Row(f"{name} b{batch} {arch}", _ops(p), _sizes(p), p.dtype.name, gemm.alg,
                           (tile.rows, tile.cols, tile.depth), tile.stages, plan.splits, predicted)  # fmt: skip
                 try:
-                    launches = gemm.launches(op, "k", {}, p, plan)
+                    launches = gemm.launches(KernelTask(op, "k"), p, plan)
                     rows.append((row, *emitted(launches, arch)))
                 except LightNetError as error:
                     row.why = str(error)
@@ -251,7 +234,7 @@ def predicted_again(rows: Sequence[Row]) -> list[Row]:
             p = table.get((row.sizes, row.kernel, row.dtype))
             if p is not None:
                 family = FAMILIES[row.alg].family
-                tile = ProductTile(*row.tile, row.stages, family.across(*row.tile[:2]))
+                tile = family.tile(row.tile, row.stages)
                 core, speed = family.make(p, tile), family.speed(p, device)
                 found.append(
                     replace(row, predicted=product_time_of(p, GemmSchedule(tile, row.splits), core, speed, device))

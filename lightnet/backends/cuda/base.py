@@ -1,19 +1,23 @@
 """The base of generators of kernels of threads. `registry.CUDA_GENERATORS` has the table of them, `selection.py` asks
 them for their plans.
 
-Imports layouts, the epilogue's conditions and the device's model.
+Imports choices, layouts, the epilogue's conditions and the device's model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from xdsl.ir import SSAValue
 
 from lightnet.backends import generator
 from lightnet.backends.cuda.device import DeviceModel
 from lightnet.backends.expressions import has_tile_epilogue
+from lightnet.diagnostics import LightNetError
+from lightnet.ir.kernel import KernelOp, choice_integers
 from lightnet.ir.layout import ChannelsLast
+from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 
 #: The layout of maps: the channels of a pixel begin at a multiple of 16 bytes (f32) or 8 (f16), and are read by as many
@@ -32,6 +36,40 @@ class SimtGenerator(generator.Generator[DeviceModel]):
     """
 
     target = "cuda"
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Reads the choices of kernels that are numbers. Errors are labelled by the `area` and the choice."""
+
+    area: str
+
+    def error(self, kernel: KernelOp, name: str, why: str) -> LightNetError:
+        """The error for a choice that cannot be."""
+        return LightNetError(
+            f"{name} = {kernel.attributes.get(name)}: {why}", loc_of(kernel), label=f"{self.area}.{name}"
+        )
+
+    def number(self, kernel: KernelOp, name: str) -> int | None:
+        """A choice that is an integer; None where there is none. Raises `LightNetError` for anything else."""
+        found = _integers(kernel, name)
+        if not isinstance(found, int | None):
+            raise self.error(kernel, name, "expected an integer")
+        return found
+
+    def numbers(self, kernel: KernelOp, name: str, length: int) -> tuple[int, ...] | None:
+        """The same of an array of so many integers."""
+        found = _integers(kernel, name)
+        if found is not None and (isinstance(found, int) or len(found) != length):
+            raise self.error(kernel, name, f"expected an array of {length} integers")
+        return found
+
+
+def _integers(kernel: KernelOp, name: str) -> int | tuple[int, ...] | None:
+    """A choice that is an integer or an array of integers; an empty array for what is neither."""
+    attr = kernel.attributes.get(name)
+    found = None if attr is None else choice_integers(attr)
+    return () if attr is not None and found is None else found
 
 
 def memory_time(size: int, device: DeviceModel) -> float:

@@ -16,18 +16,16 @@ from xdsl.dialects.builtin import f32
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index, vector_type
-from lightnet.backends.cuda.base import FLOATS, SimtGenerator, is_all_epilogue, memory_time
+from lightnet.backends.cuda.base import FLOATS, Choices, SimtGenerator, is_all_epilogue, memory_time
 from lightnet.backends.cuda.device import DeviceModel
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.simt import Simt, SimtLaunch
 from lightnet.backends.expressions import TileEvaluator, TileView
 from lightnet.backends.generator import Plan
-from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir import bound
-from lightnet.ir.kernel import KernelOp, choice_attr, choice_integers
+from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.layout import Packed
-from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of, storage_type
@@ -38,6 +36,7 @@ LANES, WIDEST, STRIPS = 4, 16, (4, 2, 1)
 COLUMNS = 12
 #: Threads of a block, and threads for each of the device's processors that hide what they wait for.
 THREADS, BUSY = 128, 256
+CHOICES = Choices("cuda")
 
 
 class Depthwise(SimtGenerator):
@@ -45,9 +44,7 @@ class Depthwise(SimtGenerator):
 
     alg = "depthwise"
 
-    def takes(
-        self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None
-    ) -> Sequence[Form]:
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None) -> list[Form]:
         if not ops or not isinstance(ops[0], Conv2d) or not _is_depthwise(ops[0]):
             return []
         if not is_all_epilogue(ops, yielded, range(4)):
@@ -86,17 +83,12 @@ def _is_depthwise(conv: Conv2d) -> bool:
 def strip_of(kernel: KernelOp, device: DeviceModel) -> int:
     """Pixels of a row that a thread has: the kernel's choice (`LightNetError` for one that cannot be), else as many as
     leave enough threads."""
-    conv, attr = kernel.ops[0], kernel.attributes.get("strip")
+    conv, given = kernel.ops[0], CHOICES.number(kernel, "strip")
     assert isinstance(conv, Conv2d)
     fitting = [s for s in STRIPS if s == 1 or len(_columns(conv, s)) <= COLUMNS]
-    if attr is not None:
-        given = choice_integers(attr)
-        if not isinstance(given, int) or given not in fitting:
-            raise LightNetError(
-                f"strip = {attr}: a thread has {', '.join(map(str, fitting))} pixels",
-                loc_of(kernel),
-                label="cuda.strip",
-            )
+    if given is not None:
+        if given not in fitting:
+            raise CHOICES.error(kernel, "strip", f"a thread has {', '.join(map(str, fitting))} pixels")
         return given
     n, c, h, w = conv.result_specs[0].dims
     enough = BUSY * device.processors

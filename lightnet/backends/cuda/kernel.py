@@ -4,6 +4,7 @@ and layouts."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import SSAValue
@@ -18,6 +19,16 @@ from lightnet.ir.types import spec_of, storage_type
 def physical(value: SSAValue) -> tuple[int, ...]:
     """The row-major shape of a value's memory: [N, H, W, C'] with the channels last, else its dims."""
     return layout_of(value.type).physical_dims(spec_of(value.type).dims)
+
+
+@dataclass(frozen=True)
+class KernelTask:
+    """A kernel whose functions are to be made: the name of the first, and, of results that take an operand's memory,
+    the number of that operand."""
+
+    kernel: KernelOp
+    name: str
+    aliases: Mapping[int, int] = field(default_factory=dict)
 
 
 class KernelFunction:

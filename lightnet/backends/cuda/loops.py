@@ -50,9 +50,7 @@ class Loops(SimtGenerator):
 
     alg = "loops"
 
-    def takes(
-        self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None
-    ) -> Sequence[Form]:
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None) -> list[Form]:
         plain = Form({}, plain_results=True)
         if any(op.has_builder or op.definition is None for op in ops):
             return [plain]

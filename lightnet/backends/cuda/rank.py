@@ -40,9 +40,7 @@ class Rank(SimtGenerator):
 
     alg = "rank"
 
-    def takes(
-        self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None
-    ) -> Sequence[Form]:
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None) -> list[Form]:
         if len(ops) != 1 or not isinstance(ops[0], Sort1d | Sort1dByKey) or list(yielded) != list(ops[0].results):
             return []
         return [Form({}, plain_results=True)] if ops[0].operand_specs[0].len else []

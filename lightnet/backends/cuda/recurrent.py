@@ -17,7 +17,7 @@ from math import gcd
 
 from xdsl.ir import SSAValue
 
-from lightnet.backends.cuda.base import SimtGenerator
+from lightnet.backends.cuda.base import Choices, SimtGenerator
 from lightnet.backends.cuda.device import DeviceModel
 from lightnet.backends.cuda.recurrent_kernel import (
     RecurrentFunction,
@@ -31,11 +31,9 @@ from lightnet.backends.cuda.recurrent_product import AHEAD, Product
 from lightnet.backends.cuda.recurrent_steps import RecurrentSteps, step_products, step_shared_bytes, step_workspace
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.backends.generator import Plan
-from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import ARCHS, MAX_THREADS, WARP
 from lightnet.dialects.ln.recurrent import Recurrent
-from lightnet.ir.kernel import KernelOp, choice_attr, choice_integers
-from lightnet.ir.locations import loc_of
+from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.runtime.arrays import align_up
@@ -58,6 +56,7 @@ CACHE_BYTES = 32e6
 MOST_LAUNCHES, STEP_UNITS, STEP_THREADS = 1 << 10, (4, 8, 16, 32, 64), (128, 256, 512)
 #: The choices, in the order in which they narrow each other.
 CHOICES = ("units", "threads", "sequences", "held")
+READ = Choices("cuda.recurrent")
 
 
 class RecurrentGenerator(SimtGenerator):
@@ -65,9 +64,7 @@ class RecurrentGenerator(SimtGenerator):
 
     alg = "recurrent"
 
-    def takes(
-        self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None
-    ) -> Sequence[Form]:
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None) -> list[Form]:
         if len(ops) != 1 or not isinstance(op := ops[0], Recurrent):
             return []
         if not set(yielded) <= set(op.results) or len(set(yielded)) != len(yielded):
@@ -98,37 +95,20 @@ class RecurrentGenerator(SimtGenerator):
 def _scheduled(kernel: KernelOp, device: DeviceModel) -> RecurrentSchedule:
     """The schedule that a kernel's choices name, or of those that they leave the fastest. Raises `LightNetError` where
     they leave none."""
-    op, given = recurrent_of(kernel), {name: _given(kernel, name) for name in CHOICES}
+    op, given = recurrent_of(kernel), {name: READ.number(kernel, name) for name in CHOICES}
     if (threads := given["threads"]) is not None and (threads % WARP or not 0 < threads <= MAX_THREADS):
-        _refuse(kernel, "threads", f"{threads}: they are whole warps of {WARP}, and at most {MAX_THREADS}")
+        raise READ.error(kernel, "threads", f"they are whole warps of {WARP}, and at most {MAX_THREADS}")
     if (sequences := given["sequences"]) is not None and not 0 < sequences <= min(op.sizes[1], MOST_SEQUENCES):
-        _refuse(kernel, "sequences", f"{sequences}: a block runs 1 to {MOST_SEQUENCES} of the {op.sizes[1]} sequences")
+        why = f"a block runs 1 to {MOST_SEQUENCES} of the {op.sizes[1]} sequences"
+        raise READ.error(kernel, "sequences", why)
     if (units := given["units"]) is not None and units != 0 and (units < 0 or not _may_step(op)):
-        _refuse(
-            kernel,
-            "units",
-            f"{units}: a multiple of an access; there are at most {MOST_LAUNCHES} launches, one a product",
-        )
+        why = f"a multiple of an access; there are at most {MOST_LAUNCHES} launches, one a product"
+        raise READ.error(kernel, "units", why)
     if not (found := _ways(op, device, given)):
         name = next(name for name in reversed(CHOICES) if given[name] is not None)
-        _refuse(
-            kernel, name, "with the other choices: a block has no room for that, in threads, registers or shared memory"
-        )
+        why = "with the other choices, a block has no room for that, in threads, registers or shared memory"
+        raise READ.error(kernel, name, why)
     return min(found, key=lambda way: _time(op, way, device))
-
-
-def _given(kernel: KernelOp, name: str) -> int | None:
-    """A choice that is a number; None where there is none."""
-    if (attr := kernel.attributes.get(name)) is None:
-        return None
-    found = choice_integers(attr)
-    if not isinstance(found, int):
-        _refuse(kernel, name, "that is no whole number")
-    return found  # type: ignore[return-value]
-
-
-def _refuse(kernel: KernelOp, name: str, why: str) -> None:
-    raise LightNetError(f"{kernel.name} cannot have {name} {why}", loc_of(kernel), label=f"cuda.recurrent.{name}")
 
 
 def _may_step(op: Recurrent) -> bool:

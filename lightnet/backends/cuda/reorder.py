@@ -37,9 +37,7 @@ class Reorder(SimtGenerator):
 
     alg = "reorder"
 
-    def takes(
-        self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None
-    ) -> Sequence[Form]:
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None) -> list[Form]:
         if not is_reorder(ops, yielded) or not spec_of(yielded[0].type).len:
             return []
         return [Form({}), Form({ops[0].operands[0]: (0, 0)}, plain_results=True)]

@@ -32,7 +32,7 @@ from xdsl.utils.exceptions import VerifyException
 import lightnet
 from lightnet.backends.cuda.device import DEVICES
 from lightnet.backends.cuda.gemm import epilogue
-from lightnet.backends.cuda.gemm.generator import MMA, SIMT, SIMT_TILES, mma_across
+from lightnet.backends.cuda.gemm.generator import MMA, SIMT, SIMT_TILES
 from lightnet.backends.cuda.gemm.mma_core import product_tiles
 from lightnet.backends.cuda.gemm.model import Pinned
 from lightnet.backends.cuda.gemm.problem import match
@@ -173,9 +173,7 @@ class Aliased(Maps):
 def _tiles() -> list:
     """Those of the menus that are not too slow here; the others are as these."""
     small = [t for t in SIMT_TILES if t[0] * t[1] <= 128 * 64]
-    fragments = [
-        s[:3] for s in product_tiles(f16) if s.rows * s.cols <= 64 * 32 and s.across == mma_across(s.rows, s.cols)
-    ]
+    fragments = [s for s in product_tiles(f16) if s[0] * s[1] <= 64 * 32]
     return [("simt", "f32", tile) for tile in small] + [("mma", "f16", tile) for tile in fragments[::2]]
 
 

@@ -3,6 +3,8 @@ meets no bank conflicts; and that fragments, slots and columns taken for each ot
 
 from __future__ import annotations
 
+from math import prod
+
 import cuda_drivers
 import ml_dtypes
 import numpy as np
@@ -12,7 +14,7 @@ from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import IndexType, IntegerAttr, MemRefType, ModuleOp, VectorType, bf16, f16, f32, f64
 
 from lightnet.backends.cuda.gemm.core import ProductTile
-from lightnet.backends.cuda.gemm.mma_core import MmaCore, product_tiles
+from lightnet.backends.cuda.gemm.mma_core import MmaCore, product_tiles, warps_across
 from lightnet.backends.cuda.simt import Simt
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_matrix import LdmatrixOp, MmaOp
@@ -133,8 +135,8 @@ def test_product(tile, element, by_k, reads):
 
 @pytest.mark.parametrize("element", [f16, f32], ids=str)
 def test_large_tile(element):
-    rows, cols, depth, across = next(s for s in product_tiles(element) if (s.rows, s.cols) == (128, 128))
-    checked(ProductTile(rows, cols, depth, 2, across), element, element is f32, 2)
+    rows, cols, depth = next(s for s in product_tiles(element) if s[:2] == (128, 128))
+    checked(ProductTile(rows, cols, depth, 2, warps_across(rows, cols)), element, element is f32, 2)
 
 
 def test_menu():
@@ -142,10 +144,10 @@ def test_menu():
     for element in TYPES:
         found = product_tiles(element)
         assert len(set(found)) == len(found)
-        assert {(128, 128), (128, 64), (64, 64), (64, 32), (32, 32)} <= {(s.rows, s.cols) for s in found}
-        assert {s.across[0] * s.across[1] for s in found if s.rows == s.cols == 128} >= {4, 8}
-        for rows, cols, depth, across in found:
-            core = MmaCore(ProductTile(rows, cols, depth, 2, across), element)
+        assert {(128, 128), (128, 64), (64, 64), (64, 32), (32, 32)} <= {s[:2] for s in found}
+        assert {prod(warps_across(*s[:2])) for s in found} == {2, 4, 8} and prod(warps_across(128, 128)) == 8
+        for rows, cols, depth in found:
+            core = MmaCore(ProductTile(rows, cols, depth, 2, warps_across(rows, cols)), element)
             assert rows * cols // core.threads <= 128
     assert product_tiles(f64) == []
 

@@ -298,7 +298,7 @@ def choices(rng: np.random.Generator, alg: str, kernel: KernelOp) -> dict[str, o
 
     if alg in ("simt", "mma"):
         element = storage_type(kernel.ops[0].operand_specs[0].dtype)
-        tiles = SIMT_TILES if alg == "simt" else [(s.rows, s.cols, s.depth) for s in product_tiles(element)]
+        tiles = SIMT_TILES if alg == "simt" else product_tiles(element)
         made = {"tile": tiles[int(rng.integers(len(tiles)))], "stages": pick(2, 3, 4), "splits": pick(1, 1, 2, 3, 5)}
     elif alg == "wgmma":
         made = {

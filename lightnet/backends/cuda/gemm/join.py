@@ -20,12 +20,11 @@ from xdsl.ir import SSAValue
 from lightnet.backends.cuda.base import FLOATS, MAP, SimtGenerator, memory_time
 from lightnet.backends.cuda.device import DeviceModel
 from lightnet.backends.cuda.gemm import kernel as kernels
-from lightnet.backends.cuda.gemm.core import ProductTile
-from lightnet.backends.cuda.gemm.generator import MMA, SIMT, Gemm, check_ring, check_sizes, chosen_numbers
+from lightnet.backends.cuda.gemm.generator import CHOICES, MMA, SIMT, Gemm, checked_pins
 from lightnet.backends.cuda.gemm.model import Pinned
 from lightnet.backends.cuda.gemm.problem import ChannelSlice, GemmProblem, match, whole_channels
 from lightnet.backends.cuda.gemm.wgmma import WGMMA
-from lightnet.backends.cuda.kernel import KernelFunction
+from lightnet.backends.cuda.kernel import KernelFunction, KernelTask
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.backends.generator import Plan
 from lightnet.dialects.ln.move import Concat
@@ -111,9 +110,7 @@ class Join(SimtGenerator):
     def __init__(self, alg: str, gemm: Gemm):
         self.alg, self.gemm = alg, gemm
 
-    def takes(
-        self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None
-    ) -> Sequence[Form]:
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None) -> list[Form]:
         joint = joint_of(ops, yielded)
         if joint is None or not all(map(self.gemm.suits, joint.products)):
             return []
@@ -143,10 +140,10 @@ class Join(SimtGenerator):
         )  # fmt: skip
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
-        joint, at = _joint(kernel), 0
+        joint, at, task = _joint(kernel), 0, KernelTask(kernel, name, aliases)
         launches: list[SimtLaunch] = []
         for p, schedule in zip(joint.products, plan.schedule):
-            launches += self.gemm.launches(kernel, name, aliases, p, schedule, at)
+            launches += self.gemm.launches(task, p, schedule, at)
             at += kernels.workspace_bytes(p, schedule.splits)
         launches += [_copy(kernel, name, value, first) for value, first in joint.copies]
         for number, launch in enumerate(launches[1:], 1):  # as profiles and the like expect them to be called
@@ -155,16 +152,11 @@ class Join(SimtGenerator):
 
     def _pinned(self, kernel: KernelOp, joint: Joint) -> list[Pinned]:
         """The pins of each product in a kernel's choice."""
-        numbers = chosen_numbers(kernel, "tiles", NUMBERS * len(joint.products))
+        numbers = CHOICES.numbers(kernel, "tiles", NUMBERS * len(joint.products))
         if numbers is None:
             return [Pinned()] * len(joint.products)
-        pins = []
-        for i in range(len(joint.products)):
-            rows, cols, depth, ring, splits = numbers[NUMBERS * i : NUMBERS * (i + 1)]
-            check_sizes(kernel, "tiles", (rows, cols, depth))
-            check_ring(kernel, "tiles", ring)
-            pins.append(Pinned(ProductTile(rows, cols, depth, ring, self.gemm.family.across(rows, cols)), ring, splits))
-        return pins
+        several = (numbers[i : i + NUMBERS] for i in range(0, len(numbers), NUMBERS))
+        return [checked_pins(kernel, "tiles", (r, c, depth), ring, splits) for r, c, depth, ring, splits in several]
 
 
 def _joint(kernel: KernelOp) -> Joint:

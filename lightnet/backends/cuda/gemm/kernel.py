@@ -6,7 +6,6 @@ epilogue.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -19,7 +18,7 @@ from lightnet.backends.builder import Index
 from lightnet.backends.cuda.gemm.core import Core, Corner, Fragment, ProductTile, TileBlock
 from lightnet.backends.cuda.gemm.epilogue import Epilogue
 from lightnet.backends.cuda.gemm.problem import GemmProblem
-from lightnet.backends.cuda.kernel import KernelFunction
+from lightnet.backends.cuda.kernel import KernelFunction, KernelTask
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.views import alignment_of
@@ -59,19 +58,11 @@ def workspace_bytes(p: GemmProblem, splits: int) -> int:
     return 0 if splits == 1 else align_up(4 * prod(parts(p, splits).get_shape()))
 
 
-def build(
-    kernel: KernelOp,
-    name: str,
-    aliases: Mapping[int, int],
-    p: GemmProblem,
-    core: Core,
-    schedule: GemmSchedule,
-    at: int = 0,
-) -> list[SimtLaunch]:
+def build(task: KernelTask, p: GemmProblem, core: Core, schedule: GemmSchedule, at: int = 0) -> list[SimtLaunch]:
     """The launches of a product; `at` is the byte of the workspace at which its own begins."""
-    launches = [_Product(kernel, name, aliases, p, core, schedule, at).launch()]
+    launches = [_Product(task, p, core, schedule, at).launch()]
     if schedule.splits > 1:
-        launches.append(_added(kernel, f"{name}_1", aliases, p, schedule.splits, at))
+        launches.append(_added(task, p, schedule.splits, at))
     return launches
 
 
@@ -84,24 +75,17 @@ def operands(kernel: KernelOp, p: GemmProblem) -> list[SSAValue]:
 class _Product:
     """The kernel that multiplies."""
 
-    def __init__(
-        self,
-        kernel: KernelOp,
-        name: str,
-        aliases: Mapping[int, int],
-        p: GemmProblem,
-        core: Core,
-        schedule: GemmSchedule,
-        at: int,
-    ):
-        self.p, self.core, self.schedule, self.tile = p, core, schedule, schedule.tile
+    def __init__(self, task: KernelTask, p: GemmProblem, core: Core, schedule: GemmSchedule, at: int):
+        self.p, self.core, self.schedule, self.tile, kernel = p, core, schedule, schedule.tile, task.kernel
         self.align = alignment_of([*kernel.operands, *kernel.results])
         block, shape = (core.threads, 1, 1), partial(core.shape, p)
         if schedule.splits == 1:
-            self.f = KernelFunction(kernel, name, block, aliases, reads=operands(kernel, p), shape=shape)
+            self.f = KernelFunction(kernel, task.name, block, task.aliases, reads=operands(kernel, p), shape=shape)
         else:
             space = [(parts(p, schedule.splits), at)]
-            self.f = KernelFunction(kernel, name, block, {}, reads=[p.a, p.b], writes=[], workspace=space, shape=shape)
+            self.f = KernelFunction(
+                kernel, task.name, block, {}, reads=[p.a, p.b], writes=[], workspace=space, shape=shape
+            )
         self.b = self.f.b
 
     def launch(self) -> SimtLaunch:
@@ -138,13 +122,15 @@ class _Product:
                 b.tile_store(line, memory, where, [2])
 
 
-def _added(kernel: KernelOp, name: str, aliases: Mapping[int, int], p: GemmProblem, splits: int, at: int) -> SimtLaunch:
+def _added(task: KernelTask, p: GemmProblem, splits: int, at: int) -> SimtLaunch:
     """The kernel that adds the parts up, always in the same order, and finishes: four columns of a row a thread."""
     space = parts(p, splits)
     _, rows, pitch = space.get_shape()
     read = {v for op in p.epilogue for v in op.operands} | ({p.bias} if p.bias is not None else set())
-    reads = [a for a in kernel.body.args if a in read]
-    f = KernelFunction(kernel, name, (THREADS, 1, 1), aliases, reads=reads, workspace=[(space, at)], shape=p.shape)
+    f = KernelFunction(
+        task.kernel, f"{task.name}_1", (THREADS, 1, 1), task.aliases,
+        reads=[a for a in task.kernel.body.args if a in read], workspace=[(space, at)], shape=p.shape,
+    )  # fmt: skip
     b, count = f.b, rows * pitch // VECTOR
     number = b.add(b.mul(b.block_id(), THREADS), b.thread_id())
     line, piece = b.divmod(number, pitch // VECTOR)

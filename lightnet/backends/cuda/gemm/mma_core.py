@@ -39,45 +39,29 @@ _TILES = (
 _STAGES = (128, 64)
 #: Sums of a thread at most: with as many registers for factors and addresses a thread has 255 at most.
 _MOST_SUMS = 128
-#: Products of fragments that a warp has to do for the factors it loads, at least.
-_LEAST_PRODUCTS = 2
+#: Products of fragments that a warp has to do for the factors it loads, and sums that a thread should have, at least.
+_LEAST_PRODUCTS, _LEAST_SUMS = 2, 32
 
 
-class _Shape(NamedTuple):
-    """A tile but for the stages that it has in flight; see `ProductTile`."""
-
-    rows: int
-    cols: int
-    depth: int
-    across: tuple[int, int]
-
-
-def product_tiles(element: Attribute) -> list[_Shape]:
-    """The tiles that a model may choose from, for factors of f16, bf16 or f32; none for any other type. Larger ones
-    come first, then those of 8 warps before those of 4 (of 2 where there is no more to do). Warps share a tile so that
-    each reads the fewest rows and columns."""
+def product_tiles(element: Attribute) -> list[tuple[int, int, int]]:
+    """The tiles, [rows, columns, depth], that a model may choose from, for factors of f16, bf16 or f32, larger ones
+    first; none for any other type."""
     if type(element) not in SHAPES:
         return []
     assert isinstance(element, FixedBitwidthType)
-    found = []
-    for rows, cols in _TILES:
-        by_warps = {warps: parts for warps in (8, 4, 2) if (parts := _parts(rows, cols, warps))}
-        for warps, parts in by_warps.items():
-            if warps > 2 or len(by_warps) == 1:
-                across = min(parts, key=lambda p: rows // p[0] + cols // p[1])
-                found += [_Shape(rows, cols, bytes // element.size, across) for bytes in _STAGES]
-    return found
+    return [(rows, cols, bytes // element.size) for rows, cols in _TILES for bytes in _STAGES]
 
 
-def _parts(rows: int, cols: int, warps: int) -> list[tuple[int, int]]:
-    """The numbers of warps that may stand along rows and along columns, so that each has whole fragments, enough of
-    them and not too many.
-    """
-    products = rows * cols // (ROWS * COLS * warps)
-    if not _LEAST_PRODUCTS <= products <= _MOST_SUMS * WARP // (ROWS * COLS):
-        return []
+def warps_across(rows: int, cols: int) -> tuple[int, int]:
+    """Warps along rows and columns of a tile: eight where threads have sums enough, else four, or two where there is no
+    more to do, each with whole fragments, so that each reads the fewest rows and columns."""
+    if (rows, cols) not in _TILES:
+        return 1, 1
+    products = rows * cols // (ROWS * COLS)
+    warps = 8 if rows * cols >= 8 * WARP * _LEAST_SUMS else 4 if products >= 4 * _LEAST_PRODUCTS else 2
     ways = [(m, warps // m) for m in (1, 2, 4, 8) if warps % m == 0]
-    return [(m, n) for m, n in ways if rows % (ROWS * m) == cols % (COLS * n) == 0]
+    whole = [(m, n) for m, n in ways if rows % (ROWS * m) == cols % (COLS * n) == 0]
+    return min(whole, key=lambda way: rows // way[0] + cols // way[1])
 
 
 class _Warp(NamedTuple):

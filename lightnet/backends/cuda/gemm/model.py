@@ -10,7 +10,7 @@ the second-level cache for each tile beside. Imports the cores' tiles, the probl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -107,19 +107,49 @@ def blocks_at_once(core: Core, device: DeviceModel) -> int:
     )
 
 
+class Pinned(NamedTuple):
+    """Choices that a kernel has already: the rows, columns and depth of its tile, stages, and parts of K."""
+
+    sizes: tuple[int, int, int] | None = None
+    stages: int | None = None
+    splits: int | None = None
+
+
 @dataclass(frozen=True)
 class Family:
-    """The cores of a generator: `tiles(problem)` are those worth trying (their stages are set here), `across` says how
-    rows and columns of one are shared, `core` makes one."""
+    """The cores of a generator: `tiles(problem)` are the rows, columns and depths worth trying, `across` says how rows
+    and columns of one are shared, `core` makes one."""
 
-    tiles: Callable[[GemmProblem], Iterator[ProductTile]]
+    tiles: Callable[[GemmProblem], Iterable[tuple[int, int, int]]]
     across: Callable[[int, int], tuple[int, int]]
     core: MakeCore
     speed: Callable[[GemmProblem, DeviceModel], Speed]
 
+    def tile(self, sizes: tuple[int, int, int], stages: int) -> ProductTile:
+        """The tile of so many rows, columns and elements of k."""
+        return ProductTile(*sizes, stages, self.across(*sizes[:2]))
+
     def make(self, p: GemmProblem, tile: ProductTile) -> Core:
         """The core of a tile."""
         return self.core(tile, storage_type(p.dtype), p.by_k)
+
+    def plans(self, p: GemmProblem, device: DeviceModel, pinned: Pinned) -> Iterator[tuple[float, GemmSchedule]]:
+        """The schedules that a device can run and that agree with what is `pinned`, and their nanoseconds."""
+        speed = self.speed(p, device)
+        for sizes in self.tiles(p) if pinned.sizes is None else (pinned.sizes,):
+            for count in STAGES if pinned.stages is None else (pinned.stages,):
+                ring = self.tile(sizes, count)
+                core = self.make(p, ring)
+                if core.shared_bytes > device.shared:
+                    continue
+                most = max(1, core.stages(p) // 2)
+                for splits in SPLITS if pinned.splits is None else (pinned.splits,):
+                    if splits > most and pinned.splits is None:
+                        break
+                    schedule = GemmSchedule(ring, splits)
+                    yield product_time_of(p, schedule, core, speed, device), schedule
+                    if schedule.blocks(p) > 4 * device.processors:
+                        break
 
     def best(self, p: GemmProblem, device: DeviceModel, pinned: Pinned) -> tuple[float, GemmSchedule]:
         """The schedule that takes least time, and its nanoseconds, among those that agree with what is `pinned`. Raises
@@ -129,43 +159,14 @@ class Family:
         if key not in _known:
             if len(_known) >= MOST_KNOWN:
                 _known.clear()
-            _known[key] = _best(self, p, device, pinned)
+            best = min(self.plans(p, device, pinned), key=lambda plan: plan[0], default=None)
+            if best is None:
+                text = f"no tile of {device.shared} bytes of shared memory has such stages"
+                raise LightNetError(text, label="cuda.gemm.stages")
+            _known[key] = best
         return _known[key]
 
 
 #: What `Family.best` found, by sizes and device, and how many of these are kept.
 _known: dict[Hashable, tuple[float, GemmSchedule]] = {}
 MOST_KNOWN = 4096
-
-
-class Pinned(NamedTuple):
-    """Choices that a kernel has already."""
-
-    tile: ProductTile | None = None
-    stages: int | None = None
-    splits: int | None = None
-
-
-def _best(family: Family, p: GemmProblem, device: DeviceModel, pinned: Pinned) -> tuple[float, GemmSchedule]:
-    speed = family.speed(p, device)
-    found: list[tuple[float, int, GemmSchedule]] = []
-    for tile in [pinned.tile] if pinned.tile is not None else family.tiles(p):
-        for count in STAGES if pinned.stages is None else (pinned.stages,):
-            ring = ProductTile(tile.rows, tile.cols, tile.depth, count, tile.across)
-            core = family.make(p, ring)
-            if core.shared_bytes > device.shared:
-                continue
-            most = max(1, core.stages(p) // 2)
-            for splits in (pinned.splits,) if pinned.splits is not None else SPLITS:
-                if splits > most and pinned.splits is None:
-                    break
-                schedule = GemmSchedule(ring, splits)
-                found.append((product_time_of(p, schedule, core, speed, device), len(found), schedule))
-                if schedule.blocks(p) > 4 * device.processors:
-                    break
-    if not found:
-        raise LightNetError(
-            f"no tile of {device.shared} bytes of shared memory has such stages", label="cuda.gemm.stages"
-        )
-    time, _, schedule = min(found, key=lambda f: f[:2])
-    return time, schedule

@@ -6,18 +6,15 @@ whole pieces of 16 bytes, and dense layers and products whose rows are. Imports 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-
 from lightnet.backends.cuda.device import DeviceModel, device_of
-from lightnet.backends.cuda.gemm.core import ProductTile
 from lightnet.backends.cuda.gemm.generator import MMA, TENSOR_HALF, Gemm
 from lightnet.backends.cuda.gemm.kernel import GemmSchedule
 from lightnet.backends.cuda.gemm.model import Family, Pinned, Speed
 from lightnet.backends.cuda.gemm.problem import GemmProblem
 from lightnet.backends.cuda.gemm.wgmma_core import WgmmaCore, reaches
+from lightnet.backends.cuda.kernel import KernelTask
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.dialects.cuda_stages import ARCH, PANEL, ROWS
-from lightnet.ir.kernel import KernelOp
 from lightnet.ir.views import alignment_of
 from lightnet.runtime.cuda.tensor_map import PIECE
 
@@ -33,10 +30,8 @@ def _across(rows: int, cols: int) -> tuple[int, int]:
     return (2 if rows % (2 * ROWS) == 0 else 1), 1
 
 
-def _tiles(problem: GemmProblem) -> Iterator[ProductTile]:
-    for rows, cols in TILES:
-        if not problem.by_k or cols % PANEL == 0:
-            yield ProductTile(rows, cols, PANEL, 2, _across(rows, cols))
+def _tiles(problem: GemmProblem) -> list[tuple[int, int, int]]:
+    return [(rows, cols, PANEL) for rows, cols in TILES if not problem.by_k or cols % PANEL == 0]
 
 
 class Warpgroups(Gemm):
@@ -48,21 +43,13 @@ class Warpgroups(Gemm):
     def is_for(self, device: DeviceModel) -> bool:
         return device.arch == ARCH
 
-    def launches(
-        self,
-        kernel: KernelOp,
-        name: str,
-        aliases: Mapping[int, int],
-        problem: GemmProblem,
-        schedule: GemmSchedule,
-        at: int = 0,
-    ) -> list[SimtLaunch]:
+    def launches(self, task: KernelTask, problem: GemmProblem, schedule: GemmSchedule, at: int = 0) -> list[SimtLaunch]:
         """The launches. A view may begin where the copy engine cannot, which is known after planning only: then warps
         copy and multiply (``mma``), with as many splits, for which there is workspace."""
-        if alignment_of([*kernel.operands, *kernel.results]) % PIECE == 0:
-            return super().launches(kernel, name, aliases, problem, schedule, at)
+        if alignment_of([*task.kernel.operands, *task.kernel.results]) % PIECE == 0:
+            return super().launches(task, problem, schedule, at)
         _, instead = MMA.family.best(problem, device_of(""), Pinned(splits=schedule.splits))
-        return MMA.launches(kernel, name, aliases, problem, instead, at)
+        return MMA.launches(task, problem, instead, at)
 
 
 WGMMA = Warpgroups(

@@ -17,7 +17,7 @@ from math import prod
 from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import SSAValue
 
-from lightnet.backends.cuda.base import MAP, SimtGenerator
+from lightnet.backends.cuda.base import MAP, Choices, SimtGenerator
 from lightnet.backends.cuda.device import DeviceModel, device_of
 from lightnet.backends.cuda.kernel import KernelFunction, physical
 from lightnet.backends.cuda.rows.kernel import RowFunction, RowWalk
@@ -27,13 +27,11 @@ from lightnet.backends.cuda.rows.teams import ORDERS, WARP, Team
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.backends.generator import Plan, form_of_arguments
 from lightnet.backends.kernel_loops import bind_op
-from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import choice
 from lightnet.ir.bound import BoundDefinition, reads
 from lightnet.ir.fusion import Part, compose
-from lightnet.ir.kernel import KernelOp, choice_attr, choice_integers
+from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.layout import ChannelsLast, Layout, layout_of
-from lightnet.ir.locations import loc_of
 from lightnet.ir.notation import parse
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
@@ -44,6 +42,7 @@ from lightnet.runtime.arrays import align_up
 MOST_PIECES = (1 << 16) - 1
 #: Elements that a thread takes at a time, at most: a vector of 16 bytes. Code is written out for each.
 MOST_WIDE = 16
+CHOICES = Choices("cuda.rows")
 
 
 class RowsGenerator(SimtGenerator):
@@ -51,9 +50,7 @@ class RowsGenerator(SimtGenerator):
 
     alg = "rows"
 
-    def takes(
-        self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None
-    ) -> Sequence[Form]:
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None) -> list[Form]:
         if not _reduces(ops):
             return []
         body = _Body.of(ops, yielded)
@@ -153,39 +150,27 @@ def _scheduled(kernel: KernelOp, rows: Rows, found: RowSchedule) -> RowSchedule:
     """The schedule that a kernel's choices name, or the best one, `found`. Raises `LightNetError` for one that cannot
     be."""
     if "order" in kernel.attributes and choice(kernel, "order") is None:
-        _refuse(kernel, "order", f"that is no word: {' or '.join(ORDERS)}")
+        raise CHOICES.error(kernel, "order", f"expected {' or '.join(ORDERS)}")
     order, team = choice(kernel, "order") or found.walk.team.order, found.walk.team
-    if (numbers := _numbers(kernel, "team", 2)) is not None or order != team.order:
+    if (numbers := CHOICES.numbers(kernel, "team", 2)) is not None or order != team.order:
         team = Team(order, *(numbers or (32, 4)))
-    width = (_numbers(kernel, "width", 1) or (found.walk.width if team.order == "row" else 1,))[0]
-    pieces = (_numbers(kernel, "pieces", 1) or (found.pieces if team == found.walk.team else 1,))[0]
+    if (width := CHOICES.number(kernel, "width")) is None:
+        width = found.walk.width if team.order == "row" else 1
+    if (pieces := CHOICES.number(kernel, "pieces")) is None:
+        pieces = found.pieces if team == found.walk.team else 1
     sizes = team.across > 0 and team.size > 0 and not team.threads % WARP and team.threads <= MOST_THREADS
     powers = sizes and not any(n & (n - 1) for n in (team.across, team.size))
     if team.order not in ORDERS or not powers or (team.order == "column" and team.across > WARP):
-        _refuse(kernel, "team",
-                f"{team.order} with teams {team.across} x {team.size}: across and size are powers of two, together 32 "
-                        f"to {MOST_THREADS} threads, and the order is {' or '.join(ORDERS)} (of this at most {WARP} "
-                        "across)")  # fmt: skip
+        raise CHOICES.error(
+            kernel, "team",
+            f"{team.order} with teams {team.across} x {team.size}: across and size are powers of two, together 32 "
+            f"to {MOST_THREADS} threads, and the order is {' or '.join(ORDERS)} (of this at most {WARP} across)",
+        )  # fmt: skip
     if not 1 <= width <= MOST_WIDE or any(s.extent % width for s in rows.stages if s.has_row):
-        _refuse(kernel, "width", f"{width} elements at a time of rows of {rows.extent}")
+        raise CHOICES.error(kernel, "width", f"no {width} elements at a time of rows of {rows.extent}")
     if not 1 <= pieces <= MOST_PIECES or (pieces > 1 and split_rows(rows, pieces) is None):
-        _refuse(kernel, "pieces", f"{pieces} pieces of such rows")
+        raise CHOICES.error(kernel, "pieces", f"no {pieces} pieces of such rows")
     return RowSchedule(RowWalk.of(team, width, rows.extent), pieces)
-
-
-def _refuse(kernel: KernelOp, name: str, why: str) -> None:
-    raise LightNetError(f"{kernel.name} cannot have {name} {why}", loc_of(kernel), label=f"cuda.rows.{name}")
-
-
-def _numbers(kernel: KernelOp, name: str, count: int) -> tuple[int, ...] | None:
-    """A choice that is a number, or so many; None where there is none."""
-    if (attr := kernel.attributes.get(name)) is None:
-        return None
-    found = choice_integers(attr)
-    numbers = (found,) if isinstance(found, int) else found
-    if numbers is None or len(numbers) != count:
-        _refuse(kernel, name, f"that is not {count} whole numbers")
-    return numbers
 
 
 class _Launches:
