@@ -23,12 +23,12 @@ from lightnet.backends.cuda.recurrent_kernel import (
     RecurrentFunction,
     RecurrentSchedule,
     access_lanes,
+    products_of,
     recurrent_of,
     shared_bytes,
-    step_shares,
 )
-from lightnet.backends.cuda.recurrent_product import AHEAD, Product
-from lightnet.backends.cuda.recurrent_steps import RecurrentSteps, step_products, step_shared_bytes, step_workspace
+from lightnet.backends.cuda.recurrent_product import AHEAD
+from lightnet.backends.cuda.recurrent_steps import RecurrentSteps, step_workspace
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.backends.generator import Plan
 from lightnet.dialects.cuda_checks import ARCHS, MAX_THREADS, WARP
@@ -139,7 +139,7 @@ def _fits(op: Recurrent, way: RecurrentSchedule, device: DeviceModel) -> bool:
     """Return whether a block can run all steps."""
     if way.sequences * op.sizes[2] > MOST_UNITS * way.threads or shared_bytes(op, way) > device.shared:
         return False
-    shared = all(p.groups <= way.threads for p in _products(op, way))
+    shared = all(p.groups <= way.threads for p in products_of(op, way))
     return not way.held or (shared and _registers(op, way) <= _share(way))
 
 
@@ -147,15 +147,10 @@ def _fits_step(op: Recurrent, way: RecurrentSchedule, device: DeviceModel) -> bo
     """Return whether a block can run a step of its units."""
     if way.units % gcd(access_lanes(op), op.sizes[2]) or way.units > op.sizes[2]:
         return False
-    groups = max(p.groups for p in _products(op, way))
-    if max(groups, way.units * way.sequences) > way.threads or step_shared_bytes(op, way) > device.shared:
+    groups = max(p.groups for p in products_of(op, way))
+    if max(groups, way.units * way.sequences) > way.threads or shared_bytes(op, way) > device.shared:
         return False
     return not way.held or _registers(op, way) <= _share(way)
-
-
-def _products(op: Recurrent, way: RecurrentSchedule) -> Sequence[Product]:
-    """The products of a step, as the threads of a block share them."""
-    return step_products(op, way) if way.units else step_shares(op, way.threads)
 
 
 def _share(way: RecurrentSchedule) -> int:
@@ -165,7 +160,7 @@ def _share(way: RecurrentSchedule) -> int:
 
 def _registers(op: Recurrent, way: RecurrentSchedule) -> int:
     """Registers that a thread takes, roughly."""
-    products, words = _products(op, way), op.operand_specs[0].dtype.size // 4
+    products, words = products_of(op, way), op.operand_specs[0].dtype.size // 4
     units = -(-way.sequences * (way.units or op.sizes[2]) // way.threads)
     weights = sum(p.rows * p.width for p in products) if way.held else AHEAD * products[0].width
     sums = way.sequences * (products[0].width + access_lanes(op))
@@ -180,7 +175,7 @@ def _time(op: Recurrent, way: RecurrentSchedule, device: DeviceModel) -> float:
     blocks, all_weights = -(-hidden // units) * -(-batch // way.sequences), op.count * hidden * hidden * size
     cache = (CACHE_ALL if all_weights < CACHE_BYTES else 0.8) * device.bytes / min(blocks, device.processors)
     latency = work = 0.0
-    for p in _products(op, way):
+    for p in products_of(op, way):
         turns, ahead = -(-p.groups // way.threads), p.rows if way.held else AHEAD
         instructions = turns * p.rows * (2 + p.width * way.sequences)
         bound = max(instructions * warps / 4 * ISSUE, turns * p.rows * CHAIN)

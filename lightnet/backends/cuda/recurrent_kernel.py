@@ -50,13 +50,15 @@ def access_lanes(op: Recurrent) -> int:
     return ACCESS // op.operand_specs[0].dtype.size
 
 
-def step_shares(op: Recurrent, threads: int) -> tuple[Product, ...]:
-    """The parts of the products of a step that so many threads share."""
+def products_of(op: Recurrent, way: RecurrentSchedule) -> tuple[Product, ...]:
+    """The parts of the products of a step that the threads of a block share. Where steps are launches, the columns of
+    one are the gate outputs of the block's units, gate by gate."""
     hidden, lanes, found = op.sizes[2], access_lanes(op), []
     for first, gates in op.products():
-        width = gcd(lanes, op.count * hidden, first * hidden, gates * hidden)
-        share = share_of(hidden, lanes, threads // (gates * hidden // width))
-        found.append(Product(first * hidden, gates * hidden, width, *share))
+        columns = gates * (way.units or hidden)
+        width = gcd(lanes, hidden) if way.units else gcd(lanes, op.count * hidden, first * hidden, columns)
+        share = share_of(hidden, lanes, way.threads // (columns // width))
+        found.append(Product(first * hidden, columns, width, *share))
     return tuple(found)
 
 
@@ -66,19 +68,80 @@ def pitch_of(op: Recurrent, products: Sequence[Product]) -> int:
 
 
 def shared_bytes(op: Recurrent, way: RecurrentSchedule) -> int:
-    """Bytes of shared memory of a block."""
-    products = step_shares(op, way.threads)
+    """Bytes of shared memory of a block: states, one a product, and partial sums; where steps are launches, those of
+    one product."""
+    products, size = products_of(op, way), op.operand_specs[0].dtype.size
+    if way.units:
+        return way.sequences * max(p.slices * (p.rows + p.columns) for p in products) * size
     states = len(products) * pitch_of(op, products) + (len(op.results) - 2) * op.sizes[2]
-    partial = sum(p.slices * p.columns for p in products)
-    return way.sequences * (states + partial) * op.operand_specs[0].dtype.size
+    return way.sequences * (states + sum(p.slices * p.columns for p in products)) * size
 
 
-def summed(m: Maths, parts: Sequence[SSAValue]) -> SSAValue:
-    """The sum of what slices leave, pair by pair."""
-    while len(parts) > 1:
-        pairs = [parts[k : k + 2] for k in range(0, len(parts), 2)]
-        parts = [m.add(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
-    return parts[0]
+def state_names(op: Recurrent) -> list[str]:
+    """The states by the names of the results that they end as."""
+    return [r.name for r in op.schema.results if r.name != "y"]
+
+
+class RecurrentLayer:
+    """A kernel that is a layer, with the schedule that it runs by."""
+
+    def __init__(self, kernel: KernelOp, way: RecurrentSchedule):
+        self.kernel, self.op, self.way = kernel, recurrent_of(kernel), way
+        self.steps, self.batch, self.hidden = self.op.sizes
+        self.element, self.products = storage_type(self.op.operand_specs[0].dtype), products_of(self.op, way)
+        self.names, self.yielded = state_names(self.op), list(kernel.terminator.operands)
+        self.operands = dict(zip([o.name for o in self.op.schema.operands], self.op.operands, strict=True))
+        self.results = dict(zip([r.name for r in self.op.schema.results], self.op.results, strict=True))
+
+
+class RecurrentCode(RecurrentLayer):
+    """The code that the threads of a block run in every schedule; `thread` is the number of one."""
+
+    function: KernelFunction
+    thread: SSAValue
+
+    def write_to(self, function: KernelFunction) -> None:
+        """Let all that is built from now on be the code of a function."""
+        self.function, self.b, self.maths = function, function.b, Maths(function.b, self.element)
+
+    def memory(self, name: str) -> SSAValue:
+        """The memref of an operand."""
+        return self.function.inputs[self.operands[name]]
+
+    def clear_behind(self, states: Sequence[SSAValue], pitch: int) -> None:
+        """Zeros behind the last elements of states in shared memory, [sequences, pitch]."""
+        b = self.b
+        if behind := pitch - self.hidden:
+            with b.loop(self.thread, self.way.sequences * behind, self.way.threads, name="e") as e:
+                r, k = b.divmod(e.iv, behind)
+                for state in states:
+                    b.store(self.maths.number(0), state, [r, b.add(k, self.hidden)])
+
+    def inputs_at(self, t: SSAValue, n: SSAValue, unit: SSAValue) -> list[SSAValue]:
+        """The inputs' part of the gate outputs of a unit of sequence `n`."""
+        columns = (self.b.add(gate * self.hidden, unit) for gate in range(self.op.count))
+        return [self.b.load(self.memory("gates"), [t, n, column]) for column in columns]
+
+    def constants_at(self, unit: SSAValue) -> list[SSAValue]:
+        """The params of a unit."""
+        return [self.b.load(self.memory(name), [self.b.add(k * self.hidden, unit)]) for name, k in self.op.constants()]
+
+    def summed(self, p: Product, partial: SSAValue, r: SSAValue, column: SSAValue) -> SSAValue:
+        """The sum of what the slices of a product leave, pair by pair."""
+        parts: Sequence[SSAValue] = [self.b.load(partial, [r, s, column]) for s in range(p.slices)]
+        while len(parts) > 1:
+            pairs = [parts[k : k + 2] for k in range(0, len(parts), 2)]
+            parts = [self.maths.add(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
+        return parts[0]
+
+    def multiply(self, thread: Multiplier, partial: SSAValue, group: SSAValue, held: Sequence[SSAValue] | None) -> None:
+        """The thread's sums [sequences, width] of a slice and a group of columns to shared memory."""
+        total = thread.streamed() if held is None else thread.from_registers(held)
+        self.b.tile_store(total, partial, [0, thread.piece, self.b.mul(group, thread.p.width)], [0, 2])
+
+    def has_slice(self, p: Product, piece: SSAValue) -> SSAValue | None:
+        """Return whether a thread has a slice of a product; None where all have."""
+        return self.b.below(piece, p.slices) if p.groups * p.slices < self.way.threads else None
 
 
 @dataclass(frozen=True)
@@ -92,22 +155,14 @@ class _Unit:
     there: SSAValue | None
 
 
-class RecurrentFunction:
+class RecurrentFunction(RecurrentCode):
     """Builds the function."""
 
     def __init__(self, kernel: KernelOp, name: str, way: RecurrentSchedule, aliases: Mapping[int, int]):
-        op = recurrent_of(kernel)
-        self.op, self.way = op, way
-        self.function = KernelFunction(kernel, name, (way.threads, 1, 1), aliases)
-        self.b = self.function.b
-        self.steps, self.batch, self.hidden = op.sizes
-        self.element, self.lanes = storage_type(op.operand_specs[0].dtype), access_lanes(op)
-        self.maths, self.products = Maths(self.b, self.element), step_shares(op, way.threads)
-        names = [o.name for o in op.schema.operands]
-        self.inputs = {n: self.function.inputs[v] for n, v in zip(names, op.operands, strict=True)}
-        yielded = list(kernel.terminator.operands)
-        made = {r.name: v for r, v in zip(op.schema.results, op.results, strict=True)}
-        self.outputs = {n: self.function.outputs[yielded.index(v)] for n, v in made.items() if v in yielded}
+        super().__init__(kernel, way)
+        self.write_to(KernelFunction(kernel, name, (way.threads, 1, 1), aliases))
+        outputs, yielded = self.function.outputs, self.yielded
+        self.outputs = {n: outputs[yielded.index(v)] for n, v in self.results.items() if v in yielded}
 
     def build(self) -> SimtLaunch:
         """The whole launch."""
@@ -115,14 +170,14 @@ class RecurrentFunction:
         self.thread, self.first = b.thread_id(), b.mul(b.block_id(), count)
         pitch = pitch_of(self.op, self.products)
         self.states = {"h": b.shared([count, pitch], self.element)}
-        if "c" in [r.name for r in self.op.schema.results]:
+        if "c" in self.names:
             self.states["c"] = b.shared([count, self.hidden], self.element, name="c")
         self.factors = [self.states["h"], *(b.shared([count, pitch], self.element) for _ in self.products[1:])]
         self.partial = [b.shared([count, p.slices, p.columns], self.element) for p in self.products]
         self.units = self.find_units()
         lens = [self.length(b.add(self.first, r)) for r in range(count)]
         self.begin(pitch)
-        constants = [self.constants_of(unit) for unit in self.units]
+        constants = [self.constants_at(unit.number) for unit in self.units]
         weights = [self.held_rows(k) for k in range(len(self.products))] if self.way.held else []
         longest = lens[0]
         for other in lens[1:]:
@@ -155,7 +210,7 @@ class RecurrentFunction:
         """The steps of sequence `n`, in [0, T]; 0 where there is none."""
         b, inside = self.b, self.is_sequence(n)
         at = n if inside is None else b.least(n, self.batch - 1)
-        steps = b.op(arith.IndexCastOp, b.load(self.inputs["lens"], [at]), type=IndexType())
+        steps = b.op(arith.IndexCastOp, b.load(self.memory("lens"), [at]), type=IndexType())
         steps = b.least(b.op(arith.MaxSIOp, steps, b.index(0)), self.steps)
         return steps if inside is None else b.select(inside, steps, b.index(0))
 
@@ -166,16 +221,12 @@ class RecurrentFunction:
             inside = self.is_sequence(unit.sequence)
             at = unit.sequence if inside is None else b.least(unit.sequence, self.batch - 1)
             for name, state in self.states.items():
-                value = b.load(self.inputs[f"{name}0"], [at, unit.number])
+                value = b.load(self.memory(f"{name}0"), [at, unit.number])
                 with self.b.where(unit.there):
                     b.store(
                         value if inside is None else b.select(inside, value, zero), state, [unit.within, unit.number]
                     )
-        if behind := pitch - self.hidden:
-            with b.loop(self.thread, self.way.sequences * behind, self.way.threads, name="e") as e:
-                r, k = b.divmod(e.iv, behind)
-                for state in self.factors:
-                    b.store(zero, state, [r, b.add(k, self.hidden)])
+        self.clear_behind(self.factors, pitch)
 
     def end(self, lens: Sequence[SSAValue]) -> None:
         """The last states, and zeros as the results of the steps that a sequence does not have."""
@@ -211,7 +262,7 @@ class RecurrentFunction:
                         total = self.maths.add(x[gate], self.sum_of(unit, gate))
                         b.store(op.between(self.maths, total, b.load(self.states["h"], at)), self.factors[number], at)
                 b.barrier()
-            self.multiply(number, product, weights[number] if weights else None)
+            self.multiply_all(number, product, weights[number] if weights else None)
             b.barrier()
         for unit, x, beside in zip(self.units, inputs, constants, strict=True):
             with self.b.where(unit.there):
@@ -240,22 +291,13 @@ class RecurrentFunction:
     def inputs_of(self, unit: _Unit, t: SSAValue) -> list[SSAValue]:
         """The inputs' part of the gate outputs of a unit; of a sequence that is none, those of the last one."""
         n = unit.sequence if self.is_sequence(unit.sequence) is None else self.b.least(unit.sequence, self.batch - 1)
-        columns = (self.b.add(gate * self.hidden, unit.number) for gate in range(self.op.count))
-        return [self.b.load(self.inputs["gates"], [t, n, column]) for column in columns]
-
-    def constants_of(self, unit: _Unit) -> list[SSAValue]:
-        """The params of a unit."""
-        return [
-            self.b.load(self.inputs[name], [self.b.add(k * self.hidden, unit.number)])
-            for name, k in self.op.constants()
-        ]
+        return self.inputs_at(t, n, unit.number)
 
     def sum_of(self, unit: _Unit, gate: int) -> SSAValue:
         """The state's part of a gate output of a unit: the sum of the slices' sums."""
-        b, first = self.b, gate * self.hidden
+        first = gate * self.hidden
         number, p = next((k, p) for k, p in enumerate(self.products) if p.first <= first < p.first + p.columns)
-        column = b.add(first - p.first, unit.number)
-        return summed(self.maths, [b.load(self.partial[number], [unit.within, s, column]) for s in range(p.slices)])
+        return self.summed(p, self.partial[number], unit.within, self.b.add(first - p.first, unit.number))
 
     # ---- products
 
@@ -263,27 +305,20 @@ class RecurrentFunction:
         """The multiplier that makes the sums of a slice and a group of columns of a product."""
         p = self.products[number]
         column = self.b.add(self.b.mul(group, p.width), p.first)
-        return Multiplier(self.b, p, self.factors[number], self.inputs["weight"], piece, column)
+        return Multiplier(self.b, p, self.factors[number], self.memory("weight"), piece, column)
 
     def held_rows(self, number: int) -> list[SSAValue]:
         """The thread's weights of a product, once for all steps."""
         groups = self.products[number].groups
         return self.multiplier(number, *self.b.divmod(self.thread, groups)).held(-(-self.way.threads // groups))
 
-    def multiply(self, number: int, p: Product, held: Sequence[SSAValue] | None) -> None:
+    def multiply_all(self, number: int, p: Product, held: Sequence[SSAValue] | None) -> None:
         """The partial sums of a product to shared memory."""
-        b, threads = self.b, self.way.threads
+        b, threads, partial = self.b, self.way.threads, self.partial[number]
         if p.groups > threads:
             with b.loop(self.thread, p.groups, threads, name="turn") as turn:
-                self.leave(number, b.index(0), turn.iv, self.multiplier(number, b.index(0), turn.iv).streamed())
+                self.multiply(self.multiplier(number, b.index(0), turn.iv), partial, turn.iv, None)
             return
         piece, group = b.divmod(self.thread, p.groups)
-        with b.where(b.below(piece, p.slices) if p.groups * p.slices < threads else None):
-            thread = self.multiplier(number, piece, group)
-            self.leave(number, piece, group, thread.streamed() if held is None else thread.from_registers(held))
-
-    def leave(self, number: int, piece: SSAValue, group: SSAValue, total: SSAValue) -> None:
-        """Store a thread's sums [sequences, width]."""
-        self.b.tile_store(
-            total, self.partial[number], [0, piece, self.b.mul(group, self.products[number].width)], [0, 2]
-        )
+        with b.where(self.has_slice(p, piece)):
+            self.multiply(self.multiplier(number, piece, group), partial, group, held)

@@ -12,57 +12,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import gcd
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IndexType, MemRefType, i32
 from xdsl.ir import SSAValue
 
 from lightnet.backends.cuda.kernel import KernelFunction
-from lightnet.backends.cuda.recurrent_kernel import RecurrentSchedule, access_lanes, recurrent_of, summed
-from lightnet.backends.cuda.recurrent_product import Multiplier, Product, share_of
+from lightnet.backends.cuda.recurrent_kernel import RecurrentCode, RecurrentLayer, RecurrentSchedule, state_names
+from lightnet.backends.cuda.recurrent_product import Multiplier
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.backends.launches import Argument
 from lightnet.dialects.cuda_checks import WARP
-from lightnet.dialects.ln.gates import Maths
 from lightnet.dialects.ln.recurrent import Recurrent
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.types import storage_type
 from lightnet.runtime.arrays import align_up
 
 #: Where the number of a step stands.
 NUMBER = MemRefType(i32, [1])
 
 
-def step_products(op: Recurrent, way: RecurrentSchedule) -> tuple[Product, ...]:
-    """The parts of the products of its units that the threads of a block share: the columns of one are the units' gate
-    outputs, gate by gate.
-    """
-    hidden, lanes, found = op.sizes[2], access_lanes(op), []
-    width = gcd(lanes, hidden)
-    for first, gates in op.products():
-        columns = gates * way.units
-        found.append(
-            Product(first * hidden, columns, width, *share_of(hidden, lanes, way.threads // (columns // width)))
-        )
-    return tuple(found)
-
-
-def step_shared_bytes(op: Recurrent, way: RecurrentSchedule) -> int:
-    """Bytes of shared memory of a block: the state, and the partial sums."""
-    most = max(p.slices * (p.rows + p.columns) for p in step_products(op, way))
-    return way.sequences * most * op.operand_specs[0].dtype.size
-
-
-class RecurrentSteps:
+class RecurrentSteps(RecurrentLayer):
     """The launches of a layer: that of the first step's number, then for each step one a product."""
 
     def __init__(self, kernel: KernelOp, name: str, way: RecurrentSchedule):
-        self.op = recurrent_of(kernel)
-        self.kernel, self.name, self.way, self.steps = kernel, name, way, self.op.sizes[0]
-        self.names, self.yielded = states_of(self.op), list(kernel.terminator.operands)
-        self.operands = dict(zip([o.name for o in self.op.schema.operands], self.op.operands, strict=True))
-        self.results = dict(zip([r.name for r in self.op.schema.results], self.op.results, strict=True))
+        super().__init__(kernel, way)
+        self.name = name
 
     def build(self) -> list[SimtLaunch]:
         """All of them, of one function for the first number and one for each product."""
@@ -93,11 +67,6 @@ class RecurrentSteps:
         return found + [Argument("workspace", behind + n * _state_bytes(self.op)) for n in range(passed_by(self.op))]
 
 
-def states_of(op: Recurrent) -> list[str]:
-    """The states by the names of the results that they end as."""
-    return [r.name for r in op.schema.results if r.name != "y"]
-
-
 def passed_by(op: Recurrent) -> int:
     """Tensors [B, H] that pass from the first product of a step to the second: the state that this takes, and the sums
     of the gates of the first but for its last one, which has gone into that state."""
@@ -111,7 +80,7 @@ def _state_bytes(op: Recurrent) -> int:
 
 def counter_byte(op: Recurrent, step: int) -> int:
     """The byte of workspace at which the number of a step stands: behind two of each state."""
-    return 2 * len(states_of(op)) * _state_bytes(op) + step % 2 * align_up(4)
+    return 2 * len(state_names(op)) * _state_bytes(op) + step % 2 * align_up(4)
 
 
 def step_workspace(op: Recurrent) -> int:
@@ -119,25 +88,22 @@ def step_workspace(op: Recurrent) -> int:
     return counter_byte(op, 0) + 2 * align_up(4) + passed_by(op) * _state_bytes(op)
 
 
-class StepFunction:
+class StepFunction(RecurrentCode):
     """Builds the function of one product of a step; that of the last one ends the step."""
 
     def __init__(self, kernel: KernelOp, name: str, way: RecurrentSchedule, product: int):
-        self.op, self.way, self.product = recurrent_of(kernel), way, product
-        self.steps, self.batch, self.hidden = self.op.sizes
-        self.element, self.p = storage_type(self.op.operand_specs[0].dtype), step_products(self.op, way)[product]
-        self.gate, self.is_last = self.p.first // self.hidden, product == len(self.op.products()) - 1
-        self.names, yielded, y = states_of(self.op), list(kernel.terminator.operands), self.op.results[0]
-        self.operands = dict(zip([o.name for o in self.op.schema.operands], self.op.operands, strict=True))
-        state = MemRefType(self.element, [self.batch, self.hidden])
-        types = [*[state] * (2 * len(self.names)), NUMBER, NUMBER, *[state] * passed_by(self.op)]
-        self.function = KernelFunction(
+        super().__init__(kernel, way)
+        self.product, self.p, y = product, self.products[product], self.results["y"]
+        self.gate, self.is_last = self.p.first // self.hidden, product == len(self.products) - 1
+        state, count = MemRefType(self.element, [self.batch, self.hidden]), 2 * len(self.names)
+        types = [*[state] * count, NUMBER, NUMBER, *[state] * passed_by(self.op)]
+        self.write_to(KernelFunction(
             kernel, name, (way.threads, 1, 1), {},
             reads=[v for n, v in self.operands.items() if n.removesuffix("0") not in self.names],
-            writes=[yielded.index(y)] if self.is_last and y in yielded else [], workspace=[(type, 0) for type in types],
-        )  # fmt: skip
-        self.b, memory = self.function.b, list(self.function.workspace)
-        self.maths, count = Maths(self.function.b, self.element), 2 * len(self.names)
+            writes=[self.yielded.index(y)] if self.is_last and y in self.yielded else [],
+            workspace=[(type, 0) for type in types],
+        ))  # fmt: skip
+        memory = list(self.function.workspace)
         self.old, self.new = dict(zip(self.names, memory[:count:2])), dict(zip(self.names, memory[1:count:2]))
         self.numbers, self.passed = memory[count : count + 2], memory[count + 2 :]
 
@@ -159,15 +125,11 @@ class StepFunction:
         thread = Multiplier(b, p, self.state, self.memory("weight"), piece, self.column(group))
         held = thread.held(-(-way.threads // p.groups)) if way.held else None
         self.unit()
-        x = [
-            b.load(self.memory("gates"), [self.t, self.n, b.add(gate * self.hidden, self.j)])
-            for gate in range(self.op.count)
-        ]
+        x = self.inputs_at(self.t, self.n, self.j)
         self.fetch()
         b.barrier()
-        with b.where(b.below(piece, p.slices) if p.groups * p.slices < way.threads else None):
-            total = thread.streamed() if held is None else thread.from_registers(held)
-            b.tile_store(total, self.partial, [0, piece, b.mul(group, p.width)], [0, 2])
+        with b.where(self.has_slice(p, piece)):
+            self.multiply(thread, self.partial, group, held)
         b.barrier()
         with b.where(self.there):
             self.finish(x) if self.is_last else self.pass_on(x)
@@ -180,10 +142,6 @@ class StepFunction:
         with b.where(*(b.cmpi("eq", v, zero) for v in (self.thread, b.block_id("x"), b.block_id("y")))):
             after = b.const(-1 if self.op.reverse else 1, i32)
             b.store(b.op(arith.AddiOp, b.load(self.numbers[0], [0]), after), self.numbers[1], [0])
-
-    def memory(self, name: str) -> SSAValue:
-        """The memref of an operand."""
-        return self.function.inputs[self.operands[name]]
 
     def column(self, group: SSAValue) -> SSAValue:
         """The first column of the weights of a group of the block's; behind the last unit, that of the last group."""
@@ -221,19 +179,12 @@ class StepFunction:
             n, at = b.add(self.first, r), b.mul(k, width)
             n = b.least(n, self.batch - 1) if self.batch % self.way.sequences else n
             b.tile_store(b.tile_load(source, [n, at], [1], (width,)), self.state, [r, at], [1])
-        if behind := self.p.slices * self.p.rows - self.hidden:
-            with b.loop(self.thread, self.way.sequences * behind, threads, name="e") as e:
-                r, k = b.divmod(e.iv, behind)
-                b.store(self.maths.number(0), self.state, [r, b.add(k, self.hidden)])
+        self.clear_behind([self.state], self.p.slices * self.p.rows)
 
     def totals(self) -> list[SSAValue]:
         """The state's part of the gate outputs of the unit that are columns of the product."""
-        found = []
-        for gate in range(self.p.columns // self.way.units):
-            column = self.b.add(gate * self.way.units, self.within)
-            parts = [self.b.load(self.partial, [self.r, s, column]) for s in range(self.p.slices)]
-            found.append(summed(self.maths, parts))
-        return found
+        columns = (self.b.add(gate * self.way.units, self.within) for gate in range(self.p.columns // self.way.units))
+        return [self.summed(self.p, self.partial, self.r, column) for column in columns]
 
     def pass_on(self, x: Sequence[SSAValue]) -> None:
         """The state that the second product takes, and the sums that the end of the step needs."""
@@ -250,7 +201,7 @@ class StepFunction:
         products = self.totals()
         if self.product:  # of the gate that has gone into the state nothing is asked
             products = [*(b.load(m, at) for m in self.passed[1:]), self.maths.number(0), *products]
-        constants = [b.load(self.memory(name), [b.add(k * self.hidden, self.j)]) for name, k in self.op.constants()]
+        constants = self.constants_at(self.j)
         old = {name: b.load(memory, at) for name, memory in self.old.items()}
         new = self.op.unit(self.maths, x, products, old, constants)
         steps = b.op(arith.IndexCastOp, b.load(self.memory("lens"), [self.n]), type=IndexType())
