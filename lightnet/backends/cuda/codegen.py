@@ -26,7 +26,7 @@ assert set(LEAST_PTX) == set(ARCHS)
 
 _FLOATS, _INTEGERS = ("f16", "f32", "f64"), ("i8", "i16", "i32", "i64")
 #: Families of intrinsics by the types that they are overloaded on. Most of them LLVM makes itself: of comparisons and
-#: shifts, and of f16, where it need not be widened.
+#: shifts, and of f16, where it need not be widened. Three-way comparisons have the type of the result, too.
 OVERLOADED = {
     _FLOATS: (
         "ceil", "copysign", "fabs", "floor", "fma", "fmuladd", "is.fpclass", "maximum", "maximumnum", "maxnum",
@@ -52,8 +52,6 @@ MEMORY = (
         for q in ("p0", "p1", "p3", "p5")
     ),
 )
-#: Three-way comparisons, by the types of the result and of the operands.
-COMPARISONS = tuple(f"llvm.{kind}.{r}.{t}" for kind in ("scmp", "ucmp") for r in _INTEGERS for t in _INTEGERS)
 SILENT = (
     "llvm.assume",
     "llvm.experimental.noalias.scope.decl",
@@ -81,7 +79,7 @@ NVVM = (
 def _symbols() -> Iterator[str]:
     for types, names in OVERLOADED.items():
         yield from (f"llvm.{name}.{type}" for name in names for type in types)
-    yield from (*MEMORY, *COMPARISONS, *SILENT, *NVVM)
+    yield from (*MEMORY, *SILENT, *NVVM)
 
 
 #: The functions without a body that may come to LLVM's NVPTX target.

@@ -6,7 +6,8 @@ refused by name. What waits for other threads, or tells them something, also for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from xdsl.ir import Operation, SSAValue
 from xdsl.traits import is_side_effect_free
@@ -71,27 +72,21 @@ def _shared(e: FunctionEmitter, memref: SSAValue, indices: Sequence[SSAValue]) -
 # ---- mbarriers -----------------------------------------------------------------------------------------------------
 
 
-def _mbarrier_init(e: FunctionEmitter, op: MbarrierInitOp) -> None:
-    e.settle()
-    args = [("i32", _shared(e, op.barriers, [op.index])), ("i32", str(op.arrivals.value.data))]
-    _asm(e, ["mbarrier.init.shared::cta.b64 [$0], $1;"], args)
+def _on_mbarrier(lines: Sequence[str], operand: Callable[[FunctionEmitter, Any], str] | None = None) -> Handler:
+    """The emitter of an op on an mbarrier, which is ``$0`` in the assembly; ``$1`` is an operand of 32 bits."""
+
+    def emit(e: FunctionEmitter, op: Any) -> None:
+        e.settle()
+        args = [("i32", _shared(e, op.barriers, [op.index]))]
+        _asm(e, lines, args if operand is None else [*args, ("i32", operand(e, op))])
+
+    return emit
 
 
 def _mbarrier_fence(e: FunctionEmitter, op: MbarrierFenceOp) -> None:
     """For other threads, and for copies, which see memory by another way (PTX ISA, "Async proxy")."""
     e.settle()
     _asm(e, ["fence.mbarrier_init.release.cluster;", "fence.proxy.async.shared::cta;"], [])
-
-
-def _mbarrier_expect(e: FunctionEmitter, op: MbarrierExpectOp) -> None:
-    e.settle()
-    args = [("i32", _shared(e, op.barriers, [op.index])), ("i32", narrowed_index(e, op.bytes))]
-    _asm(e, ["mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"], args)
-
-
-def _mbarrier_arrive(e: FunctionEmitter, op: MbarrierArriveOp) -> None:
-    e.settle()
-    _asm(e, ["mbarrier.arrive.shared::cta.b64 _, [$0];"], [("i32", _shared(e, op.barriers, [op.index]))])
 
 
 #: `try_wait` may give up; so it is asked again. The label is none of LLVM's, which begin with $L: nobody unrolls this
@@ -104,11 +99,6 @@ _WAIT = (
     "@!%ended bra WAIT_${:uid};",
     "}",
 )
-
-
-def _mbarrier_wait(e: FunctionEmitter, op: MbarrierWaitOp) -> None:
-    e.settle()
-    _asm(e, _WAIT, [("i32", _shared(e, op.barriers, [op.index])), ("i32", narrowed_index(e, op.parity))])
 
 
 # ---- copies by tensor maps -------------------------------------------------------------------------------------------
@@ -217,11 +207,15 @@ def _warpgroup_wait(e: FunctionEmitter, op: hopper.WarpgroupWaitOp) -> None:
 
 
 HANDLERS: dict[type[Operation], Handler] = {
-    MbarrierInitOp: _mbarrier_init,
+    MbarrierInitOp: _on_mbarrier(
+        ["mbarrier.init.shared::cta.b64 [$0], $1;"], lambda e, op: str(op.arrivals.value.data)
+    ),
     MbarrierFenceOp: _mbarrier_fence,
-    MbarrierExpectOp: _mbarrier_expect,
-    MbarrierArriveOp: _mbarrier_arrive,
-    MbarrierWaitOp: _mbarrier_wait,
+    MbarrierExpectOp: _on_mbarrier(
+        ["mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"], lambda e, op: narrowed_index(e, op.bytes)
+    ),
+    MbarrierArriveOp: _on_mbarrier(["mbarrier.arrive.shared::cta.b64 _, [$0];"]),
+    MbarrierWaitOp: _on_mbarrier(_WAIT, lambda e, op: narrowed_index(e, op.parity)),
     hopper.TmaLoadOp: _tma_load,
     hopper.WarpgroupMmaOp: _warpgroup_mma,
     hopper.WarpgroupWaitOp: _warpgroup_wait,

@@ -228,16 +228,14 @@ class Planned(ValueMachine):
                     self.keep(value, array)
 
     def keep(self, value: SSAValue, array: np.ndarray | None) -> None:
-        place = self.place(value)
         if array is not None:
             if isinstance(value.owner, Source | OnceOp):
                 self.upload(value, array)
             else:
-                self.arenas.store(place, value.type, array)
+                self.arenas.store(self.place(value), value.type, array)
             if not layout_of(value.type).is_lossless:
                 self.lossy[value] = array
-        size = byte_size(value.type)
-        self.live[value] = (place.space.data, place.offset.data, place.offset.data + size)
+        self.live[value] = self.range(value)
 
     def place(self, value: SSAValue):
         place = place_of(value)

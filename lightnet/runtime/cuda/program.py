@@ -177,11 +177,6 @@ class CudaInstance(SpacesInstance):
             elif stream is not None:
                 self._host(part.number, part.place, stream)
 
-    def enqueue(self) -> None:
-        """Launch the kernels once more, on what the device holds from the call before, and do not wait: what a
-        benchmark times. Run-time calls are left out."""
-        self.launch_all()
-
     def launch(self, number: int) -> None:
         """Run one launch, and do not wait."""
         self.driver.launch(self.launches[number])

@@ -62,8 +62,9 @@ class Gemm(SimtGenerator):
 
     def plan(self, kernel: KernelOp, form: Form, device: DeviceModel) -> Plan:
         problem = problem_of(kernel, form)
-        numbers = CHOICES.numbers(kernel, "tile", 3), CHOICES.number(kernel, "stages"), CHOICES.number(kernel, "splits")
-        time, made = self.best(kernel, problem, checked_pins(kernel, "tile", *numbers), device, "splits")
+        stages, splits = (CHOICES.number(kernel, name) for name in ("stages", "splits"))
+        pinned = checked_pins(kernel, "tile", Pinned(CHOICES.numbers(kernel, "tile", 3), stages, splits))
+        time, made = self.best(kernel, problem, pinned, device, "splits")
         tile = made.tile
         return Plan.of(
             self, kernel, form, time, made,
@@ -97,25 +98,22 @@ class Gemm(SimtGenerator):
         except LightNetError as error:
             raise LightNetError(error.message, loc_of(kernel), label=error.label) from None
 
-    def _most_parts(self, problem: GemmProblem, sizes: tuple[int, int, int] | None) -> int:
+    def _most_parts(self, problem: GemmProblem, sizes: tuple[int, ...] | None) -> int:
         """Parts that K may be cut into: a stage each, of the shallowest tile where none is given. Raises
         `LightNetError` for a tile that no core has."""
         tiles = [self.family.tile(s, 2) for s in (self.family.tiles(problem) if sizes is None else (sizes,))]
         return min(max(self.family.make(problem, tile).stages(problem) for tile in tiles), MAX_GRID[2])
 
 
-def checked_pins(
-    kernel: KernelOp, name: str, sizes: Sequence[int] | None, stages: int | None, splits: int | None
-) -> Pinned:
+def checked_pins(kernel: KernelOp, name: str, pinned: Pinned) -> Pinned:
     """The choices of a product. Raises `LightNetError` for a size that no tile has, of the choice `name`, and a ring
     that there is not, of the choice ``stages`` where a kernel has that."""
-    if sizes is not None and not 1 <= min(sizes) <= max(sizes) <= MOST_SIZE:
+    if pinned.sizes is not None and not 1 <= min(pinned.sizes) <= max(pinned.sizes) <= MOST_SIZE:
         raise CHOICES.error(kernel, name, f"sizes are 1 to {MOST_SIZE}")
-    if stages is not None and not 2 <= stages <= MOST_STAGES:
+    if pinned.stages is not None and not 2 <= pinned.stages <= MOST_STAGES:
         own = "stages" if "stages" in kernel.attributes else name
         raise CHOICES.error(kernel, own, f"a ring has 2 to {MOST_STAGES} stages")
-    rows, cols, depth = sizes or (0, 0, 0)
-    return Pinned((rows, cols, depth) if sizes else None, stages, splits)
+    return pinned
 
 
 def problem_of(kernel: KernelOp, form: Form) -> GemmProblem:

@@ -156,7 +156,7 @@ class Join(SimtGenerator):
         if numbers is None:
             return [Pinned()] * len(joint.products)
         several = (numbers[i : i + NUMBERS] for i in range(0, len(numbers), NUMBERS))
-        return [checked_pins(kernel, "tiles", (r, c, depth), ring, splits) for r, c, depth, ring, splits in several]
+        return [checked_pins(kernel, "tiles", Pinned(tuple(tile), stages, splits)) for *tile, stages, splits in several]
 
 
 def _joint(kernel: KernelOp) -> Joint:

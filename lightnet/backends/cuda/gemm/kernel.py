@@ -20,7 +20,6 @@ from lightnet.backends.cuda.gemm.epilogue import Epilogue
 from lightnet.backends.cuda.gemm.problem import GemmProblem
 from lightnet.backends.cuda.kernel import KernelFunction, KernelTask
 from lightnet.backends.cuda.simt import SimtLaunch
-from lightnet.ir.kernel import KernelOp
 from lightnet.ir.views import alignment_of
 from lightnet.runtime.arrays import align_up
 
@@ -66,12 +65,6 @@ def build(task: KernelTask, p: GemmProblem, core: Core, schedule: GemmSchedule, 
     return launches
 
 
-def operands(kernel: KernelOp, p: GemmProblem) -> list[SSAValue]:
-    """The kernel's operands that a product and its epilogue read, as the kernel's block has them."""
-    read = {v for op in p.ops for v in op.operands}
-    return [a for a in kernel.body.args if a in read]
-
-
 class _Product:
     """The kernel that multiplies."""
 
@@ -80,7 +73,8 @@ class _Product:
         self.align = alignment_of([*kernel.operands, *kernel.results])
         block, shape = (core.threads, 1, 1), partial(core.shape, p)
         if schedule.splits == 1:
-            self.f = KernelFunction(kernel, task.name, block, task.aliases, reads=operands(kernel, p), shape=shape)
+            reads = [a for a in kernel.body.args if any(a in op.operands for op in p.ops)]
+            self.f = KernelFunction(kernel, task.name, block, task.aliases, reads=reads, shape=shape)
         else:
             space = [(parts(p, schedule.splits), at)]
             self.f = KernelFunction(

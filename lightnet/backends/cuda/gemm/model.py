@@ -110,7 +110,7 @@ def blocks_at_once(core: Core, device: DeviceModel) -> int:
 class Pinned(NamedTuple):
     """Choices that a kernel has already: the rows, columns and depth of its tile, stages, and parts of K."""
 
-    sizes: tuple[int, int, int] | None = None
+    sizes: tuple[int, ...] | None = None
     stages: int | None = None
     splits: int | None = None
 
@@ -120,14 +120,15 @@ class Family:
     """The cores of a generator: `tiles(problem)` are the rows, columns and depths worth trying, `across` says how rows
     and columns of one are shared, `core` makes one."""
 
-    tiles: Callable[[GemmProblem], Iterable[tuple[int, int, int]]]
+    tiles: Callable[[GemmProblem], Iterable[tuple[int, ...]]]
     across: Callable[[int, int], tuple[int, int]]
     core: MakeCore
     speed: Callable[[GemmProblem, DeviceModel], Speed]
 
-    def tile(self, sizes: tuple[int, int, int], stages: int) -> ProductTile:
+    def tile(self, sizes: tuple[int, ...], stages: int) -> ProductTile:
         """The tile of so many rows, columns and elements of k."""
-        return ProductTile(*sizes, stages, self.across(*sizes[:2]))
+        rows, cols, depth = sizes
+        return ProductTile(rows, cols, depth, stages, self.across(rows, cols))
 
     def make(self, p: GemmProblem, tile: ProductTile) -> Core:
         """The core of a tile."""
