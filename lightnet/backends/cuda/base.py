@@ -45,10 +45,9 @@ class Choices:
     area: str
 
     def error(self, kernel: KernelOp, name: str, why: str) -> LightNetError:
-        """The error for a choice that cannot be."""
-        return LightNetError(
-            f"{name} = {kernel.attributes.get(name)}: {why}", loc_of(kernel), label=f"{self.area}.{name}"
-        )
+        """The error for a choice that cannot be, which may be one that the kernel leaves to us."""
+        given = f" = {kernel.attributes[name]}" if name in kernel.attributes else ""
+        return LightNetError(f"{name}{given}: {why}", loc_of(kernel), label=f"{self.area}.{name}")
 
     def number(self, kernel: KernelOp, name: str) -> int | None:
         """A choice that is an integer; None where there is none. Raises `LightNetError` for anything else."""

@@ -129,7 +129,7 @@ class _Kernel:
     def thread(self, n: SSAValue, y: SSAValue, x: SSAValue, channel: SSAValue, group: SSAValue) -> None:
         """Four channels of a strip that begins at column `x` of row `y`."""
         b, conv = self.b, self.conv
-        start = _wide(b, b.tile_load(self.bias, [channel], [0], (LANES,)))
+        start = b.widened(b.tile_load(self.bias, [channel], [0], (LANES,)))
         height, rows = conv.operand_specs[0].dims[2], conv.size[0]
         reach = (conv.result_specs[0].dims[2] - 1) * conv.stride[0] + (rows - 1) * conv.dilation[0] - self.top
         with b.loop(0, rows, carry=[start] * self.strip) as loop:
@@ -160,7 +160,7 @@ class _Kernel:
         found = {off: self.column(n, y, first, off, channel) for off in _columns(conv, self.strip)}
         sums = list(sums)
         for k in range(conv.size[1]):
-            factor = _wide(b, b.tile_load(self.weight, [*weights, k, 0], [3], (LANES,)))
+            factor = b.widened(b.tile_load(self.weight, [*weights, k, 0], [3], (LANES,)))
             for p in range(self.strip):
                 part = b.op(arith.MulfOp, found[p * conv.stride[1] + k * conv.dilation[1]], factor)
                 sums[p] = b.op(arith.AddfOp, sums[p], part)
@@ -174,10 +174,10 @@ class _Kernel:
         last = (strips - 1) * self.strip * conv.stride[1] + off - self.left
         x = b.add(first, off)
         if off >= self.left and last < width:
-            return _wide(b, b.tile_load(self.src, [n, y, x, channel], [3], (LANES,)))
+            return b.widened(b.tile_load(self.src, [n, y, x, channel], [3], (LANES,)))
         inside = _inside(b, x, width)
         value = b.tile_load(self.src, [n, y, b.select(inside, x, b.index(0)), channel], [3], (LANES,))
-        return b.select(inside, _wide(b, value), self.zero)
+        return b.select(inside, b.widened(value), self.zero)
 
     def pixel(self, at: Sequence[Index], total: SSAValue) -> None:
         """The ops behind the convolution for the four channels at [n, c, y, x], and what the kernel yields."""
@@ -201,11 +201,6 @@ class _Pixel(TileEvaluator):
             return super().read(value, subs)
         n, c, y, x = self.tile.indices
         return self.b.tile_load(self.memory(value), [n, y, x, c], [3], self.tile.shape)
-
-
-def _wide(b: Simt, value: SSAValue) -> SSAValue:
-    """A vector as f32."""
-    return value if value.type.element_type == f32 else b.cast("extf", value, f32)  # type: ignore[attr-defined]
 
 
 def _inside(b: Simt, at: SSAValue, extent: int) -> SSAValue:

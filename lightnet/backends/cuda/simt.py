@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import UNKNOWN_LOC, DenseArrayBase, LocationAttr, MemRefType, VectorType, i32
+from xdsl.dialects.builtin import UNKNOWN_LOC, DenseArrayBase, LocationAttr, MemRefType, VectorType, f32, i32
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
@@ -186,6 +186,11 @@ class Simt(Builder):
     def below(self, a: Index, b: Index) -> SSAValue:
         """Return whether ``a < b``."""
         return self.cmpi("slt", self.index(a), self.index(b))
+
+    def widened(self, value: SSAValue) -> SSAValue:
+        """A vector of f32, f16 or bf16 as f32."""
+        assert isinstance(value.type, VectorType)
+        return value if value.type.element_type == f32 else self.cast("extf", value, f32)
 
     def extract(self, value: SSAValue, at: Sequence[int]) -> SSAValue:
         """An element of a vector."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import VectorType, f32, i1
+from xdsl.dialects.builtin import VectorType, i1
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Index, vector_type
@@ -38,7 +38,7 @@ class Epilogue:
         total, result = fragment.value, p.anchor.results[0]
         if p.bias is not None:
             bias = piece.columns(p.bias, lambda col: [col], p.result_dims[1])
-            total = b.op(arith.AddfOp, total, b.broadcast(widened(b, bias), piece.shape))
+            total = b.op(arith.AddfOp, total, b.broadcast(b.widened(bias), piece.shape))
         short = p.anchor.result_specs[0].dtype.is_short
         piece.registers[result] = b.cast("truncf", total, storage_type(p.dtype)) if short else total
         for op in p.epilogue:
@@ -253,9 +253,3 @@ def _position(b: Simt, p: GemmProblem, row: Index) -> tuple[SSAValue, SSAValue, 
     down, along = p.window.positions
     n, rest = b.divmod(row, down * along)
     return (n, *b.divmod(rest, along))
-
-
-def widened(b: Simt, value: SSAValue) -> SSAValue:
-    """A tile of f16 or bf16 as f32."""
-    assert isinstance(value.type, VectorType)
-    return value if value.type.element_type == f32 else b.cast("extf", value, f32)

@@ -20,7 +20,7 @@ from lightnet.backends.cuda.gemm.ring import RingCore
 from lightnet.backends.cuda.simt import Simt
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import WARP
-from lightnet.dialects.cuda_matrix import ROW, SHAPES, LdmatrixOp, MmaOp, RoundTf32Op
+from lightnet.dialects.cuda_matrix import SHAPES, LdmatrixOp, MmaOp, RoundTf32Op
 
 #: Rows and columns of C that one `mma` adds to.
 ROWS, COLS = 16, 8
@@ -92,7 +92,6 @@ class MmaCore(RingCore):
         assert isinstance(element, FixedBitwidthType)
         self._tf32 = isinstance(element, Float32Type)
         self._k = SHAPES[type(element)][2]
-        self._chunk = ROW // element.size
         down, along = tile.across
         if min(down, along) < 1 or tile.rows % (ROWS * down) or tile.cols % (COLS * along) or tile.depth % self._k:
             raise LightNetError(
@@ -118,24 +117,13 @@ class MmaCore(RingCore):
         return WARP * self.tile.across[0] * self.tile.across[1]
 
     @property
-    def a_pitch(self) -> int:
-        return self._odd_pitch(self.tile.depth)
-
-    @property
     def b_pitch(self) -> int:
-        if not self.by_k:
-            return self._odd_pitch(self.tile.depth)
-        if not self._tf32:
-            return self._odd_pitch(self.tile.cols)
+        if not self.by_k or not self._tf32:
+            return super().b_pitch
         # Lanes 4g + k load at row k, column wide · g. With a pitch of 8 banks more than a multiple of 16 the four rows
         # of the lanes that are served together (8 at 16 bytes, 16 at 8 bytes, 32 at 4 bytes) lie in the four quarters
         # of the banks.
         return -(-(self.tile.cols - 8) // 16) * 16 + 8
-
-    def _odd_pitch(self, extent: int) -> int:
-        """An odd number of chunks of 16 bytes: any eight rows in a row, which `ldmatrix` reads at once, meet all banks
-        once."""
-        return (-(-extent // self._chunk) | 1) * self._chunk
 
     def column(self, b: Simt, first: Index, offset: int, count: int) -> SSAValue:
         """Line 8m + g of as many as take turns is column g of product m: eight lines in a row are one matrix of
@@ -189,7 +177,7 @@ class MmaCore(RingCore):
         the second."""
         half, row = b.divmod(warp.lane, ROWS)
         first = b.add(b.add(b.mul(slot, self.tile.rows), warp.row), row)
-        col = b.add(b.mul(half, self._chunk), k)
+        col = b.add(b.mul(half, self.chunk), k)
         loaded = [b.get(LdmatrixOp(a, [b.add(first, ROWS * i), col], 4)) for i in range(self._rows // ROWS)]
         return [self._rounded(b, v) for v in loaded]
 
@@ -215,7 +203,7 @@ class MmaCore(RingCore):
         if self.by_k:
             return b.add(b.add(b.mul(slot, self.tile.depth), k), rest), col
         half, row = b.divmod(rest, 8)
-        return b.add(b.add(b.mul(slot, self.tile.cols), col), row), b.add(b.mul(half, self._chunk), k)
+        return b.add(b.add(b.mul(slot, self.tile.cols), col), row), b.add(b.mul(half, self.chunk), k)
 
     def _load_rows(self, b: Simt, right: SSAValue, warp: _Warp, slot: Index, k: int) -> list[SSAValue]:
         """Fragments of B by k of f32: lane 4g + i loads neighbours from column wide · g on of the rows i and i + 4;

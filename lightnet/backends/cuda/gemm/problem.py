@@ -186,10 +186,6 @@ class GemmProblem:
         maps = [self.a, *wide, *(weights if self.computed else ())]
         return Form({v: (0, 0) for v in maps if v not in inside}, frozenset(() if self.computed else weights))
 
-    @property
-    def flops(self) -> int:
-        return 2 * self.batch * self.rows * self.cols * self.depth
-
 
 #: How the weights of a convolution lie, which are a map to those who compute them.
 WEIGHTS = ChannelsLast(MAP.multiple)

@@ -19,6 +19,7 @@ from lightnet.backends.cuda.gemm.core import Core, Fragment, TileBlock
 from lightnet.backends.cuda.gemm.loading import SIZES, ByK, MatrixLines, OperandSource, Stager, Windows, chunk_of
 from lightnet.backends.cuda.gemm.problem import GemmProblem, Kind
 from lightnet.backends.cuda.simt import Simt
+from lightnet.dialects.cuda_matrix import ROW
 
 
 class RingCore(Core):
@@ -26,15 +27,26 @@ class RingCore(Core):
     (or, where B lies by k, `depth` rows of `cols`)."""
 
     @property
-    @abstractmethod
+    def chunk(self) -> int:
+        """Elements of 16 bytes."""
+        assert isinstance(self.element, FixedBitwidthType)
+        return ROW // self.element.size
+
+    @property
     def a_pitch(self) -> int:
         """Elements from one row of A in shared memory to the next: at least `depth`, whole multiples of 16 bytes, and
         such that the accesses of a warp meet no bank twice."""
+        return self._odd_pitch(self.tile.depth)
 
     @property
-    @abstractmethod
     def b_pitch(self) -> int:
         """The same of B: rows of `depth` elements, or of `cols` where B lies by k."""
+        return self._odd_pitch(self.tile.cols if self.by_k else self.tile.depth)
+
+    def _odd_pitch(self, extent: int) -> int:
+        """An odd number of chunks: eight rows in a row, which `ldmatrix` or the lanes of a warp read at once, meet all
+        banks once."""
+        return (-(-extent // self.chunk) | 1) * self.chunk
 
     @abstractmethod
     def column(self, b: Simt, first: Index, offset: int, count: int) -> SSAValue:

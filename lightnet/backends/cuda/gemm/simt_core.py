@@ -73,17 +73,8 @@ class SimtCore(RingCore):
         return self.tile.across[0] * self.tile.across[1]
 
     @property
-    def a_pitch(self) -> int:
-        return self._odd_pitch(self.tile.depth)
-
-    @property
     def b_pitch(self) -> int:
-        return self.tile.cols if self.by_k else self._odd_pitch(self.tile.depth)
-
-    @staticmethod
-    def _odd_pitch(extent: int) -> int:
-        """An odd number of vectors: eight lanes that read neighbouring lines meet all banks once."""
-        return (-(-extent // VECTOR) | 1) * VECTOR
+        return self.tile.cols if self.by_k else super().b_pitch
 
     def column(self, b: Simt, first: Index, offset: int, count: int) -> SSAValue:
         """Neighbouring threads have neighbouring lines, and each has neighbouring columns: line t of a quarter of a
