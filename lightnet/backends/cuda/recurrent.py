@@ -19,15 +19,15 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.cuda.base import Choices, SimtGenerator
 from lightnet.backends.cuda.device import DeviceModel
-from lightnet.backends.cuda.recurrent_kernel import (
-    RecurrentFunction,
+from lightnet.backends.cuda.recurrent_kernel import RecurrentFunction
+from lightnet.backends.cuda.recurrent_layer import (
+    AHEAD,
     RecurrentSchedule,
     access_lanes,
     products_of,
     recurrent_of,
     shared_bytes,
 )
-from lightnet.backends.cuda.recurrent_product import AHEAD
 from lightnet.backends.cuda.recurrent_steps import RecurrentSteps, step_workspace
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.backends.generator import Plan

@@ -11,137 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import gcd
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IndexType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.cuda.kernel import KernelFunction
-from lightnet.backends.cuda.recurrent_product import ACCESS, Multiplier, Product, share_of
+from lightnet.backends.cuda.recurrent_layer import Multiplier, Product, RecurrentCode, RecurrentSchedule, pitch_of
 from lightnet.backends.cuda.simt import SimtLaunch
-from lightnet.dialects.ln.gates import Maths
-from lightnet.dialects.ln.recurrent import Recurrent
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.types import storage_type
-
-
-@dataclass(frozen=True)
-class RecurrentSchedule:
-    """The run of a recurrence: the `sequences` and `threads` of a block, and whether threads hold their weights in
-    registers from before the state is there; the `units` of a block where each step is a launch (`recurrent_steps.py`),
-    0 where a block runs through all steps of all units."""
-
-    sequences: int
-    threads: int
-    held: bool
-    units: int = 0
-
-
-def recurrent_of(kernel: KernelOp) -> Recurrent:
-    """The layer that a kernel is."""
-    (op,) = kernel.ops
-    assert isinstance(op, Recurrent)
-    return op
-
-
-def access_lanes(op: Recurrent) -> int:
-    """Elements of an access."""
-    return ACCESS // op.operand_specs[0].dtype.size
-
-
-def products_of(op: Recurrent, way: RecurrentSchedule) -> tuple[Product, ...]:
-    """The parts of the products of a step that the threads of a block share. Where steps are launches, the columns of
-    one are the gate outputs of the block's units, gate by gate."""
-    hidden, lanes, found = op.sizes[2], access_lanes(op), []
-    for first, gates in op.products():
-        columns = gates * (way.units or hidden)
-        width = gcd(lanes, hidden) if way.units else gcd(lanes, op.count * hidden, first * hidden, columns)
-        share = share_of(hidden, lanes, way.threads // (columns // width))
-        found.append(Product(first * hidden, columns, width, *share))
-    return tuple(found)
-
-
-def pitch_of(op: Recurrent, products: Sequence[Product]) -> int:
-    """Elements of a state in shared memory, zeros behind the last included: as many as the slices have rows."""
-    return max(p.slices * p.rows for p in products)
-
-
-def shared_bytes(op: Recurrent, way: RecurrentSchedule) -> int:
-    """Bytes of shared memory of a block: states, one a product, and partial sums; where steps are launches, those of
-    one product."""
-    products, size = products_of(op, way), op.operand_specs[0].dtype.size
-    if way.units:
-        return way.sequences * max(p.slices * (p.rows + p.columns) for p in products) * size
-    states = len(products) * pitch_of(op, products) + (len(op.results) - 2) * op.sizes[2]
-    return way.sequences * (states + sum(p.slices * p.columns for p in products)) * size
-
-
-def state_names(op: Recurrent) -> list[str]:
-    """The states by the names of the results that they end as."""
-    return [r.name for r in op.schema.results if r.name != "y"]
-
-
-class RecurrentLayer:
-    """A kernel that is a layer, with the schedule that it runs by."""
-
-    def __init__(self, kernel: KernelOp, way: RecurrentSchedule):
-        self.kernel, self.op, self.way = kernel, recurrent_of(kernel), way
-        self.steps, self.batch, self.hidden = self.op.sizes
-        self.element, self.products = storage_type(self.op.operand_specs[0].dtype), products_of(self.op, way)
-        self.names, self.yielded = state_names(self.op), list(kernel.terminator.operands)
-        self.operands = dict(zip([o.name for o in self.op.schema.operands], self.op.operands, strict=True))
-        self.results = dict(zip([r.name for r in self.op.schema.results], self.op.results, strict=True))
-
-
-class RecurrentCode(RecurrentLayer):
-    """The code that the threads of a block run in every schedule; `thread` is the number of one."""
-
-    function: KernelFunction
-    thread: SSAValue
-
-    def write_to(self, function: KernelFunction) -> None:
-        """Let all that is built from now on be the code of a function."""
-        self.function, self.b, self.maths = function, function.b, Maths(function.b, self.element)
-
-    def memory(self, name: str) -> SSAValue:
-        """The memref of an operand."""
-        return self.function.inputs[self.operands[name]]
-
-    def clear_behind(self, states: Sequence[SSAValue], pitch: int) -> None:
-        """Zeros behind the last elements of states in shared memory, [sequences, pitch]."""
-        b = self.b
-        if behind := pitch - self.hidden:
-            with b.loop(self.thread, self.way.sequences * behind, self.way.threads, name="e") as e:
-                r, k = b.divmod(e.iv, behind)
-                for state in states:
-                    b.store(self.maths.number(0), state, [r, b.add(k, self.hidden)])
-
-    def inputs_at(self, t: SSAValue, n: SSAValue, unit: SSAValue) -> list[SSAValue]:
-        """The inputs' part of the gate outputs of a unit of sequence `n`."""
-        columns = (self.b.add(gate * self.hidden, unit) for gate in range(self.op.count))
-        return [self.b.load(self.memory("gates"), [t, n, column]) for column in columns]
-
-    def constants_at(self, unit: SSAValue) -> list[SSAValue]:
-        """The params of a unit."""
-        return [self.b.load(self.memory(name), [self.b.add(k * self.hidden, unit)]) for name, k in self.op.constants()]
-
-    def summed(self, p: Product, partial: SSAValue, r: SSAValue, column: SSAValue) -> SSAValue:
-        """The sum of what the slices of a product leave, pair by pair."""
-        parts: Sequence[SSAValue] = [self.b.load(partial, [r, s, column]) for s in range(p.slices)]
-        while len(parts) > 1:
-            pairs = [parts[k : k + 2] for k in range(0, len(parts), 2)]
-            parts = [self.maths.add(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
-        return parts[0]
-
-    def multiply(self, thread: Multiplier, partial: SSAValue, group: SSAValue, held: Sequence[SSAValue] | None) -> None:
-        """The thread's sums [sequences, width] of a slice and a group of columns to shared memory."""
-        total = thread.streamed() if held is None else thread.from_registers(held)
-        self.b.tile_store(total, partial, [0, thread.piece, self.b.mul(group, thread.p.width)], [0, 2])
-
-    def has_slice(self, p: Product, piece: SSAValue) -> SSAValue | None:
-        """Return whether a thread has a slice of a product; None where all have."""
-        return self.b.below(piece, p.slices) if p.groups * p.slices < self.way.threads else None
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@ reads in the time of a launch.
 
 All steps are launches of one function, or of two where a step has two products. Of the two pieces of workspace that
 each state has, a step reads what the one before it wrote, and writes the other; which step it is stands in memory, too.
-Imports the function of all steps, whose product and cell it shares.
+Imports the parts that it shares with the function of all steps.
 
     start | step h0 -> ws0 | step ws0 -> ws1 | step ws1 -> ws0 | … | step … -> h
 """
@@ -18,8 +18,13 @@ from xdsl.dialects.builtin import IndexType, MemRefType, i32
 from xdsl.ir import SSAValue
 
 from lightnet.backends.cuda.kernel import KernelFunction
-from lightnet.backends.cuda.recurrent_kernel import RecurrentCode, RecurrentLayer, RecurrentSchedule, state_names
-from lightnet.backends.cuda.recurrent_product import Multiplier
+from lightnet.backends.cuda.recurrent_layer import (
+    Multiplier,
+    RecurrentCode,
+    RecurrentLayer,
+    RecurrentSchedule,
+    state_names,
+)
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.backends.launches import Argument
 from lightnet.dialects.cuda_checks import WARP
