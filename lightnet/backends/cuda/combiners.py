@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from xdsl.ir import SSAValue
 
 from lightnet.backends.bodies import body_kind, has_epilogue
-from lightnet.backends.cuda.base import SimtGenerator
+from lightnet.backends.cuda.device import device_of
 from lightnet.backends.cuda.selection import ANYTHING, SELECTION
+from lightnet.backends.generator import Generator
 from lightnet.ir.access import is_elementwise
 from lightnet.ir.body import Body
 from lightnet.ir.op import LnOp
@@ -40,12 +41,12 @@ def accepts(body: Body) -> str | None:
     return "anchor" if maker is not None and all(_all_take([maker], body)) else None
 
 
-def _maker(op: LnOp) -> SimtGenerator | None:
+def _maker(op: LnOp) -> Generator | None:
     """The first generator of the table that makes an op alone, other than that of plain loops."""
     return next((g for g in SELECTION.generators() if _takes(g, [op], op.results)), None)
 
 
-def _all_take(chosen: Sequence[SimtGenerator], body: Body) -> list[bool]:
+def _all_take(chosen: Sequence[Generator], body: Body) -> list[bool]:
     """Of each generator, whether it takes a body."""
     ops, yielded = _joined(body)
     try:
@@ -55,8 +56,8 @@ def _all_take(chosen: Sequence[SimtGenerator], body: Body) -> list[bool]:
             op.erase()  # else the copies would go on using what the body reads
 
 
-def _takes(generator: SimtGenerator, ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> bool:
-    return generator.alg != ANYTHING and bool(generator.takes(ops, yielded))
+def _takes(generator: Generator, ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> bool:
+    return generator.alg != ANYTHING and bool(generator.takes(ops, yielded, device_of("")))
 
 
 def _joined(body: Body) -> tuple[list[LnOp], list[SSAValue]]:

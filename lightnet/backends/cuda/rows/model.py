@@ -5,7 +5,7 @@ Nothing is measured. Imports stages, teams and the device.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil
 
@@ -34,7 +34,7 @@ CORES = 0.1
 #: Bytes that a thread reads at a time, at most.
 VECTOR = 16
 #: The functions of an address, on arrays.
-ARITHMETIC = {
+ARITHMETIC: dict[str, Callable[..., np.ndarray]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide, "mod": np.mod,
     "min": np.minimum, "max": np.maximum,
 }  # fmt: skip
@@ -141,8 +141,8 @@ def _addresses(node: Node, indices: Mapping[str, np.ndarray]) -> np.ndarray | No
         return indices.get(node.name)
     if isinstance(node, Read) or node.fn not in ARITHMETIC:
         return None
-    args = [_addresses(arg, indices) for arg in node.args]
-    return None if any(a is None for a in args) else ARITHMETIC[node.fn](*args)
+    args = [found for arg in node.args if (found := _addresses(arg, indices)) is not None]
+    return ARITHMETIC[node.fn](*args) if len(args) == len(node.args) else None
 
 
 def best(
