@@ -31,8 +31,8 @@ def accepts(body: Body) -> str | None:
         return kind if own is None or len(body.ops) == 1 or all(_all_take([own], body)) else None
     if kind is not None:
         return kind
-    if own := [g for g in SELECTION.generators() if isinstance(body.ops[-1], g.ends)]:
-        return next((g.alg for g, taken in zip(own, _all_take(own, body)) if taken), None)
+    if ending := [g for g in SELECTION.generators() if isinstance(body.ops[-1], g.ends)]:
+        return next((g.alg for g, taken in zip(ending, _all_take(ending, body)) if taken), None)
     at = next((i for i, op in enumerate(body.ops) if not is_elementwise(op)), 0)
     before = sum(op.flops() / max(1, op.result_specs[0].len) for op in body.ops[:at])
     if len(body.ops) == 1 or before > CHEAP or not has_epilogue(body, at):
