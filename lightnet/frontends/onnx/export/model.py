@@ -41,8 +41,7 @@ MAX_BYTES = (1 << 31) - (1 << 20)
 
 
 def to_onnx(model: Model | ModuleOp, *, weights: Weights = None, seed: int | None = None,
-            inputs_as_params: bool = False,
-            outputs: Sequence[str] | None = None) -> onnx.ModelProto:  # fmt: skip
+            inputs_as_params: bool = False, outputs: Sequence[str] | None = None) -> onnx.ModelProto:  # fmt: skip
     """The network as an ONNX model of opset 18, or of the newer one that an op needs, checked by `onnx.checker`.
 
     Graph inputs, outputs (in order) and values have the names of their tensors, nodes those of their ops. Params hold
@@ -165,9 +164,8 @@ class _Export:
         elif isinstance(op, LnOp) and op.is_host:
             self.dropped.append(f"{op.optype} `{op.op_name or '?'}`")
         elif isinstance(op, Forward) and op.tensor_names[0] == self.names[op.operands[0]]:
-            self.names[op.results[0]] = self.names[
-                op.operands[0]
-            ]  # an output that is an input, or a param, under its name
+            # an output that is an input, or a param, under its name
+            self.names[op.results[0]] = self.names[op.operands[0]]
         elif isinstance(op, LnOp):
             wanted = [n or f"{op.op_name or op.optype}/{r}" for n, r in zip(tensor_names(op), op.arg_names()[1])]
             names = self.graph.export(op, [self.names[v] for v in op.operands], wanted)
