@@ -14,6 +14,7 @@ from typing import Any
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends import counted_ops  # noqa: F401 (registers its rules)
 from lightnet.frontends.counted import (
+    RULES,
     Counted,
     Dim,
     Numbers,
@@ -54,11 +55,6 @@ def reshape(g: Graph, x: Value, dims: Sequence[Dim]) -> Value:
     if static is not None:
         return counted(g, g.plain("reshape", _plain(x), dims=tuple(static)), dims)
     return _spread(g, _flat(g, x), dims)
-
-
-@counted_rule("reshape")
-def _reshape(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
-    return reshape(g, operands[0], params["dims"])
 
 
 def _plain(x: Value) -> Value:
@@ -174,11 +170,6 @@ def expand(g: Graph, x: Value, dims: Sequence[Dim]) -> Value:
     return counted(g, g.plain("expand", _plain(x), dims=lens), dims)
 
 
-@counted_rule("expand")
-def _expand(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
-    return expand(g, operands[0], params["dims"])
-
-
 def concat(g: Graph, parts: Sequence[Value], axis: int) -> Value:
     """Tensors behind each other along `axis`, some of them counted."""
     if any(isinstance(p, Numbers) for p in parts):
@@ -206,9 +197,11 @@ def _joined(g: Graph, parts: Sequence[Value], axis: int) -> Value:
     return plain_concat(g, parts, axis)
 
 
-@counted_rule("concat")
-def _concat(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
-    return concat(g, operands, params["axis"])
+RULES |= {
+    "reshape": lambda g, _, operands, params: reshape(g, operands[0], params["dims"]),
+    "expand": lambda g, _, operands, params: expand(g, operands[0], params["dims"]),
+    "concat": lambda g, _, operands, params: concat(g, operands, params["axis"]),
+}
 
 
 def slice_axis(g: Graph, x: Value, axis: int, start: Dim, end: Dim, step: int) -> Value:

@@ -112,15 +112,16 @@ def nearest(g: Graph, x: Value, tables: Mapping[int, np.ndarray]) -> Value:
     """`x` with the elements that `tables` names along its axes, by axis; in one pass where these are what `ln.resize`
     takes."""
     dims = tuple(len(tables[k]) if k in tables else d for k, d in enumerate(x.dims))
-    if dims != x.dims and all(np.array_equal(_centres(len(t), x.dims[k]), t) for k, t in tables.items()):
+    if dims != x.dims and all(np.array_equal(nearest_centres(len(t), x.dims[k]), t) for k, t in tables.items()):
         return g.op("resize", x, dims=dims, mode="TL_NEAREST")
     for axis, table in tables.items():
         x = pick(g, x, axis, table)
     return x
 
 
-def _centres(length: int, size: int) -> np.ndarray:
-    """The elements that `ln.resize` takes, by its definition."""
+def nearest_centres(length: int, size: int) -> np.ndarray:
+    """The elements that `ln.resize` takes, by its definition: round((d + 0.5) * size / length - 0.5), half away from
+    zero, which is floor((2 * d + 1) * size / (2 * length)) once it is not negative."""
     return ((2 * np.arange(length) + 1) * size) // (2 * length)
 
 

@@ -64,26 +64,18 @@ def upsampling_mxnet(n: Node, *xs: Value | Lazy) -> Value:
     return total
 
 
-@nnvm_op("upsampling")
-def upsampling(n: Node, x: Value) -> Value:
-    scale = n.int("scale")
-    return _resized(n, x, lambda picture: [d * scale for d in picture.dims[2:]])
-
-
-@nnvm_op("resize")
+@nnvm_op("upsampling", "resize")
 def resize(n: Node, x: Value) -> Value:
-    size = n.ints("size")
-    if len(size) != 2:
-        n.fail(f"its size should be two numbers, but is {list(size)}")
-    return _resized(n, x, lambda picture: size)
-
-
-def _resized(n: Node, x: Value, size_of) -> Value:
+    """By a whole factor, or to a size."""
     n.need_rank(x, 4)
     layout = n.choice("layout", "NCHW", "NHWC")
     picture = x if layout == "NCHW" else n.g.transpose(x, (0, 3, 1, 2))
     method = n.choice("method", "NEAREST_NEIGHBOR", "BILINEAR")
-    size = size_of(picture)
+    if n.op == "upsampling":
+        scale = n.int("scale")
+        size = tuple(d * scale for d in picture.dims[2:])
+    elif len(size := n.ints("size")) != 2:
+        n.fail(f"its size should be two numbers, but is {list(size)}")
     if method == "NEAREST_NEIGHBOR":
         picture = _nearest(n, picture, size)
     else:
