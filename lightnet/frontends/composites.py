@@ -5,7 +5,8 @@ Each does nothing where nothing changes. Imports the graph builder.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -83,6 +84,16 @@ def space_to_depth(g: Graph, x: Value, block: int, blocks_first: bool = True) ->
     return g.reshape(g.transpose(split, order), (batch, c * block**2, h // block, w // block))
 
 
+def cut_up(g: Graph, x: Value, axis: int, lengths: Sequence[int]) -> Iterator[Value]:
+    """Parts of these lengths, one behind the other along `axis`, each cut when it is asked for."""
+    return (cut(g, x, axis, end - n, n) for end, n in zip(accumulate(lengths), lengths))
+
+
+def positions_along(g: Graph, count: int, axis: int = 0, ndim: int = 1, dtype: DType | str = "i64") -> Value:
+    """0, 1, … along one axis of a tensor whose other axes have length 1. Raises LightNetError for too many."""
+    return g.table([count if k == axis else 1 for k in range(ndim)], dtype, lambda: np.arange(count))
+
+
 def stack(g: Graph, parts: Sequence[Value], axis: int) -> Value:
     """Tensors of one shape along a new axis."""
     return concat(g, [unsqueeze(g, p, [axis]) for p in parts], axis)
@@ -127,8 +138,7 @@ def one_hot(g: Graph, index: Value, depth: int, axis: int) -> Value:
     `axis`.
     """
     g.bounded(depth, "an axis of classes")
-    grid = np.arange(depth, dtype=index.dtype.np).reshape([-1 if k == axis else 1 for k in range(index.ndim + 1)])
-    return g.op("equal", unsqueeze(g, index, [axis]), g.constant(grid))
+    return g.op("equal", unsqueeze(g, index, [axis]), positions_along(g, depth, axis, index.ndim + 1, index.dtype))
 
 
 def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
@@ -153,6 +163,14 @@ def moments(g: Graph, x: Value, axes: Sequence[int]) -> tuple[Value, Value, Valu
 def over_deviation(g: Graph, x: Value, variance: Value, epsilon: float) -> Value:
     """x / sqrt(variance + epsilon)."""
     return g.op("div", x, g.op("sqrt", g.op("add", variance, g.scalar(epsilon, variance.dtype))))
+
+
+def with_channels_first(g: Graph, x: Value, last: bool, function: Callable[[Value], Value]) -> Value:
+    """`function` of a tensor [N, C, *S]; where channels are `last`, `x` and the result are [N, *S, C]."""
+    if not last:
+        return function(x)
+    first, back = (0, x.ndim - 1, *range(1, x.ndim - 1)), (0, *range(2, x.ndim), 1)
+    return g.transpose(function(g.transpose(x, first)), back)
 
 
 def swap_last(g: Graph, x: Value) -> Value:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from xdsl.ir import Block
 
+from lightnet.frontends.composites import cut, positions_along
 from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.passing import Refused, passing
 from lightnet.frontends.sizes import Size, SizeSymbol, UndecidedSize, bound, least, of_symbol
@@ -98,7 +99,7 @@ def fitted(g: Graph, x: Value, axis: int, dim: Dim) -> Value:
     """A plain value whose axis is as long as the bound of `dim`; what is added is 0."""
     have, want = x.spec.dims[axis], width(dim)
     if have > want:
-        return g.plain("slice", x, axis=axis, start=0, len=want)
+        return cut(g, x, axis, 0, want)
     if have < want:
         before, after = [0] * x.ndim, [0] * x.ndim
         after[axis] = want - have
@@ -155,18 +156,16 @@ def smaller_dim(g: Graph, a: Dim, b: Dim, largest: bool = False) -> Dim:
     for x, y in ((a, b), (b, a)):
         if bound_of(x) <= least(y):
             return y if largest else x
-    what = "max" if largest else "min"
+    what, op, pick = ("max", "maximum", max) if largest else ("min", "minimum", min)
+    limits = pick(bound_of(a), bound_of(b)), pick(least(a), least(b))
+    emit = lambda: g.plain(op, dim_number(g, a), dim_number(g, b))  # noqa: E731
+    return derived_size(g, (what, a, b), f"{what}({a}, {b})", limits, emit)
 
-    def make() -> Size:
-        pick = max if largest else min
-        high, low = pick(bound_of(a), bound_of(b)), pick(least(a), least(b))
-        op = "maximum" if largest else "minimum"
-        inputs = frozenset().union(*(s.inputs for d in (a, b) if isinstance(d, Size) for s in d.symbols))
-        return of_symbol(
-            SizeSymbol(f"{what}({a}, {b})", high, lambda: g.plain(op, dim_number(g, a), dim_number(g, b)), inputs, low)
-        )
 
-    return decided(g, (what, a, b), make)
+def derived_size(g: Graph, key: tuple, name: str, limits: tuple[int, int], emit: Callable[[], Value]) -> Size:
+    """A size between `limits` (the highest first) that `emit` computes of those in `key`; made once for a key."""
+    inputs = frozenset().union(*(s.inputs for d in key if isinstance(d, Size) for s in d.symbols))
+    return decided(g, key, lambda: of_symbol(SizeSymbol(name, limits[0], emit, inputs, limits[1])))
 
 
 def dim_quotient(g: Graph, a: Dim, b: Dim) -> Dim:
@@ -179,13 +178,8 @@ def dim_quotient(g: Graph, a: Dim, b: Dim) -> Dim:
     assert isinstance(a, Size)
     if b <= 0 or least(a) < 0:
         raise UndecidedSize(a)
-
-    def make() -> Size:
-        inputs = frozenset().union(*(s.inputs for s in a.symbols))
-        emit = lambda: g.plain("div", dim_number(g, a), g.scalar(b, "i64"))  # noqa: E731
-        return of_symbol(SizeSymbol(f"({a}) / {b}", a.high // b, emit, inputs, a.low // b))
-
-    return decided(g, ("div", a, b), make)
+    emit = lambda: g.plain("div", dim_number(g, a), g.scalar(b, "i64"))  # noqa: E731
+    return derived_size(g, ("div", a, b), f"({a}) / {b}", (a.high // b, a.low // b), emit)
 
 
 def bound_of(dim: Dim) -> int:
@@ -272,10 +266,8 @@ def before_count(g: Graph, dims: Sequence[Dim]) -> Value | None:
 
 def axis_positions(g: Graph, count: int, axis: int, ndim: int) -> Value:
     """0, 1, … along an axis of a tensor, i64."""
-    dims = [count if k == axis else 1 for k in range(ndim)]
-    return decided(
-        g, ("positions", tuple(dims)), lambda: g.table(dims, "i64", lambda: np.arange(count, dtype=np.int64))
-    )
+    dims = tuple(count if k == axis else 1 for k in range(ndim))
+    return decided(g, ("positions", dims), lambda: positions_along(g, count, axis, ndim))
 
 
 def filled_behind(g: Graph, x: Value, fill: float | int) -> Value:
@@ -303,14 +295,11 @@ def _equal(g: Graph, a: Dim, b: Dim) -> bool:
 
 
 _SCALAR: dict[str, Callable[..., Any]] = {
-    "add": lambda g, a, b: a + b, "sub": lambda g, a, b: a - b, "mul": lambda g, a, b: a * b, "neg": lambda g,
-    a: a * -1,
+    "add": lambda g, a, b: a + b, "sub": lambda g, a, b: a - b, "mul": lambda g, a, b: a * b,
+    "neg": lambda g, a: a * -1, "abs": lambda g, a: smaller_dim(g, a, a * -1, largest=True), "cast": lambda g, a: a,
     "div": dim_quotient, "minimum": smaller_dim, "maximum": lambda g, a, b: smaller_dim(g, a, b, largest=True),
-    "abs": lambda g,
-    a: smaller_dim(g, a, a * -1, largest=True),
-    "equal": _equal, "less": _decide(operator.lt), "less_equal": _decide(operator.le), "where": lambda g, c, a,
-    b: a if c else b,
-    "cast": lambda g, a: a,
+    "equal": _equal, "less": _decide(operator.lt), "less_equal": _decide(operator.le),
+    "where": lambda g, c, a, b: a if c else b,
 }  # fmt: skip
 _REDUCED = {"reduce_min": "minimum", "reduce_max": "maximum", "reduce_sum": "add", "reduce_prod": "mul"}
 #: Ops whose NumPy reference moves elements, of any type.

@@ -14,6 +14,7 @@ from typing import Any
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends import counted_ops  # noqa: F401 (registers its rules)
 from lightnet.frontends.counted import (
+    RULES,
     Counted,
     Dim,
     Numbers,
@@ -22,11 +23,12 @@ from lightnet.frontends.counted import (
     bound_of,
     counted,
     counted_rule,
-    decided,
     derived,
+    derived_size,
     dim_number,
     dim_quotient,
     filled_behind,
+    fitted,
     floor0,
     op,
     smaller_dim,
@@ -34,7 +36,7 @@ from lightnet.frontends.counted import (
     widths,
 )
 from lightnet.frontends.graph import Graph, Value
-from lightnet.frontends.sizes import Size, SizeSymbol, UndecidedSize, known, least, of_symbol
+from lightnet.frontends.sizes import Size, UndecidedSize, known, least
 
 __all__ = ["concat", "dim_number", "expand", "op", "reshape", "slice_axis"]
 
@@ -53,11 +55,6 @@ def reshape(g: Graph, x: Value, dims: Sequence[Dim]) -> Value:
     if static is not None:
         return counted(g, g.plain("reshape", _plain(x), dims=tuple(static)), dims)
     return _spread(g, _flat(g, x), dims)
-
-
-@counted_rule("reshape")
-def _reshape(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
-    return reshape(g, operands[0], params["dims"])
 
 
 def _plain(x: Value) -> Value:
@@ -141,7 +138,8 @@ def _spread(g: Graph, flat: Value, dims: Sequence[Dim]) -> Value:
     first = next((k for k, d in enumerate(dims) if d != 1), 0)
     if all(not isinstance(d, Size) for d in dims[first + 1 :]):
         rest = prod(lens[first + 1 :])
-        return counted(g, g.plain("reshape", _of_length(g, flat, lens[first] * rest if lens else 1), dims=lens), dims)
+        row = fitted(g, _plain(flat), 0, lens[first] * rest if lens else 1)
+        return counted(g, g.plain("reshape", row, dims=lens), dims)
     place: Value | None = None
     for axis, dim in enumerate(dims):
         if dim == 1:
@@ -152,13 +150,6 @@ def _spread(g: Graph, flat: Value, dims: Sequence[Dim]) -> Value:
         place = here if place is None else g.plain("add", place, here)
     assert place is not None
     return counted(g, g.plain("take", _plain(flat), g.plain("expand", place, dims=lens), axis=0), dims)
-
-
-def _of_length(g: Graph, flat: Value, n: int) -> Value:
-    flat, have = _plain(flat), flat.spec.dims[0]
-    if have < n:
-        return g.plain("pad", flat, before=(0,), after=(n - have,))
-    return g.plain("slice", flat, axis=0, start=0, len=n) if have > n else flat
 
 
 # -- expand, concat, slice -------------------------------------------------------------------------------------------
@@ -177,11 +168,6 @@ def expand(g: Graph, x: Value, dims: Sequence[Dim]) -> Value:
     lens = widths(dims)
     g.bounded(prod(lens), "a tensor of sizes that the data decides", 1 << 28)
     return counted(g, g.plain("expand", _plain(x), dims=lens), dims)
-
-
-@counted_rule("expand")
-def _expand(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
-    return expand(g, operands[0], params["dims"])
 
 
 def concat(g: Graph, parts: Sequence[Value], axis: int) -> Value:
@@ -211,9 +197,11 @@ def _joined(g: Graph, parts: Sequence[Value], axis: int) -> Value:
     return plain_concat(g, parts, axis)
 
 
-@counted_rule("concat")
-def _concat(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
-    return concat(g, operands, params["axis"])
+RULES |= {
+    "reshape": lambda g, _, operands, params: reshape(g, operands[0], params["dims"]),
+    "expand": lambda g, _, operands, params: expand(g, operands[0], params["dims"]),
+    "concat": lambda g, _, operands, params: concat(g, operands, params["axis"]),
+}
 
 
 def slice_axis(g: Graph, x: Value, axis: int, start: Dim, end: Dim, step: int) -> Value:
@@ -280,17 +268,9 @@ def merged(g: Graph, cond: Value, a: Value, b: Value) -> Value:
 
 def _chosen(g: Graph, cond: Value, m: Dim, n: Dim) -> Dim:
     """One of two sizes."""
-
-    def make() -> Size:
-        inputs = frozenset().union(*(s.inputs for d in (m, n) if isinstance(d, Size) for s in d.symbols))
-        high, low = max(bound_of(m), bound_of(n)), min(least(m), least(n))
-        return of_symbol(
-            SizeSymbol(
-                f"{m} or {n}", high, lambda: g.plain("where", cond, dim_number(g, m), dim_number(g, n)), inputs, low
-            )
-        )
-
-    return decided(g, ("or", g.ssa(cond), m, n), make)
+    limits = max(bound_of(m), bound_of(n)), min(least(m), least(n))
+    emit = lambda: g.plain("where", cond, dim_number(g, m), dim_number(g, n))  # noqa: E731
+    return derived_size(g, ("or", g.ssa(cond), m, n), f"{m} or {n}", limits, emit)
 
 
 # -- places that data names ------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from lightnet.frontends.counted import (
     derived,
     dim_number,
     filled_behind,
+    fitted,
     smaller_dim,
     symbol,
     width,
@@ -86,10 +87,9 @@ def scatter_elements(g: Graph, optype: str, operands: list[Value], params: dict[
     if flags is None:
         return counted(g, g.plain(optype, x, index, updates, **params), dims)
     index = _absolute(g, index, last)
-    found = g.plain(
-        optype, _longer(g, x, axis), g.plain("where", flags, index, g.scalar(last, "i64")), updates, **params
-    )
-    return counted(g, g.plain("slice", found, axis=axis, start=0, len=last) if last else _empty(g, found, axis), dims)
+    place = g.plain("where", flags, index, g.scalar(last, "i64"))
+    found = g.plain(optype, fitted(g, x, axis, last + 1), place, updates, **params)
+    return counted(g, fitted(g, found, axis, last), dims)
 
 
 @counted_rule("scatter_nd")
@@ -112,9 +112,8 @@ def scatter_nd(g: Graph, optype: str, operands: list[Value], params: dict[str, A
     )
     flags = g.plain("reshape", flags, dims=(*flags.spec.dims, 1))
     place = g.plain("where", flags, place, g.scalar(rows, "i64"))
-    flat = _longer(g, g.plain("reshape", x, dims=(rows, *lens[depth:])), 0)
-    found = g.plain(optype, flat, place, updates, **params)
-    found = g.plain("slice", found, axis=0, start=0, len=rows) if rows else _empty(g, found, 0)
+    flat = fitted(g, g.plain("reshape", x, dims=(rows, *lens[depth:])), 0, rows + 1)
+    found = fitted(g, g.plain(optype, flat, place, updates, **params), 0, rows)
     return counted(g, g.plain("reshape", found, dims=lens), dims)
 
 
@@ -122,16 +121,6 @@ def _absolute(g: Graph, index: Value, n: Any) -> Value:
     """Indices from the front; those below 0 count from the end of an axis of length `n`."""
     length = g.constant(np.asarray(n, np.int64))
     return g.plain("where", g.plain("less", index, g.scalar(0, "i64")), g.plain("add", index, length), index)
-
-
-def _longer(g: Graph, x: Value, axis: int) -> Value:
-    after = [int(k == axis) for k in range(x.ndim)]
-    return g.plain("pad", x, before=(0,) * x.ndim, after=tuple(after))
-
-
-def _empty(g: Graph, x: Value, axis: int) -> Value:
-    lens = [0 if k == axis else n for k, n in enumerate(x.spec.dims)]
-    return g.plain("strided_slice", x, starts=(0,) * x.ndim, steps=(1,) * x.ndim, lens=tuple(lens))
 
 
 @counted_rule("roi_align", "roi_pool")
@@ -190,8 +179,7 @@ def suppressed(
     threshold = g.scalar(0, "f32") if least is None else least
     indices, found = g.plain(
         "non_max_suppression", boxes, scores, g.reshape(most, ()), g.reshape(overlap, ()), g.reshape(threshold, ()),
-        dim_number(g, n),
-        capacity=capacity, filtered=least is not None, centred=centred,
+        dim_number(g, n), capacity=capacity, filtered=least is not None, centred=centred,
     )  # fmt: skip
     rows = indices.spec.dims[0]
     if not rows:

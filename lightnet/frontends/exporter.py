@@ -21,7 +21,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntegerAttr, ModuleOp, StringAttr, UnitAttr
+from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntegerAttr, ModuleOp, StringAttr, UnitAttr, i1
 from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
@@ -346,11 +346,7 @@ def _choice(op: Operation, key: str, attr: Attribute) -> ParamValue:
         case StringAttr():
             return attr.data
         case IntegerAttr():
-            return (
-                bool(attr.value.data)
-                if attr.type.name == "integer_type" and attr.type.width.data == 1
-                else attr.value.data
-            )
+            return bool(attr.value.data) if attr.type == i1 else attr.value.data
         case FloatAttr():
             return attr.value.data
         case ArrayAttr():

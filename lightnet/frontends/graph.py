@@ -42,8 +42,7 @@ MAX_FOLDED_BYTES = 1 << 28
 ALWAYS_FOLDED = 256
 #: Ops whose work is no small multiple of what they read and write: they are computed when the network is loaded.
 NOT_FOLDED = frozenset({"conv", "conv2d", "deconv", "deconv2d", "maxpool", "maxpool2d", "maxpool_index", "avgpool",
-                        "avgpool2d",
-                        "einsum", "nms", "roi_align", "roi_pool", "grid_sample", "lrn"})  # fmt: skip
+                        "avgpool2d", "einsum", "nms", "roi_align", "roi_pool", "grid_sample", "lrn"})  # fmt: skip
 #: The largest dim, and the largest integer of a parameter.
 MAX_INT = (1 << 31) - 1
 #: Elements of the largest array that a handler makes of sizes in a model (positions, tables, masks).
@@ -145,10 +144,8 @@ class Graph:
     def input(self, name: str, dims: Sequence[int], dtype: DType | str) -> Value:
         """A tensor that every call feeds."""
         spec = self.spec(dims, dtype)
-        op = Input.make([], {"dims": spec.dims, "dtype": spec.dtype.tl, "required": True}, name=self._names.fresh(name),
-                        tensors=[name], location=self._location())  # fmt: skip
-        self.block.add_op(op)
-        return Value(spec, ssa=op.dst, inputs=frozenset([name]), name=name)
+        ssa = self._source(Input, spec, self._names.fresh(name), name, required=True)
+        return Value(spec, ssa=ssa, inputs=frozenset([name]), name=name)
 
     def weight(self, name: str, dims: Sequence[int], dtype: DType | str, load: Callable[[], np.ndarray]) -> Value:
         """A named param; `load` gives its contents when they are needed, and is called again for a large one."""
@@ -157,10 +154,14 @@ class Graph:
     def param(self, name: str, dims: Sequence[int], dtype: DType | str) -> Value:
         """A named param whose contents the caller's weights give: they may come later, so nothing is folded."""
         spec = self.spec(dims, dtype)
-        op = ParamOp.make([], {"dims": spec.dims, "dtype": spec.dtype.tl, "from_file": True, "required": True},
-                          name=self._names.fresh(name), tensors=[name], location=self._location())  # fmt: skip
+        ssa = self._source(ParamOp, spec, self._names.fresh(name), name, from_file=True, required=True)
+        return Value(spec, ssa=ssa, name=name)
+
+    def _source(self, cls: type[Input | ParamOp], spec: TensorSpec, name: str, tensor: str, **params: Any) -> SSAValue:
+        params = {"dims": spec.dims, "dtype": spec.dtype.tl, **params}
+        op = cls.make([], params, name=name, tensors=[tensor], location=self._location())
         self.block.add_op(op)
-        return Value(spec, ssa=op.dst, name=name)
+        return op.results[0]
 
     def constant(self, array: np.ndarray | Sequence[Any], dtype: DType | str | None = None) -> Value:
         """A tensor with known contents, of the array's dtype or of `dtype`."""
@@ -292,17 +293,12 @@ class Graph:
     def _param(self, value: Value) -> SSAValue:
         spec = value.spec
         name = self._names.fresh(value.name or "const")
-        params: dict[str, Any] = {"dims": spec.dims, "dtype": spec.dtype.tl}
         if spec.len <= MAX_SPELT and (numbers := _spelt(value.known)) is not None:
-            params["data"] = numbers
-        else:
-            params["from_file"] = params["required"] = True
-            load = value._load
-            assert load is not None
-            self.entries[name] = Entry(spec.dims, spec.dtype.np, lambda: _bytes(load()))
-        op = ParamOp.make([], params, name=name, tensors=[name], location=self._location())
-        self.block.add_op(op)
-        return op.dst
+            return self._source(ParamOp, spec, name, name, data=numbers)
+        load = value._load
+        assert load is not None
+        self.entries[name] = Entry(spec.dims, spec.dtype.np, lambda: _bytes(load()))
+        return self._source(ParamOp, spec, name, name, from_file=True, required=True)
 
     # -- what does nothing where nothing changes
 

@@ -210,10 +210,8 @@ class _Importer:
             built.erase()  # what it prints, by the op that prints
             (built,) = inner[0]
         if specs != len(built.results):
-            raise LightNetError(
-                f"{op.optype}: `{op.name}` needs {len(built.results)} output tensors, but gets {specs} output tensors",
-                label=f"{cls.optype}.result-count",
-            )
+            message = f" needs {len(built.results)} output tensors, but gets {specs} output tensors"
+            raise _mistake(op, message, f"{cls.optype}.result-count")
         self.check_elements(op, cls, built)
         names = op.tensors_out  # dst1, dst2, … in the order given
         if cls.schema.variadic_result is None:
@@ -257,10 +255,8 @@ class _Importer:
         count = len(op.tensors_in)
         fixed = sum(not o.variadic for o in cls.schema.operands)
         if count != fixed and cls.schema.variadic_operand is None:
-            raise LightNetError(
-                f"{op.optype}: `{op.name}` needs {fixed} input tensors, but gets {count} input tensors",
-                label=f"{cls.optype}.operand-count",
-            )
+            message = f" needs {fixed} input tensors, but gets {count} input tensors"
+            raise _mistake(op, message, f"{cls.optype}.operand-count")
         variadic = cls.schema.variadic_operand
         if variadic is None or variadic.by_name:
             tensors = self.ordered("input tensor", op, op.tensors_in, cls.schema.operand_names(count))
@@ -273,7 +269,7 @@ class _Importer:
         by_arg = {t.arg: t for t in tensors}
         for name in names:
             if name not in by_arg:
-                raise LightNetError(f"{op.optype}: `{op.name}` needs a `{name}` {what}", label=f"{op.optype}.arg-name")
+                raise _mistake(op, f" needs a `{name}` {what}", f"{op.optype}.arg-name")
         return [by_arg[n] for n in names]
 
     def params(self, op: NetOp, cls: type[LnOp]) -> dict[str, ParamValue]:
@@ -291,21 +287,15 @@ class _Importer:
         """Refuse integers beyond 32 bits: read as C's int they would be others, which nobody means."""
         for number in value if isinstance(value, tuple) else (value,):
             if isinstance(number, int | float) and not INT_MIN <= number <= INT_MAX:
-                raise LightNetError(
-                    f"{op.optype}: `{op.name}`'s `{name}` param's value should fit an integer of 32 bits, but gets a "
-                    f"{number}",
-                    label=f"{cls.optype}.{name}.range",
-                )
+                message = f"'s `{name}` param's value should fit an integer of 32 bits, but gets a {number}"
+                raise _mistake(op, message, f"{cls.optype}.{name}.range")
 
     def check_elements(self, op: NetOp, cls: type[LnOp], built: Operation) -> None:
         """Refuse a tensor without elements in IL, as upstream does; JSON IR has those of networks from elsewhere."""
         for tensor, value in zip(op.tensors_out, built.results):
             if self.netlist.is_il and 0 in (dims := spec_of(value.type).dims):
-                raise LightNetError(
-                    f"{op.optype}: `{op.name}`'s tensor `{tensor.name}` should have elements, but gets the dims "
-                    f"{list(dims)}",
-                    label=f"{cls.optype}.empty",
-                )
+                message = f"'s tensor `{tensor.name}` should have elements, but gets the dims {list(dims)}"
+                raise _mistake(op, message, f"{cls.optype}.empty")
 
     # -- regions: kernels and ln.once
 
@@ -420,9 +410,7 @@ class _Scope:
     def read(self, op: NetOp, name: str) -> SSAValue:
         value = self.values.get(name)
         if value is None:
-            raise LightNetError(
-                f"{op.optype}: `{op.name}`'s tensor `{name}` should have been defined before", label="tensor-undefined"
-            )
+            raise _mistake(op, f"'s tensor `{name}` should have been defined before", "tensor-undefined")
         return value
 
     def use(self, operands: list[SSAValue]) -> None:
@@ -440,6 +428,10 @@ class _Scope:
     def outputs(self) -> list[SSAValue]:
         """Every tensor that nobody consumes, in order of definition."""
         return [v for v in self.defined.values() if v not in self.consumed]
+
+
+def _mistake(op: NetOp, message: str, label: str) -> LightNetError:
+    return LightNetError(f"{op.optype}: `{op.name}`{message}", label=label)
 
 
 def _result_fields(cls: type[LnOp], count: int) -> list:

@@ -6,9 +6,8 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.ir.context import make_context
-from lightnet.ir.parser import MAX_TEXT, parse_mlir
+from lightnet.ir.parser import parse_mlir
 from lightnet.ir.verify import verify_module
-from lightnet.source import STDIN_NAME, read_text
 
 
 def read(text: str, path: str, ctx: Context | None = None, *, first_line: int = 1) -> ModuleOp:
@@ -20,8 +19,3 @@ def read(text: str, path: str, ctx: Context | None = None, *, first_line: int = 
     module = parse_mlir(ctx, text, path, first_line=first_line)
     verify_module(module, ctx)
     return module
-
-
-def load_mlir(path: str, ctx: Context | None = None) -> ModuleOp:
-    """The verified module in the file `path` ("-" is standard input)."""
-    return read(read_text(path, MAX_TEXT), STDIN_NAME if path == "-" else path, ctx)

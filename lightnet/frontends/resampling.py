@@ -1,15 +1,104 @@
-"""Resampled tensors: tables (`sampling_tables.py`) as `ln` ops, for every graph front end. Imports the graph
-builder."""
+"""Resampled tensors, for every graph front end: the sources of elements along an axis, and `ln` ops that take them.
+
+A resize is separable: along each axis, out[o] = sum over t of weight[o, t] * in[index[o, t]]. The tables are made here
+in float64, from the length of the axis and the way a format maps positions. Imports the graph builder.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil
 from typing import Any
 
 import numpy as np
 
-from lightnet.frontends import sampling_tables
 from lightnet.frontends.graph import MAX_MADE, Graph, Value
+
+#: Ways to map an output position to an input coordinate.
+COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
+               "tf_crop_and_resize", "tf_half_pixel_for_nn")  # fmt: skip
+#: Ways to round a coordinate to an element: halves down, halves up, down, up.
+ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+
+
+def coordinates(mode: str, size: int, length: int, scale: float, roi: Sequence[float] = (0.0, 1.0)) -> np.ndarray:
+    """The input coordinate (element i is at i) of each of `length` outputs, for an axis of `size` elements that is
+    scaled by `scale`; `roi` is what part of the axis ``tf_crop_and_resize`` takes. The maths are those of ONNX's
+    Resize."""
+    at = np.arange(length, dtype=np.float64)
+    exact = scale * size  # the length before it was rounded
+    if mode == "align_corners":
+        return at * (size - 1) / (exact - 1) if exact != 1 else np.zeros(length)
+    if mode == "asymmetric":
+        return at / scale
+    if mode == "tf_half_pixel_for_nn":
+        return (at + 0.5) / scale
+    if mode == "tf_crop_and_resize":
+        low, high = roi
+        if exact == 1:
+            return np.full(length, 0.5 * (low + high) * (size - 1))
+        return low * (size - 1) + at * (high - low) * (size - 1) / (exact - 1)
+    if mode == "pytorch_half_pixel" and length <= 1:  # of which ONNX's reference evaluator makes -0.5, against its text
+        return np.zeros(length)
+    shift = size / 2 * (1 - length / exact) if mode == "half_pixel_symmetric" else 0.0
+    return shift + (at + 0.5) / scale - 0.5
+
+
+def nearest_elements(x: np.ndarray, size: int, rounding: str) -> np.ndarray:
+    """The element nearest to each coordinate, int64."""
+    return np.clip(ROUNDINGS[rounding](x), 0, max(size - 1, 0)).astype(np.int64)
+
+
+def linear_kernel(x: np.ndarray) -> np.ndarray:
+    """1 - abs(x), where that is positive."""
+    return np.maximum(1 - np.abs(x), 0)
+
+
+def cubic_kernel(x: np.ndarray, a: float) -> np.ndarray:
+    """Keys, "Cubic convolution interpolation for digital image processing" (1981), equation 4, with a free `a`."""
+    x = np.abs(x)
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = ((x - 5) * x + 8) * a * x - 4 * a
+    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+
+
+def reach(scale: float, kind: str, antialias: bool) -> int:
+    """The number of elements that a kernel reads on either side."""
+    return ceil((1 if kind == "linear" else 2) / (min(scale, 1.0) if antialias else 1.0))
+
+
+def taps(x: np.ndarray, size: int, scale: float, kind: str, *, antialias: bool = False, cubic_a: float = -0.75,
+         exclude_outside: bool = False) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Indices (int32) and weights (float64), both [outputs, taps], of a ``linear`` or ``cubic`` interpolation at `x`.
+
+    With `antialias`, the kernel of a shrunk axis is as much wider. An element outside counts as the one at the edge or,
+    with `exclude_outside`, not at all.
+    """
+    squeeze = min(scale, 1.0) if antialias else 1.0
+    far = reach(scale, kind, antialias)
+    index = np.floor(x).astype(np.int64)[:, None] + np.arange(1 - far, far + 1)
+    distance = (index - x[:, None]) * squeeze
+    weight = linear_kernel(distance) if kind == "linear" else cubic_kernel(distance, cubic_a)
+    if exclude_outside:
+        weight = np.where((index >= 0) & (index < size), weight, 0.0)
+    if antialias or exclude_outside:
+        total = weight.sum(axis=1, keepdims=True)
+        weight = weight / np.where(total == 0, 1.0, total)
+    return _merged(np.clip(index, 0, max(size - 1, 0)).astype(np.int32), weight)
+
+
+def _merged(index: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Without taps that count nowhere."""
+    used = (weight != 0).any(axis=0)
+    return (index[:, used], weight[:, used]) if used.any() else (index[:, :1], weight[:, :1])
+
+
+# -- as ops
 
 
 def pick(g: Graph, x: Value, axis: int, index: np.ndarray) -> Value:
@@ -23,25 +112,26 @@ def nearest(g: Graph, x: Value, tables: Mapping[int, np.ndarray]) -> Value:
     """`x` with the elements that `tables` names along its axes, by axis; in one pass where these are what `ln.resize`
     takes."""
     dims = tuple(len(tables[k]) if k in tables else d for k, d in enumerate(x.dims))
-    if dims != x.dims and all(np.array_equal(_centres(len(t), x.dims[k]), t) for k, t in tables.items()):
+    if dims != x.dims and all(np.array_equal(nearest_centres(len(t), x.dims[k]), t) for k, t in tables.items()):
         return g.op("resize", x, dims=dims, mode="TL_NEAREST")
     for axis, table in tables.items():
         x = pick(g, x, axis, table)
     return x
 
 
-def _centres(length: int, size: int) -> np.ndarray:
-    """The elements that `ln.resize` takes, by its definition."""
+def nearest_centres(length: int, size: int) -> np.ndarray:
+    """The elements that `ln.resize` takes, by its definition: round((d + 0.5) * size / length - 0.5), half away from
+    zero, which is floor((2 * d + 1) * size / (2 * length)) once it is not negative."""
     return ((2 * np.arange(length) + 1) * size) // (2 * length)
 
 
 def bounded_taps(
     g: Graph, at: np.ndarray, size: int, scale: float, kind: str, **options: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`sampling_tables.taps`, of tables that are small enough."""
-    count = sampling_tables.reach(scale, kind, options.get("antialias", False))
+    """`taps`, of tables that are small enough."""
+    count = reach(scale, kind, options.get("antialias", False))
     g.bounded(len(at) * 2 * count if count < MAX_MADE else count, "a table of weights")
-    return sampling_tables.taps(at, size, scale, kind, **options)
+    return taps(at, size, scale, kind, **options)
 
 
 def interpolate(g: Graph, x: Value, axis: int, index: np.ndarray, weight: np.ndarray) -> Value:

@@ -73,8 +73,7 @@ def _infer(op: LnOp) -> None:
     except LightNetError as e:
         inputs = f" from {takes}" if takes else ""
         raise LightNetError(f"the network cannot be made for the shapes asked for: {where}{inputs}: {e.message}",
-                            loc_of(op),
-                            e.label) from None  # fmt: skip
+                            loc_of(op), e.label) from None  # fmt: skip
     if len(results) != len(op.results):
         raise LightNetError(f"the network cannot be made for the shapes asked for: {where} from {takes} would have "
                             f"{len(results)} results, and has {len(op.results)}", loc_of(op),

@@ -325,7 +325,7 @@ ONNX_OPS = Table("family of ONNX ops", {
     name: f"lightnet.frontends.onnx.ops.{name}"
     for name in ("elementwise", "quantized", "microsoft", "microsoft_attention", "microsoft_quantized",
                  "microsoft_weights", "ml_features", "ml_scores", "ml_trees", "ml_vectors", "shape", "slicing",
-                 "picked", "indexing", "reduce", "nn", "norm", "attention", "resize", "sampling", "random", "recurrent",
+                 "indexing", "reduce", "nn", "norm", "attention", "resize", "sampling", "random", "recurrent",
                  "control", "signal", "text", "training", "sequence")
 })  # fmt: skip
 
@@ -342,7 +342,7 @@ NNVM_OPS = Table("family of NNVM ops", {
     for name in (
         "convolution", "norm", "elementwise", "reduce", "shape", "slicing", "constant", "indexing", "resize",
         "sampling",
-        "recurrent", "detection", "multibox", "proposal", "yolo",
+        "recurrent", "detection", "multibox", "proposal",
     )
 })  # fmt: skip
 

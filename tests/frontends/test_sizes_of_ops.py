@@ -307,7 +307,7 @@ def test_reshapes_that_move_nothing(case: Case) -> None:
             assert found is None, (source, target)
         else:
             assert tuple(found) == lens, (source, target)
-    assert moves._of_length(case.g, case.g.input("f", (4,), "f32"), 6).dims == (6,)
-    assert moves._of_length(case.g, case.g.input("h", (4,), "f32"), 3).dims == (3,)
+    assert c.fitted(case.g, case.g.input("f", (4,), "f32"), 0, 6).dims == (6,)
+    assert c.fitted(case.g, case.g.input("h", (4,), "f32"), 0, 3).dims == (3,)
     flat = case.g.input("i", (4,), "f32")
-    assert moves._of_length(case.g, flat, 4) is flat
+    assert c.fitted(case.g, flat, 0, 4) is flat

@@ -429,4 +429,4 @@ def test_ctrl_c_ends_the_test_and_writes_the_best(tmp_path: Path) -> None:
         os.kill(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=30)
     assert process.returncode == 130 and "stopped by an interrupt" in err, err
-    assert mlir.load_mlir(str(out)) and not _alive(int(pid.read_text()))
+    assert mlir.read(out.read_text(), str(out)) and not _alive(int(pid.read_text()))

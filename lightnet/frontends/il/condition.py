@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import NoReturn
 
-from lightnet.frontends.il.lexer import CHAR, FROZEN, NAME, NUMBER, PUNCT, Token
+from lightnet.frontends.il.lexer import CHAR, FROZEN, NAME, NUMBER, PUNCT, Token, TokenError
 from lightnet.parsing import EvaluatingParser
 
 #: A value with its type: unsigned if either operand is.
@@ -24,17 +24,8 @@ _LEVELS = (
 )  # fmt: skip
 
 
-class ConditionError(Exception):
-    """A mistake, and the token there (None: the end of the line)."""
-
-    def __init__(self, message: str, token: Token | None):
-        super().__init__(message)
-        self.message = message
-        self.token = token
-
-
 def condition_holds(tokens: list[Token]) -> bool:
-    """Return whether the expanded tokens of a condition hold; names that are left count as 0. ConditionError when
+    """Return whether the expanded tokens of a condition hold; names that are left count as 0. TokenError when
     malformed."""
     parser = _Parser(tokens)
     value = parser.comma()
@@ -76,8 +67,8 @@ class _Parser(EvaluatingParser[Value]):
         self.tokens = tokens
         self.at = 0
 
-    def error(self, message: str) -> ConditionError:
-        return ConditionError(message, self.tokens[self.at] if self.at < len(self.tokens) else None)
+    def error(self, message: str) -> TokenError:
+        return TokenError(message, self.tokens[self.at] if self.at < len(self.tokens) else None)
 
     def operator(self) -> str:
         return self.tokens[self.at][1] if self.at < len(self.tokens) and self.tokens[self.at][0] == PUNCT else ""

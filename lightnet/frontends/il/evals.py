@@ -212,15 +212,8 @@ def _run_perl(perl: str, script: bytes) -> bytes:
     with tempfile.TemporaryFile() as source:
         source.write(script)
         source.seek(0)
-        child = subprocess.Popen(
-            [perl, "-"],
-            stdin=source,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={},
-            start_new_session=True,
-            preexec_fn=_limit_child,
-        )
+        child = subprocess.Popen([perl, "-"], stdin=source, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={},
+                                 start_new_session=True, preexec_fn=_limit_child)  # fmt: skip
     deadline = time.monotonic() + WALL_SECONDS
     pipe = child.stdout
     assert pipe is not None

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lightnet.frontends.il.lexer import Token
+from lightnet.frontends.il.lexer import Token, TokenError
 
 #: The directives of conditional groups. What follows `el` is the test of the group, as in `#if`.
 DIRECTIVES = ("if", "ifdef", "ifndef", "elif", "elifdef", "elifndef", "else", "endif")
 #: Nested #if.
 MAX_DEPTH = 200
-
-
-class GroupError(Exception):
-    """A mistake in a directive of a group."""
 
 
 @dataclass(slots=True)
@@ -46,23 +42,23 @@ class Groups:
 
     def take(self, name: str, token: Token, holds: Callable[[str], bool]) -> None:
         """Carry out a directive; `holds` evaluates its condition by the name of the test (`if`, `ifdef`, `ifndef`), and
-        is called only where that matters. GroupError for a directive that may not stand here."""
+        is called only where that matters. TokenError for a directive that may not stand here."""
         if name.startswith("if"):
             if len(self._open) >= MAX_DEPTH:
-                raise GroupError("#if is nested too deeply")
+                raise TokenError("#if is nested too deeply", token)
             outer = self.active
             group = _Group(token[3], False, False, outer)
             self._open.append(group)  # before the condition is known to be well formed: its #endif will come
             group.active = group.taken = outer and holds(name)
             return
         if not self._open:
-            raise GroupError(f"#{name} without #if")
+            raise TokenError(f"#{name} without #if", token)
         group = self._open[-1]
         if name == "endif":
             self._open.pop()
             return
         if group.has_else:
-            raise GroupError(f"#{name} after #else")
+            raise TokenError(f"#{name} after #else", token)
         group.has_else = name == "else"
         group.active = group.outer and not group.taken and (name == "else" or holds(name[2:]))
         group.taken |= group.active

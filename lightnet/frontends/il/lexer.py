@@ -60,6 +60,15 @@ MAX_TOKENS = 4_000_000
 _MAX_NOTES = 4
 
 
+class TokenError(Exception):
+    """A mistake, and the token there (None: the end of the line)."""
+
+    def __init__(self, message: str, token: Token | None):
+        super().__init__(message)
+        self.message = message
+        self.token = token
+
+
 def token_kind(text: str) -> int | None:
     """The kind of a text that is exactly one token (the result of `##`), else None."""
     m = _TOKEN.fullmatch(text)

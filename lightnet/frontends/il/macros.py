@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lightnet.frontends.il.lexer import NAME, PUNCT, Token
+from lightnet.frontends.il.lexer import NAME, PUNCT, Token, TokenError
 
 # What a step of a plan does: a token of the body; a parameter, expanded; a parameter as it was written (beside ##);
 # #parameter; ##; __VA_OPT__ with its plan, and whether # stands before it.
@@ -14,13 +14,6 @@ TOKEN, ARG, RAW, STRINGIZE, PASTE, OPTION = range(6)
 _VARIABLE = ("__VA_ARGS__", "__VA_OPT__")
 _UNDEFINABLE = ("defined", *_VARIABLE)
 _HASH, _PASTE = ("#", "%:"), ("##", "%:%:")
-
-
-class MacroError(Exception):
-    def __init__(self, message: str, token: Token):
-        super().__init__(message)
-        self.message = message
-        self.token = token
 
 
 @dataclass(slots=True, eq=False)
@@ -52,12 +45,12 @@ class Macro:
 
 
 def parse_define(directive: Token, rest: list[Token]) -> Macro:
-    """The macro of a `#define` line (`rest` is what follows the word); MacroError when malformed."""
+    """The macro of a `#define` line (`rest` is what follows the word); TokenError when malformed."""
     if not rest or rest[0][0] != NAME:
-        raise MacroError("#define needs a name", rest[0] if rest else directive)
+        raise TokenError("#define needs a name", rest[0] if rest else directive)
     name = rest[0]
     if name[1] in _UNDEFINABLE:
-        raise MacroError(f"'{name[1]}' cannot be defined", name)
+        raise TokenError(f"'{name[1]}' cannot be defined", name)
     params, variadic, body = None, False, rest[1:]
     if body and body[0][1] == "(" and body[0][0] == PUNCT and not body[0][2]:
         params, variadic, body = _parameters(name, body[1:])
@@ -78,9 +71,9 @@ def _parameters(name: Token, tokens: list[Token]) -> tuple[list[str], bool, list
         if variadic:
             params.append("__VA_ARGS__")
         elif kind != NAME or text in _VARIABLE:
-            raise MacroError(f"'{text[:40]}' cannot be a parameter of a macro", tokens[i])
+            raise TokenError(f"'{text[:40]}' cannot be a parameter of a macro", tokens[i])
         elif text in params:
-            raise MacroError(f"the macro has two parameters '{text}'", tokens[i])
+            raise TokenError(f"the macro has two parameters '{text}'", tokens[i])
         else:
             params.append(text)
             if i + 1 < len(tokens) and tokens[i + 1][1] == "...":  # GNU: a variable parameter with a name
@@ -92,7 +85,7 @@ def _parameters(name: Token, tokens: list[Token]) -> tuple[list[str], bool, list
         if after != "," or variadic:
             break
         i += 2
-    raise MacroError("the parameter list of the macro has no ')'", tokens[min(i, len(tokens) - 1)] if tokens else name)
+    raise TokenError("the parameter list of the macro has no ')'", tokens[min(i, len(tokens) - 1)] if tokens else name)
 
 
 def _plan(macro: Macro) -> list[tuple[int, Any, bool]] | None:
@@ -110,7 +103,7 @@ def _steps(macro: Macro, body: list[Token], index: dict[str, int], where: str) -
         kind, text, space, *_ = token
         if kind == PUNCT and text in _PASTE:
             if not plan or i + 1 == len(body):
-                raise MacroError(f"'##' cannot stand at an end of {where}", token)
+                raise TokenError(f"'##' cannot stand at an end of {where}", token)
             if plan[-1][0] == ARG:
                 plan[-1] = (RAW, *plan[-1][1:])
             plan.append((PASTE, None, space))
@@ -120,7 +113,7 @@ def _steps(macro: Macro, body: list[Token], index: dict[str, int], where: str) -
                 inner, i = _option(macro, body, i, index, where)
                 plan.append((OPTION, (inner, True), space))
             elif i == len(body) or body[i][1] not in index:
-                raise MacroError("'#' has to stand before a parameter of the macro", token)
+                raise TokenError("'#' has to stand before a parameter of the macro", token)
             else:
                 plan.append((STRINGIZE, index[body[i][1]], space))
         elif kind == NAME and text in index:
@@ -137,12 +130,12 @@ def _steps(macro: Macro, body: list[Token], index: dict[str, int], where: str) -
 def _option(macro: Macro, body: list[Token], at: int, index: dict[str, int], where: str) -> tuple[list, int]:
     """The steps of the __VA_OPT__ at `at`, and where its ')' stands."""
     if where == "__VA_OPT__":
-        raise MacroError("__VA_OPT__ may not stand in a __VA_OPT__", body[at])
+        raise TokenError("__VA_OPT__ may not stand in a __VA_OPT__", body[at])
     if at + 1 == len(body) or body[at + 1][1] != "(":
-        raise MacroError("expected '(' behind __VA_OPT__", body[at])
+        raise TokenError("expected '(' behind __VA_OPT__", body[at])
     depth = 0
     for end in range(at + 1, len(body)):
         depth += (body[end][1] == "(") - (body[end][1] == ")")
         if depth == 0:
             return _steps(macro, body[at + 2 : end], index, "__VA_OPT__"), end
-    raise MacroError("__VA_OPT__ has no ')'", body[at])
+    raise TokenError("__VA_OPT__ has no ')'", body[at])

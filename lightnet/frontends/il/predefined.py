@@ -35,21 +35,13 @@ class Predefined:
     def macros(self) -> dict[str, Macro]:
         """The macros, by name."""
         one: Token = (NUMBER, "1", False, -1, None)
-        found = {}
-        for name, handler in {
-            "__LINE__": self.line,
-            "__FILE__": self.file,
-            "__COUNTER__": self.counter,
-            "__INCLUDE_LEVEL__": self.level,
-            "__DATE__": self.date,
-            "__TIME__": self.time,
-            "__STDC__": None,
-            "__STDC_HOSTED__": None,
-        }.items():
-            found[name] = Macro(name, -1, None, False, [one], handler=handler)
+        handlers = {
+            "__LINE__": self.line, "__FILE__": self.file, "__COUNTER__": self.counter, "__INCLUDE_LEVEL__": self.level,
+            "__DATE__": self.date, "__TIME__": self.time, "__STDC__": None, "__STDC_HOSTED__": None,
+        }  # fmt: skip
+        found = {name: Macro(name, -1, None, False, [one], handler=handler) for name, handler in handlers.items()}
         reader = self.preprocessor.has_include
-        found["__has_include"] = Macro("__has_include", -1, None, False, [one], reader=reader)
-        return found
+        return found | {"__has_include": Macro("__has_include", -1, None, False, [one], reader=reader)}
 
     def line(self, use: Expansion) -> tuple[int, str]:
         return NUMBER, str(self.preprocessor.presumed(use.root).line)

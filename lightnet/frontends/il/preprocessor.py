@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from lightnet.diagnostics import ErrorList, LightNetError, LimitError, SourceLoc
-from lightnet.frontends.il.condition import ConditionError
 from lightnet.frontends.il.condition import condition_holds as evaluate_condition
 from lightnet.frontends.il.expansion import Expander, Limits
 from lightnet.frontends.il.groups import DIRECTIVES as CONDITIONS
-from lightnet.frontends.il.groups import GroupError, Groups
+from lightnet.frontends.il.groups import Groups
 from lightnet.frontends.il.includes import Folders
 from lightnet.frontends.il.lexer import (
     NAME,
@@ -28,10 +27,11 @@ from lightnet.frontends.il.lexer import (
     STRING,
     SourceFile,
     Token,
+    TokenError,
     TranslationMap,
     spell,
 )
-from lightnet.frontends.il.macros import Macro, MacroError, parse_define
+from lightnet.frontends.il.macros import Macro, parse_define
 from lightnet.frontends.il.predefined import TEXT, Predefined
 
 MAX_LINE = (1 << 31) - 1
@@ -189,12 +189,12 @@ class Preprocessor(Expander):
                     self.directives[name](line[1], line[2:])
         except LimitError:
             raise
-        except (GroupError, MacroError, ConditionError, LightNetError) as e:
+        except (TokenError, LightNetError) as e:
             self.is_whole = False
             if isinstance(e, LightNetError):
                 self.errors.add(e)
             else:
-                self.report(str(e), getattr(e, "token", None) or line[1])
+                self.report(e.message, e.token or line[1])
 
     def near(self, name: str) -> str:
         from difflib import get_close_matches

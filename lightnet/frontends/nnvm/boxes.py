@@ -59,10 +59,26 @@ def other_form(n: Node, boxes: Value, form: str) -> Value:
     g, half = n.g, n.scalar(0.5, boxes)
     first, second = column(n, boxes, 0, 2), column(n, boxes, 2, 2)
     if form == "center":
-        reach = g.op("mul", second, half)
-        return g.op("concat", g.op("sub", first, reach), g.op("add", first, reach), axis=boxes.ndim - 1)
+        return around(n, first, g.op("mul", second, half))
     size = g.op("sub", second, first)
     return g.op("concat", g.op("add", first, g.op("mul", size, half)), size, axis=boxes.ndim - 1)
+
+
+def around(n: Node, centre: Value, reach: Value) -> Value:
+    """The corners of boxes that reach that far from their centres."""
+    corners = [n.g.op(side, centre, reach) for side in ("sub", "add")]
+    return n.g.op("concat", *corners, axis=centre.ndim - 1)
+
+
+def moved_boxes(n: Node, centre: Value, size: Value, deltas: Value, limit: float = 0.0) -> Value:
+    """Boxes, moved by deltas in units of their sizes and stretched by exponents, at most `limit` where that is above 0:
+    corners."""
+    g = n.g
+    middle = g.op("add", g.op("mul", column(n, deltas, 0, 2), size), centre)
+    growth = column(n, deltas, 2, 2)
+    if limit > 0:
+        growth = g.op("minimum", growth, n.scalar(limit, growth))
+    return around(n, middle, g.op("mul", g.op("mul", g.op("exp", growth), size), n.scalar(0.5, size)))
 
 
 def above(n: Node, x: Value, limit: float) -> Value:
@@ -87,7 +103,7 @@ def but_not(n: Node, flags: Value, other: Value) -> Value:
 
 def positions(n: Node, count: int) -> Value:
     """0, 1, … as [1, count] of i32."""
-    return n.g.constant(np.arange(n.bounded(count), dtype=np.int32)[None])
+    return composites.positions_along(n.g, count, 1, 2, "i32")
 
 
 def first_rows(n: Node, counts: Value, count: int) -> Value:

@@ -18,7 +18,8 @@ from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.handlers import MAX_LISTED, Unsupported, arity, called, list_refused
 from lightnet.frontends.loading import Imported, OpenError
 from lightnet.frontends.nnvm import attributes, reader
-from lightnet.frontends.nnvm.node import DTYPE_NUMBERS, OUTPUT_NAMES, Handler, Lazy, Node, handlers
+from lightnet.frontends.nnvm.node import Handler, Lazy, Node, handlers
+from lightnet.frontends.nnvm.pairs import DTYPE_NUMBERS, OUTPUT_NAMES
 from lightnet.frontends.nnvm.reader import Entry, GraphNode, NnvmGraph, who
 from lightnet.ir.collector import collector_paused
 from lightnet.runtime.dtypes import BY_NAME, DType
@@ -28,8 +29,7 @@ from lightnet.runtime.weights import WeightStore
 
 #: Ends of names that MXNet gives to parameters and states.
 _PARAM_SUFFIXES = ("_weight", "_bias", "_gamma", "_beta", "_moving_mean", "_moving_var", "_running_mean",
-                   "_running_var",
-                   "_parameters")  # fmt: skip
+                   "_running_var", "_parameters")  # fmt: skip
 #: Hidden attributes that only parameters have.
 _PARAM_KEYS = ("init", "lr_mult", "wd_mult", "storage_type")
 
@@ -281,13 +281,8 @@ class _Importer:
         if node.is_variable:
             return node.name
         names = self.handlers[node.op].outputs
-        last = (
-            names[output]
-            if output < len(names)
-            else "output"
-            if self.made_outputs[node.index] == 1
-            else f"output{output}"
-        )
+        last = "output" if self.made_outputs[node.index] == 1 else f"output{output}"
+        last = names[output] if output < len(names) else last
         return f"{node.name}_{last}" if node.name else last
 
     # -- refusing
@@ -295,8 +290,7 @@ class _Importer:
     def refusal(self) -> LightNetError:
         """One error for everything that cannot be imported, by op and reason."""
         error = LightNetError(f"{len(self.refused)} of {len(self.nodes)} nodes cannot be imported",
-                              SourceLoc(self.graph.file),
-                              label="nnvm.unsupported")  # fmt: skip
+                              SourceLoc(self.graph.file), label="nnvm.unsupported")  # fmt: skip
         return list_refused(error, ((n.op[:80], f"'{n.name[:80]}'", reason, n.loc) for n, reason in self.refused))
 
     def open_shapes(self) -> LightNetError:

@@ -24,19 +24,10 @@ from lightnet.diagnostics import LightNetError
 from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.handlers import HandledNode, check_clash
 from lightnet.frontends.nnvm import attributes
+from lightnet.frontends.nnvm.pairs import DTYPE_NUMBERS, DTYPES
 from lightnet.frontends.nnvm.reader import GraphNode
 from lightnet.ir.registry import NNVM_OPS
 from lightnet.runtime.dtypes import BY_NAME, DType, convert
-
-#: MXNet's and NumPy's names of element types, and MXNet's numbers of them.
-_DTYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "uint8": "ui8", "int32": "i32", "int8": "i8",
-           "int64": "i64",
-           "bool": "i1", "int16": "i16", "uint16": "ui16", "uint32": "ui32", "uint64": "ui64",
-           "bfloat16": "bf16"}  # fmt: skip
-DTYPE_NUMBERS = ("f32", "f64", "f16", "ui8", "i32", "i8", "i64", "i1", "i16", "ui16", "ui32", "ui64", "bf16")
-#: The attribute of a graph with the names of its outputs, ``["list_str", [name]]``: ours, since NNVM calls an output
-#: after its node.
-OUTPUT_NAMES = "output_names"
 
 
 class Lazy:
@@ -215,7 +206,7 @@ class Node(HandledNode):
             found = DTYPE_NUMBERS[value]
         else:
             text = default if value is None or value == -1 else str(value)
-            found = _DTYPES.get(text, text)
+            found = DTYPES.get(text, text)
         if found not in BY_NAME:
             self.unsupported(f"element type '{found[:60]}'")
         return BY_NAME[found]

@@ -261,16 +261,13 @@ def _ids(raw: Any, what: str) -> list[int]:
     return raw
 
 
-def _array(raw: Any, what: str) -> list:
-    if type(raw) is not list:
-        raise FormError(f"'{what}' should be an array")
+def _array(raw: Any, what: str, kind: type = list) -> Any:
+    if type(raw) is not kind:
+        raise FormError(f"'{what}' should be an {'array' if kind is list else 'object'}")
     return raw
 
 
-def _object(raw: Any, what: str) -> dict:
-    if type(raw) is not dict:
-        raise FormError(f"'{what}' should be an object")
-    return raw
+_object = partial(_array, kind=dict)
 
 
 def _text(raw: dict, key: str, who: str) -> str:

@@ -12,10 +12,9 @@ from typing import Any
 
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.graph import Value
-from lightnet.frontends.onnx.model import ELEM_TYPES, AttributeRef, OnnxFunction, OnnxNode
+from lightnet.frontends.onnx.model import ELEM_TYPES, TRAINING, AttributeRef, OnnxFunction, OnnxNode
 from lightnet.frontends.onnx.protos import need_onnx
 from lightnet.frontends.onnx.reader import read_function
-from lightnet.frontends.onnx.refused import REASONS
 
 
 def body_of(node: OnnxNode, inputs: Sequence[Value | None], opset: int) -> OnnxFunction | None:
@@ -69,6 +68,18 @@ def _type_proto(value: Value | None) -> Any:
     if value is None:
         return onnx.TypeProto()
     return onnx.helper.make_tensor_type_proto(ELEM_TYPES[value.storage or value.dtype.name], value.dims)
+
+
+_TEXT = "it computes text inside of a subgraph or a function, and only the graph itself has a host part for that"
+#: Ops that are refused for what they are, and why, by domain and name; any other without a handler may only be missing.
+REASONS = {
+    **{("", op): _TEXT for op in ("StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch")},
+    (
+        "",
+        "ImageDecoder",
+    ): "it decodes a file of a picture, whose size follows from the bytes: do that before the network",
+    (TRAINING, "Gradient"): "it asks for derivatives, which a compiled network does not have",
+}
 
 
 def why_not(node: OnnxNode, opset: int) -> str | None:

@@ -314,12 +314,9 @@ class Importer:
 
     def attempt(self, node: OnnxNode, inputs: Sequence[Value | None]) -> Sequence[Any]:
         """The outputs of a node; where it cannot be imported, what stands for them."""
-        what = (
-            f"node {node.index} '{node.name}' ({node.op_type})" if node.name else f"node {node.index} ({node.op_type})"
-        )
         base = self.prefix + (node.name or node.op_type.lower())
         try:
-            with self.graph.node(SourceLoc(self.model.path), base, what):
+            with self.graph.node(SourceLoc(self.model.path), base, str(node)):
                 results = self.imported(node, inputs)
         except Unsupported as e:
             self.refuse(node, str(e))
@@ -412,8 +409,7 @@ class Importer:
         """One error for everything that cannot be imported."""
         count = len(self.refused)
         error = LightNetError(f"the model cannot be imported: {count} node{'s are' if count > 1 else ' is'} not "
-                              "supported",
-                              SourceLoc(self.model.path), label="onnx.unsupported")  # fmt: skip
+                              "supported", SourceLoc(self.model.path), label="onnx.unsupported")  # fmt: skip
         return list_refused(error, self.refused)
 
     def needs(self) -> NeedsValue:

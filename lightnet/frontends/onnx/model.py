@@ -32,8 +32,7 @@ STRING = "STRING"
 #: Our element types: name → ONNX's number.
 ELEM_TYPES = {"f32": 1, "ui8": 2, "i8": 3, "ui16": 4, "i16": 5, "i32": 6, "i64": 7, "i1": 9, "f16": 10, "f64": 11,
               "ui32": 12, "ui64": 13, "bf16": 16, "f8E4M3FN": 17, "f8E4M3FNUZ": 18, "f8E5M2": 19, "f8E5M2FNUZ": 20,
-              "ui4": 21, "i4": 22,
-              "f4E2M1FN": 23, "f8E8M0FNU": 24, "ui2": 25, "i2": 26}  # fmt: skip
+              "ui4": 21, "i4": 22, "f4E2M1FN": 23, "f8E8M0FNU": 24, "ui2": 25, "i2": 26}  # fmt: skip
 #: ONNX's number → our element type, where LightNet has it here.
 DTYPES = {code: name for name, code in ELEM_TYPES.items() if name in BY_NAME}
 

@@ -99,10 +99,10 @@ def model_of_opset(model: OnnxModel, opset: int) -> bytes:
         raise LightNetError(f"{old}, and cannot be converted: {reason:.200}", loc, label="onnx.model") from None
 
 
-def need_onnx() -> Any:
-    """The package `onnx`, or a LightNetError that says how to get it."""
+def need_onnx(what: str = "this") -> Any:
+    """The package `onnx`, or a LightNetError that says how to get it, and what it is for."""
     try:
         import onnx
     except ImportError:
-        raise LightNetError("this needs the package onnx: pip install lightnet-compiler[onnx]") from None
+        raise LightNetError(f"{what} needs the package 'onnx': pip install 'lightnet-compiler[onnx]'") from None
     return onnx

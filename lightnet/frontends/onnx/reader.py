@@ -192,8 +192,7 @@ class _Reader:
                 self.where.pop()
         graph = OnnxGraph(
             self.name(fields, "name"), self.value_infos(fields, "input"), self.value_infos(fields, "output"),
-            initializers,
-            self.nodes(fields.get("node", [])))  # fmt: skip
+            initializers, self.nodes(fields.get("node", [])))  # fmt: skip
         self.depth -= 1
         return graph
 
@@ -332,13 +331,8 @@ class _Reader:
                 "sparse_tensor": self.tensors.sparse}  # fmt: skip
         if field in read:
             return read[field](value)
-        singular = {
-            "strings": "s",
-            "tensors": "t",
-            "graphs": "g",
-            "type_protos": "tp",
-            "sparse_tensors": "sparse_tensor",
-        }
+        singular = {"strings": "s", "tensors": "t", "graphs": "g", "type_protos": "tp",
+                    "sparse_tensors": "sparse_tensor"}  # fmt: skip
         return tuple(read[singular[field]](span) for span in value)
 
     def string(self, span: w.Span) -> str | bytes:

@@ -189,12 +189,8 @@ class _Parting:
     def _constant_node(self, node: OnnxNode) -> None:
         """A constant of the graph: of text, or one that steps may want as well."""
         ((key, value),) = list(node.attributes.items())[:1] or [("", None)]
-        name, dtype = (
-            node.outputs[0],
-            {"value_int": np.int64, "value_ints": np.int64, "value_float": np.float32, "value_floats": np.float32}.get(
-                key
-            ),
-        )
+        dtypes = {"value_int": np.int64, "value_ints": np.int64, "value_float": np.float32, "value_floats": np.float32}
+        name, dtype = node.outputs[0], dtypes.get(key)
         if isinstance(value, OnnxTensor):
             self._define_constant(name, value)
             if value.dtype in BY_NAME and value.dtype not in FORMATS:

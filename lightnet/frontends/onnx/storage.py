@@ -20,22 +20,8 @@ from lightnet.frontends.graph import Graph, Value
 from lightnet.runtime.stored import FORMATS, StoredFormat
 
 #: Ops that move elements: what they give is of the type of their first input.
-MOVES = frozenset(
-    {
-        "Reshape",
-        "Transpose",
-        "Identity",
-        "Squeeze",
-        "Unsqueeze",
-        "Flatten",
-        "Slice",
-        "Gather",
-        "Expand",
-        "Concat",
-        "Split",
-        "Tile",
-    }
-)
+MOVES = frozenset(("Reshape", "Transpose", "Identity", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Gather", "Expand",
+                   "Concat", "Split", "Tile"))  # fmt: skip
 #: Those and the ops that know of storage types.
 AWARE = MOVES | {"Cast", "CastLike", "DequantizeLinear", "QuantizeLinear", "BitCast", "Shape", "Size"}
 

@@ -51,8 +51,7 @@ class _Checker:
     # -- names
 
     def graph(self, graph: OnnxGraph, outer: list[set[str]], opsets: Mapping[str, int],
-              attributes: frozenset[str] | None,
-              where: list[object]) -> None:  # fmt: skip
+              attributes: frozenset[str] | None, where: list[object]) -> None:  # fmt: skip
         """Check a graph that sees the names in `outer`; `attributes` are those of the function around it, if any."""
         inputs = [i.name for i in graph.inputs]
         self.unique(inputs, "input", where)

@@ -5,15 +5,8 @@ from __future__ import annotations
 from lightnet.frontends.onnx.model import ML, STRING, OnnxGraph, OnnxNode, OnnxTensor
 
 #: Attributes whose being there says that a node reads or gives text.
-_TEXT_ATTRIBUTES = {
-    "value_string",
-    "value_strings",
-    "keys_strings",
-    "values_strings",
-    "cats_strings",
-    "classes_strings",
-    "pool_strings",
-}
+_TEXT_ATTRIBUTES = {"value_string", "value_strings", "keys_strings", "values_strings", "cats_strings",
+                    "classes_strings", "pool_strings"}  # fmt: skip
 #: Classifiers, whose labels may be text.
 _CLASSIFIERS = {(ML, name) for name in ("LinearClassifier", "SVMClassifier", "TreeEnsembleClassifier")}
 _LABELS = ("classlabels_strings", "classlabels_int64s", "classlabels_ints")

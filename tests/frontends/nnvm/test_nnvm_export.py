@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from kernels import sample_ops
 from nnvm_graphs import Entry, Graph
 from nnvm_nets import TOLERANCE, Net, error
+from op_cases import beside
 
 import lightnet
 from lightnet.cli.lightnet import main
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.dialect import optypes
 
 pytestmark = pytest.mark.meaning
 
@@ -164,6 +168,21 @@ def test_what_nnvm_lacks_is_listed_at_once() -> None:
     notes = [text for _, text in caught.value.notes]
     assert any("asinh ('b', 'a')" in n or "asinh ('a', 'b')" in n for n in notes)
     assert any("mish" in n for n in notes)
+
+
+@pytest.mark.parametrize("name", ["pad", "strided_slice", "tile", "transpose", "expand", "reshape"])
+def test_an_op_of_rank_0_is_exported_or_refused(name: str) -> None:
+    """Of samples whose lists of numbers for axes are empty."""
+    cls = optypes()[name]
+    cases = [op for op, _ in sample_ops(cls) if not op.result_specs[0].ndim]
+    assert cases
+    for op in cases:
+        case = SimpleNamespace(cls=cls, specs=op.operand_specs, params=op.param_values(), arrays=op.operand_specs)
+        model, _ = beside([case], "")
+        try:
+            assert json.loads(lightnet.to_nnvm(model))["heads"]
+        except LightNetError as e:
+            assert e.label == "nnvm.unsupported"
 
 
 def test_constants_in_the_network() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lightnet.diagnostics import LightNetError
-from lightnet.frontends import sampling_tables
+from lightnet.frontends import resampling
 from lightnet.frontends.onnx import wire
 from lightnet.frontends.random import normal_of, uniform_of
 
@@ -95,8 +95,8 @@ def test_coordinates_of_each_mode() -> None:
         ("half_pixel", 2, 0.5, (0, 1), [0.5, 2.5]), ("pytorch_half_pixel", 1, 0.25, (0, 1), [0]), ("pytorch_half_pixel", 2, 0.5, (0, 1), [0.5, 2.5]),
         ("half_pixel_symmetric", 2, 0.6, (0, 1), 4 / 2 * (1 - 2 / 2.4) + (np.arange(2) + 0.5) / 0.6 - 0.5),
     ):  # fmt: skip
-        np.testing.assert_allclose(sampling_tables.coordinates(mode, 4, length, scale, roi), want, atol=1e-12)
-    index, weight = sampling_tables.taps(np.array([-9.0, 9.0]), 4, 1.0, "linear", exclude_outside=True)
+        np.testing.assert_allclose(resampling.coordinates(mode, 4, length, scale, roi), want, atol=1e-12)
+    index, weight = resampling.taps(np.array([-9.0, 9.0]), 4, 1.0, "linear", exclude_outside=True)
     assert index.shape == weight.shape == (2, 1) and not weight.any()
 
 

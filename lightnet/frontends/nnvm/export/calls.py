@@ -19,13 +19,13 @@ from xdsl.ir import SSAValue
 
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Zeros
+from lightnet.frontends.nnvm.pairs import DTYPES
 from lightnet.ir.op import LnOp
 from lightnet.ir.registry import NNVM_EXPORTERS
 from lightnet.ir.types import TensorSpec, spec_of
 
-DTYPE_NAMES = {"f32": "float32", "f64": "float64", "f16": "float16", "ui8": "uint8", "i32": "int32", "i8": "int8",
-                "i64": "int64", "i16": "int16", "ui16": "uint16", "ui32": "uint32", "ui64": "uint64",
-                "i1": "bool"}  # fmt: skip
+#: NNVM has no bf16.
+DTYPE_NAMES = {ours: name for name, ours in DTYPES.items() if ours != "bf16"}
 
 
 class NotInNnvm(Exception):

@@ -70,8 +70,7 @@ def pool2d(op: Any, exporting: Exporting) -> NodeCall:
     if min(pad) < 0:
         refuse(f"padding {list(pad)} is negative")
     attrs = {"pool_size": tuple(op.size), "strides": tuple(op.stride),
-             "padding": pad[:2] if pad[:2] == pad[2:] else pad,
-             "layout": "NCHW", "ceil_mode": False}  # fmt: skip
+             "padding": pad[:2] if pad[:2] == pad[2:] else pad, "layout": "NCHW", "ceil_mode": False}  # fmt: skip
     if op.optype == "avgpool2d":
         attrs["count_include_pad"] = False
     return NodeCall(f"{op.optype[:3]}_pool2d", (op.src,), attrs)
@@ -93,11 +92,6 @@ def batchnorm(op: Any, exporting: Exporting) -> NodeCall:
     attrs = {"axis": 1, "epsilon": written(op, "epsilon"), "center": not is_all(exporting, op.offset, 0),
              "scale": not is_all(exporting, op.scale, 1)}  # fmt: skip
     return NodeCall("batch_norm", (op.src, op.scale, op.offset, op.mean, op.var), attrs)
-
-
-@exporter("softmax", "log_softmax")
-def softmax(op: Any, exporting: Exporting) -> NodeCall:
-    return NodeCall(op.optype, (op.src,), {"axis": op.axis})
 
 
 @exporter("lrn")

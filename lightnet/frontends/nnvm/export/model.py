@@ -22,7 +22,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Input, ParamOp, Source
 from lightnet.frontends.handlers import list_refused
 from lightnet.frontends.nnvm.export.calls import DTYPE_NAMES, Exporting, NodeCall, NotInNnvm, plan
-from lightnet.frontends.nnvm.node import DTYPE_NUMBERS, OUTPUT_NAMES
+from lightnet.frontends.nnvm.pairs import DTYPE_NUMBERS, OUTPUT_NAMES
 from lightnet.ir.host import refuse_host
 from lightnet.ir.locations import loc_of
 from lightnet.ir.module import main_of, output_names

@@ -21,7 +21,7 @@ from lightnet.frontends.nnvm.export.calls import (
     written,
 )
 from lightnet.frontends.nnvm.export.layers import dense_with_bias
-from lightnet.frontends.nnvm.pairs import ARITHMETIC, COMPARISONS, REDUCTIONS, UNARY
+from lightnet.frontends.nnvm.pairs import ARITHMETIC, COMPARISONS, EXPORTED, REDUCTIONS
 from lightnet.ir.types import spec_of
 
 # -- element by element -----------------------------------------------------------------------------------------------
@@ -31,7 +31,6 @@ def _by_optype(pairs: Mapping[str, str]) -> dict[str, str]:
     return {optype: name for name, optype in pairs.items()}
 
 
-_UNARY = _by_optype(UNARY) | {"copy": "copy"}
 _BINARY = _by_optype(ARITHMETIC | COMPARISONS)
 _REDUCE = _by_optype(REDUCTIONS)
 _ELEW = {"TL_SUM": "add", "TL_SUB": "sub", "TL_MUL": "mul", "TL_DIV": "div", "TL_POW": "pow", "TL_MAX": "max",
@@ -41,9 +40,11 @@ _WITH_NUMBER = ("add", "sub", "mul", "div", "pow")
 _SAME_SHAPE = (*_WITH_NUMBER, "mod")
 
 
-@exporter(*_UNARY)
-def unary(op: Any, exporting: Exporting) -> NodeCall:
-    return NodeCall(_UNARY[op.optype], (op.operands[0],), {})
+@exporter(*EXPORTED)
+def same(op: Any, exporting: Exporting) -> NodeCall:
+    """One of NNVM's on the same operands: a row of a table."""
+    name, attrs = EXPORTED[op.optype]
+    return NodeCall(name, tuple(op.operands), {attr: written(op, param) for attr, param in attrs.items()})
 
 
 @exporter(*_BINARY)
@@ -80,11 +81,6 @@ def _number(exporting: Exporting, value: SSAValue, op: Any) -> float | int | Non
     return contents.reshape(-1)[0].item()
 
 
-@exporter("lrelu")
-def lrelu(op: Any, exporting: Exporting) -> NodeCall:
-    return NodeCall("leaky_relu", (op.src,), {"alpha": written(op, "negslope")})
-
-
 @exporter("prelu")
 def prelu(op: Any, exporting: Exporting) -> NodeCall:
     turned = made_by(op.slope, Reshape)
@@ -96,11 +92,6 @@ def prelu(op: Any, exporting: Exporting) -> NodeCall:
     ):
         refuse("NNVM's prelu has one slope for each channel")
     return NodeCall("prelu", (op.src, turned.src), {"axis": 1}, first_name(op, turned))
-
-
-@exporter("clip")
-def clip(op: Any, exporting: Exporting) -> NodeCall:
-    return NodeCall("clip", (op.src,), {"a_min": written(op, "lo"), "a_max": written(op, "hi")})
 
 
 @exporter("where")
@@ -151,16 +142,6 @@ def reshape(op: Any, exporting: Exporting) -> NodeCall:
     return NodeCall("reshape", (op.src,), {"shape": new})
 
 
-@exporter("transpose")
-def transpose(op: Any, exporting: Exporting) -> NodeCall:
-    return NodeCall("transpose", (op.src,), {"axes": tuple(op.axes)})
-
-
-@exporter("concat")
-def concat(op: Any, exporting: Exporting) -> NodeCall:
-    return NodeCall("concatenate", tuple(op.operands), {"axis": op.axis})
-
-
 @exporter("slice")
 def slice_(op: Any, exporting: Exporting) -> NodeCall:
     begin = [0] * len(dims_of(op.src))
@@ -171,7 +152,7 @@ def slice_(op: Any, exporting: Exporting) -> NodeCall:
 
 @exporter("strided_slice")
 def strided_slice(op: Any, exporting: Exporting) -> NodeCall:
-    if min(op.steps) < 0 or 0 in op.lens:
+    if min(op.steps, default=1) < 0 or 0 in op.lens:
         refuse("backwards, or of nothing")
     ends = [a + (k - 1) * s + 1 for a, k, s in zip(op.starts, op.lens, op.steps)]
     return NodeCall("strided_slice", (op.src,), {"begin": list(op.starts), "end": ends, "stride": list(op.steps)})
@@ -185,21 +166,11 @@ def expand(op: Any, exporting: Exporting) -> NodeCall:
     return NodeCall("broadcast_to", (op.src,), {"shape": new})
 
 
-@exporter("tile")
-def tile(op: Any, exporting: Exporting) -> NodeCall:
-    return NodeCall("tile", (op.src,), {"reps": tuple(op.repeats)})
-
-
 @exporter("pad")
 def pad(op: Any, exporting: Exporting) -> NodeCall:
-    if op.mode != "constant" or min(*op.before, *op.after, 0) < 0:
+    if op.mode != "constant" or min((*op.before, *op.after, 0)) < 0:
         refuse("NNVM pads with a constant, and cuts nothing off")
     return NodeCall("pad", (op.src,), {"pad_width": tuple(zip(op.before, op.after)), "pad_value": op.value})
-
-
-@exporter("take")
-def take(op: Any, exporting: Exporting) -> NodeCall:
-    return NodeCall("take", (op.src, op.index), {"axis": op.axis})
 
 
 @exporter("resize", "upsample")

@@ -33,12 +33,7 @@ def box_decode(n: Node, deltas: Value, anchors: Value) -> Value:
     stds = np.asarray([n.float(f"std{i}", 1.0) for i in range(4)])
     scaled = g.op("mul", deltas, g.constant(stds, deltas.dtype))
     centre, size = column(n, anchors, 0, 2), column(n, anchors, 2, 2)
-    moved = g.op("add", g.op("mul", column(n, scaled, 0, 2), size), centre)
-    growth, limit = column(n, scaled, 2, 2), n.float("clip", -1.0)
-    if limit > 0:
-        growth = g.op("minimum", growth, n.scalar(limit, growth))
-    reach = g.op("mul", g.op("mul", g.op("exp", growth), size), n.scalar(0.5, size))
-    return g.op("concat", g.op("sub", moved, reach), g.op("add", moved, reach), axis=moved.ndim - 1)
+    return boxes.moved_boxes(n, centre, size, scaled, n.float("clip", -1.0))
 
 
 @nnvm_op(

@@ -12,7 +12,15 @@ from collections.abc import Callable
 
 from lightnet.frontends.graph import Value
 from lightnet.frontends.nnvm.node import Lazy, Node, nnvm_op
-from lightnet.frontends.nnvm.pairs import ALIASES, ARITHMETIC, COMPARISONS, MXNET_UNARY, UNARY
+from lightnet.frontends.nnvm.pairs import (
+    ACTIVATIONS,
+    ALIASES,
+    ARITHMETIC,
+    COMPARISONS,
+    MXNET_ACTIVATIONS,
+    MXNET_UNARY,
+    UNARY,
+)
 
 Binary = Callable[[Node, Value, Value], Value]
 Unary = Callable[[Node, Value], Value]
@@ -227,14 +235,13 @@ def smooth_l1(n: Node, x: Value) -> Value:
     return g.op("where", g.op("less", magnitude, n.scalar(1 / s2, x)), inner, outer)
 
 
-@nnvm_op("clip")
-def clip(n: Node, x: Value) -> Value:
-    return n.g.op("clip", x, lo=n.float("a_min"), hi=n.float("a_max"))
+_WITH_ATTRIBUTES = ACTIVATIONS | MXNET_ACTIVATIONS
 
 
-@nnvm_op("hard_sigmoid")
-def hard_sigmoid(n: Node, x: Value) -> Value:
-    return n.g.op("hard_sigmoid", x, alpha=n.float("alpha", 0.2), beta=n.float("beta", 0.5))
+@nnvm_op(*_WITH_ATTRIBUTES)
+def with_attributes(n: Node, x: Value) -> Value:
+    optype, attributes = _WITH_ATTRIBUTES[n.op]
+    return n.g.op(optype, x, **{param: n.float(name, default) for name, (param, default) in attributes.items()})
 
 
 @nnvm_op("_contrib_div_sqrt_dim")
@@ -281,11 +288,6 @@ def leaky_relu_mxnet(n: Node, x: Value, gamma: Value | Lazy | None = None) -> Va
     if kind in ("gelu", "gelu_erf", "gelu_tanh"):
         return g.op("gelu", x, approximate="tanh" if kind == "gelu_tanh" else "none")
     n.unsupported(f"activation '{kind[:40]}'")
-
-
-@nnvm_op("leaky_relu")
-def leaky_relu(n: Node, x: Value) -> Value:
-    return n.g.op("lrelu", x, negslope=n.float("alpha", 0.25))
 
 
 @nnvm_op("prelu", params=(1,))

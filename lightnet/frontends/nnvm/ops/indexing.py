@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
-
 from lightnet.frontends import composites
 from lightnet.frontends.graph import Value
 from lightnet.frontends.nnvm.node import Lazy, Node, nnvm_op
@@ -128,9 +126,7 @@ def sequence_mask(n: Node, x: Value, *lengths: Value) -> Value:
     if ends is None:
         return x
     g = n.g
-    steps = g.constant(
-        np.arange(n.bounded(x.dims[time])).reshape([-1 if i == time else 1 for i in range(x.ndim)]), "i32"
-    )
+    steps = composites.positions_along(g, x.dims[time], time, x.ndim, "i32")
     inside = g.op("less", steps, g.reshape(ends, [x.dims[batch] if i == batch else 1 for i in range(x.ndim)]))
     return g.op("where", inside, x, n.scalar(n.float("value", 0.0), x))
 

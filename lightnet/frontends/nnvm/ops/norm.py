@@ -105,22 +105,18 @@ def l2_normalize(n: Node, x: Value) -> Value:
 
 
 @nnvm_op("LRN", outputs=("output", "tmp_norm"))
-def lrn_mxnet(n: Node, x: Value) -> Value:
-    return _lrn(n, x, n.int("nsize"), n.float("alpha", 1e-4), n.float("beta", 0.75), n.float("knorm", 2.0))
-
-
 @nnvm_op("lrn")
 def lrn(n: Node, x: Value) -> Value:
-    if n.int("axis", 1) != 1:
+    if n.op == "LRN":
+        size, bias = n.int("nsize"), n.float("knorm", 2.0)
+    elif n.int("axis", 1) != 1:
         n.unsupported(f"normalisation across axis {n.int('axis')}")
-    return _lrn(n, x, n.int("size", 5), n.float("alpha", 1e-4), n.float("beta", 0.75), n.float("bias", 2.0))
-
-
-def _lrn(n: Node, x: Value, size: int, alpha: float, beta: float, bias: float) -> Value:
+    else:
+        size, bias = n.int("size", 5), n.float("bias", 2.0)
     n.need_rank(x, 4)
     if size < 1 or size % 2 == 0:
         n.fail(f"its window should be odd, but is {size}")
-    return n.g.op("lrn", x, size=size, alpha=alpha, beta=beta, bias=bias)
+    return n.g.op("lrn", x, size=size, alpha=n.float("alpha", 1e-4), beta=n.float("beta", 0.75), bias=bias)
 
 
 # -- softmax ----------------------------------------------------------------------------------------------------------
@@ -162,7 +158,7 @@ def _softmax_of_rows(n: Node, x: Value) -> Value:
     return n.g.reshape(n.g.op("softmax", rows, axis=1), x.dims)
 
 
-@nnvm_op("LinearRegressionOutput", "MAERegressionOutput", labels=(1,))
+@nnvm_op("LinearRegressionOutput", "MAERegressionOutput", "SVMOutput", labels=(1,))
 def linear_output(n: Node, x: Value, label: None = None) -> Value:
     return x
 
@@ -170,8 +166,3 @@ def linear_output(n: Node, x: Value, label: None = None) -> Value:
 @nnvm_op("LogisticRegressionOutput", labels=(1,))
 def logistic_output(n: Node, x: Value, label: None = None) -> Value:
     return n.g.op("sigmoid", x)
-
-
-@nnvm_op("SVMOutput", labels=(1,))
-def svm_output(n: Node, x: Value, label: None = None) -> Value:
-    return x

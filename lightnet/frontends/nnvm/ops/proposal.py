@@ -90,7 +90,7 @@ def _regions(n: Node, kinds: np.ndarray, deltas: Value, info: Value) -> Value:
         middle = g.op("add", g.op("mul", boxes.column(n, moves, 0, 2), sizes), centres)
         stretched = g.op("mul", g.op("exp", boxes.column(n, moves, 2, 2)), sizes)
         reach = g.op("mul", g.op("sub", stretched, n.scalar(1, moves)), n.scalar(0.5, moves))
-        corners = composites.concat(g, [g.op("sub", middle, reach), g.op("add", middle, reach)], 2)
+        corners = boxes.around(n, middle, reach)
     ends = composites.concat(g, [composites.cut(g, info, 1, k, 1) for k in (1, 0, 1, 0)], 1)
     limit = g.op("sub", g.reshape(ends, (batch, 1, 4)), n.scalar(1, info))
     return g.op("maximum", g.op("minimum", corners, limit), n.scalar(0, corners))

@@ -107,8 +107,7 @@ def topk(n: Node, x: Value) -> Value | tuple[Value, ...]:
     x, axis = _flat_or_axis(n, x)
     k, kind = n.int("k", 1), n.choice("ret_typ", "indices", "value", "both", "mask")
     values, indices = n.g.op("topk", x, axis=axis, k=k if k > 0 else x.dims[axis],
-                             largest=not n.bool("is_ascend", False),
-                             sorted=True)  # fmt: skip
+                             largest=not n.bool("is_ascend", False), sorted=True)  # fmt: skip
     if kind == "mask":
         n.unsupported("topk with ret_typ=mask")
     places = n.g.cast(indices, n.dtype("dtype", "f32"))
@@ -178,10 +177,11 @@ def selfatt_qk(n: Node, x: Value) -> Value:
     return n.g.op("matmul", scaled, composites.swap_last(n.g, k))
 
 
-@nnvm_op("_contrib_interleaved_matmul_selfatt_valatt")
-def selfatt_valatt(n: Node, x: Value, attention: Value) -> Value:
-    """The values weighted by `attention` [B * heads, T, T]: [T, B, heads * d]."""
-    return _joined(n, n.g.op("matmul", attention, _interleaved(n, x, 3)[2]), x.dims[1])
+@nnvm_op("_contrib_interleaved_matmul_selfatt_valatt", "_contrib_interleaved_matmul_encdec_valatt")
+def interleaved_valatt(n: Node, x: Value, attention: Value) -> Value:
+    """The values weighted by `attention` [B * heads, T, Tk]: [T, B, heads * d]."""
+    values = _interleaved(n, x, 3 if "selfatt" in n.op else 2)[-1]
+    return _joined(n, n.g.op("matmul", attention, values), x.dims[1])
 
 
 @nnvm_op("_contrib_interleaved_matmul_encdec_qk")
@@ -190,11 +190,6 @@ def encdec_qk(n: Node, queries: Value, x: Value) -> Value:
     (q,), (k, _) = _interleaved(n, queries, 1), _interleaved(n, x, 2)
     scaled = n.g.op("div", q, n.scalar(q.dims[-1] ** 0.5, q))
     return n.g.op("matmul", scaled, composites.swap_last(n.g, k))
-
-
-@nnvm_op("_contrib_interleaved_matmul_encdec_valatt")
-def encdec_valatt(n: Node, x: Value, attention: Value) -> Value:
-    return _joined(n, n.g.op("matmul", attention, _interleaved(n, x, 2)[1]), x.dims[1])
 
 
 def _interleaved(n: Node, x: Value, count: int) -> list[Value]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lightnet.frontends import resampling, sampling_tables
+from lightnet.frontends import resampling
 from lightnet.frontends.graph import Value
 from lightnet.frontends.nnvm.node import Lazy, Node, nnvm_op
 from lightnet.frontends.nnvm.ops.slicing import joined
@@ -14,13 +14,13 @@ from lightnet.frontends.windows import SpatialWindow, transposed_convolution
 
 
 def linear(n: Node, x: Value, size: Sequence[int], mode: str) -> Value:
-    """A picture [N, C, H, W] interpolated to `size`; `mode` maps coordinates (`sampling_tables`)."""
+    """A picture [N, C, H, W] interpolated to `size`; `mode` maps coordinates (`resampling`)."""
     for axis, length in zip((2, 3), size):
         if length < 1:
             n.fail(f"a picture of {list(size)} is not possible")
         if n.bounded(length) != x.dims[axis]:
             scale = length / x.dims[axis]
-            at = sampling_tables.coordinates(mode, x.dims[axis], length, scale)
+            at = resampling.coordinates(mode, x.dims[axis], length, scale)
             x = resampling.interpolate(n.g, x, axis, *resampling.bounded_taps(n.g, at, x.dims[axis], scale, "linear"))
     return x
 
@@ -32,8 +32,8 @@ def _nearest(n: Node, x: Value, size: Sequence[int], mode: str = "asymmetric") -
         if length < 1:
             n.fail(f"a picture of {list(size)} is not possible")
         n.bounded(x.dims[axis] + length)
-        at = sampling_tables.coordinates(mode, x.dims[axis], length, length / x.dims[axis])
-        tables[axis] = sampling_tables.nearest_elements(at, x.dims[axis], "floor")
+        at = resampling.coordinates(mode, x.dims[axis], length, length / x.dims[axis])
+        tables[axis] = resampling.nearest_elements(at, x.dims[axis], "floor")
     return resampling.nearest(n.g, x, tables)
 
 
@@ -64,26 +64,18 @@ def upsampling_mxnet(n: Node, *xs: Value | Lazy) -> Value:
     return total
 
 
-@nnvm_op("upsampling")
-def upsampling(n: Node, x: Value) -> Value:
-    scale = n.int("scale")
-    return _resized(n, x, lambda picture: [d * scale for d in picture.dims[2:]])
-
-
-@nnvm_op("resize")
+@nnvm_op("upsampling", "resize")
 def resize(n: Node, x: Value) -> Value:
-    size = n.ints("size")
-    if len(size) != 2:
-        n.fail(f"its size should be two numbers, but is {list(size)}")
-    return _resized(n, x, lambda picture: size)
-
-
-def _resized(n: Node, x: Value, size_of) -> Value:
+    """By a whole factor, or to a size."""
     n.need_rank(x, 4)
     layout = n.choice("layout", "NCHW", "NHWC")
     picture = x if layout == "NCHW" else n.g.transpose(x, (0, 3, 1, 2))
     method = n.choice("method", "NEAREST_NEIGHBOR", "BILINEAR")
-    size = size_of(picture)
+    if n.op == "upsampling":
+        scale = n.int("scale")
+        size = tuple(d * scale for d in picture.dims[2:])
+    elif len(size := n.ints("size")) != 2:
+        n.fail(f"its size should be two numbers, but is {list(size)}")
     if method == "NEAREST_NEIGHBOR":
         picture = _nearest(n, picture, size)
     else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lightnet.frontends.onnx.export.graph import Exporter, ExportGraph, export_pairs, exporter, operator, unsupported
+from lightnet.frontends.onnx.export.graph import ExportGraph, export_pairs, exporter, operator, unsupported
 from lightnet.frontends.onnx.pairs import BINARY, BITWISE, COMPARISONS, EXTREMES, LOGICAL
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import BY_NAME, DType
@@ -28,16 +28,9 @@ def binary(g: ExportGraph, kind: str, dtype: DType, x: str, y: str) -> str:
     return (integer_division if kind == "Div" else _integer_power)(g, dtype, x, y)
 
 
-def _arithmetic(kind: str) -> Exporter:
-    return lambda g, op, x, y: binary(g, kind, op.operand_specs[0].dtype, x, y)
-
-
-def _comparison(kind: str) -> Exporter:
-    return lambda g, op, x, y: g.test(kind, op.operand_specs[0].dtype, x, y)
-
-
-export_pairs(BINARY | EXTREMES | {"Pow": "pow"}, _arithmetic)
-export_pairs(COMPARISONS, _comparison)
+_ARITHMETIC = BINARY | EXTREMES | {"Pow": "pow"}
+export_pairs(_ARITHMETIC, lambda kind: lambda g, op, x, y: binary(g, kind, op.operand_specs[0].dtype, x, y))
+export_pairs(COMPARISONS, lambda kind: lambda g, op, x, y: g.test(kind, op.operand_specs[0].dtype, x, y))
 
 
 @exporter(*BITWISE.values())

@@ -33,10 +33,6 @@ def first(g: ExportGraph, x: str, axis: int, limit: str, n: int) -> str:
     return g.node("Slice", x, g.ints([0]), end, g.ints([axis]))
 
 
-def scalar(g: ExportGraph, x: str) -> str:
-    return g.reshape(x, [])
-
-
 @exporter("nonzero")
 def nonzero(g: ExportGraph, op: LnOp, src: str) -> list[str]:
     spec, rank = op.operand_specs[0], op.operand_specs[0].ndim
@@ -45,7 +41,7 @@ def nonzero(g: ExportGraph, op: LnOp, src: str) -> list[str]:
     indices = padded(g, found, 2, 1, spec.len)
     if not rank:
         indices = g.slice(indices, 0, 0, 0)
-    return [indices, scalar(g, length(g, found, 1))]
+    return [indices, g.reshape(length(g, found, 1), [])]
 
 
 @exporter("unique")
@@ -56,7 +52,7 @@ def unique(g: ExportGraph, op: Unique, src: str, limit: str) -> list[str]:
     if width == 1:  # runtimes agree on vectors without elements
         part = g.reshape(part, [-1])
     _, *found = g.node_n("Unique", 4, part, axis=0 if width != 1 else None, sorted=int(op.sorted))
-    return [*(padded(g, f, 1, 0, rows) for f in found), scalar(g, length(g, found[0], 0))]
+    return [*(padded(g, f, 1, 0, rows) for f in found), g.reshape(length(g, found[0], 0), [])]
 
 
 @exporter("topk_of")
@@ -77,4 +73,4 @@ def non_max_suppression(g: ExportGraph, op: NonMaxSuppression, *operands: str) -
     boxes, scores = (first(g, x, axis, limit, count) for x, axis in ((boxes, 1), (scores, 2)))
     limits = [g.reshape(g.within(most, _I64, 0, op.capacity), [1]), *(g.reshape(x, [1]) for x in (overlap, least))]
     found = g.node("NonMaxSuppression", boxes, scores, *limits[: 2 + op.filtered], center_point_box=int(op.centred))
-    return [padded(g, found, 2, 0, rows), scalar(g, length(g, found, 0))]
+    return [padded(g, found, 2, 0, rows), g.reshape(length(g, found, 0), [])]

@@ -130,10 +130,6 @@ def clip(g: ExportGraph, op: Clip, src: str) -> str:
     return g.extreme("Min", dtype, g.extreme("Max", dtype, src, low), high)
 
 
-def _unary(kind: str) -> Exporter:
-    return lambda g, op, src: g.compute(kind, op.operand_specs[0].dtype, [src])
-
-
 def _activation(kind: str) -> Exporter:
     def export(g: ExportGraph, op: LnOp, src: str) -> str:
         attributes = {name: getattr(op, param) for name, (param, _) in ACTIVATIONS[kind][1].items()}
@@ -142,5 +138,5 @@ def _activation(kind: str) -> Exporter:
     return export
 
 
-export_pairs(UNARY, _unary)
+export_pairs(UNARY, lambda kind: lambda g, op, src: g.compute(kind, op.operand_specs[0].dtype, [src]))
 export_pairs({kind: optype for kind, (optype, _) in ACTIVATIONS.items()}, _activation)

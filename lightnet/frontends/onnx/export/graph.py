@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
+from lightnet.frontends.onnx.model import ELEM_TYPES
 from lightnet.ir.locations import loc_of
 from lightnet.ir.names import FreshNames
 from lightnet.ir.op import LnOp
@@ -337,19 +338,12 @@ def holds(wide: DType, narrow: DType) -> bool:
 DIGITS = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}
 
 
-def onnx_type(dtype: DType) -> int:
-    """ONNX's number of an element type."""
-    from onnx import helper
-
-    return helper.np_dtype_to_tensor_dtype(dtype.np)
-
-
 def node_protos(nodes: Iterable[_Node]) -> Iterator[Any]:
     """The nodes as ONNX's messages."""
     from onnx import helper
 
     for n in nodes:
         attributes: dict[str, Any] = {
-            k: onnx_type(v.dtype) if isinstance(v, _ElementType) else v for k, v in n.attributes.items()
+            k: ELEM_TYPES[v.dtype.name] if isinstance(v, _ElementType) else v for k, v in n.attributes.items()
         }
         yield helper.make_node(n.kind, n.inputs, n.outputs, name=n.name, **attributes)

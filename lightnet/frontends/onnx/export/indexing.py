@@ -29,16 +29,10 @@ def _inside(g: ExportGraph, index: str, dtype: DType, n: int) -> str:
     return g.within(index, dtype, -n, max(n - 1, 0))
 
 
-@exporter("take")
-def take(g: ExportGraph, op: Take, src: str, index: str) -> str:
-    n = op.operand_specs[0].dims[op.axis]
-    return g.node("Gather", src, _inside(g, index, op.operand_specs[1].dtype, n), axis=op.axis)
-
-
-@exporter("take_along")
-def take_along(g: ExportGraph, op: TakeAlong, src: str, index: str) -> str:
-    n = op.operand_specs[0].dims[op.axis]
-    return g.node("GatherElements", src, _inside(g, index, op.operand_specs[1].dtype, n), axis=op.axis)
+@exporter("take", "take_along")
+def take(g: ExportGraph, op: Take | TakeAlong, src: str, index: str) -> str:
+    kind, n = "Gather" if op.optype == "take" else "GatherElements", op.operand_specs[0].dims[op.axis]
+    return g.node(kind, src, _inside(g, index, op.operand_specs[1].dtype, n), axis=op.axis)
 
 
 def _inside_nd(g: ExportGraph, index: str, dtype: DType, dims: tuple[int, ...]) -> str:

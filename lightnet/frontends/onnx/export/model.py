@@ -21,7 +21,9 @@ from lightnet.dialects.ln.arguments import without_arguments
 from lightnet.dialects.ln.move import Forward
 from lightnet.dialects.ln.source import Create, Input, Source
 from lightnet.dialects.ln.structure import OnceOp
-from lightnet.frontends.onnx.export.graph import ExportGraph, node_protos, onnx_type
+from lightnet.frontends.onnx.export.graph import ExportGraph, node_protos
+from lightnet.frontends.onnx.model import ELEM_TYPES
+from lightnet.frontends.onnx.protos import need_onnx
 from lightnet.ir.counts import counts_of
 from lightnet.ir.host import refuse_host
 from lightnet.ir.kernel import KernelOp, YieldOp
@@ -41,8 +43,7 @@ MAX_BYTES = (1 << 31) - (1 << 20)
 
 
 def to_onnx(model: Model | ModuleOp, *, weights: Weights = None, seed: int | None = None,
-            inputs_as_params: bool = False,
-            outputs: Sequence[str] | None = None) -> onnx.ModelProto:  # fmt: skip
+            inputs_as_params: bool = False, outputs: Sequence[str] | None = None) -> onnx.ModelProto:  # fmt: skip
     """The network as an ONNX model of opset 18, or of the newer one that an op needs, checked by `onnx.checker`.
 
     Graph inputs, outputs (in order) and values have the names of their tensors, nodes those of their ops. Params hold
@@ -53,7 +54,7 @@ def to_onnx(model: Model | ModuleOp, *, weights: Weights = None, seed: int | Non
     Raises `LightNetError`: no package `onnx`; an op that ONNX cannot express (an integer convolution); an unknown name
     in `outputs`; weights that do not fit, or of over 2 GB in all. As in a run, params missing from the weights are 0.
     """
-    _need_onnx()
+    need_onnx("ONNX export")
     module = without_arguments(model.module if isinstance(model, Model) else model)
     refuse_host(module, "an ONNX model of ours")
     store = open_weights(weights) if weights is not None else model.weights if isinstance(model, Model) else None
@@ -71,13 +72,6 @@ def export(model: Model | ModuleOp, path: str | Path, **options: Any) -> None:
     from lightnet.runtime.files import write_atomic
 
     write_atomic(str(path), to_onnx(model, **options).SerializeToString())
-
-
-def _need_onnx() -> None:
-    try:
-        import onnx  # noqa: F401
-    except ImportError:
-        raise LightNetError("ONNX export needs the package 'onnx': pip install 'lightnet-compiler[onnx]'") from None
 
 
 class _Export:
@@ -143,7 +137,7 @@ class _Export:
         from onnx import helper
 
         spec = self.specs[name]
-        return helper.make_tensor_value_info(name, onnx_type(spec.dtype), self.sizes.get(name, spec.dims))
+        return helper.make_tensor_value_info(name, ELEM_TYPES[spec.dtype.name], self.sizes.get(name, spec.dims))
 
     # -- the walk
 
@@ -165,9 +159,8 @@ class _Export:
         elif isinstance(op, LnOp) and op.is_host:
             self.dropped.append(f"{op.optype} `{op.op_name or '?'}`")
         elif isinstance(op, Forward) and op.tensor_names[0] == self.names[op.operands[0]]:
-            self.names[op.results[0]] = self.names[
-                op.operands[0]
-            ]  # an output that is an input, or a param, under its name
+            # an output that is an input, or a param, under its name
+            self.names[op.results[0]] = self.names[op.operands[0]]
         elif isinstance(op, LnOp):
             wanted = [n or f"{op.op_name or op.optype}/{r}" for n, r in zip(tensor_names(op), op.arg_names()[1])]
             names = self.graph.export(op, [self.names[v] for v in op.operands], wanted)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightnet.frontends.onnx.export.graph import ExportGraph, exporter
+from lightnet.frontends.onnx.export.graph import KERNELS, ExportGraph, exporter
+from lightnet.frontends.resampling import nearest_centres
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import BY_NAME, convert
 
@@ -131,13 +131,8 @@ def pad(g: ExportGraph, op: Pad, src: str) -> str:
     if not any(front) and not any(back):
         return src
     filler = g.const(convert(np.asarray(float(op.value)), spec.dtype), spec.dtype)
-    return _padded(g, op, src, [*front, *back], filler)
-
-
-def _padded(g: ExportGraph, op: LnOp, src: str, pads: Sequence[int], filler: str) -> str:
-    dtype = op.operand_specs[0].dtype
-    _, (src, filler), back = g.widened(dtype, "i32 i64 f32 f64 i8 ui8 ui32 ui64 i1", src, filler)
-    return back(g.node("Pad", src, g.ints(pads), filler))
+    _, (src, filler), narrowed = g.widened(spec.dtype, KERNELS["Pad"], src, filler)
+    return narrowed(g.node("Pad", src, g.ints([*front, *back]), filler))
 
 
 # -- resampling
@@ -160,7 +155,7 @@ def resample(g: ExportGraph, op: Resize | Upsample, src: str) -> str:
                       coordinate_transformation_mode="asymmetric")  # fmt: skip
     for axis, (o, n) in enumerate(zip(old, new)):
         if o != n:
-            src = g.node("Gather", src, g.ints(_nearest(o, n)), axis=axis)
+            src = g.node("Gather", src, g.ints(nearest_centres(n, o).tolist()), axis=axis)
     return src
 
 
@@ -180,9 +175,3 @@ def _linear(g: ExportGraph, op: LnOp, src: str) -> str:
         weight = np.array([x % (2 * n) / (2 * n) for x in at], wide.np).reshape(-1, *(1,) * (len(old) - 1 - axis))
         src = g.node("Add", low, g.node("Mul", g.const(weight, wide), g.node("Sub", high, low)))
     return g.convert(src, wide, dtype)
-
-
-def _nearest(old: int, new: int) -> Sequence[int]:
-    """round((d + 0.5) * old / new - 0.5), half away from zero: floor((2*d + 1) * old / (2 * new)) once it is not
-    negative."""
-    return [(2 * d + 1) * old // (2 * new) for d in range(new)]

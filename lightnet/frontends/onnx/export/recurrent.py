@@ -23,8 +23,7 @@ _ACTIVATIONS = {own: (name, alpha is not None, beta is not None) for name, (own,
 
 
 def _layer(g: ExportGraph, op: Recurrent, kind: str, names: Sequence[str], alpha: Sequence[float],
-           beta: Sequence[float],
-           inputs: Sequence[str], *states: str, **attributes: Any) -> list[str]:  # fmt: skip
+           beta: Sequence[float], inputs: Sequence[str], *states: str, **attributes: Any) -> list[str]:  # fmt: skip
     """The node. `inputs` are gates, weight and lens, then `bias` ("" for none); `states` the initial ones, and more."""
     gates, weight, lens, bias = inputs
     spec, hidden = op.operand_specs[0], op.sizes[2]

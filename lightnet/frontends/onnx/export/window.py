@@ -97,12 +97,14 @@ def _need_holder(op: LnOp) -> None:
         raise unsupported(op, f"ONNX's MaxPool takes no {dtype}, and no type that it takes holds one")
 
 
-@exporter("maxpool2d")
-def maxpool2d(g: ExportGraph, op: Maxpool2d, src: str) -> str:
-    _need_holder(op)
+@exporter("maxpool2d", "avgpool2d")
+def pool2d(g: ExportGraph, op: Maxpool2d | Avgpool2d, src: str) -> str:
+    kind, counts = ("AveragePool", 0) if op.optype == "avgpool2d" else ("MaxPool", None)
+    if kind == "MaxPool":
+        _need_holder(op)
     src, pads = _cropped(g, op, src)
-    attributes = dict(kernel_shape=list(op.size), strides=list(op.stride), pads=pads)
-    return g.compute("MaxPool", op.operand_specs[0].dtype, [src], **attributes)
+    attributes = dict(kernel_shape=list(op.size), strides=list(op.stride), pads=pads, count_include_pad=counts)
+    return g.compute(kind, op.operand_specs[0].dtype, [src], **attributes)
 
 
 @exporter("maxpool")
@@ -117,13 +119,6 @@ def maxpool_index(g: ExportGraph, op: MaxpoolIndex, src: str) -> str:
     _need_holder(op)
     _, (x,), _ = g.widened(op.operand_specs[0].dtype, KERNELS["MaxPool"], src)
     return g.node_n("MaxPool", 2, x, **_pool(op, _padding(op)))[1]
-
-
-@exporter("avgpool2d")
-def avgpool2d(g: ExportGraph, op: Avgpool2d, src: str) -> str:
-    src, pads = _cropped(g, op, src)
-    attributes = dict(kernel_shape=list(op.size), strides=list(op.stride), pads=pads, count_include_pad=0)
-    return g.compute("AveragePool", op.operand_specs[0].dtype, [src], **attributes)
 
 
 @exporter("avgpool")

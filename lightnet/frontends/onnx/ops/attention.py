@@ -1,4 +1,4 @@
-"""Scaled dot-product attention of ONNX. Imports the table of handlers."""
+"""Scaled dot-product attention of ONNX. Imports the composites and the table of handlers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from math import sqrt
 
 import numpy as np
 
+from lightnet.frontends.composites import positions_along
 from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.onnx.node import Node, onnx_op
 
@@ -29,18 +30,18 @@ def attention(n: Node, q: Value, k: Value, v: Value, mask: Value | None = None, 
     if past_k is not None and past_v is not None:
         past = past_k.dims[2]
         k, v = g.op("concat", past_k, k, axis=2), g.op("concat", past_v, v, axis=2)
-    batch, heads, rows, size = q.dims
+    heads, size = q.dims[1], q.dims[3]
     if not k.dims[1] or heads % k.dims[1] or v.dims[1] != k.dims[1]:
         n.fail(f"its {heads} heads of Q should be a multiple of the {k.dims[1]} of K, and V has {v.dims[1]}")
     bias, masked = _bias(n, q, k.dims[2], mask, past, valid)
     scores = [_products(n, q, k, n.float("scale", 1 / sqrt(max(size, 1))))]
     cap = n.float("softcap", 0.0)
-    scores.append(_capped(n, scores[-1], cap) if cap else scores[-1])
+    scores.append(capped(g, scores[-1], cap))
     scores.append(scores[-1] if bias is None else g.op("add", scores[-1], bias))
     scores.append(_softmax(n, scores[-1], masked, q.dtype.name))
-    y = _grouped(n.g, scores[-1], v)
+    y = grouped_product(g, scores[-1], v)
     if flat:
-        y = g.reshape(g.transpose(y, (0, 2, 1, 3)), (batch, rows, heads * v.dims[3]))
+        y = joined_heads(g, y)
     mode = n.int("qk_matmul_output_mode", 0)
     if not 0 <= mode <= 3:
         n.fail(f"qk_matmul_output_mode is {mode}; there are 0 to 3")
@@ -48,13 +49,24 @@ def attention(n: Node, q: Value, k: Value, v: Value, mask: Value | None = None, 
 
 
 def _heads(n: Node, x: Value, attribute: str) -> Value:
-    """[B, S, heads * D] as [B, heads, S, D]."""
+    """[B, heads, S, D], or such heads side by side."""
     if x.ndim == 4:
         return x
     heads = n.int(attribute, 0)
     if x.ndim != 3 or heads < 1 or x.dims[2] % heads:
         n.fail(f"{x.spec} should have rank 4, or rank 3 and elements for {attribute} {heads}")
-    return n.g.transpose(n.g.reshape(x, (*x.dims[:2], heads, x.dims[2] // heads)), (0, 2, 1, 3))
+    return split_heads(n.g, x, heads)
+
+
+def split_heads(g: Graph, x: Value, heads: int) -> Value:
+    """[B, S, heads * D] as [B, heads, S, D]."""
+    return g.transpose(g.reshape(x, (*x.dims[:2], heads, x.dims[2] // heads)), (0, 2, 1, 3))
+
+
+def joined_heads(g: Graph, x: Value) -> Value:
+    """The inverse of `split_heads`."""
+    batch, heads, rows, size = x.dims
+    return g.reshape(g.transpose(x, (0, 2, 1, 3)), (batch, rows, heads * size))
 
 
 def _products(n: Node, q: Value, k: Value, scale: float) -> Value:
@@ -64,11 +76,11 @@ def _products(n: Node, q: Value, k: Value, scale: float) -> Value:
     if short:
         root = g.scalar(sqrt(scale), q.dtype)
         q, k = g.op("mul", q, root), g.op("mul", k, root)
-    scores = _grouped(n.g, q, g.transpose(k, (0, 1, 3, 2)))
+    scores = grouped_product(g, q, g.transpose(k, (0, 1, 3, 2)))
     return scores if short else g.op("mul", scores, g.scalar(scale, q.dtype))
 
 
-def _grouped(g: Graph, a: Value, b: Value) -> Value:
+def grouped_product(g: Graph, a: Value, b: Value) -> Value:
     """[B, H, S, D] x [B, G, D, T]: where one matrix of `b` serves several heads, these are rows of one product."""
     batch, heads, rows, depth = a.dims
     groups = b.dims[1]
@@ -76,10 +88,10 @@ def _grouped(g: Graph, a: Value, b: Value) -> Value:
     return g.reshape(result, (batch, heads, rows, b.dims[3]))
 
 
-def _capped(n: Node, x: Value, cap: float) -> Value:
-    """cap * tanh(x / cap)."""
-    limit = n.g.scalar(cap, x.dtype)
-    return n.g.op("mul", n.g.op("tanh", n.g.op("div", x, limit)), limit)
+def capped(g: Graph, x: Value, cap: float) -> Value:
+    """cap * tanh(x / cap); `x` where there is no cap (0)."""
+    limit = g.scalar(cap, x.dtype)
+    return g.op("mul", g.op("tanh", g.op("div", x, limit)), limit) if cap else x
 
 
 def _softmax(n: Node, scores: Value, masked: Value | None, dtype: str) -> Value:
@@ -166,7 +178,7 @@ def _allowed(n: Node, rows: int, columns: int, past: int, valid: Value | None) -
             fixed &= column >= position - left
         return found, fixed
     valid = g.reshape(g.cast(valid, "i64"), (valid.len, 1, 1, 1))
-    at = g.constant(column.reshape(1, 1, 1, -1), "i64")
+    at = positions_along(g, columns, 3, 4)
     found.append(g.op("less", at, valid))
     position = g.op("add", g.constant(number[None, None] - rows, "i64"), valid)
     if right >= 0:

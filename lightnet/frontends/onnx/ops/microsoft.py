@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from lightnet.frontends.composites import cut, swap_last
+from lightnet.frontends.composites import cut, swap_last, with_channels_first
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.model import MICROSOFT
 from lightnet.frontends.onnx.node import Node, onnx_op
@@ -59,9 +59,8 @@ def nhwc_fused_conv(n: Node, x: Value, w: Value, bias: Value | None = None, adde
     g, ndim = n.g, x.ndim
     if ndim < 3:
         n.fail(f"its input should be [N, ..., C] with one spatial axis or more, but is {x.spec}")
-    first, last = (0, ndim - 1, *range(1, ndim - 1)), (0, *range(2, ndim), 1)
-    added = None if added is None else g.transpose(added, first)
-    return g.transpose(fused_conv(n, g.transpose(x, first), w, bias, added), last)
+    added = None if added is None else g.transpose(added, (0, ndim - 1, *range(1, ndim - 1)))
+    return with_channels_first(g, x, True, lambda x: fused_conv(n, x, w, bias, added))
 
 
 def _activated(n: Node, y: Value, name: str, params: Sequence[float]) -> Value:
@@ -82,11 +81,6 @@ def _activated(n: Node, y: Value, name: str, params: Sequence[float]) -> Value:
 
 
 # -- activations -------------------------------------------------------------------------------------------------------
-
-
-@onnx_op("Gelu", domain=MICROSOFT)
-def gelu(n: Node, x: Value) -> Value:
-    return n.g.op("gelu", x)
 
 
 @onnx_op("BiasGelu", domain=MICROSOFT)
@@ -130,7 +124,7 @@ def bias_softmax(n: Node, x: Value, bias: Value) -> Value:
 
 
 #: Ops that the standard has, too, in the opset whose form ONNX Runtime's has.
-LIKE_THE_STANDARD = {"Trilu": 14, "Range": 11, "GatherND": 12}
+LIKE_THE_STANDARD = {"Gelu": 20, "Trilu": 14, "Range": 11, "GatherND": 12}
 
 
 @onnx_op(*LIKE_THE_STANDARD, domain=MICROSOFT)
@@ -220,20 +214,21 @@ def _counts(n: Node, ids: Value, mask: Value | None) -> Value:
 def group_norm(n: Node, x: Value, gamma: Value, beta: Value) -> Value:
     """Of each group of channels, under no activation or silu; channels are last unless `channels_last` says
     otherwise."""
-    g, last = n.g, bool(n.int("channels_last", 1))
+    g = n.g
     if x.ndim < 3:
         n.fail(f"its input should be a batch of pictures, but is {x.spec}")
-    first = g.transpose(x, (0, x.ndim - 1, *range(1, x.ndim - 1))) if last else x
-    groups, channels = n.int("groups"), first.dims[1]
-    if groups < 1 or channels % groups:
-        n.fail(f"{channels} channels are not {groups} groups")
-    y = g.reshape(first, (x.dims[0], groups, channels // groups * prod(first.dims[2:])))
-    y = g.reshape(g.op("layernorm", y, axis=2, epsilon=n.float("epsilon", 1e-5)), first.dims)
-    vectors = (g.reshape(g.cast(v, x.dtype), (channels, *[1] * (x.ndim - 2))) for v in (gamma, beta))
-    y = _affine(n, y, *vectors)
-    if n.int("activation"):
-        y = g.op("silu", y)
-    return g.transpose(y, (0, *range(2, x.ndim), 1)) if last else y
+
+    def apply(x: Value) -> Value:
+        groups, channels = n.int("groups"), x.dims[1]
+        if groups < 1 or channels % groups:
+            n.fail(f"{channels} channels are not {groups} groups")
+        y = g.reshape(x, (x.dims[0], groups, channels // groups * prod(x.dims[2:])))
+        y = g.reshape(g.op("layernorm", y, axis=2, epsilon=n.float("epsilon", 1e-5)), x.dims)
+        vectors = (g.reshape(g.cast(v, x.dtype), (channels, *[1] * (x.ndim - 2))) for v in (gamma, beta))
+        y = _affine(n, y, *vectors)
+        return g.op("silu", y) if n.int("activation") else y
+
+    return with_channels_first(g, x, bool(n.int("channels_last", 1)), apply)
 
 
 @onnx_op("SkipGroupNorm", domain=MICROSOFT)

@@ -13,11 +13,11 @@ from math import sqrt
 
 import numpy as np
 
-from lightnet.frontends.composites import concat, cut, element_at, expand, stack
+from lightnet.frontends.composites import concat, cut, cut_up, element_at, expand, full, positions_along, stack
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.model import MICROSOFT
 from lightnet.frontends.onnx.node import Node, onnx_op
-from lightnet.frontends.onnx.ops.attention import MAX_MASK
+from lightnet.frontends.onnx.ops.attention import MAX_MASK, capped, grouped_product, joined_heads, split_heads
 from lightnet.frontends.onnx.ops.indexing import take
 from lightnet.frontends.onnx.ops.quantized import multiplied, per_column, scaled, standard
 
@@ -46,8 +46,7 @@ def attention(n: Node, x: Value, weights: Value, bias: Value | None = None, mask
 
 @onnx_op("QAttention", domain=MICROSOFT)
 def quantized_attention(n: Node, x: Value, weights: Value, bias: Value, x_scale: Value, w_scale: Value,
-                        mask: Value | None = None,
-                        x_zero: Value | None = None, w_zero: Value | None = None,
+                        mask: Value | None = None, x_zero: Value | None = None, w_zero: Value | None = None,
                         past: Value | None = None) -> list[Value]:  # fmt: skip
     """`attention`, of which the projections are a product of 8-bit integers."""
     _without(n, "do_rotary", "past_present_share_buffer")
@@ -66,8 +65,7 @@ def _of_projections(n: Node, number: Value, sizes: tuple[int, ...], mask: Value 
     g, heads = n.g, n.int("num_heads")
     if len(sizes) != 3 or sum(sizes) != number.dims[2] or any(s < 1 for s in sizes):
         n.fail(f"{number.dims[2]} columns of weights are not Q, K and V of {list(sizes)}")
-    starts = (0, sizes[0], sizes[0] + sizes[1])
-    q, k, v = (_split(n, cut(g, number, 2, at, size), heads) for at, size in zip(starts, sizes))
+    q, k, v = (_split(n, x, heads) for x in cut_up(g, number, 2, sizes))
     length = 0
     if past is not None:
         if past.ndim != 5 or past.dims[0] != 2:
@@ -79,10 +77,9 @@ def _of_projections(n: Node, number: Value, sizes: tuple[int, ...], mask: Value 
 
 
 def _split(n: Node, x: Value, heads: int) -> Value:
-    """[B, S, heads * D] as [B, heads, S, D]."""
     if heads < 1 or x.ndim != 3 or x.dims[2] % heads:
         n.fail(f"{x.spec} should be [batch, length, elements of {heads} heads]")
-    return n.g.transpose(n.g.reshape(x, (*x.dims[:2], heads, x.dims[2] // heads)), (0, 2, 1, 3))
+    return split_heads(n.g, x, heads)
 
 
 def _attended(
@@ -95,17 +92,8 @@ def _attended(
     if not groups or heads % groups or v.dims[1] != groups or k.dims[3] != size or k.dims[2] != v.dims[2]:
         n.fail(f"heads of Q {q.spec}, K {k.spec} and V {v.spec} do not fit")
     scale = n.float("scale", 0.0) or 1 / sqrt(size)
-
-    def product(a: Value, b: Value) -> Value:
-        """One matrix of `b` serves several heads, which are rows of one product."""
-        flat = g.reshape(a, (batch, groups, heads // groups * rows, a.dims[3]))
-        return g.reshape(g.op("matmul", flat, b), (batch, heads, rows, b.dims[3]))
-
-    scores = product(q, g.transpose(k, (0, 1, 3, 2)))
-    scores = g.op("mul", scores, g.scalar(scale, scores.dtype))
-    if cap := n.float("softcap", 0.0):
-        limit = g.scalar(cap, scores.dtype)
-        scores = g.op("mul", g.op("tanh", g.op("div", scores, limit)), limit)
+    scores = grouped_product(g, q, g.transpose(k, (0, 1, 3, 2)))
+    scores = capped(g, g.op("mul", scores, g.scalar(scale, scores.dtype)), n.float("softcap", 0.0))
     for bias in biases:
         scores = scores if bias is None else g.op("add", scores, g.cast(bias, scores.dtype))
     if sink is None:
@@ -114,8 +102,7 @@ def _attended(
         one = g.cast(expand(g, g.reshape(sink, (1, sink.len, 1, 1)), (batch, heads, rows, 1)), scores.dtype)
         wide = g.op("softmax", concat(g, [scores, one], 3), axis=3)
         weights = cut(g, wide, 3, 0, scores.dims[3])
-    y = g.transpose(product(weights, v), (0, 2, 1, 3))
-    return g.reshape(y, (batch, rows, heads * v.dims[3])), scores
+    return joined_heads(g, grouped_product(g, weights, v)), scores
 
 
 # -- what may be seen --------------------------------------------------------------------------------------------------
@@ -137,7 +124,7 @@ def _padding(n: Node, batch: int, rows: int, total: int, mask: Value) -> Value:
     is one of: [batch, total] or [batch, rows, total], not positive for padding; [batch], the first key that is padding;
     [2 * batch], these and the first that is not."""
     g = n.g
-    at = g.table((1, 1, 1, total), mask.dtype, lambda: np.arange(total))
+    at = positions_along(g, total, 3, 4, mask.dtype)
     if mask.dims == (batch, total):
         seen = g.op("less", g.scalar(0, mask.dtype), g.reshape(mask, (batch, 1, 1, total)))
     elif mask.dims == (batch, rows, total):
@@ -202,10 +189,9 @@ def _part(n: Node, packed: Value, index: int) -> Value:
 
 @onnx_op("GroupQueryAttention", domain=MICROSOFT)
 def group_query_attention(n: Node, q: Value, k: Value | None, v: Value | None, past_k: Value | None,
-                          past_v: Value | None,
-                          lengths: Value, total: Value, cosines: Value | None = None, sines: Value | None = None,
-                          position_ids: Value | None = None, added: Value | None = None, sink: Value | None = None,
-                          *rest: Value | None) -> list[Value | None]:  # fmt: skip
+                          past_v: Value | None, lengths: Value, total: Value, cosines: Value | None = None,
+                          sines: Value | None = None, position_ids: Value | None = None, added: Value | None = None,
+                          sink: Value | None = None, *rest: Value | None) -> list[Value | None]:  # fmt: skip
     """Causal attention whose K and V have fewer heads, behind those of a cache: `lengths` are the keys of each batch
     entry less one, the new ones with them; `total` is the most that there are. The outputs behind Y are the cache with
     the new keys and values.
@@ -216,32 +202,24 @@ def group_query_attention(n: Node, q: Value, k: Value | None, v: Value | None, p
     _without(n, "sliding_window_cache", "qk_output")
     if k is None or v is None:
         size = q.dims[2] // (heads + 2 * groups)
-        widths = (heads * size, groups * size, groups * size)
-        q, k, v = (cut(g, q, 2, at, width) for at, width in zip((0, widths[0], widths[0] + widths[1]), widths))
+        q, k, v = cut_up(g, q, 2, (heads * size, groups * size, groups * size))
     q, k, v = _split(n, q, heads), _split(n, k, groups), _split(n, v, groups)
     batch, rows = q.dims[0], q.dims[2]
     most = n.need_ints(total, "the number of keys (total_sequence_length)")[0]
     lengths = g.reshape(g.cast(lengths, "i64"), (lengths.len, 1, 1, 1))
     # All new keys come first where there are no others; then a batch entry's may end before the last row.
     first = rows == most or past_k is None
-    start = (
-        g.table((1, 1, 1, 1), "i64", lambda: np.zeros((1, 1, 1, 1), np.int64))
-        if first
-        else g.op("sub", lengths, g.scalar(rows - 1, "i64"))
-    )
+    start = full(g, (1,) * 4, 0, "i64") if first else g.op("sub", lengths, g.scalar(rows - 1, "i64"))
     if n.int("do_rotary", 0):
         if cosines is None or sines is None:
             n.fail("with do_rotary it needs tables of cosines and sines")
         if position_ids is None:
-            steps = g.table((1, rows), "i64", lambda: np.arange(rows))
-            position_ids = g.op("add", expand(g, g.reshape(start, (start.len, 1)), (batch, 1)), steps)
+            begin = expand(g, g.reshape(start, (start.len, 1)), (batch, 1))
+            position_ids = g.op("add", begin, positions_along(g, rows, 1, 2))
         elif first:  # then the first one says where all begin
             begin = cut(g, g.reshape(position_ids, (position_ids.len,)), 0, 0, 1)
-            position_ids = expand(
-                g,
-                g.op("add", g.reshape(begin, (1, 1)), g.table((1, rows), "i64", lambda: np.arange(rows))),
-                (batch, rows),
-            )
+            position_ids = g.op("add", g.reshape(begin, (1, 1)), positions_along(g, rows, 1, 2))
+            position_ids = expand(g, position_ids, (batch, rows))
         q, k = (rotated(n, x, position_ids, cosines, sines, bool(n.int("rotary_interleaved", 0))) for x in (q, k))
     k, v = (_kept(n, new, past, start, most) for new, past in ((k, past_k), (v, past_v)))
     seen = _earlier(n, start, rows, k.dims[2])
@@ -260,7 +238,7 @@ def _kept(n: Node, new: Value, past: Value | None, start: Value, most: int) -> V
     if past is None and length == rows:
         return new
     g.bounded(batch * groups * length * size, "a cache of keys")
-    places = g.op("add", start, g.table((1, 1, rows, 1), "i64", lambda: np.arange(rows).reshape(1, 1, rows, 1)))
+    places = g.op("add", start, positions_along(g, rows, 2, 4))
     if past is None:
         past = expand(g, g.scalar(0, new.dtype), (batch, groups, length, size))
     elif past.dims[2] < length:
@@ -277,8 +255,7 @@ def _earlier(n: Node, start: Value, rows: int, total: int) -> Value | None:
         return None
     if rows * total > MAX_MASK:
         n.unsupported(f"a mask of {rows} x {total} elements")
-    column = g.table((1, 1, 1, total), "i64", lambda: np.arange(total))
-    row = g.op("add", start, g.table((1, 1, rows, 1), "i64", lambda: np.arange(rows).reshape(1, 1, rows, 1)))
+    column, row = positions_along(g, total, 3, 4), g.op("add", start, positions_along(g, rows, 2, 4))
     seen = g.op("less_equal", column, row)
     if window > 0:
         seen = g.op("bit_and", seen, g.op("less", g.op("sub", row, g.scalar(window, "i64")), column))
@@ -293,19 +270,15 @@ def rotary_embedding(n: Node, x: Value, position_ids: Value, cosines: Value, sin
     """Pairs of a head's elements turned by angles that grow with the position; one position is that of the first."""
     g = n.g
     _without(n, "is_packed_batching")
-    size = n.int("rotary_embedding_dim", 0)
-    if x.ndim == 3:
-        heads = n.int("num_heads", 0) if size else x.dims[2] // (2 * cosines.dims[1])
-        split = _split(n, x, heads)
-    else:
-        split = x
-    batch, _, rows, _ = split.dims
+    size, flat = n.int("rotary_embedding_dim", 0), x.ndim == 3
+    if flat:
+        x = _split(n, x, n.int("num_heads", 0) if size else x.dims[2] // (2 * cosines.dims[1]))
+    batch, _, rows, _ = x.dims
     if position_ids.len == 1:
-        steps = g.table((1, rows), "i64", lambda: np.arange(rows))
-        position_ids = g.op("add", g.reshape(g.cast(position_ids, "i64"), (1, 1)), steps)
+        position_ids = g.op("add", g.reshape(g.cast(position_ids, "i64"), (1, 1)), positions_along(g, rows, 1, 2))
     position_ids = expand(g, position_ids, (batch, rows))
-    y = rotated(n, split, position_ids, cosines, sines, bool(n.int("interleaved", 0)))
-    return y if x.ndim == 4 else g.reshape(g.transpose(y, (0, 2, 1, 3)), x.dims)
+    y = rotated(n, x, position_ids, cosines, sines, bool(n.int("interleaved", 0)))
+    return joined_heads(g, y) if flat else y
 
 
 def rotated(n: Node, x: Value, position_ids: Value, cosines: Value, sines: Value, interleaved: bool) -> Value:

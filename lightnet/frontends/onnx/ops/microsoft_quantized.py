@@ -6,35 +6,21 @@ Source: the operator documentation of ONNX Runtime, ContribOperators.md. Imports
 
 from __future__ import annotations
 
-from lightnet.frontends.composites import concat
+from lightnet.frontends.composites import concat, with_channels_first
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.model import MICROSOFT
 from lightnet.frontends.onnx.node import Node, onnx_op
 from lightnet.frontends.onnx.ops.quantized import (
-    dequantize_linear,
     dequantized,
     dynamic_quantize_linear,
     multiplied,
     per_column,
     qlinear_conv,
-    quantize_linear,
     quantized,
     rows,
     scaled,
     standard,
 )
-
-# -- quantised ---------------------------------------------------------------------------------------------------------
-
-
-@onnx_op("QuantizeLinear", domain=MICROSOFT)
-def microsoft_quantize(n: Node, x: Value, scale: Value, zero: Value | None = None) -> Value:
-    return quantize_linear(n, x, scale, zero)
-
-
-@onnx_op("DequantizeLinear", domain=MICROSOFT)
-def microsoft_dequantize(n: Node, x: Value, scale: Value, zero: Value | None = None) -> Value:
-    return dequantize_linear(n, x, scale, zero)
 
 
 @onnx_op("MatMulIntegerToFloat", domain=MICROSOFT)
@@ -53,8 +39,7 @@ def dynamic_quantize_matmul(n: Node, a: Value, b: Value, b_scale: Value, b_zero:
 
 @onnx_op("QLinearAdd", "QLinearMul", domain=MICROSOFT)
 def qlinear_binary(n: Node, a: Value, a_scale: Value, a_zero: Value | None, b: Value, b_scale: Value,
-                   b_zero: Value | None,
-                   y_scale: Value, y_zero: Value | None = None) -> Value:  # fmt: skip
+                   b_zero: Value | None, y_scale: Value, y_zero: Value | None = None) -> Value:  # fmt: skip
     left, right = dequantized(n, a, a_scale, a_zero), dequantized(n, b, b_scale, b_zero)
     number = n.g.op("add" if n.op_type == "QLinearAdd" else "mul", left, right)
     return quantized(n, number, y_scale, y_zero, a.dtype)
@@ -86,25 +71,17 @@ def qlinear_unary(n: Node, x: Value, x_scale: Value, x_zero: Value | None, y_sca
                   y_zero: Value | None = None) -> Value:  # fmt: skip
     # A softmax says itself of which version it is.
     opset = n.int("opset", None) if n.op_type == "QLinearSoftmax" else None
-    last = n.int("channels_last", 0)
-    number = dequantized(n, _channels_first(n, x) if last else x, x_scale, x_zero)
-    number = standard(n, ON_NUMBERS[n.op_type], number, opset=opset)
-    y = quantized(n, number, y_scale, y_zero, x.dtype)
-    return _channels_last(n, y) if last else y
 
+    def apply(x: Value) -> Value:
+        number = standard(n, ON_NUMBERS[n.op_type], dequantized(n, x, x_scale, x_zero), opset=opset)
+        return quantized(n, number, y_scale, y_zero, x.dtype)
 
-def _channels_first(n: Node, x: Value) -> Value:
-    return n.g.transpose(x, (0, x.ndim - 1, *range(1, x.ndim - 1)))
-
-
-def _channels_last(n: Node, x: Value) -> Value:
-    return n.g.transpose(x, (0, *range(2, x.ndim), 1))
+    return with_channels_first(n.g, x, bool(n.int("channels_last", 0)), apply)
 
 
 @onnx_op("QLinearWhere", domain=MICROSOFT)
 def qlinear_where(n: Node, condition: Value, x: Value, x_scale: Value, x_zero: Value, y: Value, y_scale: Value,
-                  y_zero: Value,
-                  z_scale: Value, z_zero: Value) -> Value:  # fmt: skip
+                  y_zero: Value, z_scale: Value, z_zero: Value) -> Value:  # fmt: skip
     left, right = dequantized(n, x, x_scale, x_zero), dequantized(n, y, y_scale, y_zero)
     return quantized(n, n.g.op("where", condition, left, right), z_scale, z_zero, x.dtype)
 
@@ -113,16 +90,14 @@ def qlinear_where(n: Node, condition: Value, x: Value, x_scale: Value, x_zero: V
 def microsoft_qlinear_conv(n: Node, x: Value, x_scale: Value, x_zero: Value, w: Value, w_scale: Value, w_zero: Value,
                            y_scale: Value, y_zero: Value, bias: Value | None = None) -> Value:  # fmt: skip
     """The standard's, of pictures whose channels may be last."""
-    last = n.int("channels_last", 0)
-    x = _channels_first(n, x) if last else x
-    y = qlinear_conv(n, x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias)
-    return _channels_last(n, y) if last else y
+    rest = w, w_scale, w_zero, y_scale, y_zero, bias
+    last = bool(n.int("channels_last", 0))
+    return with_channels_first(n.g, x, last, lambda x: qlinear_conv(n, x, x_scale, x_zero, *rest))
 
 
 @onnx_op("QGemm", domain=MICROSOFT)
 def qgemm(n: Node, a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value,
-          c: Value | None = None,
-          y_scale: Value | None = None, y_zero: Value | None = None) -> Value:  # fmt: skip
+          c: Value | None = None, y_scale: Value | None = None, y_zero: Value | None = None) -> Value:  # fmt: skip
     """alpha * A * B, plus C in units of alpha * a_scale * b_scale; floats where there is no y_scale."""
     left = n.g.transpose(a, (1, 0)) if n.int("transA", 0) else a
     right = n.g.transpose(b, (1, 0)) if n.int("transB", 0) else b

@@ -112,18 +112,21 @@ def labels_of(n: Node) -> tuple[int, ...]:
 # -- linear models -----------------------------------------------------------------------------------------------------
 
 
-def _linear(n: Node, x: Value, count: int) -> Value:
-    g, x = n.g, rows_of(n, x)
+def products(n: Node, x: Value, count: int) -> Value:
+    """Rows times `count` rows of coefficients: [N, count]."""
     weights = np.array(n.floats("coefficients"), np.float32)
     if len(weights) != count * x.dims[1]:
         n.fail(f"its {len(weights)} coefficients should be {count} x {x.dims[1]}")
-    y = g.op("matmul", x, g.constant(np.ascontiguousarray(weights.reshape(count, -1).T)))
-    bias = np.array(n.floats("intercepts", ()), np.float32)
+    return n.g.op("matmul", x, n.g.constant(np.ascontiguousarray(weights.reshape(count, -1).T)))
+
+
+def _linear(n: Node, x: Value, count: int) -> Value:
+    y, bias = products(n, rows_of(n, x), count), np.array(n.floats("intercepts", ()), np.float32)
     if not len(bias):
         return y
     if len(bias) != count:
         n.fail(f"its {len(bias)} intercepts should be {count}")
-    return g.op("add", y, g.constant(bias))
+    return n.g.op("add", y, n.g.constant(bias))
 
 
 @onnx_op("LinearRegressor", domain=ML)

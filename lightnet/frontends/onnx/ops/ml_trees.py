@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lightnet.frontends.composites import concat, expand, full
+from lightnet.frontends.composites import concat, expand, full, positions_along
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
 from lightnet.frontends.onnx.ops.ml_scores import ML, labelled, needs_floats, transformed
@@ -140,10 +140,9 @@ def _of_tensors(n: Node) -> Forest:
     pad = np.zeros(len(leaves), np.int64)
     # A node that is its own leaf on both sides is a tree of one leaf.
     return Forest(np.concatenate([modes.astype(np.int8), np.full(len(leaves), LEAF, np.int8)]),
-                  np.concatenate([feature, pad]),
-                  np.concatenate([splits, pad.astype(splits.dtype)]), *children,
-                  np.concatenate([tracks, pad.astype(bool)]), roots,
-                  (np.arange(inner, total), ids, leaves), targets)  # fmt: skip
+                  np.concatenate([feature, pad]), np.concatenate([splits, pad.astype(splits.dtype)]), *children,
+                  np.concatenate([tracks, pad.astype(bool)]), roots, (np.arange(inner, total), ids, leaves),
+                  targets)  # fmt: skip
 
 
 # -- one condition, neighbours, levels ---------------------------------------------------------------------------------
@@ -253,7 +252,7 @@ def scores(n: Node, x: Value, f: Forest, aggregate: str) -> Value:
         columns.append(g.op("where", g.op("isnan", x), g.scalar(-np.inf, x.dtype), x))
     wide = concat(g, columns, 1)
     count = len(f.roots)
-    node = expand(g, g.table((1, count), "i32", lambda: np.arange(count)), (rows, count))
+    node = expand(g, positions_along(g, count, 1, 2, "i32"), (rows, count))
     feature, threshold, child = (g.constant(a) for a in (t.feature, t.threshold, t.child))
     for _ in range(t.depth):
         node = g.op("tree_step", wide, node, feature, threshold, child)

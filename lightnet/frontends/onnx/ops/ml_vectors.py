@@ -15,7 +15,7 @@ import numpy as np
 from lightnet.frontends.composites import concat, cut
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
-from lightnet.frontends.onnx.ops.ml_scores import ML, class_count, class_labels_of, rows_of, transformed
+from lightnet.frontends.onnx.ops.ml_scores import ML, class_count, class_labels_of, products, rows_of, transformed
 
 #: The nearest that a probability of a pair comes to 0 and 1.
 LEAST = 1e-7
@@ -84,11 +84,7 @@ def svm_classifier(n: Node, x: Value) -> tuple[Value, Value]:
 
 def _linear(n: Node, x: Value, count: int, name: str) -> tuple[Value, Value]:
     """Without support vectors: a product for each class."""
-    weights = np.array(n.floats("coefficients"), np.float32)
-    if len(weights) != count * x.dims[1]:
-        n.fail(f"its {len(weights)} coefficients should be {count} x {x.dims[1]}")
-    y = n.g.op("matmul", x, n.g.constant(np.ascontiguousarray(weights.reshape(count, -1).T)))
-    y = n.g.op("add", y, n.g.scalar((*n.floats("rho", ()), 0.0)[0], "f32"))
+    y = n.g.op("add", products(n, x, count), n.g.scalar((*n.floats("rho", ()), 0.0)[0], "f32"))
     return class_labels_of(n, n.g.reshape(n.g.op("argmax", y, axis=1), y.dims[:1])), transformed(n, y, name)
 
 

@@ -64,7 +64,7 @@ def _spatial(n: Node, x: Value, least: int = 1) -> tuple[int, ...]:
 # -- convolutions
 
 
-def _weighted_window(n: Node, x: Value, w: Value) -> SpatialWindow:
+def weighted_window(n: Node, x: Value, w: Value) -> SpatialWindow:
     """The window of the weights [.., .., *K], whose sizes a kernel_shape repeats."""
     dims = _spatial(n, x)
     if w.ndim != x.ndim:
@@ -78,7 +78,7 @@ def _weighted_window(n: Node, x: Value, w: Value) -> SpatialWindow:
 @onnx_op("Conv")
 def conv(n: Node, x: Value, w: Value, b: Value | None = None) -> Value:
     """Convolution over one, two, three or more axes."""
-    window = _weighted_window(n, x, w)
+    window = weighted_window(n, x, w)
     return windows.convolution(n.g, x, w, b, window, n.int("group", 1))
 
 
@@ -87,7 +87,7 @@ def conv_transpose(n: Node, x: Value, w: Value, b: Value | None = None) -> Value
     """Transposed convolution; an output_shape decides the padding."""
     dims = _spatial(n, x)
     axes, auto = len(dims), n.string("auto_pad", "NOTSET")
-    window = _weighted_window(n, x, w)
+    window = weighted_window(n, x, w)
     extra = n.ints("output_padding", (0,) * axes)
     full = [s * (d - 1) + e + (k - 1) * i + 1
             for s, d, e, k, i in zip(window.stride, dims, extra, window.size, window.dilation)]  # fmt: skip
@@ -178,16 +178,11 @@ def _root(n: Node, x: Value, p: int) -> Value:
     return x if p == 1 else n.g.op("sqrt", x) if p == 2 else n.g.op("pow", x, n.g.scalar(1 / p, x.dtype))
 
 
-@onnx_op("GlobalAveragePool")
-def global_average_pool(n: Node, x: Value) -> Value:
-    """The mean of each channel."""
-    return n.g.op("reduce_mean", x, axes=tuple(range(2, 2 + len(_spatial(n, x)))))
-
-
-@onnx_op("GlobalMaxPool")
-def global_max_pool(n: Node, x: Value) -> Value:
-    """The maximum of each channel."""
-    return n.g.op("reduce_max", x, axes=tuple(range(2, 2 + len(_spatial(n, x)))))
+@onnx_op("GlobalAveragePool", "GlobalMaxPool")
+def global_pool(n: Node, x: Value) -> Value:
+    """The mean or the maximum of each channel."""
+    optype = "reduce_max" if n.op_type == "GlobalMaxPool" else "reduce_mean"
+    return n.g.op(optype, x, axes=tuple(range(2, 2 + len(_spatial(n, x)))))
 
 
 @onnx_op("GlobalLpPool")
@@ -220,12 +215,7 @@ def max_unpool(n: Node, x: Value, at: Value, shape: Value | None = None) -> Valu
 
 @onnx_op("MatMul")
 def matmul(n: Node, a: Value, b: Value) -> Value:
-    """Products of matrices; a vector is a row on the left and a column on the right."""
-    return product(n, a, b)
-
-
-def product(n: Node, a: Value, b: Value) -> Value:
-    """NumPy's matmul."""
+    """Products of matrices, as NumPy's matmul: a vector is a row on the left and a column on the right."""
     g = n.g
     if not a.ndim or not b.ndim:
         n.fail("its operands should have rank 1 or more")

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from lightnet.frontends.graph import Value
+from lightnet.frontends.onnx.model import MICROSOFT
 from lightnet.frontends.onnx.node import Node, handler_of, onnx_op
 from lightnet.frontends.onnx.storage import marked, stored
 from lightnet.runtime.dtypes import BY_NAME, DType
@@ -93,6 +94,7 @@ def _supported(n: Node, dtype: DType) -> DType:
 
 
 @onnx_op("QuantizeLinear")
+@onnx_op("QuantizeLinear", domain=MICROSOFT)
 def quantize_linear(n: Node, x: Value, scale: Value, zero: Value | None = None) -> Value:
     """The division is in the type of the scale, or in that of `precision`."""
     storage = zero.storage if zero is not None else n.storage_type("output_dtype")
@@ -120,6 +122,7 @@ def _stored(n: Node, x: Value, scale: Value, zero: Value | None, storage: str) -
 
 
 @onnx_op("DequantizeLinear")
+@onnx_op("DequantizeLinear", domain=MICROSOFT)
 def dequantize_linear(n: Node, x: Value, scale: Value, zero: Value | None = None) -> Value:
     if x.dtype.name != "i32" and x.storage is None:
         _supported(n, x.dtype)
@@ -253,8 +256,7 @@ def matmul_integer(n: Node, a: Value, b: Value, a_zero: Value | None = None, b_z
 
 @onnx_op("QLinearConv")
 def qlinear_conv(n: Node, x: Value, x_scale: Value, x_zero: Value, w: Value, w_scale: Value, w_zero: Value,
-                 y_scale: Value,
-                 y_zero: Value, bias: Value | None = None) -> Value:  # fmt: skip
+                 y_scale: Value, y_zero: Value, bias: Value | None = None) -> Value:  # fmt: skip
     """The bias is in units of x_scale * w_scale."""
     sums = convolved(n, x, x_zero, w, w_zero, bias)
     by_output = n.g.reshape(w_scale, (w_scale.len, *[1] * (sums.ndim - 2)) if w_scale.len > 1 else ())

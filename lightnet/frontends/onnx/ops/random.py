@@ -24,20 +24,19 @@ def _drawn(n: Node, dims: tuple[int, ...], dtype: DType) -> Value:
     float)."""
     if not dtype.is_float:
         n.fail(f"it draws floats, but its dtype is {dtype}")
-    g, wide = n.g, "f64" if dtype.name == "f64" else "f32"
+    g, wide, own = n.g, "f64" if dtype.name == "f64" else "f32", n.float("seed", None)
     if n.op_type.startswith("RandomNormal"):
-        number, scale, least = n.draws().normal(dims, wide, _own(n)), n.float("scale", 1.0), n.float("mean", 0.0)
+        number, scale, least = (
+            n.draws().normal(dims, wide, own),
+            n.float("scale", 1.0),
+            n.float("mean", 0.0),
+        )
     else:
         low, high = n.float("low", 0.0), n.float("high", 1.0)
-        number, scale, least = n.draws().uniform(dims, wide, _own(n)), high - low, low
+        number, scale, least = n.draws().uniform(dims, wide, own), high - low, low
     number = number if scale == 1 else g.op("mul", number, g.scalar(scale, wide))
     number = number if least == 0 else g.op("add", number, g.scalar(least, wide))
     return g.cast(number, dtype)
-
-
-def _own(n: Node) -> float | None:
-    """The seed that the node gives."""
-    return n.float("seed", None)
 
 
 @onnx_op("Bernoulli")
@@ -46,7 +45,7 @@ def bernoulli(n: Node, probability: Value) -> Value:
     if not probability.dtype.is_float:
         n.fail(f"its probabilities are {probability.spec}, which are no floats")
     wide = "f64" if probability.dtype.name == "f64" else "f32"
-    number = n.draws().uniform(probability.dims, wide, _own(n))
+    number = n.draws().uniform(probability.dims, wide, n.float("seed", None))
     hit = n.g.op("less", number, n.g.cast(probability, wide))
     return n.g.cast(hit, n.element_type("dtype") or probability.dtype)
 
@@ -61,7 +60,7 @@ def multinomial(n: Node, x: Value) -> Value:
     count = g.bounded(n.int("sample_size", 1), "a sample")
     weight = g.op("exp", g.op("sub", x, g.op("reduce_max", x, axes=(1,))))
     below = g.op("cumsum", weight, axis=1)
-    number = n.draws().uniform((batch, count), x.dtype.name, _own(n))
+    number = n.draws().uniform((batch, count), x.dtype.name, n.float("seed", None))
     goal = g.op("mul", number, cut(g, below, 1, classes - 1, 1))
     passed = g.cast(g.op("less_equal", unsqueeze(g, below, [1]), unsqueeze(g, goal, [2])), "i32")
     index = g.reshape(g.op("reduce_sum", passed, axes=(2,)), (batch, count))

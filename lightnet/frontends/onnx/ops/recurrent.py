@@ -134,8 +134,7 @@ class _Layer:
 
 @onnx_op("LSTM")
 def lstm(n: Node, x: Value, w: Value, r: Value, b: Value | None = None, lens: Value | None = None,
-         h: Value | None = None,
-         c: Value | None = None, p: Value | None = None) -> list[Value]:  # fmt: skip
+         h: Value | None = None, c: Value | None = None, p: Value | None = None) -> list[Value]:  # fmt: skip
     """Long short-term memory."""
     layer = _Layer(n, x, w, r, b, lens, 4, ("Sigmoid", "Tanh", "Tanh"))
     results = []
@@ -182,6 +181,5 @@ def rnn(n: Node, x: Value, w: Value, r: Value, b: Value | None = None, lens: Val
     for number in range(len(layer.directions)):
         ((f, alpha, beta),) = layer.functions(number)
         results.append(n.g.op("rnn", layer.inputs(number, 1), layer.state_weights(number), layer.start(h, number),
-                              layer.lens,
-                              f=f, alpha=alpha, beta=beta, **layer.params(number)))  # fmt: skip
+                              layer.lens, f=f, alpha=alpha, beta=beta, **layer.params(number)))  # fmt: skip
     return layer.outputs(results)

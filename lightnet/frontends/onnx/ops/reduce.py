@@ -156,17 +156,6 @@ def _product(
 
 @onnx_op("NegativeLogLikelihoodLoss")
 def nll_loss(n: Node, x: Value, target: Value, weight: Value | None = None) -> Value:
-    return _nll(n, x, target, weight)
-
-
-@onnx_op("SoftmaxCrossEntropyLoss")
-def softmax_cross_entropy_loss(n: Node, scores: Value, labels: Value, weight: Value | None = None) -> tuple[Value, ...]:
-    """The negative log likelihood of the logarithms of the softmax along axis 1, and these logarithms."""
-    log_prob = n.g.op("log_softmax", scores, axis=1)
-    return _nll(n, log_prob, labels, weight), log_prob
-
-
-def _nll(n: Node, x: Value, target: Value, weight: Value | None) -> Value:
     """-weight[t] * x[i, t, ...] for the classes t of `target` [N, ...]; its mean is over the weights. Elements whose
     class is `ignore_index` count nothing."""
     g, how = n.g, n.string("reduction", "mean")
@@ -196,6 +185,13 @@ def _nll(n: Node, x: Value, target: Value, weight: Value | None) -> Value:
         count = g.scalar(loss.len, x.dtype) if share is None else squeeze(g, g.op("reduce_sum", share, axes=axes), axes)
         total = g.op("div", total, count)
     return g.cast(total, dtype)
+
+
+@onnx_op("SoftmaxCrossEntropyLoss")
+def softmax_cross_entropy_loss(n: Node, scores: Value, labels: Value, weight: Value | None = None) -> tuple[Value, ...]:
+    """The negative log likelihood of the logarithms of the softmax along axis 1, and these logarithms."""
+    log_prob = n.g.op("log_softmax", scores, axis=1)
+    return nll_loss(n, log_prob, labels, weight), log_prob
 
 
 # -- determinants ----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from math import floor
 
 import numpy as np
 
-from lightnet.frontends import resampling, sampling_tables
+from lightnet.frontends import resampling
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
 
@@ -45,8 +45,8 @@ def resize(
         axes = _scaled(n, x, _floats(n, roi, "the scales of Resize"), range(x.ndim))
         return _resampled(n, x, axes, n.string("mode", "nearest"), "asymmetric", "simple")
     mode = n.string("coordinate_transformation_mode", "half_pixel")
-    if mode not in sampling_tables.COORDINATES:
-        n.fail(f"coordinate_transformation_mode is '{mode}'; there are {', '.join(sampling_tables.COORDINATES)}")
+    if mode not in resampling.COORDINATES:
+        n.fail(f"coordinate_transformation_mode is '{mode}'; there are {', '.join(resampling.COORDINATES)}")
     named = n.axes(n.ints("axes", tuple(range(x.ndim))), x.ndim)
     wanted = () if sizes is None else n.need_ints(sizes, "the sizes of Resize")
     if wanted:
@@ -108,18 +108,16 @@ def _resampled(n: Node, x: Value, axes: Sequence[_Axis], mode: str, mapping: str
     shrinks, else down."""
     if mode not in ("nearest", "linear", "cubic"):
         n.fail(f"mode is '{mode}'; there are nearest, linear and cubic")
-    if rounding != "simple" and rounding not in sampling_tables.ROUNDINGS:
-        n.fail(f"nearest_mode is '{rounding}'; there are {', '.join(sampling_tables.ROUNDINGS)}")
+    if rounding != "simple" and rounding not in resampling.ROUNDINGS:
+        n.fail(f"nearest_mode is '{rounding}'; there are {', '.join(resampling.ROUNDINGS)}")
     n.g.spec([a.length for a in axes], x.dtype)  # refuses what is too large before any table is made
     changed = [k for k, a in enumerate(axes) if a.changes(x.dims[k])]
     for k in changed:
         n.g.bounded(axes[k].length, "an axis to resample to")
-    at = {
-        k: sampling_tables.coordinates(mapping, x.dims[k], axes[k].length, axes[k].scale, axes[k].roi) for k in changed
-    }
+    at = {k: resampling.coordinates(mapping, x.dims[k], axes[k].length, axes[k].scale, axes[k].roi) for k in changed}
     if mode == "nearest":
         names = {k: ("ceil" if axes[k].scale < 1 else "floor") if rounding == "simple" else rounding for k in changed}
-        tables = {k: sampling_tables.nearest_elements(at[k], x.dims[k], names[k]) for k in changed}
+        tables = {k: resampling.nearest_elements(at[k], x.dims[k], names[k]) for k in changed}
         y = resampling.nearest(n.g, x, tables)
     else:
         y = x

@@ -9,6 +9,8 @@ import numpy as np
 from lightnet.frontends import composites
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
+from lightnet.frontends.onnx.ops.nn import weighted_window
+from lightnet.frontends.windows import SpatialWindow
 
 
 def _common(n: Node, *values: Value) -> str:
@@ -68,11 +70,10 @@ def deform_conv(n: Node, x: Value, w: Value, offset: Value, b: Value | None = No
     if x.ndim != 4 or w.ndim != 4 or offset.ndim != 4:
         n.unsupported("other pictures than those with two axes")
     batch, channels, *_ = x.dims
-    outputs, per_group, *size = w.dims
+    outputs, per_group, *_ = w.dims
     rows, columns = offset.dims[2:]
-    if n.ints("kernel_shape", tuple(size)) != tuple(size):
-        n.fail(f"its kernel_shape {list(n.ints('kernel_shape'))} is not that of its weights {w.spec}")
-    group, offsets, taps = n.int("group", 1), n.int("offset_group", 1), prod(size)
+    window = weighted_window(n, x, w)
+    group, offsets, taps = n.int("group", 1), n.int("offset_group", 1), prod(window.size)
     fits = channels == per_group * group and outputs % group == 0 and offsets > 0 and channels % offsets == 0
     if not fits or offset.dims[:2] != (batch, offsets * taps * 2):
         n.fail(
@@ -80,7 +81,7 @@ def deform_conv(n: Node, x: Value, w: Value, offset: Value, b: Value | None = No
         )
     moved = g.transpose(g.reshape(offset, (batch * offsets, taps, 2, rows, columns)), (0, 1, 3, 4, 2))
     moved = g.op("take", moved, g.constant([1, 0], "i64"), axis=4)  # (y, x) as (x, y)
-    points = g.op("add", moved, g.constant(_taps(n, size, rows, columns), x.dtype))
+    points = g.op("add", moved, g.constant(_taps(n, window, rows, columns), x.dtype))
     picture = g.reshape(x, (batch * offsets, channels // offsets, *x.dims[2:]))
     values = g.op("grid_sample", picture, points, normalized=False)
     if mask is not None:
@@ -91,17 +92,13 @@ def deform_conv(n: Node, x: Value, w: Value, offset: Value, b: Value | None = No
     return result if b is None else g.op("add", result, g.reshape(b, (outputs, 1, 1)))
 
 
-def _taps(n: Node, size: list[int], rows: int, columns: int) -> np.ndarray:
+def _taps(n: Node, window: SpatialWindow, rows: int, columns: int) -> np.ndarray:
     """The places where the taps of each output element stand if nothing moves them: [1, taps, rows, columns, (x,
     y)].
     """
-    stride, dilation = n.ints("strides", (1, 1)), n.ints("dilations", (1, 1))
-    padding = n.ints("pads", (0, 0, 0, 0))
-    if len(stride) != 2 or len(dilation) != 2 or len(padding) != 4:
-        n.fail("its strides, dilations and pads should have 2, 2 and 4 elements")
-    n.g.bounded(2 * prod(size) * rows * columns, "a table of points")
-    along = [np.arange(count) * s - p for count, s, p in zip((rows, columns), stride, padding)]
-    tap = [np.arange(k) * d for k, d in zip(size, dilation)]
+    n.g.bounded(2 * prod(window.size) * rows * columns, "a table of points")
+    along = [np.arange(count) * s - p for count, s, p in zip((rows, columns), window.stride, window.begins)]
+    tap = [np.arange(k) * d for k, d in zip(window.size, window.dilation)]
     y = tap[0][:, None, None, None] + along[0][:, None]
     x = tap[1][:, None, None] + along[1]
     y, x = np.broadcast_arrays(y, x)  # [kh, kw, rows, columns]

@@ -7,9 +7,7 @@ and the composites.
 
 from __future__ import annotations
 
-from itertools import accumulate
-
-from lightnet.frontends.composites import concat, cut, squeeze, unsqueeze
+from lightnet.frontends.composites import concat, cut_up, squeeze, unsqueeze
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Items, Node, onnx_op
 
@@ -81,9 +79,9 @@ def split_to_sequence(n: Node, x: Value, split: Value | None = None) -> Items:
         n.unsupported(f"a sequence of more than {MAX_ITEMS} tensors")
     if sum(parts) != total or min(parts, default=0) < 0:
         n.fail(f"its parts {parts} should have {total} elements in all, those of axis {axis} of {x.spec}")
-    tensors = [cut(n.g, x, axis, end - length, length) for end, length in zip(accumulate(parts), parts)]
+    tensors = tuple(cut_up(n.g, x, axis, parts))
     if split is None and not n.int("keepdims", 1):
-        tensors = [squeeze(n.g, t, [axis]) for t in tensors]
+        tensors = tuple(squeeze(n.g, t, [axis]) for t in tensors)
     return Items(tensors)
 
 
@@ -121,11 +119,6 @@ def optional(n: Node, x: Value | Items | None = None) -> Value | Items:
     """Import an optional as what it holds."""
     if x is None:
         n.unsupported("an optional without an element")
-    return x
-
-
-@onnx_op("OptionalGetElement", sequences=True)
-def optional_get_element(n: Node, x: Value | Items) -> Value | Items:
     return x
 
 

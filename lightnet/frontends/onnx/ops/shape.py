@@ -22,7 +22,7 @@ from lightnet.frontends.composites import (
 )
 from lightnet.frontends.graph import MAX_MADE, Value
 from lightnet.frontends.onnx.model import OnnxTensor
-from lightnet.frontends.onnx.node import Node, onnx_op
+from lightnet.frontends.onnx.node import Items, Node, onnx_op
 from lightnet.frontends.onnx.storage import marked
 from lightnet.frontends.sizes import Size, known
 from lightnet.runtime.dtypes import BY_NAME
@@ -31,8 +31,8 @@ from lightnet.runtime.stored import FORMATS
 # -- constants -------------------------------------------------------------------------------------------------------
 
 
-@onnx_op("Identity", sequences=True)
-def identity(n: Node, x: Value) -> Value:
+@onnx_op("Identity", "OptionalGetElement", sequences=True)
+def identity(n: Node, x: Value | Items) -> Value | Items:
     return x
 
 
@@ -40,9 +40,8 @@ def identity(n: Node, x: Value) -> Value:
 def constant(n: Node) -> Value:
     """The attribute that is there is the value."""
     tensor = n.node.attributes.get("value")
-    if (
-        isinstance(tensor, OnnxTensor) and tensor.dtype in BY_NAME
-    ):  # some exporters keep all weights so: they stay in the file
+    # Some exporters keep all weights so: they stay in the file.
+    if isinstance(tensor, OnnxTensor) and tensor.dtype in BY_NAME:
         return n.importer.value_of(tensor, n.outputs[0] if n.outputs else "const")
     if tensor is not None:
         return n.g.constant(n.tensor("value"))

@@ -7,11 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lightnet.frontends.composites import (
-    concat,
-    cut,
-    strided,
-)
+from lightnet.frontends.composites import concat, cut_up, strided
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
 from lightnet.frontends.sizes import Size, known
@@ -47,8 +43,7 @@ def split(n: Node, x: Value, sizes: Value | None = None) -> tuple[Value, ...]:
         given = [max(min(part, length - k * part), 0) for k in range(count)]
     if sum(given) != length or any(s < 0 for s in given):
         n.fail(f"parts of {list(given)} should add up to the {length} of axis {axis} of {x.spec}")
-    starts = np.cumsum([0, *given]).tolist()
-    return tuple(cut(n.g, x, axis, start, size) for start, size in zip(starts, given))
+    return tuple(cut_up(n.g, x, axis, given))
 
 
 @onnx_op("Slice")
