@@ -25,8 +25,7 @@ from lightnet.dialects.ln.numeric import (
 from lightnet.dialects.ln.rows import BinaryRow, Broadcasting, per_element
 from lightnet.dialects.ln.rules import producer, rule
 from lightnet.ir.op import ConstraintError, LnOp, case, dtype_of_result, ln_op, operand, result, string
-from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dtypes import BY_NAME, BY_TL, STORED, DType, convert, is_float, round_to
+from lightnet.runtime.dtypes import BY_NAME, STORED, DType, convert, is_float, round_to
 
 
 # maximum(x, x) = minimum(x, x) = bit_and(x, x) = bit_or(x, x) = x
@@ -80,9 +79,7 @@ class _Shift(BinaryRow):
 
 
 class _Comparison(BinaryRow):
-    @classmethod
-    def infer(cls, t, p):
-        return [TensorSpec(broadcast_dims(cls.optype, [t.src1, t.src2]), BY_NAME["i1"])]
+    dst = result(dtype="i1")
 
     def reference(self, src1, src2):
         return np.asarray(self.function(src1, src2), np.bool_)
@@ -249,7 +246,7 @@ class Cast(LnOp):
 
     optype = "cast"
     src = operand()
-    dst = result()
+    dst = result(dtype="dtype")
     dtype = dtype_of_result()
     mode = string("saturate", "wrap", default="saturate")
     rewrites = (cast_back,)
@@ -263,10 +260,6 @@ class Cast(LnOp):
             return "dst[i...] = sat(src[i...], dst)"
         largest = target.limits[1]
         return f"dst[i...] = sat(abs(src[i...]) == inf ? src[i...] : clamp(src[i...], -{largest}, {largest}), dst)"
-
-    @classmethod
-    def infer(cls, t, p):
-        return [TensorSpec(t.src.dims, BY_TL[p.dtype])]
 
     def reference(self, src):
         target = self.result_specs[0].dtype
@@ -330,20 +323,14 @@ class Bitcast(LnOp):
     optype = "bitcast"
     takes_bits = True
     src = operand(dtypes=(*NUMBERS, *(d.name for d in STORED)))
-    dst = result()
+    dst = result(dtype="dtype")
     dtype = dtype_of_result(stored=True)
+    checks = {
+        "size": "sizeof(src.dtype) == sizeof(dtype)",
+        "bool": 'dtype != "TL_BOOL"',
+    }
     definition = "dst[i...] = bitcast(src[i...], dst)"
     rewrites = (bitcast_chain,)
-
-    @classmethod
-    def infer(cls, t, p):
-        target = BY_TL[p.dtype]
-        if target.size != t.src.dtype.size or target.kind == "bool":
-            raise ConstraintError(
-                f"bitcast: {t.src.dtype} and {target} should be types of the same size, and no bools",
-                label="bitcast.size",
-            )
-        return [TensorSpec(t.src.dims, target)]
 
     def flops(self):
         return 0

@@ -56,7 +56,7 @@ class Conv2d(_Convolution):
         rows, columns = (
             output_dim(t.src.dims[2 + i], p.size[i], p.stride[i], pad[i] + pad[i + 2], p.dilation[i]) for i in (0, 1)
         )
-        return [result_of("conv2d", t.src, (t.src.dims[0], t.weight.dims[0], rows, columns))]
+        return [result_of(cls, t.src, (t.src.dims[0], t.weight.dims[0], rows, columns))]
 
     @classmethod
     def derived(cls, t, p):
@@ -168,7 +168,7 @@ class Deconv2d(_Convolution):
                 f"deconv2d: `output_dims` {list(p.output_dims)} should be the result's shape {list(dims)}",
                 label="deconv2d.output-dims",
             )
-        return [result_of("deconv2d", t.src, dims)]
+        return [result_of(cls, t.src, dims)]
 
     @classmethod
     def derived(cls, t, p):

@@ -11,7 +11,7 @@ import numpy as np
 
 from lightnet.dialects.ln.numeric import FLOATS, SHORT
 from lightnet.dialects.ln.window import output_dim, result_of
-from lightnet.ir.op import ConstraintError, LnOp, case, ln_op, number, numbers, operand, result
+from lightnet.ir.op import LnOp, case, ln_op, number, numbers, operand, result
 
 DTYPES = (*FLOATS, "i32", "i64")
 _AXES = "src.ndim - 2"
@@ -78,7 +78,7 @@ class Conv(_ConvolutionNd):
             )
             for i in range(axes)
         )
-        return [result_of(cls.optype, t.src, (t.src.dims[0], t.weight.dims[0], *out))]
+        return [result_of(cls, t.src, (t.src.dims[0], t.weight.dims[0], *out))]
 
     @classmethod
     def derived(cls, t, p):
@@ -155,11 +155,7 @@ class Deconv(_ConvolutionNd):
             - p.padding[axes + i]
             for i in range(axes)
         )
-        if any(d < 0 for d in out):
-            raise ConstraintError(
-                f"deconv: `padding` leaves nothing of the result: {list(out)}", label="deconv.padding"
-            )
-        return [result_of(cls.optype, t.src, (t.src.dims[0], t.weight.dims[1] * p.group, *out))]
+        return [result_of(cls, t.src, (t.src.dims[0], t.weight.dims[1] * p.group, *out))]
 
     @property
     def definition(self) -> str:

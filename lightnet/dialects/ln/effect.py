@@ -13,10 +13,6 @@ class _Effect(LnOp):
     src = operand()
     msg = string()
 
-    @classmethod
-    def infer(cls, t, p):
-        return []
-
     def flops(self):
         return 0
 

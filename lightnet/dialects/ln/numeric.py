@@ -123,13 +123,6 @@ def broadcast_read(name: str, dims: tuple[int, ...], out: tuple[int, ...]) -> st
     return f"{name}[{', '.join(f'i[{first + k}]' if n != 1 else '0' for k, n in enumerate(dims))}]"
 
 
-def need_elements(optype: str, src: TensorSpec, axes: Sequence[int], dst: TensorSpec) -> None:
-    """Raise `ConstraintError` where elements of `dst` are picked along axes of `src` that have none. What is empty
-    itself needs none."""
-    if 0 not in dst.dims and any(src.dims[k] == 0 for k in axes):
-        raise ConstraintError(f"{optype}: {src} has no elements to pick from", label=f"{optype}.not-empty")
-
-
 # -- floats at the edge (docs/edge-values.md) --------------------------------------------------------------------------
 
 

@@ -32,7 +32,7 @@ class _Pool(LnOp):
     def infer(cls, t, p):
         pad = effective_padding(p, t.src.dims[2:], _NO_DILATION)
         hw = (output_dim(t.src.dims[2 + i], p.size[i], p.stride[i], pad[i] + pad[i + 2]) for i in (0, 1))
-        return [result_of(cls.optype, t.src, (*t.src.dims[:2], *hw), reads=True)]
+        return [result_of(cls, t.src, (*t.src.dims[:2], *hw), reads=True)]
 
     @classmethod
     def derived(cls, t, p):

@@ -14,8 +14,6 @@ import numpy as np
 from lightnet.dialects.ln.numeric import FLOATS, SHORT, largest, total
 from lightnet.dialects.ln.window import ceil_output_dim, output_dim, result_of
 from lightnet.ir.op import LnOp, boolean, case, ln_op, numbers, operand, result
-from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dtypes import BY_NAME
 
 _AXES = "src.ndim - 2"
 
@@ -43,7 +41,7 @@ class _PoolNd(LnOp):
                 out.append(ceil_output_dim(*given, p.padding[i], p.padding[axes + i], p.dilation[i]))
             else:
                 out.append(output_dim(*given, p.padding[i] + p.padding[axes + i], p.dilation[i]))
-        return [result_of(cls.optype, t.src, (*t.src.dims[:2], *out), reads=True)]
+        return [result_of(cls, t.src, (*t.src.dims[:2], *out), reads=True)]
 
     def flops(self):
         return self.result_specs[0].len * prod(self.size)
@@ -151,10 +149,7 @@ class MaxpoolIndex(_PoolNd):
     """
 
     optype = "maxpool_index"
-
-    @classmethod
-    def infer(cls, t, p):
-        return [TensorSpec(super().infer(t, p)[0].dims, BY_NAME["i64"])]
+    dst = result(dtype="i64")
 
     @classmethod
     def derived(cls, t, p):

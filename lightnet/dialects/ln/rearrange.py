@@ -282,6 +282,7 @@ class Expand(_Rearrangement):
     """
 
     optype = "expand"
+    dst = result(dims="dims")
     dims = dims_of_result(ge=0)
     rewrites = (expand_without_repeats, expand_of_expand)
 

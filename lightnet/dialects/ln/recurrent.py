@@ -18,7 +18,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.dialects.ln.gates import ACTIVATIONS, Maths, activate
 from lightnet.ir.op import LnOp, boolean, case, ln_op, number, numbers, operand, result, string
-from lightnet.ir.types import TensorSpec, storage_type
+from lightnet.ir.types import storage_type
 from lightnet.runtime.arrays import align_up
 
 _DTYPES = ("f32", "f64")
@@ -38,8 +38,8 @@ class Recurrent(LnOp):
     weight = operand("param", rank=2, same_type="gates")
     h0 = operand(rank=2, same_type="gates")
     lens = operand(kind="index", rank=1, dtypes=("i32",))
-    y = result()
-    h = result()
+    y = result(dims="[gates.dims[0:2], weight.dims[0]]")
+    h = result(dims="[gates.dims[1], weight.dims[0]]")
     reverse = boolean(default=False)
     clip = number("float", ge=0, default=0)
     #: Gate outputs for each element of the state.
@@ -71,12 +71,6 @@ class Recurrent(LnOp):
     ) -> dict[str, SSAValue]:
         """The new state of a unit, from its whole gate outputs and what these take `beside`."""
         raise NotImplementedError
-
-    @classmethod
-    def infer(cls, t, p):
-        steps, batch, _ = t.gates.dims
-        state = TensorSpec((batch, t.weight.dims[0]), t.gates.dtype)
-        return [TensorSpec((steps, *state.dims), t.gates.dtype), state]
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -228,7 +222,7 @@ class Lstm(Recurrent):
     optype = "lstm"
     c0 = operand(rank=2, same_type="gates", same_shape="h0")
     peephole = operand("param", kind="bias", rank=1, same_type="gates")
-    c = result()
+    c = result(dims="h0.dims")
     f = string(*ACTIVATIONS, default="sigmoid")
     g = string(*ACTIVATIONS, default="tanh")
     k = string(*ACTIVATIONS, default="tanh")
@@ -242,11 +236,6 @@ class Lstm(Recurrent):
         "lens": "lens.len == gates.dims[1]",
         "peephole": "peephole.len == 3 * weight.dims[0]",
     }
-
-    @classmethod
-    def infer(cls, t, p):
-        y, h = super().infer(t, p)
-        return [y, h, h]
 
     def constants(self):
         return tuple(("peephole", k) for k in range(3))

@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lightnet.dialects.ln.numeric import SHORT, largest, need_elements, total
+from lightnet.dialects.ln.numeric import SHORT, largest, total
 from lightnet.dialects.ln.rows import OpRows
 from lightnet.dialects.ln.rules import rule
 from lightnet.ir.op import Case, ConstraintError, LnOp, boolean, case, ln_op, number, numbers, operand, result
 from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dtypes import BY_NAME, DTYPES, is_float
+from lightnet.runtime.dtypes import DTYPES, is_float
 
 #: The element types that can be added up.
 _NUMBERS = tuple(d.name for d in DTYPES if d.name != "i1")
@@ -167,13 +167,18 @@ class ReduceMean(_Reduction):
         return np.trunc(added / max(self.terms, 1)).astype(src.dtype)
 
 
+#: The dims of what is reduced along `axis`.
+_REDUCED = "[src.dims[0:axis], 1, src.dims[axis + 1:src.ndim]]"
+
+
 class _ArgExtreme(OpRows):
     """The index of the first (or last) extreme along `axis`, in two passes, each of which is a reduction that
     vectorises."""
 
     src = operand(min_rank=1)
-    dst = result()
+    dst = result(dims=_REDUCED, dtype="i64")
     axis = number("int", ge=0, lt="src.ndim")
+    picks = "[src.dims[axis]]"
     last = boolean(default=False)
     accumulate: ClassVar[str]
     function: ClassVar[Callable[..., np.ndarray]]
@@ -195,12 +200,6 @@ class _ArgExtreme(OpRows):
             f"at[i:axis..., k...] {keep} {found} ? i32(r) : i32({none})\n"
             "dst[i:axis..., 0, k...] = i64(at[i..., k...])"
         )
-
-    @classmethod
-    def infer(cls, t, p):
-        dst = TensorSpec(_reduced(t.src, p.axis), BY_NAME["i64"])
-        need_elements(cls.optype, t.src, [p.axis], dst)
-        return [dst]
 
     def flops(self):
         return self.operand_specs[0].len
@@ -238,13 +237,9 @@ Argmin = _ArgExtreme.row(
 # fmt: on
 
 
-def _reduced(spec: TensorSpec, axis: int) -> tuple[int, ...]:
-    return (*spec.dims[:axis], 1, *spec.dims[axis + 1 :])
-
-
 class _AxisReduction(LnOp):
     src = operand()
-    dst = result()
+    dst = result(dims=_REDUCED)
     axis = number("int", ge=0, lt="src.ndim")
 
     def flops(self):
@@ -281,10 +276,6 @@ class Maxreduce(_AxisReduction):
     rewrites = (maxreduce_of_one,)
 
     @classmethod
-    def infer(cls, t, p):
-        return [TensorSpec(_reduced(t.src, p.axis), t.src.dtype)]
-
-    @classmethod
     def samples(cls):
         return [*super().samples(), case("i8", src=(2, 0, 3), axis=1), case("ui16", src=(0,), axis=0)]
 
@@ -303,14 +294,9 @@ class MaxreduceArg(_AxisReduction):
     """
 
     optype = "maxreduce_arg"
-    arg = result()
+    arg = result(dims=_REDUCED, dtype="i32")
+    picks = "[src.dims[axis]]"
     definition = "dst[i:axis..., 0, k...], arg[i:axis..., 0, k...] argmax= src[i..., j, k...]"
-
-    @classmethod
-    def infer(cls, t, p):
-        dst = TensorSpec(_reduced(t.src, p.axis), t.src.dtype)
-        need_elements(cls.optype, t.src, [p.axis], dst)
-        return [dst, TensorSpec(dst.dims, BY_NAME["i32"])]
 
     def reference(self, src):
         arg = src.argmax(axis=self.axis)
@@ -331,12 +317,8 @@ class DotProduct(LnOp):
     optype = "dot_product"
     src1 = operand()
     src2 = operand(same_type="src1", same_shape="src1")
-    dst = result()
+    dst = result(dims="[1]")
     definition = "dst[0] += src1[i...] * src2[i...]"
-
-    @classmethod
-    def infer(cls, t, p):
-        return [TensorSpec((1,), t.src1.dtype)]
 
     def flops(self):
         return 2 * self.operand_specs[0].len

@@ -7,9 +7,8 @@ from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import IndexType, i64
 from xdsl.ir import SSAValue
 
-from lightnet.dialects.ln.numeric import need_elements
 from lightnet.ir.op import LnOp, boolean, case, ln_op, number, operand, result, string
-from lightnet.ir.types import TensorSpec, storage_type
+from lightnet.ir.types import storage_type
 from lightnet.runtime.initial import sample
 
 
@@ -20,15 +19,11 @@ class _Regions(LnOp):
     src = operand(rank=4, dtypes=("f32", "f64"))
     rois = operand(rank=2, same_type="src")
     batch = operand(kind="index", rank=1, dtypes=("i64",))
-    dst = result()
+    dst = result(dims="[rois.dims[0], src.dims[1], height, width]")
     height = number("int", ge=1)
     width = number("int", ge=1)
-
-    @classmethod
-    def infer(cls, t, p):
-        dst = TensorSpec((t.rois.dims[0], t.src.dims[1], p.height, p.width), t.src.dtype)
-        need_elements(cls.optype, t.src, (0, 2, 3), dst)
-        return [dst]
+    checks = {"corners": "rois.dims[1] == 4", "regions": "batch.len == rois.dims[0]"}
+    picks = "[src.dims[0], src.dims[2:4]]"
 
 
 @ln_op
@@ -52,7 +47,6 @@ class RoiAlign(_Regions):
     scale = number("float", gt=0, default=1.0)
     half_pixel = boolean(default=True)
     mode = string("avg", "max", default="avg")
-    checks = {"corners": "rois.dims[1] == 4", "regions": "batch.len == rois.dims[0]"}
 
     def flops(self):
         return 8 * self.result_specs[0].len * max(self.sampling_ratio, 2) ** 2
@@ -289,7 +283,6 @@ class RoiPool(_Regions):
 
     optype = "roi_pool"
     scale = number("float", gt=0, default=1.0)
-    checks = {"corners": "rois.dims[1] == 4", "regions": "batch.len == rois.dims[0]"}
 
     def flops(self):
         pictures, _, height, width = self.operand_specs[0].dims

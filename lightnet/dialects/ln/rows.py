@@ -17,9 +17,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lightnet.dialects.ln.numeric import FLOATS, broadcast_dims, broadcast_read, cases, elementwise_in, uniform_data
+from lightnet.ir.constants import Env
 from lightnet.ir.op import Case, LnOp, case, ln_op, operand, result
-from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dtypes import BY_NAME
 
 Range = tuple[float, float]
 _NAME = re.compile(r"[a-z]\w*")
@@ -129,12 +128,10 @@ class UnaryRow(Elementwise):
 class Predicate(UnaryRow):
     """A test whether a number is of some kind: data have infinities, NaN, zeros and ones among them."""
 
+    dst = result(dtype="i1")
+
     def reference(self, *operands):
         return self.numpy(*operands)
-
-    @classmethod
-    def infer(cls, t, p):
-        return [TensorSpec(t.src.dims, BY_NAME["i1"])]
 
     @classmethod
     def sample_data(cls, name, kind, spec, tensors, params, seed):
@@ -152,7 +149,7 @@ class Broadcasting(LnOp):
     @classmethod
     def infer(cls, t, p):
         specs = list(vars(t).values())
-        return [TensorSpec(broadcast_dims(cls.optype, specs), specs[-1].dtype)]
+        return [cls.schema.results[0].spec(Env(vars(t), vars(p)), specs[-1], broadcast_dims(cls.optype, specs))]
 
     @property
     def definition(self):

@@ -18,7 +18,7 @@ from lightnet.dialects.ln.sort import count_of, goes_before, merge_sort
 from lightnet.ir.op import LnOp, boolean, case, ln_op, number, operand, result
 from lightnet.ir.types import TensorSpec, storage_type
 from lightnet.runtime.arrays import align_up
-from lightnet.runtime.dtypes import BY_NAME, DTYPES
+from lightnet.runtime.dtypes import DTYPES
 from lightnet.runtime.initial import sample
 
 #: The longest list of best elements that `topk` inserts into; for more it sorts.
@@ -115,20 +115,18 @@ class Cumprod(_Scan):
         return self._scan(src, np.cumprod, 1)
 
 
+_BEST = "[src.dims[0:axis], k, src.dims[axis + 1:src.ndim]]"
+
+
 class _Topk(LnOp):
     src = operand(min_rank=1)
-    values = result()
-    indices = result()
+    values = result(dims=_BEST)
+    indices = result(dims=_BEST, dtype="i64")
     axis = number("int", ge=0, lt="src.ndim")
     k = number("int", ge=0, le="src.dims[axis]")
     largest = boolean(default=True)
     sorted = boolean(default=True)
     has_builder = True
-
-    @classmethod
-    def infer(cls, t, p):
-        dims = (*t.src.dims[: p.axis], p.k, *t.src.dims[p.axis + 1 :])
-        return [TensorSpec(dims, t.src.dtype), TensorSpec(dims, BY_NAME["i64"])]
 
     @property
     def by_insertion(self) -> bool:

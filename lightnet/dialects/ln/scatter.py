@@ -13,10 +13,10 @@ import numpy as np
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IndexType, f32
 
-from lightnet.dialects.ln.indexing import INDEX_TYPES, _Indexed, in_range, need_within, sample_index
-from lightnet.dialects.ln.numeric import SHORT, need_elements
-from lightnet.ir.op import ConstraintError, LnOp, case, ln_op, number, operand, result, string
-from lightnet.ir.types import TensorSpec, storage_type
+from lightnet.dialects.ln.indexing import INDEX_TYPES, WITHIN, _Indexed, in_range, sample_index
+from lightnet.dialects.ln.numeric import SHORT
+from lightnet.ir.op import LnOp, case, ln_op, number, operand, result, string
+from lightnet.ir.types import storage_type
 from lightnet.runtime.dtypes import DType
 
 REDUCTIONS = ("none", "add", "mul", "max", "min")
@@ -112,13 +112,7 @@ class ScatterElements(_Scatter):
     src = operand(min_rank=1)
     updates = operand(same_type="src", same_shape="index")
     axis = number("int", ge=0, lt="src.ndim")
-    checks = {"same-rank": "src.ndim == index.ndim"}
-
-    @classmethod
-    def infer(cls, t, p):
-        need_within("scatter_elements", t.index, t.src, p.axis)
-        need_elements("scatter_elements", t.src, [p.axis], t.index)
-        return [t.src]
+    checks = {**WITHIN, "not-empty": "index.len == 0 || src.dims[axis] > 0"}
 
     def build_loops(self, b, operands, results, workspace):
         (src, index, updates), (dst,) = operands, results
@@ -175,19 +169,11 @@ class ScatterNd(_Scatter):
     optype = "scatter_nd"
     src = operand(min_rank=1)
     index = operand(kind="index", dtypes=INDEX_TYPES, min_rank=1)
-    checks = {"depth": "index.dims[index.ndim - 1] <= src.ndim"}
-
-    @classmethod
-    def infer(cls, t, p):
-        depth = t.index.dims[-1]
-        if t.updates.dims != (*t.index.dims[:-1], *t.src.dims[depth:]):
-            raise ConstraintError(
-                f"scatter_nd: {t.updates} should have the dimensions {[*t.index.dims[:-1], *t.src.dims[depth:]]} for "
-                f"{t.src} and {t.index}",
-                label="scatter_nd.updates",
-            )
-        need_elements("scatter_nd", t.src, range(depth), TensorSpec(t.index.dims[:-1], t.src.dtype))
-        return [t.src]
+    checks = {
+        "depth": "index.dims[index.ndim - 1] <= src.ndim",
+        "updates": "updates.dims == [index.dims[0:index.ndim - 1], src.dims[index.dims[index.ndim - 1]:src.ndim]]",
+        "not-empty": "prod(index.dims[0:index.ndim - 1]) == 0 || prod(src.dims[0:index.dims[index.ndim - 1]]) > 0",
+    }
 
     def build_loops(self, b, operands, results, workspace):
         (src, index, updates), (dst,) = operands, results

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from lightnet.ir.constraints import ConstraintError
+from lightnet.ir.constants import Env
+from lightnet.ir.op import ConstraintError, LnOp
 from lightnet.ir.types import TensorSpec
 
 AUTOPAD = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
@@ -29,16 +30,15 @@ def ceil_output_dim(size: int, kernel: int, stride: int, before: int, behind: in
     return count - 1 if (count - 1) * stride >= size + before else count
 
 
-def result_of(optype: str, src: TensorSpec, dims: Sequence[int], *, reads: bool = False) -> TensorSpec:
-    """The result [N, C, *S] of a window over `src`, which may be empty: where there are no pixels, or where the window
-    is larger than what it is over by just so much that no position is left. Raises `ConstraintError` where it is larger
-    still, or (`reads`) where there is a position and no pixel: a sum over padding is 0, but no pool has a value."""
+def result_of(cls: type[LnOp], src: TensorSpec, dims: Sequence[int], *, reads: bool = False) -> TensorSpec:
+    """The result [N, C, *S] of an op with windows over `src`, which may be empty: where there are no pixels, or where
+    the window is larger than what it is over by just so much that no position is left. Raises `ConstraintError` where
+    it is larger still, or (`reads`) where there is a position and no pixel: a sum over padding is 0, but no pool has a
+    value."""
     if min(dims[2:]) < 0 or (reads and 0 in src.dims[2:] and 0 not in dims):
-        raise ConstraintError(
-            f"{optype}: the window should have a position in {src}, but the result would have the dims {list(dims)}",
-            label=f"{optype}.window",
-        )
-    return TensorSpec(tuple(dims), src.dtype)
+        text = f"the window should have a position in {src}, but the result would have the dims {list(dims)}"
+        raise ConstraintError(f"{cls.optype}: {text}", label=f"{cls.optype}.window")
+    return cls.schema.results[0].spec(Env({}, {}), src, tuple(dims))
 
 
 def _split(total: int, upper: bool) -> tuple[int, int]:

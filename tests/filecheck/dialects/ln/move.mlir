@@ -45,7 +45,7 @@ func.func @axis(%x: tensor<2x3xf32>) {
 
 // -----
 func.func @axes(%x: tensor<2x3xf32>) {
-  // expected-error@+1 {{should be a permutation}}
+  // expected-error@+1 {{permutation(axes)}}
   %a = ln.transpose %x {axes = [1, 1]} : tensor<3x3xf32>
   func.return
 }
