@@ -39,7 +39,7 @@ from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from lightnet.dialects.cuda_checks import require_aligned, require_full_warps, require_memref, require_uniform
-from lightnet.dialects.operands import operand_of
+from lightnet.dialects.operands import DefinedOp, operand_of
 
 #: Bytes of a row of the 8x8 matrices that `ldmatrix` reads.
 ROW = 16
@@ -114,7 +114,7 @@ _ACCUMULATOR = VectorType(f32, [2, 2])
 
 
 @irdl_op_definition
-class MmaOp(IRDLOperation):
+class MmaOp(DefinedOp):
     """``D = A B + C`` by a warp, on fragments, where A is 16 x k (by rows), B is k x 8 (by columns), C and D are 16 x 8
     of f32:
 
@@ -136,9 +136,6 @@ class MmaOp(IRDLOperation):
     assembly_format = "$a `,` $b `,` $c attr-dict `:` type($a) `,` type($b) `,` type($c)"
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())  # all lanes take part: it stays where it is
 
-    def __init__(self, a: SSAValue | Operation, b: SSAValue | Operation, c: SSAValue | Operation):
-        super().__init__(operands=[a, b, c], result_types=[SSAValue.get(c).type])
-
     def verify_(self) -> None:
         require_full_warps(self)
         require_uniform(self, "warp")
@@ -153,7 +150,7 @@ class MmaOp(IRDLOperation):
 
 
 @irdl_op_definition
-class RoundTf32Op(IRDLOperation):
+class RoundTf32Op(DefinedOp):
     """f32 rounded to tf32 (10 bits behind the point; ties away from zero), which `cuda.mma` takes:
     ``%y = cuda.round_tf32 %x : f32``."""
 
@@ -164,6 +161,3 @@ class RoundTf32Op(IRDLOperation):
 
     assembly_format = "$value attr-dict `:` type($value)"
     traits = traits_def(Pure())
-
-    def __init__(self, value: SSAValue | Operation):
-        super().__init__(operands=[value], result_types=[f32])

@@ -11,7 +11,7 @@ from typing import ClassVar
 from xdsl.dialects import func
 from xdsl.dialects.builtin import Float32Type, IndexType, MemRefType, i32
 from xdsl.dialects.utils import EnumAttribute
-from xdsl.ir import Attribute, Operation, SpacedOpaqueSyntaxAttribute, SSAValue
+from xdsl.ir import Attribute, SpacedOpaqueSyntaxAttribute
 from xdsl.irdl import (
     AnyOf,
     BaseAttr,
@@ -38,6 +38,7 @@ from lightnet.dialects.cuda_checks import (
     require_uniform,
 )
 from lightnet.dialects.launch import memref_bytes
+from lightnet.dialects.operands import DefinedOp
 
 
 class Dim(StrEnum):
@@ -130,16 +131,13 @@ class WarpIdOp(_WarpOp):
 
 
 @irdl_op_definition
-class BarrierOp(IRDLOperation):
+class BarrierOp(DefinedOp):
     """Wait for all threads of the block: what they wrote before it, they read behind it. ``cuda.barrier``"""
 
     name = "cuda.barrier"
 
     assembly_format = "attr-dict"
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
-
-    def __init__(self):
-        super().__init__()
 
     def verify_(self) -> None:
         require_kernel(self)
@@ -163,7 +161,7 @@ class ShuffleAttr(EnumAttribute[Shuffle], SpacedOpaqueSyntaxAttribute):
 
 
 @irdl_op_definition
-class ShuffleOp(IRDLOperation):
+class ShuffleOp(DefinedOp):
     """The value of another lane of the warp: ``%y = cuda.shuffle xor %x, %c16 : f32``.
 
     A lane that would read beyond the warp (`up`, `down`) gets its own value; of `idx` and `xor` the low 5 bits count.
@@ -181,13 +179,6 @@ class ShuffleOp(IRDLOperation):
     assembly_format = "$mode $value `,` $lane attr-dict `:` type($value)"
     # It waits for the other lanes: nobody may move it to where some of them are not.
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
-
-    def __init__(self, mode: Shuffle | str, value: SSAValue | Operation, lane: SSAValue | Operation):
-        super().__init__(
-            properties={"mode": ShuffleAttr(Shuffle(mode))},
-            operands=[value, lane],
-            result_types=[SSAValue.get(value).type],
-        )
 
     def verify_(self) -> None:
         require_full_warps(self)

@@ -52,7 +52,7 @@ func.func @axes(%x: tensor<2x3xf32>) {
 
 // -----
 func.func @reshape(%x: tensor<2x3xf32>) {
-  // expected-error@+1 {{expected 6, got 5}}
+  // expected-error@+1 {{5 against 6}}
   %a = ln.reshape %x : tensor<5xf32>
   func.return
 }
