@@ -153,7 +153,7 @@ class TmaLoadOp(DefinedOp):
     map = prop_def(base(TiledAttr) | base(Im2colAttr))
 
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
-    assembly_format = (
+    SYNTAX: ClassVar = (
         "$destination `[` $destination_indices `]` `,` $source `[` $source_indices `]` (`offsets` `[` $offsets^ `]`)? "
         "`by` $map `,`"
         " $barriers `[` $index `]` attr-dict `:` type($destination) `,` type($source) `,` type($barriers)"
@@ -241,7 +241,7 @@ class WarpgroupMmaOp(DefinedOp):
     by_k = opt_prop_def(UnitAttr)
     result = result_def(_C)
 
-    assembly_format = (
+    SYNTAX: ClassVar = (
         "$a `[` $row `]` `,` $b `[` $first `]` `,` $c (`by_k` $by_k^)? attr-dict `:` type($a) `,` type($b) `,` type($c)"
     )
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
@@ -275,7 +275,7 @@ class WarpgroupWaitOp(DefinedOp):
     pending = prop_def(IntegerAttr.constr(i64))
     res = var_result_def(_T)
 
-    assembly_format = "$sums `pending` $pending attr-dict `:` type($sums)"
+    SYNTAX: ClassVar = "$sums `pending` $pending attr-dict `:` type($sums)"
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
 
     def verify_(self) -> None:

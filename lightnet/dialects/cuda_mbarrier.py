@@ -9,6 +9,8 @@ where it has the op. Imports xDSL.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from xdsl.dialects.builtin import IndexType, IntegerAttr, MemRefType, i64
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, traits_def
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
@@ -34,7 +36,7 @@ class MbarrierInitOp(DefinedOp):
     index = operand_def(IndexType())
     arrivals = prop_def(IntegerAttr.constr(i64), prop_name="count")
 
-    assembly_format = "$barriers `[` $index `]` `count` $count attr-dict `:` type($barriers)"
+    SYNTAX: ClassVar = "$barriers `[` $index `]` `count` $count attr-dict `:` type($barriers)"
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
 
     def verify_(self) -> None:
@@ -49,7 +51,7 @@ class MbarrierFenceOp(DefinedOp):
 
     name = "cuda.mbarrier_fence"
 
-    assembly_format = "attr-dict"
+    SYNTAX: ClassVar = "attr-dict"
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
 
     def verify_(self) -> None:
@@ -67,7 +69,7 @@ class MbarrierExpectOp(DefinedOp):
     index = operand_def(IndexType())
     bytes = operand_def(IndexType())
 
-    assembly_format = "$barriers `[` $index `]` `,` $bytes attr-dict `:` type($barriers)"
+    SYNTAX: ClassVar = "$barriers `[` $index `]` `,` $bytes attr-dict `:` type($barriers)"
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
 
     def verify_(self) -> None:
@@ -85,7 +87,7 @@ class MbarrierArriveOp(DefinedOp):
     barriers = operand_def(MemRefType)
     index = operand_def(IndexType())
 
-    assembly_format = "$barriers `[` $index `]` attr-dict `:` type($barriers)"
+    SYNTAX: ClassVar = "$barriers `[` $index `]` attr-dict `:` type($barriers)"
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
 
     def verify_(self) -> None:
@@ -105,7 +107,7 @@ class MbarrierWaitOp(DefinedOp):
     index = operand_def(IndexType())
     parity = operand_def(IndexType())
 
-    assembly_format = "$barriers `[` $index `]` `,` $parity attr-dict `:` type($barriers)"
+    SYNTAX: ClassVar = "$barriers `[` $index `]` `,` $parity attr-dict `:` type($barriers)"
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
 
     def verify_(self) -> None:

@@ -8,6 +8,7 @@ Imports xDSL.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from xdsl.dialects.builtin import FixedBitwidthType, IndexType, IntegerAttr, MemRefType, i64
 from xdsl.ir import SSAValue
@@ -51,7 +52,7 @@ class AsyncCopyOp(DefinedOp):
     bytes = prop_def(IntegerAttr.constr(i64))
 
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
-    assembly_format = (
+    SYNTAX: ClassVar = (
         "$destination `[` $destination_indices `]` `,` $source `[` $source_indices `]` `bytes` $bytes (`size` $size^)?"
         " attr-dict `:` type($destination) `,` type($source)"
     )
@@ -84,7 +85,7 @@ class AsyncCommitOp(DefinedOp):
 
     name = "cuda.async_commit"
 
-    assembly_format = "attr-dict"
+    SYNTAX: ClassVar = "attr-dict"
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
 
     def verify_(self) -> None:
@@ -100,7 +101,7 @@ class AsyncWaitOp(DefinedOp):
 
     groups = prop_def(IntegerAttr.constr(i64))
 
-    assembly_format = "$groups attr-dict"
+    SYNTAX: ClassVar = "$groups attr-dict"
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
 
     def verify_(self) -> None:

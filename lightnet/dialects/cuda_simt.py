@@ -16,7 +16,6 @@ from xdsl.irdl import (
     AnyOf,
     BaseAttr,
     EqAttrConstraint,
-    IRDLOperation,
     VarConstraint,
     irdl_attr_definition,
     irdl_op_definition,
@@ -38,7 +37,7 @@ from lightnet.dialects.cuda_checks import (
     require_uniform,
 )
 from lightnet.dialects.launch import memref_bytes
-from lightnet.dialects.operands import DefinedOp
+from lightnet.dialects.operands import DefinedOp, FormattedOp
 
 
 class Dim(StrEnum):
@@ -56,13 +55,13 @@ class DimAttr(EnumAttribute[Dim], SpacedOpaqueSyntaxAttribute):
     name = "cuda.dim"
 
 
-class _IdOp(IRDLOperation):
+class _IdOp(FormattedOp):
     """A number of a thread or a block along a dimension, or how many there are."""
 
     dim = prop_def(DimAttr)
     result = result_def(IndexType)
 
-    assembly_format = "$dim attr-dict"
+    SYNTAX: ClassVar = "$dim attr-dict"
     traits = traits_def(Pure())
 
     def __init__(self, dim: Dim | str = Dim.X):
@@ -101,10 +100,10 @@ class GridDimOp(_IdOp):
     name = "cuda.grid_dim"
 
 
-class _WarpOp(IRDLOperation):
+class _WarpOp(FormattedOp):
     result = result_def(IndexType)
 
-    assembly_format = "attr-dict"
+    SYNTAX: ClassVar = "attr-dict"
     traits = traits_def(Pure())
 
     def __init__(self):
@@ -136,7 +135,7 @@ class BarrierOp(DefinedOp):
 
     name = "cuda.barrier"
 
-    assembly_format = "attr-dict"
+    SYNTAX: ClassVar = "attr-dict"
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
 
     def verify_(self) -> None:
@@ -176,7 +175,7 @@ class ShuffleOp(DefinedOp):
     lane = operand_def(IndexType())
     result = result_def(_T)
 
-    assembly_format = "$mode $value `,` $lane attr-dict `:` type($value)"
+    SYNTAX: ClassVar = "$mode $value `,` $lane attr-dict `:` type($value)"
     # It waits for the other lanes: nobody may move it to where some of them are not.
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
 
@@ -186,7 +185,7 @@ class ShuffleOp(DefinedOp):
 
 
 @irdl_op_definition
-class SharedOp(IRDLOperation):
+class SharedOp(FormattedOp):
     """Memory that the threads of a block share, for as long as the block runs:
     ``%s = cuda.shared : memref<64x17xf32, 3 : i32>``.
 
@@ -198,7 +197,7 @@ class SharedOp(IRDLOperation):
 
     result = result_def(MemRefType)
 
-    assembly_format = "attr-dict `:` type($result)"
+    SYNTAX: ClassVar = "attr-dict `:` type($result)"
     traits = traits_def(MemoryWriteEffect())
 
     def __init__(self, shape: Sequence[int], element_type: Attribute):

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import TypeVar, cast
+from typing import ClassVar, Self, TypeVar, cast
 
 from xdsl.dialects.builtin import IntegerAttr, UnitAttr, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import AttrConstraint, IRDLOperation, operand_def, var_operand_def
+from xdsl.irdl.declarative_assembly_format import FormatProgram
 from xdsl.irdl.operations import VarOperand
+from xdsl.parser import Parser
+from xdsl.printer import Printer
 
 _T = TypeVar("_T", bound=Attribute, covariant=True)
 
@@ -28,10 +31,29 @@ def operands_of(kind: type[_T] | AttrConstraint[_T]) -> VarOperand[_T]:
     return cast("VarOperand[_T]", var_operand_def(kind))
 
 
+class FormattedOp(IRDLOperation):
+    """An op whose text is what its `SYNTAX` says, in xDSL's format of assembly. That is read when the first op of the
+    class is parsed or printed: compiling does neither."""
+
+    SYNTAX: ClassVar[str]
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Self:
+        return _format(cls).parse(parser, cls)
+
+    def print(self, printer: Printer) -> None:
+        _format(type(self)).print(printer, self)
+
+
+@cache
+def _format(cls: type[FormattedOp]) -> FormatProgram:
+    return FormatProgram.from_str(cls.SYNTAX, cls.get_irdl_definition())
+
+
 _Value = SSAValue | Operation
 
 
-class DefinedOp(IRDLOperation):
+class DefinedOp(FormattedOp):
     """An op that is made of operands in the order of its definition (of a variadic one a list, of an optional one that
     is not there None), and of attributes, integers and flags by name. A result has the type of the operand for which
     the definition has the same constraint."""

@@ -10,7 +10,6 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import DenseArrayBase, IndexType, IntegerType, StringAttr, VectorType, i1, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
-    IRDLOperation,
     VarConstraint,
     base,
     irdl_op_definition,
@@ -22,7 +21,7 @@ from xdsl.irdl import (
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from lightnet.dialects.operands import operand_of, operands_of
+from lightnet.dialects.operands import FormattedOp, operand_of, operands_of
 from lightnet.dialects.tile_syntax import Compared, Word, ints
 from lightnet.ir.types import vector_type_of
 
@@ -36,7 +35,7 @@ FLOAT_PREDICATES = tuple(arith.CMPF_COMPARISON_OPERATIONS)
 
 
 @irdl_op_definition
-class FmaOp(IRDLOperation):
+class FmaOp(FormattedOp):
     """``acc[p.., n..] + sum over k of a[p.., k] * b[k, n..]``, each product fused; floats only.
 
     `a` is taken element by element (broadcast), `b` and `acc` as vectors along their last dimension.
@@ -52,7 +51,7 @@ class FmaOp(IRDLOperation):
     result = result_def(T)
 
     traits = traits_def(Pure())
-    assembly_format = "$a `,` $b `,` $acc attr-dict `:` type($a) `,` type($b) `,` type($acc)"
+    SYNTAX: ClassVar = "$a `,` $b `,` $acc attr-dict `:` type($a) `,` type($b) `,` type($acc)"
 
     def result_hint(self) -> str:
         """The name of a result that has none: that of what is added to."""
@@ -69,7 +68,7 @@ class FmaOp(IRDLOperation):
 
 
 @irdl_op_definition
-class SelectOp(IRDLOperation):
+class SelectOp(FormattedOp):
     """Element by element ``mask ? a : b`` (`arith.select` takes a scalar condition only)."""
 
     name = "tile.select"
@@ -81,7 +80,7 @@ class SelectOp(IRDLOperation):
     result = result_def(T)
 
     traits = traits_def(Pure())
-    assembly_format = "$mask `,` $a `,` $b attr-dict `:` type($mask) `,` type($result)"
+    SYNTAX: ClassVar = "$mask `,` $a `,` $b attr-dict `:` type($mask) `,` type($result)"
 
     def verify_(self) -> None:
         if self.mask.type != VectorType(i1, self.a.type.get_shape()):
@@ -89,7 +88,7 @@ class SelectOp(IRDLOperation):
 
 
 @irdl_op_definition
-class CastOp(IRDLOperation):
+class CastOp(FormattedOp):
     """Element by element conversion: ``tile.cast sitofp %v : vector<4x16xi32> to vector<4x16xf32>``.
 
     arith's casts take scalars only in xDSL; the kinds are theirs.
@@ -103,7 +102,7 @@ class CastOp(IRDLOperation):
 
     traits = traits_def(Pure())
     custom_directives = (Word,)
-    assembly_format = "custom<Word>($kind) $value attr-dict `:` type($value) `to` type($result)"
+    SYNTAX: ClassVar = "custom<Word>($kind) $value attr-dict `:` type($value) `to` type($result)"
 
     def __init__(self, kind: str, value: SSAValue | Operation, element: Attribute):
         shape = vector_type_of(value).get_shape()
@@ -127,7 +126,7 @@ class CastOp(IRDLOperation):
 
 
 @irdl_op_definition
-class CmpOp(IRDLOperation):
+class CmpOp(FormattedOp):
     """Element by element comparison: ``tile.cmp olt %a, %b : vector<16xf32>`` gives a vector of i1."""
 
     name = "tile.cmp"
@@ -141,7 +140,7 @@ class CmpOp(IRDLOperation):
 
     traits = traits_def(Pure())
     custom_directives = (Word, Compared)
-    assembly_format = "custom<Word>($predicate) $a `,` $b attr-dict `:` custom<Compared>(type($a), type($result))"
+    SYNTAX: ClassVar = "custom<Word>($predicate) $a `,` $b attr-dict `:` custom<Compared>(type($a), type($result))"
 
     def __init__(self, predicate: str, a: SSAValue | Operation, b: SSAValue | Operation):
         shape = vector_type_of(a).get_shape()
@@ -161,7 +160,7 @@ class CmpOp(IRDLOperation):
 
 
 @irdl_op_definition
-class TransposeOp(IRDLOperation):
+class TransposeOp(FormattedOp):
     """n tiles ``[m, r..]`` to m tiles ``[n, r..]``: ``out_j[i] = in_i[j]``. With a nonempty ``r`` it moves nothing."""
 
     name = "tile.transpose"
@@ -170,7 +169,7 @@ class TransposeOp(IRDLOperation):
     results_ = var_result_def(VectorType)
 
     traits = traits_def(Pure())
-    assembly_format = "$operands_ attr-dict `:` type($operands_) `->` type($results_)"
+    SYNTAX: ClassVar = "$operands_ attr-dict `:` type($operands_) `->` type($results_)"
 
     def __init__(self, values: Sequence[SSAValue | Operation]):
         type = vector_type_of(values[0])
@@ -189,7 +188,7 @@ class TransposeOp(IRDLOperation):
 
 
 @irdl_op_definition
-class ReduceOp(IRDLOperation):
+class ReduceOp(FormattedOp):
     """Fold dimensions of a tile: ``tile.reduce add %v dims [1] : vector<4x16xf32> to vector<4xf32>``.
 
     The order of a float sum is not defined. When every dimension is folded the result is a scalar.
@@ -204,7 +203,7 @@ class ReduceOp(IRDLOperation):
 
     traits = traits_def(Pure())
     custom_directives = (Word,)
-    assembly_format = "custom<Word>($kind) $value `dims` $dims attr-dict `:` type($value) `to` type($result)"
+    SYNTAX: ClassVar = "custom<Word>($kind) $value `dims` $dims attr-dict `:` type($value) `to` type($result)"
 
     def __init__(self, kind: str, value: SSAValue | Operation, dims: Sequence[int]):
         type = vector_type_of(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from xdsl.dialects.builtin import (
     DenseArrayBase,
@@ -20,7 +20,6 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
-    IRDLOperation,
     irdl_op_definition,
     opt_operand_def,
     opt_prop_def,
@@ -32,7 +31,7 @@ from xdsl.irdl import (
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 from xdsl.utils.exceptions import VerifyException
 
-from lightnet.dialects.operands import operand_of
+from lightnet.dialects.operands import FormattedOp, operand_of
 from lightnet.ir.printer import part_of
 
 #: Bytes that one `tile.prefetch` may name.
@@ -49,7 +48,7 @@ class _Slice(NamedTuple):
     valid: tuple[int, ...]
 
 
-class _Access(IRDLOperation):
+class _Access(FormattedOp):
     """The common part of `tile.load` and `tile.store`: the slice."""
 
     memref = operand_of(MemRefType)
@@ -128,7 +127,7 @@ class LoadOp(_Access):
 
     result = result_def(VectorType)
 
-    assembly_format = _SLICE + "type($memref) `,` type($result)"
+    SYNTAX: ClassVar = _SLICE + "type($memref) `,` type($result)"
     traits = traits_def(MemoryReadEffect())
 
     def result_hint(self) -> str:
@@ -151,7 +150,7 @@ class StoreOp(_Access):
 
     value = operand_of(VectorType)
 
-    assembly_format = "$value `,` " + _SLICE + "type($value) `,` type($memref)"
+    SYNTAX: ClassVar = "$value `,` " + _SLICE + "type($value) `,` type($memref)"
     traits = traits_def(MemoryWriteEffect())
 
     def _vector_type(self) -> VectorType:
@@ -162,7 +161,7 @@ class StoreOp(_Access):
 
 
 @irdl_op_definition
-class PrefetchOp(IRDLOperation):
+class PrefetchOp(FormattedOp):
     """Ask for the cache lines of `bytes` bytes of memory from an element on, which will be read soon, or written:
     ``tile.prefetch %w[%k, %c] bytes 1024 write : memref<..>``. A hint without an effect: the position may lie outside
     of the memref."""
@@ -174,7 +173,7 @@ class PrefetchOp(IRDLOperation):
     bytes = prop_def(IntegerAttr.constr(i64))
     write = opt_prop_def(UnitAttr)
 
-    assembly_format = "$memref `[` $indices `]` `bytes` $bytes (`write` $write^)? attr-dict `:` type($memref)"
+    SYNTAX: ClassVar = "$memref `[` $indices `]` `bytes` $bytes (`write` $write^)? attr-dict `:` type($memref)"
     # So that nobody removes it, or moves it behind the loads that it is for.
     traits = traits_def(MemoryReadEffect())
 
