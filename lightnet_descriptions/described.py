@@ -349,7 +349,8 @@ class DescribedOp(Coded):
     def flops(self) -> int:
         d = self.described
         if d.flops_of is not None:
-            return d.flops_of.flops(self)
+            counts = d.flops_of.flops is not LnOp.flops
+            return d.flops_of.flops(self) if counts else d.flops_of.work * super().flops()
         if d.flops is None and d.how in ("stands", "code") and self.definition is None:
             from lightnet_descriptions import graphs
 

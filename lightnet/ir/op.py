@@ -213,9 +213,12 @@ class LnOp(Operation):
         smaller of the two lies at that offset inside the larger."""
         return iter(())
 
+    #: Floating-point operations for each element of the results.
+    work: ClassVar[int] = 1
+
     def flops(self) -> int:
-        """Floating-point operations of one execution; default: one for each result element."""
-        return sum(r.len for r in self.result_specs)
+        """Floating-point operations of one execution; default: `work` for each element of the results."""
+        return self.work * sum(r.len for r in self.result_specs)
 
     @classmethod
     def samples(cls) -> list[Case]:

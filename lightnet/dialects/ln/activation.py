@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from lightnet.dialects.ln.numeric import NUMBERS, cases, elementwise_in, erf
-from lightnet.dialects.ln.rows import UnaryRow, per_element
+from lightnet.dialects.ln.rows import UnaryRow
 from lightnet.dialects.ln.rules import producer, rule
 from lightnet.ir.op import case, ln_op, number, operand, string
 from lightnet.runtime.dtypes import BY_NP, convert
@@ -25,7 +25,7 @@ def clip_twice(op):
 
 class _Activation(UnaryRow):
     domain = (-5, 5)
-    flops = per_element(4)
+    work = 4
 
 
 def _gelu(x: np.ndarray, approximate: str) -> np.ndarray:
@@ -56,7 +56,7 @@ Gelu = _Activation.row(
     : tanh(0.7978845608028654 * (src + 0.044715 * src * src * src))))""", _gelu,
     "src * Φ(src), where Φ is the normal distribution (Hendrycks and Gimpel, \"Gaussian error linear units\", 2016); "
     "``tanh`` takes their approximation of it.",
-    approximate=string("none", "tanh", default="none"), flops=per_element(8),
+    approximate=string("none", "tanh", default="none"), work=8,
     more=(case(src=(7,), approximate="tanh"), case("f64", src=(3, 5), approximate="tanh")))
 HardSigmoid = _Activation.row(
     "hard_sigmoid", "clamp(alpha * src + beta, 0, 1)", lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1),
@@ -70,7 +70,7 @@ Mish = _Activation.row(
     """src * (exp(min(src, 20)) * (exp(min(src, 20)) + 2)
     / (exp(min(src, 20)) * (exp(min(src, 20)) + 2) + 2))""", lambda x: x * np.tanh(np.logaddexp(0, x)),
     "src * tanh(softplus(src)), which is src * n / (n + 2) with n = e·(e + 2) and e = exp(src); beyond 20 the quotient "
-    "is 1 in every type.", flops=per_element(8))
+    "is 1 in every type.", work=8)
 Silu = _Activation.row(
     "silu", "src / (1 + exp(-beta * src))", lambda x, beta: x / (1 + np.exp(-beta * x)),
     "src * sigmoid(beta * src), also called swish.",
@@ -137,7 +137,7 @@ class Clip(_Activation):
     hi = number("double")
     definition = "dst[i...] = clamp(src[i...], lo, hi)"
     rewrites = (clip_twice,)
-    flops = per_element(2)
+    work = 2
 
     def reference(self, src):
         dtype = BY_NP[src.dtype]

@@ -22,7 +22,7 @@ from lightnet.dialects.ln.numeric import (
     smaller,
     uniform_data,
 )
-from lightnet.dialects.ln.rows import BinaryRow, Broadcasting, per_element
+from lightnet.dialects.ln.rows import BinaryRow, Broadcasting
 from lightnet.dialects.ln.rules import producer, rule
 from lightnet.ir.op import ConstraintError, LnOp, case, dtype_of_result, ln_op, operand, result, string
 from lightnet.runtime.dtypes import BY_NAME, STORED, DType, convert, is_float, round_to
@@ -187,6 +187,7 @@ class Prelu(Broadcasting):
     slope = operand(same_type="src")
     dst = result()
     formula = "src >= 0 ? src : src * slope"
+    work = 2
 
     @classmethod
     def infer(cls, t, p):
@@ -196,8 +197,6 @@ class Prelu(Broadcasting):
                 label="prelu.slope",
             )
         return [t.src]
-
-    flops = per_element(2)
 
     def reference(self, src, slope):
         return elementwise_in(lambda x, s: np.where(x < 0, x * s, x), src, slope)
@@ -331,9 +330,7 @@ class Bitcast(LnOp):
     }
     definition = "dst[i...] = bitcast(src[i...], dst)"
     rewrites = (bitcast_chain,)
-
-    def flops(self):
-        return 0
+    work = 0
 
     def reference(self, src):
         return src.view(self.result_specs[0].dtype.np)

@@ -44,9 +44,7 @@ class NonZero(LnOp):
     indices = result(dims="[src.ndim, src.len]", dtype="i64")
     count = result(dims="[]", dtype="i64")
     has_builder = True
-
-    def flops(self):
-        return 0
+    work = 0
 
     def build_loops(self, b, operands, results, workspace):
         (src,), (indices, count), spec = operands, results, self.operand_specs[0]

@@ -80,9 +80,7 @@ class TransformBboxSQD(LnOp):
         dst[i..., 2] = clamp(cx[i...] + w[i...] / 2, 0, img_width - 1)
         dst[i..., 3] = clamp(cy[i...] + h[i...] / 2, 0, img_height - 1)
     """
-
-    def flops(self):
-        return 12 * self.result_specs[0].len
+    work = 12
 
     def reference(self, src_delta, src_anchor):
         d, a = src_delta.astype(np.float64), src_anchor.astype(np.float64)
@@ -156,9 +154,7 @@ class DetectYolov3(LnOp):
         confs[n, a, k, y, x] = 1 / (1 + exp(-feature[n, a * (probs.dims[2] + 5) + 4, y, x]))
         probs[n, a, k, y, x] = 1 / (1 + exp(-feature[n, a * (probs.dims[2] + 5) + 5 + k, y, x]))
     """
-
-    def flops(self):
-        return 5 * sum(s.len for s in self.result_specs)
+    work = 5
 
     def reference(self, feature, anchors):
         n, c, h, w = feature.shape

@@ -12,9 +12,7 @@ class _Effect(LnOp):
     is_host = True
     src = operand()
     msg = string()
-
-    def flops(self):
-        return 0
+    work = 0
 
 
 @ln_op

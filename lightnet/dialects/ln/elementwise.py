@@ -14,7 +14,6 @@ from lightnet.dialects.ln.numeric import (
     power,
     smaller,
 )
-from lightnet.dialects.ln.rows import per_element
 from lightnet.dialects.ln.rules import producer, rule
 from lightnet.ir.op import LnOp, case, ln_op, number, operand, result, string
 from lightnet.runtime.dtypes import convert
@@ -79,7 +78,7 @@ class Lrelu(LnOp):
     negslope = number("float")
     definition = "dst[i...] = src[i...] >= 0 ? src[i...] : wrap(src[i...] * sat(negslope, src), src)"
     rewrites = (relu_of_unsigned, lrelu_of_slope_one)
-    flops = per_element(2)
+    work = 2
 
     def reference(self, src):
         slope = np.broadcast_to(convert(np.asarray(self.negslope, np.float64), self.operand_specs[0].dtype), src.shape)
@@ -105,7 +104,7 @@ class Sigmoid(LnOp):
     src = operand(dtypes=FLOATS)
     dst = result()
     definition = "dst[i...] = 1 / (1 + exp(-src[i...]))"
-    flops = per_element(4)
+    work = 4
 
     def reference(self, src):
         return in_float64(lambda x: 1 / (1 + np.exp(-x)), src)

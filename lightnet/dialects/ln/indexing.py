@@ -48,6 +48,7 @@ class _Indexed(LnOp):
     src = operand()
     index = operand(kind="index", dtypes=INDEX_TYPES)
     dst = result()
+    work = 0
 
     @classmethod
     def limits(cls, src: TensorSpec, index: TensorSpec, params) -> Sequence[int]:
@@ -65,9 +66,6 @@ class _Indexed(LnOp):
         axis."""
         src, index = self.operand_specs[:2]
         return self.limits(src, index, {p: getattr(self, p) for p in ("axis", "batch_dims") if hasattr(self, p)})
-
-    def flops(self):
-        return 0
 
 
 @ln_op
@@ -219,6 +217,7 @@ class ReverseSequence(LnOp):
     dst = result()
     batch_axis = number("int", ge=0, lt="src.ndim", default=1)
     time_axis = number("int", ge=0, lt="src.ndim", default=0)
+    work = 0
     checks = {"axes": "batch_axis != time_axis", "length": "lens.dims[0] == src.dims[batch_axis]"}
 
     @property
@@ -236,9 +235,6 @@ class ReverseSequence(LnOp):
             return super().sample_data(name, kind, spec, tensors, params, seed)
         longest = tensors["src"].dims[int(params.get("time_axis", 0))]
         return sample(name, "index", spec.dims, spec.dtype, seed=seed, bound=longest + 1)
-
-    def flops(self):
-        return 0
 
     def reference(self, src, lens):
         out = src.copy()

@@ -26,9 +26,7 @@ def _check_count(optype, operands) -> None:
 
 class _Move(LnOp):
     is_move = True
-
-    def flops(self):
-        return 0
+    work = 0
 
 
 # concat(x[a:b], x[b:c], ...) = x[a:c]
@@ -332,9 +330,7 @@ class Copy(LnOp):
     src = operand()
     dst = result()
     definition = "dst[i...] = src[i...]"
-
-    def flops(self):
-        return 0
+    work = 0
 
     def reference(self, src):
         return src.copy()

@@ -42,6 +42,11 @@ def elementwise_in(function: Callable[..., np.ndarray], *arrays: np.ndarray) -> 
         return np.asarray(function(*arrays)).astype(dtype)
 
 
+def widened(array: np.ndarray) -> np.ndarray:
+    """Floats as float64, anything else as it is: what references sum in."""
+    return array if array.dtype.kind in "iub" else array.astype(np.float64)
+
+
 def integer_power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Powers of doubles, truncated toward zero and saturated (0 to a negative power is infinite)."""
     info = np.iinfo(a.dtype)

@@ -6,13 +6,12 @@ which have kernels of their own.
 
 from __future__ import annotations
 
-from itertools import product
 from math import prod
 
 import numpy as np
 
 from lightnet.dialects.ln.numeric import FLOATS, SHORT, largest, total
-from lightnet.dialects.ln.window import ceil_output_dim, output_dim, result_of
+from lightnet.dialects.ln.window import ceil_output_dim, output_dim, result_of, windows_of
 from lightnet.ir.op import LnOp, boolean, case, ln_op, numbers, operand, result
 
 _AXES = "src.ndim - 2"
@@ -77,10 +76,7 @@ class _PoolNd(LnOp):
         reach = [(o - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(out, self.stride, self.size, self.dilation)]
         behind = [max(0, r - b - n) for r, b, n in zip(reach, self.padding, src.shape[2:])]
         x = np.pad(src, [(0, 0), (0, 0), *zip(self.padding[:axes], behind)], constant_values=filler)
-        starts = ([t * d for t, d in zip(tap, self.dilation)] for tap in product(*map(range, self.size)))
-        return np.stack([
-            x[:, :, *(slice(a, a + (o - 1) * s + 1, s) for a, o, s in zip(at, out, self.stride))] for at in starts
-        ])  # fmt: skip
+        return windows_of(x, self.size, self.stride, self.dilation, out)
 
     @classmethod
     def samples(cls):

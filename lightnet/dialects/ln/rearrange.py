@@ -36,9 +36,7 @@ def plus(index: str, offset: int) -> str:
 class _Rearrangement(LnOp):
     src = operand()
     dst = result()
-
-    def flops(self):
-        return 0
+    work = 0
 
 
 # -- strided_slice ---------------------------------------------------------------------------------------------------

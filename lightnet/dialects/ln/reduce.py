@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lightnet.dialects.ln.numeric import SHORT, largest, total
+from lightnet.dialects.ln.numeric import SHORT, largest, total, widened
 from lightnet.dialects.ln.rows import OpRows
 from lightnet.dialects.ln.rules import rule
 from lightnet.ir.op import Case, ConstraintError, LnOp, boolean, case, ln_op, number, numbers, operand, result
@@ -17,11 +17,6 @@ from lightnet.runtime.dtypes import DTYPES, is_float
 
 #: The element types that can be added up.
 _NUMBERS = tuple(d.name for d in DTYPES if d.name != "i1")
-
-
-def _widened(x: np.ndarray) -> np.ndarray:
-    """Floats as float64, anything else as it is."""
-    return x if x.dtype.kind in "iub" else x.astype(np.float64)
 
 
 # reduce(x, axes) = reshape(x), where every axis has length 1 (a sum of one term is the term: -0 stays -0)
@@ -51,7 +46,7 @@ class _Reduction(OpRows):
         return cls.made(1, optype, what, accumulate=accumulate, function=staticmethod(function), **own)
 
     def reference(self, src):
-        return self.function(_widened(src), self.axes).astype(src.dtype)
+        return self.function(widened(src), self.axes).astype(src.dtype)
 
     @classmethod
     def infer(cls, t, p):
@@ -161,7 +156,7 @@ class ReduceMean(_Reduction):
         return f"total[{kept}] += src[{read}]\ndst[{written}] = {quotient}"
 
     def reference(self, src):
-        added = total(_widened(src), self.axes, keepdims=True)
+        added = total(widened(src), self.axes, keepdims=True)
         if src.dtype.kind not in "iu":
             return (added / np.float64(self.terms)).astype(src.dtype)
         return np.trunc(added / max(self.terms, 1)).astype(src.dtype)
@@ -205,7 +200,7 @@ class _ArgExtreme(OpRows):
         return self.operand_specs[0].len
 
     def reference(self, src):
-        wide, find = _widened(src), self.function
+        wide, find = widened(src), self.function
         if self.last:
             found = src.shape[self.axis] - 1 - find(np.flip(wide, self.axis), axis=self.axis, keepdims=True)
         else:

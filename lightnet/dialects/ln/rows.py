@@ -3,7 +3,7 @@
     Log = UnaryRow.row("log", "log(src)", np.log, "The natural logarithm of src.", domain=(0.1, 9))
 
 is the op `ln.log`, the class `Log` of the module where the line stands: with its definition, reference, test cases and
-documentation. Further keywords are what a class would say: operands, parameters, `rewrites`, `domain`, `more`, `flops`.
+documentation. Further keywords are what a class would say: operands, parameters, `rewrites`, `domain`, `more`, `work`.
 Imports the op base and the helpers of references.
 """
 
@@ -51,11 +51,6 @@ class OpRows(LnOp):
     def shown(cls) -> Case:
         """The case that the documentation shows."""
         return cls.samples()[0]
-
-
-def per_element(count: int) -> Callable[[LnOp], int]:
-    """The `flops` of an op with so many operations for each element of its result."""
-    return lambda op: count * op.result_specs[0].len
 
 
 class Elementwise(OpRows):

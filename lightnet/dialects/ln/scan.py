@@ -12,7 +12,7 @@ import numpy as np
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType, f32, i64
 
-from lightnet.dialects.ln.numeric import SHORT
+from lightnet.dialects.ln.numeric import SHORT, widened
 from lightnet.dialects.ln.scatter import accumulate, narrowed, widened_element
 from lightnet.dialects.ln.sort import count_of, goes_before, merge_sort
 from lightnet.ir.op import LnOp, boolean, case, ln_op, number, operand, result
@@ -58,8 +58,7 @@ class _Scan(LnOp):
                 i.yields(after)
 
     def _scan(self, src: np.ndarray, function, start: int) -> np.ndarray:
-        wide = src if src.dtype.kind in "iu" else src.astype(np.float64)
-        wide = np.flip(wide, self.axis) if self.reverse else wide
+        wide = np.flip(widened(src), self.axis) if self.reverse else widened(src)
         found = function(wide, axis=self.axis, dtype=wide.dtype)
         if self.exclusive:
             head = np.full_like(np.take(found, [0], self.axis), start) if src.size else found
@@ -215,9 +214,7 @@ class _Topk(LnOp):
 
     def best(self, src: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The best along the axis, with NumPy."""
-        wide = (
-            src.astype(np.uint8) if src.dtype == np.bool_ else src if src.dtype.kind in "iu" else src.astype(np.float64)
-        )
+        wide = src.astype(np.uint8) if src.dtype == np.bool_ else widened(src)
         if self.largest:  # the stable order of the reversed axis, backwards
             last = wide.shape[self.axis] - 1
             order = last - np.flip(np.argsort(np.flip(wide, self.axis), self.axis, kind="stable"), self.axis)

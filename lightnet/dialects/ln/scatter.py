@@ -13,9 +13,9 @@ import numpy as np
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IndexType, f32
 
-from lightnet.dialects.ln.indexing import INDEX_TYPES, WITHIN, _Indexed, in_range, sample_index
+from lightnet.dialects.ln.indexing import INDEX_TYPES, WITHIN, _Indexed, in_range
 from lightnet.dialects.ln.numeric import SHORT
-from lightnet.ir.op import LnOp, case, ln_op, number, operand, result, string
+from lightnet.ir.op import case, ln_op, number, operand, string
 from lightnet.ir.types import storage_type
 from lightnet.runtime.dtypes import DType
 
@@ -45,24 +45,13 @@ def accumulate(b, reduction: str, old, new, dtype: DType):
     return b.op(table[reduction], old, new)
 
 
-class _Scatter(LnOp):
-    src = operand()
-    index = operand(kind="index", dtypes=INDEX_TYPES)
+class _Scatter(_Indexed):
     updates = operand(same_type="src")
-    dst = result()
     reduction = string(*REDUCTIONS, default="none")
     has_builder = True
 
     def flops(self):
         return 0 if self.reduction == "none" else self.operand_specs[2].len
-
-    @classmethod
-    def sample_data(cls, name, kind, spec, tensors, params, seed):
-        if kind != "index":
-            return super().sample_data(name, kind, spec, tensors, params, seed)
-        return sample_index(name, spec, cls.limits(tensors["src"], spec, params), seed)
-
-    index_limits = _Indexed.index_limits
 
     def copy_source(self, b, src, dst) -> None:
         """dst = src, to begin with."""
@@ -129,11 +118,6 @@ class ScatterElements(_Scatter):
                     at = b.add(at, b.mul(i, prod(dims[k + 1 :])))
             along = self.place(b, index, update, dims[self.axis])
             self.write(b, updates, update, dst, b.add(at, b.mul(along, prod(dims[self.axis + 1 :]))))
-
-    @classmethod
-    def limits(cls, src, index, params):
-        """The bounds of indices."""
-        return [src.dims[params["axis"]]]
 
     def reference(self, src, index, updates):
         at = list(np.indices(index.shape))

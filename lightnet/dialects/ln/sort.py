@@ -204,9 +204,7 @@ class Pick1d(LnOp):
     stride = number("int", ge=1, default=1)
     checks = {"one-group": "stride <= src.len"}
     definition = "dst[i] = src[clamp(src_index[i / stride], 0, src.len / stride - 1) * stride + i % stride]"
-
-    def flops(self):
-        return 0
+    work = 0
 
     def reference(self, src, src_index):
         groups = src[: len(src) // self.stride * self.stride].reshape(-1, self.stride)

@@ -56,9 +56,7 @@ class Source(LnOp):
             ("prod(dims)", "dims", "len(data)"),
         )
     }
-
-    def flops(self):
-        return 0
+    work = 0
 
     def contents(self, store, seed: int = 0, missing: list[str] | None = None, loc=None) -> np.ndarray:
         """The tensor's contents at load time; `store` is a weight store or None. `missing` gets the tensor's name when

@@ -1,4 +1,4 @@
-"""Arithmetic of sliding windows, shared by convolutions and pools: output sizes and automatic padding.
+"""Sliding windows, shared by convolutions and pools: output sizes, automatic padding, and what they are in NumPy.
 
 `padding` is [top, left, bottom, right] throughout.
 """
@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 
+from lightnet.dialects.ln.numeric import widened
 from lightnet.ir.constants import Env
 from lightnet.ir.op import ConstraintError, LnOp
 from lightnet.ir.types import TensorSpec
@@ -88,3 +90,57 @@ def pad_hw(x: np.ndarray, pad: Sequence[int], value: float = 0.0) -> np.ndarray:
     x = x[:, :, max(0, -top) : x.shape[2] - max(0, -bottom), max(0, -left) : x.shape[3] - max(0, -right)]
     widths = ((0, 0), (0, 0), (max(0, top), max(0, bottom)), (max(0, left), max(0, right)))
     return np.pad(x, widths, constant_values=value)
+
+
+# -- references ------------------------------------------------------------------------------------------------------
+
+
+def window_slices(starts: Sequence[int], counts: Sequence[int], strides: Sequence[int]) -> tuple[slice, ...]:
+    """Along each axis, so many elements from its start on, a stride apart."""
+    return tuple(slice(a, a + (n - 1) * s + 1, s) for a, n, s in zip(starts, counts, strides))
+
+
+def windows_of(x: np.ndarray, size: Sequence[int], stride: Sequence[int], dilation: Sequence[int],
+               out: Sequence[int]) -> np.ndarray:  # fmt: skip
+    """All windows of [N, C, *S], padded already, at `out` positions: [taps, N, C, *out]."""
+    starts = ([t * d for t, d in zip(tap, dilation)] for tap in product(*map(range, size)))
+    return np.stack([x[:, :, *window_slices(at, out, stride)] for at in starts])
+
+
+def correlation(op: Any, x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """A convolution in NumPy, of [N, C, *S], padded already, with weights [O, C/group, *K] and a bias [O]."""
+    n, o, *out = op.result_specs[0].dims
+    per_in, per_out = weight.shape[1], o // op.group
+    result = np.empty((n, o, *out), widened(x).dtype)
+    for g in range(op.group):
+        part, kernel = widened(x[:, g * per_in : (g + 1) * per_in]), widened(weight[g * per_out : (g + 1) * per_out])
+        total = np.zeros((n, per_out, *out), result.dtype)
+        for tap in product(*map(range, weight.shape[2:])):
+            window = part[:, :, *window_slices([t * d for t, d in zip(tap, op.dilation)], out, op.stride)]
+            total += np.einsum("nc...,oc->no...", window, kernel[:, :, *tap], optimize=True)
+        result[:, g * per_out : (g + 1) * per_out] = total
+    return (result + widened(bias).reshape(-1, *(1,) * len(out))).astype(x.dtype)
+
+
+def transposed_correlation(
+    op: Any, src: np.ndarray, weight: np.ndarray, bias: np.ndarray, before: Sequence[int]
+) -> np.ndarray:
+    """A transposed convolution in NumPy, of [N, I, *S] with weights [I, O/group, *K] and a bias [O]: each element adds
+    its weights, scaled, to a window of the whole result, of which what is in front of `before` is cut off (of which
+    there is more, zeros, where that is negative)."""
+    n, o, *out = op.result_specs[0].dims
+    dims, lead = src.shape[2:], [max(0, -b) for b in before]
+    whole = [
+        e + max(b + k, (d - 1) * s + (w - 1) * l + 1)
+        for e, b, k, d, s, w, l in zip(lead, before, out, dims, op.stride, weight.shape[2:], op.dilation)
+    ]
+    result = np.zeros((n, o, *whole), widened(src).dtype)
+    per_in, per_out = src.shape[1] // op.group, weight.shape[1]
+    for g in range(op.group if src.size else 0):
+        x, kernel = (widened(a) for a in (src[:, g * per_in : (g + 1) * per_in], weight[g * per_in : (g + 1) * per_in]))
+        for tap in product(*map(range, weight.shape[2:])):
+            window = window_slices([e + t * d for e, t, d in zip(lead, tap, op.dilation)], dims, op.stride)
+            part = np.einsum("nc...,co->no...", x, kernel[:, :, *tap], optimize=True)
+            result[:, g * per_out : (g + 1) * per_out, *window] += part
+    result = result[:, :, *(slice(e + b, e + b + k) for e, b, k in zip(lead, before, out))]
+    return (result + widened(bias).reshape(-1, *(1,) * len(out))).astype(src.dtype)
