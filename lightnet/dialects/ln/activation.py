@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from lightnet.dialects.ln.numeric import NUMBERS, cases, elementwise_in, erf
-from lightnet.dialects.ln.rows import UnaryRow
+from lightnet.dialects.ln.rows import TypedRow, UnaryRow
 from lightnet.dialects.ln.rules import producer, rule
 from lightnet.ir.op import case, ln_op, number, operand, string
 from lightnet.runtime.dtypes import BY_NP, convert
@@ -117,36 +117,17 @@ class Shrink(_Activation):
 
 
 def _clipped(x: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> np.ndarray:
+    """By comparisons, as ONNX Runtime and PyTorch do it: -0 is not below a bound of 0, and stays."""
     raised = np.where(x < lo, lo, x)
     return np.where(raised > hi, hi, raised)
 
 
-@ln_op
-class Clip(_Activation):
-    """src between lo and hi, which are cast to the tensor's type first (saturating); hi where lo is above it. NaN stays
-    NaN.
-
-    ```mlir
-    %y = ln.clip %x {lo = 0, hi = 6} : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "clip"
-    src = operand(dtypes=NUMBERS)
-    lo = number("double")
-    hi = number("double")
-    definition = "dst[i...] = clamp(src[i...], lo, hi)"
-    rewrites = (clip_twice,)
-    work = 2
-
-    def reference(self, src):
-        dtype = BY_NP[src.dtype]
-        lo, hi = (convert(np.asarray(float(v)), dtype) for v in (self.lo, self.hi))
-        # By comparisons, as ONNX Runtime and PyTorch do it: -0 is not below a bound of 0, and stays.
-        return elementwise_in(lambda x: _clipped(x, lo, hi).astype(x.dtype), src)
-
-    @classmethod
-    def samples(cls):
-        shapes = [case(src=s, lo=0, hi=6) for s in ((2, 1, 3, 1, 17), (), (1,))]
-        types = cases(("src",), ("f64", "f16", "bf16", "i8", "i64", "ui8"), lo=-1.5, hi=2)
-        return [*shapes, *types, case(src=(7,), lo=2, hi=-2), case("i32", src=(7,), lo=-1e30, hi=1)]
+# fmt: off
+Clip = TypedRow.row(
+    "clip", "clamp(src, lo, hi)", _clipped,
+    "src between lo and hi, which are cast to the tensor's type first (saturating); hi where lo is above it. NaN stays "
+    "NaN.", src=operand(dtypes=NUMBERS), lo=number("double"), hi=number("double"), domain=(-5, 5), work=2,
+    rewrites=(clip_twice,), kinds=("f64", "f16", "bf16", "i8", "i64", "ui8"), given={"lo": -1.5, "hi": 2},
+    more=(*(case(src=s, lo=0, hi=6) for s in ((2, 1, 3, 1, 17), (), (1,))), case(src=(7,), lo=2, hi=-2),
+          case("i32", src=(7,), lo=-1e30, hi=1)))
+# fmt: on

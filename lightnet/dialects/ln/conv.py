@@ -8,11 +8,11 @@ from lightnet.dialects.ln.window import (
     AUTOPAD,
     correlation,
     effective_padding,
-    output_dim,
     pad_hw,
-    result_of,
     transposed_correlation,
     transposed_padding,
+    transposed_result,
+    window_result,
 )
 from lightnet.ir.op import ConstraintError, LnOp, case, ln_op, number, numbers, operand, result, string
 
@@ -62,10 +62,7 @@ class Conv2d(_Convolution):
     @classmethod
     def infer(cls, t, p):
         pad = effective_padding(p, t.src.dims[2:], p.dilation)
-        rows, columns = (
-            output_dim(t.src.dims[2 + i], p.size[i], p.stride[i], pad[i] + pad[i + 2], p.dilation[i]) for i in (0, 1)
-        )
-        return [result_of(cls, t.src, (t.src.dims[0], t.weight.dims[0], rows, columns))]
+        return [window_result(cls, t.src, t.weight.dims[0], p.size, p.stride, pad, p.dilation)]
 
     @classmethod
     def derived(cls, t, p):
@@ -144,23 +141,11 @@ class Deconv2d(_Convolution):
 
     @classmethod
     def infer(cls, t, p):
-        pad = transposed_padding(p, t.src.dims[2:])
-        hw = (
-            p.stride[i] * (t.src.dims[2 + i] - 1)
-            + p.output_padding[i]
-            + (p.size[i] - 1) * p.dilation[i]
-            + 1
-            - pad[i]
-            - pad[i + 2]
-            for i in (0, 1)
-        )
-        dims = (t.src.dims[0], t.weight.dims[1] * p.group, *hw)
-        if all(d > 0 for d in p.output_dims) and dims != p.output_dims:
-            raise ConstraintError(
-                f"deconv2d: `output_dims` {list(p.output_dims)} should be the result's shape {list(dims)}",
-                label="deconv2d.output-dims",
-            )
-        return [result_of(cls, t.src, dims)]
+        found = transposed_result(cls, t.src, t.weight, p, transposed_padding(p, t.src.dims[2:]))
+        if all(d > 0 for d in p.output_dims) and found.dims != p.output_dims:
+            text = f"deconv2d: `output_dims` {list(p.output_dims)} should be the result's shape {list(found.dims)}"
+            raise ConstraintError(text, label="deconv2d.output-dims")
+        return [found]
 
     @classmethod
     def derived(cls, t, p):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from lightnet.dialects.ln.numeric import FLOATS, SHORT
-from lightnet.dialects.ln.window import correlation, output_dim, result_of, transposed_correlation
+from lightnet.dialects.ln.window import correlation, transposed_correlation, transposed_result, window_result
 from lightnet.ir.op import LnOp, case, ln_op, number, numbers, operand, result
 
 DTYPES = (*FLOATS, "i32", "i64")
@@ -64,14 +64,8 @@ class Conv(_ConvolutionNd):
 
     @classmethod
     def infer(cls, t, p):
-        axes = len(p.stride)
-        out = (
-            output_dim(
-                t.src.dims[2 + i], t.weight.dims[2 + i], p.stride[i], p.padding[i] + p.padding[axes + i], p.dilation[i]
-            )
-            for i in range(axes)
-        )
-        return [result_of(cls, t.src, (t.src.dims[0], t.weight.dims[0], *out))]
+        size = t.weight.dims[2:]
+        return [window_result(cls, t.src, t.weight.dims[0], size, p.stride, p.padding, p.dilation)]
 
     @classmethod
     def derived(cls, t, p):
@@ -127,17 +121,7 @@ class Deconv(_ConvolutionNd):
 
     @classmethod
     def infer(cls, t, p):
-        axes = len(p.stride)
-        out = tuple(
-            p.stride[i] * (t.src.dims[2 + i] - 1)
-            + p.output_padding[i]
-            + (t.weight.dims[2 + i] - 1) * p.dilation[i]
-            + 1
-            - p.padding[i]
-            - p.padding[axes + i]
-            for i in range(axes)
-        )
-        return [result_of(cls, t.src, (t.src.dims[0], t.weight.dims[1] * p.group, *out))]
+        return [transposed_result(cls, t.src, t.weight, p, p.padding)]
 
     @property
     def definition(self) -> str:

@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 
 from lightnet.dialects.ln.numeric import FLOATS, SHORT, largest, total
-from lightnet.dialects.ln.window import ceil_output_dim, output_dim, result_of, windows_of
+from lightnet.dialects.ln.window import ceil_output_dim, result_of, window_result, windows_of
 from lightnet.ir.op import LnOp, boolean, case, ln_op, numbers, operand, result
 
 _AXES = "src.ndim - 2"
@@ -32,14 +32,10 @@ class _PoolNd(LnOp):
 
     @classmethod
     def infer(cls, t, p):
-        axes = len(p.size)
-        out = []
-        for i in range(axes):
-            given = (t.src.dims[2 + i], p.size[i], p.stride[i])
-            if p.ceil:
-                out.append(ceil_output_dim(*given, p.padding[i], p.padding[axes + i], p.dilation[i]))
-            else:
-                out.append(output_dim(*given, p.padding[i] + p.padding[axes + i], p.dilation[i]))
+        if not p.ceil:
+            return [window_result(cls, t.src, t.src.dims[1], p.size, p.stride, p.padding, p.dilation, reads=True)]
+        ends = p.padding[: len(p.size)], p.padding[len(p.size) :]
+        out = map(ceil_output_dim, t.src.dims[2:], p.size, p.stride, *ends, p.dilation)
         return [result_of(cls, t.src, (*t.src.dims[:2], *out), reads=True)]
 
     def flops(self):

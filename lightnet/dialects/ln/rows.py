@@ -19,6 +19,7 @@ import numpy as np
 from lightnet.dialects.ln.numeric import FLOATS, broadcast_dims, broadcast_read, cases, elementwise_in, uniform_data
 from lightnet.ir.constants import Env
 from lightnet.ir.op import Case, LnOp, case, ln_op, operand, result
+from lightnet.runtime.dtypes import convert
 
 Range = tuple[float, float]
 _NAME = re.compile(r"[a-z]\w*")
@@ -102,6 +103,10 @@ class UnaryRow(Elementwise):
     src = operand(dtypes=FLOATS)
     dst = result()
     domain = (-1, 1)
+    #: The types of the test cases beside f32; None: all that the operand may have.
+    kinds: ClassVar[tuple[str, ...] | None] = None
+    #: The parameters of the test cases, where they have no default.
+    given: ClassVar[Mapping[str, Any]] = {}
 
     @classmethod
     def written(cls, expression):
@@ -109,15 +114,25 @@ class UnaryRow(Elementwise):
 
     @classmethod
     def samples(cls):
-        dtypes = cls.schema.operands[0].dtypes
+        dtypes = cls.schema.operands[0].dtypes if cls.kinds is None else ("f32", *cls.kinds)
         shapes = ((2, 1, 3, 1, 17), ()) if "f32" in dtypes else ()
-        return [*(case(src=s) for s in shapes), *cases(("src",), [t for t in dtypes if t != "f32"]), *cls.more]
+        others = cases(("src",), [t for t in dtypes if t != "f32"], **cls.given)
+        return [*(case(src=s, **cls.given) for s in shapes), *others, *cls.more]
 
     @classmethod
     def shown(cls):
-        dtypes, params = cls.schema.operands[0].dtypes, cls.more[0].params if cls.more else {}
+        dtypes, params = cls.schema.operands[0].dtypes or ("f32",), cls.more[0].params if cls.more else {}
         dtype = next((t for t in ("f32", "i32") if t in dtypes), dtypes[0])
         return case(dtype, **{**params, "src": (2, 3)})
+
+
+class TypedRow(UnaryRow):
+    """A function of one number and of parameters that are cast to the tensor's type first, saturating."""
+
+    def reference(self, src):
+        dtype = self.operand_specs[0].dtype
+        params = (convert(np.asarray(float(self.param(p.name))), dtype) for p in self.schema.params)
+        return elementwise_in(self.function, src, *(np.broadcast_to(p, src.shape) for p in params))
 
 
 class Predicate(UnaryRow):

@@ -32,6 +32,28 @@ def ceil_output_dim(size: int, kernel: int, stride: int, before: int, behind: in
     return count - 1 if (count - 1) * stride >= size + before else count
 
 
+def window_result(cls: type[LnOp], src: TensorSpec, channels: int, size: Sequence[int], stride: Sequence[int],
+                  padding: Sequence[int], dilation: Sequence[int], **options: Any) -> TensorSpec:  # fmt: skip
+    """`result_of` an op whose windows of `size` lie so along each axis; `padding` is [begins then ends]."""
+    axes = len(stride)
+    pads = (padding[k] + padding[axes + k] for k in range(axes))
+    return result_of(cls, src, (src.dims[0], channels, *map(output_dim, src.dims[2:], size, stride, pads, dilation)),
+                     **options)  # fmt: skip
+
+
+def transposed_result(
+    cls: type[LnOp], src: TensorSpec, weight: TensorSpec, p: Any, padding: Sequence[int]
+) -> TensorSpec:
+    """`result_of` a transposed convolution with the parameters `p`."""
+    axes = len(p.stride)
+    out = (
+        p.stride[k] * (src.dims[2 + k] - 1) + p.output_padding[k] + (weight.dims[2 + k] - 1) * p.dilation[k] + 1
+        - padding[k] - padding[axes + k]
+        for k in range(axes)
+    )  # fmt: skip
+    return result_of(cls, src, (src.dims[0], weight.dims[1] * p.group, *out))
+
+
 def result_of(cls: type[LnOp], src: TensorSpec, dims: Sequence[int], *, reads: bool = False) -> TensorSpec:
     """The result [N, C, *S] of an op with windows over `src`, which may be empty: where there are no pixels, or where
     the window is larger than what it is over by just so much that no position is left. Raises `ConstraintError` where
