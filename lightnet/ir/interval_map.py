@@ -26,6 +26,17 @@ class IntervalMap(Generic[T]):
         first, last = self._meeting(begin, end)
         return [value for _, _, value in self._parts[first:last]]
 
+    def parts(self, begin: int, end: int) -> Iterator[tuple[int, int, T | None]]:
+        """The bytes [begin, end) in order, as intervals of one value; None of bytes that nobody set."""
+        first, last = self._meeting(begin, end)
+        for low, high, value in self._parts[first:last]:
+            if begin < low:
+                yield begin, low, None
+            yield max(begin, low), min(high, end), value
+            begin = high
+        if begin < end:
+            yield begin, end, None
+
     def set(self, begin: int, end: int, value: T) -> None:
         """Give the bytes [begin, end) a value, whatever they had."""
         self.update(begin, end, lambda _: value)

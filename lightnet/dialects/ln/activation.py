@@ -127,7 +127,7 @@ Clip = TypedRow.row(
     "clip", "clamp(src, lo, hi)", _clipped,
     "src between lo and hi, which are cast to the tensor's type first (saturating); hi where lo is above it. NaN stays "
     "NaN.", src=operand(dtypes=NUMBERS), lo=number("double"), hi=number("double"), domain=(-5, 5), work=2,
-    rewrites=(clip_twice,), kinds=("f64", "f16", "bf16", "i8", "i64", "ui8"), given={"lo": -1.5, "hi": 2},
-    more=(*(case(src=s, lo=0, hi=6) for s in ((2, 1, 3, 1, 17), (), (1,))), case(src=(7,), lo=2, hi=-2),
+    rewrites=(clip_twice,), kinds=(), given={"lo": 0, "hi": 6},
+    more=(*cases(("src",), ("f64", "f16", "bf16", "i8", "i64", "ui8"), lo=-1.5, hi=2), case(src=(7,), lo=2, hi=-2),
           case("i32", src=(7,), lo=-1e30, hi=1)))
 # fmt: on
