@@ -42,6 +42,10 @@ class Recurrent(LnOp):
     h = result(dims="[gates.dims[1], weight.dims[0]]")
     reverse = boolean(default=False)
     clip = number("float", ge=0, default=0)
+    checks = {
+        "state": "h0.dims[0] == gates.dims[1] && h0.dims[1] == weight.dims[0]",
+        "lens": "lens.len == gates.dims[1]",
+    }
     #: Gate outputs for each element of the state.
     count = 1
 
@@ -232,8 +236,7 @@ class Lstm(Recurrent):
     count = 4
     checks = {
         "gates": "gates.dims[2] == 4 * weight.dims[0] && weight.dims[1] == gates.dims[2]",
-        "state": "h0.dims[0] == gates.dims[1] && h0.dims[1] == weight.dims[0]",
-        "lens": "lens.len == gates.dims[1]",
+        **Recurrent.checks,
         "peephole": "peephole.len == 3 * weight.dims[0]",
     }
 
@@ -309,8 +312,7 @@ class Gru(Recurrent):
     count = 3
     checks = {
         "gates": "gates.dims[2] == 3 * weight.dims[0] && weight.dims[1] == gates.dims[2]",
-        "state": "h0.dims[0] == gates.dims[1] && h0.dims[1] == weight.dims[0]",
-        "lens": "lens.len == gates.dims[1]",
+        **Recurrent.checks,
         "bias": "bias.len == weight.dims[0]",
     }
 
@@ -398,8 +400,7 @@ class Rnn(Recurrent):
     beta = number("float", default=0)
     checks = {
         "gates": "gates.dims[2] == weight.dims[0] && weight.dims[1] == gates.dims[2]",
-        "state": "h0.dims[0] == gates.dims[1] && h0.dims[1] == weight.dims[0]",
-        "lens": "lens.len == gates.dims[1]",
+        **Recurrent.checks,
     }
 
     def cell(self, m, sums, old, beside):
