@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -142,11 +142,13 @@ def _rounded_up(n: int, multiple: int) -> int:
 
 class Part(NamedTuple):
     """What one dimension of memory is of an axis of the tensor: its blocks of `by` elements (``block``), the place in
-    such a block (``lane``), or all of it (``whole``), rounded up to a multiple of `by`."""
+    such a block (``lane``), or all of it (``whole``), rounded up to a multiple of `by`, with `border` elements in front
+    and behind (None: it never has any)."""
 
     axis: int
     kind: str = "whole"
     by: int = 1
+    border: int | None = None
 
 
 class Tiled(Layout):
@@ -158,25 +160,19 @@ class Tiled(Layout):
         """The dimensions of memory, in order; an axis is one of them as a whole, or two as blocks and lanes."""
         raise NotImplementedError
 
-    @property
-    def borders(self) -> Mapping[int, int]:
-        """Elements in front of whole axes, and as many behind them."""
-        return {}
-
     def physical_dims(self, dims: Sequence[int]) -> tuple[int, ...]:
-        return tuple(self._extent(part, dims[part.axis]) for part in self.parts)
-
-    def _extent(self, part: Part, n: int) -> int:
-        if part.kind == "whole":
-            return _rounded_up(n, part.by) + 2 * self.borders.get(part.axis, 0)
-        return part.by if part.kind == "lane" else -(-n // part.by)
+        found = []
+        for axis, kind, by, border in self.parts:
+            blocks = -(-dims[axis] // by)
+            found.append(by if kind == "lane" else blocks if kind == "block" else blocks * by + 2 * (border or 0))
+        return tuple(found)
 
     def subscripts(self, subs: Sequence[Node], dims: Sequence[int]) -> tuple[Node, ...]:
         assert self.is_lossless, "what is transformed has no elements"
         found = []
-        for axis, kind, by in self.parts:
+        for axis, kind, by, border in self.parts:
             if kind == "whole":
-                found.append(shifted_index(subs[axis], self.borders[axis]) if axis in self.borders else subs[axis])
+                found.append(subs[axis] if border is None else shifted_index(subs[axis], border))
             else:
                 found.append(block_and_lane(subs[axis], by)[kind == "lane"])
         return tuple(found)
@@ -193,7 +189,7 @@ class Tiled(Layout):
         source = source.transpose([axes.index(part.axis) for part in inner])
         target = memory.transpose([*blocks, *(k for k in range(memory.ndim) if k not in blocks)])
         split = [([part.axis for part in inner].index(self.parts[k].axis), self.parts[k].by) for k in blocks]
-        inside = [self.borders.get(part.axis, 0) for part in inner]
+        inside = [part.border or 0 for part in inner]
         taken = [slice(None)] * len(inner)
         for numbers in np.ndindex(*target.shape[: len(blocks)]):
             for n, (where, by) in zip(numbers, split):
@@ -208,7 +204,8 @@ class Tiled(Layout):
     def unpack(self, memory: np.ndarray, dims: Sequence[int]) -> np.ndarray:
         order = sorted(range(memory.ndim), key=lambda k: (self.parts[k].axis, self.parts[k].kind == "lane"))
         ends = [prod(memory.shape[k] for k in order if self.parts[k].axis == axis) for axis in range(len(dims))]
-        inside = tuple(slice(b := self.borders.get(axis, 0), b + n) for axis, n in enumerate(dims))
+        begins = {part.axis: part.border or 0 for part in self.parts}
+        inside = tuple(slice(b := begins.get(axis, 0), b + n) for axis, n in enumerate(dims))
         return np.ascontiguousarray(memory.transpose(order).reshape(ends)[inside])
 
 
@@ -242,11 +239,8 @@ class Blocked(Tiled):
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        return Part(0), Part(1, "block", self.block), Part(2), Part(3), Part(1, "lane", self.block)
-
-    @property
-    def borders(self) -> Mapping[int, int]:
-        return {2: self.halo[0], 3: self.halo[1]}
+        rows, cols = (Part(2 + k, border=n) for k, n in enumerate(self.halo))
+        return Part(0), Part(1, "block", self.block), rows, cols, Part(1, "lane", self.block)
 
     def gaps(self, dims: Sequence[int]) -> list[Box]:
         (n, c, h, w), (rows, cols) = dims, self.halo
