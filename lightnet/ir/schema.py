@@ -58,8 +58,15 @@ class Result:
         """Its type, of an op with these operands, the `first` of them, and parameters; `dims` where the op finds them
         itself."""
         if dims is None:
-            dims = first.dims if self.dims is None else evaluate(self.dims, env)
-        return TensorSpec(dims, first.dtype if self.dtype is None else _dtype_named(self.dtype, env))
+            found = _known(first).dims if self.dims is None else evaluate(self.dims, env)
+            assert isinstance(found, tuple), f"the dims of '{self.name}' are an array"
+            dims = found
+        return TensorSpec(dims, _known(first).dtype if self.dtype is None else _dtype_named(self.dtype, env))
+
+
+def _known(first: TensorSpec | None) -> TensorSpec:
+    assert first is not None, "a result of an op without operands says its dims and type"
+    return first
 
 
 def _dtype_named(name: str, env: Env) -> DType:

@@ -102,7 +102,7 @@ class UnaryRow(Elementwise):
 
     src = operand(dtypes=FLOATS)
     dst = result()
-    domain = (-1, 1)
+    domain: ClassVar[Range | Mapping[str, Range] | None] = (-1, 1)
     #: The types of the test cases beside f32; None: all that the operand may have.
     kinds: ClassVar[tuple[str, ...] | None] = None
     #: The parameters of the test cases, where they have no default.

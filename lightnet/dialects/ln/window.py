@@ -117,16 +117,18 @@ def pad_hw(x: np.ndarray, pad: Sequence[int], value: float = 0.0) -> np.ndarray:
 # -- references ------------------------------------------------------------------------------------------------------
 
 
-def window_slices(starts: Sequence[int], counts: Sequence[int], strides: Sequence[int]) -> tuple[slice, ...]:
-    """Along each axis, so many elements from its start on, a stride apart."""
-    return tuple(slice(a, a + (n - 1) * s + 1, s) for a, n, s in zip(starts, counts, strides))
+def window_slices(starts: Sequence[int], counts: Sequence[int], strides: Sequence[int]) -> Any:
+    """Of pictures and channels all, and along each axis behind them so many elements from its start on, a stride
+    apart."""
+    inside = (slice(a, a + (n - 1) * s + 1, s) for a, n, s in zip(starts, counts, strides))
+    return slice(None), slice(None), *inside
 
 
 def windows_of(x: np.ndarray, size: Sequence[int], stride: Sequence[int], dilation: Sequence[int],
                out: Sequence[int]) -> np.ndarray:  # fmt: skip
     """All windows of [N, C, *S], padded already, at `out` positions: [taps, N, C, *out]."""
     starts = ([t * d for t, d in zip(tap, dilation)] for tap in product(*map(range, size)))
-    return np.stack([x[:, :, *window_slices(at, out, stride)] for at in starts])
+    return np.stack([x[window_slices(at, out, stride)] for at in starts])
 
 
 def correlation(op: Any, x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
@@ -138,8 +140,8 @@ def correlation(op: Any, x: np.ndarray, weight: np.ndarray, bias: np.ndarray) ->
         part, kernel = widened(x[:, g * per_in : (g + 1) * per_in]), widened(weight[g * per_out : (g + 1) * per_out])
         total = np.zeros((n, per_out, *out), result.dtype)
         for tap in product(*map(range, weight.shape[2:])):
-            window = part[:, :, *window_slices([t * d for t, d in zip(tap, op.dilation)], out, op.stride)]
-            total += np.einsum("nc...,oc->no...", window, kernel[:, :, *tap], optimize=True)
+            window = part[window_slices([t * d for t, d in zip(tap, op.dilation)], out, op.stride)]
+            total += np.einsum("nc...,oc->no...", window, kernel[(slice(None), slice(None), *tap)], optimize=True)
         result[:, g * per_out : (g + 1) * per_out] = total
     return (result + widened(bias).reshape(-1, *(1,) * len(out))).astype(x.dtype)
 
@@ -162,7 +164,7 @@ def transposed_correlation(
         x, kernel = (widened(a) for a in (src[:, g * per_in : (g + 1) * per_in], weight[g * per_in : (g + 1) * per_in]))
         for tap in product(*map(range, weight.shape[2:])):
             window = window_slices([e + t * d for e, t, d in zip(lead, tap, op.dilation)], dims, op.stride)
-            part = np.einsum("nc...,co->no...", x, kernel[:, :, *tap], optimize=True)
-            result[:, g * per_out : (g + 1) * per_out, *window] += part
-    result = result[:, :, *(slice(e + b, e + b + k) for e, b, k in zip(lead, before, out))]
+            made = result[:, g * per_out : (g + 1) * per_out]
+            made[window] += np.einsum("nc...,co->no...", x, kernel[(slice(None), slice(None), *tap)], optimize=True)
+    result = result[window_slices([e + b for e, b in zip(lead, before)], out, [1] * len(out))]
     return (result + widened(bias).reshape(-1, *(1,) * len(out))).astype(src.dtype)
