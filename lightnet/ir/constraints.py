@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xdsl.ir import SSAValue
 from xdsl.utils.exceptions import VerifyException
@@ -128,11 +128,8 @@ class _Checker:
         results = list(self.cls.infer(t, p))
         for spec in results:
             self.check_size(spec)
-        if (
-            self.cls.picks is not None
-            and results[0].len
-            and 0 in cast("tuple", constants.evaluate(self.cls.picks, env))
-        ):
+        lengths = constants.evaluate(self.cls.picks, env) if self.cls.picks is not None else ()
+        if isinstance(lengths, tuple) and 0 in lengths and results[0].len:
             raise self.fail("not-empty", f"{self.who}: {next(iter(vars(t).values()))} has no elements to pick from")
         return results
 
