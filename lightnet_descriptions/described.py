@@ -23,7 +23,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.diagnostics import DescriptionWarning, LightNetError
 from lightnet.ir import constants, notation
-from lightnet.ir.constraints import Message, constant_env
+from lightnet.ir.constraints import Message, constant_env, inferred
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import Case, LnOp, definition_of
@@ -131,7 +131,7 @@ class DescribedOp(Coded):
         specs = _flat(t)
         env = constants.Env(dict(zip(cls.schema.operand_names(len(specs)), specs)), vars(p))
         if d.shape_of is not None:
-            results = list(d.shape_of.infer(t, p))
+            results = inferred(d.shape_of, t, p, env)
             env.tensors.update(zip(cls.schema.result_names(len(results)), results))
         else:
             results = cls._results(env)
@@ -349,7 +349,8 @@ class DescribedOp(Coded):
     def flops(self) -> int:
         d = self.described
         if d.flops_of is not None:
-            return d.flops_of.flops(self)
+            counts = d.flops_of.flops is not LnOp.flops
+            return d.flops_of.flops(self) if counts else d.flops_of.work * super().flops()
         if d.flops is None and d.how in ("stands", "code") and self.definition is None:
             from lightnet_descriptions import graphs
 

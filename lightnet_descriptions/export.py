@@ -69,7 +69,7 @@ class _Export:
         found["static_run" if static else "run"] = self.run()
         if not self.inherits and self.overrides("views"):
             found["calc_offset"] = f"views({self.optype})"
-        if not self.inherits and self.overrides("flops"):
+        if not self.inherits and (self.overrides("flops") or cls.work != LnOp.work):
             found["flops"] = f"flops({self.optype})"
         if sample := self.sample():
             found["samples"] = [sample]
@@ -108,7 +108,7 @@ class _Export:
 
     def result(self, r: Result) -> dict[str, Any]:
         found: dict[str, Any] = {"arg_name": r.name, "mtype": self.memory}
-        if self.overrides("infer"):
+        if self.overrides("infer") or any(r.dims or r.dtype for r in self.schema.results):
             found["dims"] = f"infer({self.optype})"
         else:
             first = self.schema.operands[0].name

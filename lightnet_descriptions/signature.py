@@ -269,6 +269,9 @@ class SignatureReader:
                 dims, dtype = parts.result_type(name, item, members, seen, coded=coded)
                 ndim = snippets.snippet_text_of(members["ndim"], seen) if coded and "ndim" in members else None
                 rules.append(ResultRule(name, dims, dtype, ndim))
+            else:
+                theirs = shape_of.schema.results[len(self.parts.results) - 1]
+                self.parts.results[name] = replace(self.parts.results[name], dims=theirs.dims, dtype=theirs.dtype)
             known[name] = names.outputs[name]
         self.parts.described["results"] = tuple(rules)
 

@@ -91,7 +91,7 @@ class _Product:
             inside = b.both(b.cmpi("slt", at, b.index(limit)), b.cmpi("slt", col, b.index(self.sizes[2])))
             size = b.select(inside, b.index(16), b.index(0))
             place = [b.add(b.mul(slot, rows), row), b.mul(part, chunk)]
-            b.append(AsyncCopyOp(shared, place, source, [at, col], 16, size))
+            b.append(AsyncCopyOp(shared, place, source, [at, col], size, bytes=16))
 
     def multiply(self, a_tile: SSAValue, b_tile: SSAValue, slot, sums: list[SSAValue]) -> list[SSAValue]:
         b, chunk = self.b, 16 // self.bytes
@@ -128,12 +128,12 @@ def tensor_product(m: int, n: int, k: int, type: Attribute) -> ModuleOp:
         begin(slot, b.index(slot * p.depth))
     zero = b.const(0.0, VectorType(f32, [2, 2]))
     with b.loop(0, -(-k // p.depth), 1, [zero, zero]) as steps:
-        b.append(AsyncWaitOp(STAGES - 2))
+        b.append(AsyncWaitOp(groups=STAGES - 2))
         b.append(BarrierOp())
         ahead = b.add(steps.iv, STAGES - 1)
         begin(b.divmod(ahead, STAGES)[1], b.mul(ahead, p.depth))
         steps.yields(*p.multiply(a_tile, b_tile, b.divmod(steps.iv, STAGES)[1], list(steps.args)))
-    b.append(AsyncWaitOp(0))
+    b.append(AsyncWaitOp(groups=0))
     quad, pair = b.divmod(b.get(LaneIdOp()), 4)
     for j, total in enumerate(steps.results):
         for high in range(2):

@@ -53,11 +53,16 @@ def block_of(function: func.FuncOp) -> tuple[int, int, int] | None:
     numbers = tuple(attr.get_values()) if isinstance(attr, DenseArrayBase) else ()
     if len(numbers) != 3 or not all(isinstance(n, int) for n in numbers):
         raise VerifyException(f"{BLOCK} is three numbers of threads, array<i32: 128, 1, 1>, got {attr}")
-    if any(not 1 <= n <= most for n, most in zip(numbers, MAX_BLOCK)) or prod(numbers) > MAX_THREADS:
-        raise VerifyException(
-            f"a block has at most {MAX_BLOCK} threads along x, y, z, and {MAX_THREADS} together; got {numbers}"
-        )
+    require_block(numbers)
     return numbers
+
+
+def require_block(threads: tuple[int, ...]) -> None:
+    """Raises VerifyException for a block of more threads than there may be."""
+    if any(not 1 <= n <= most for n, most in zip(threads, MAX_BLOCK)) or prod(threads) > MAX_THREADS:
+        raise VerifyException(
+            f"a block has at most {MAX_BLOCK} threads along x, y, z, and {MAX_THREADS} together; got {threads}"
+        )
 
 
 def function_of(op: Operation) -> func.FuncOp | None:

@@ -24,11 +24,10 @@ from xdsl.dialects.builtin import (
     i64,
 )
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Attribute, BlockArgument, Operation, ParametrizedAttribute, SSAValue
+from xdsl.ir import Attribute, BlockArgument, ParametrizedAttribute, SSAValue
 from xdsl.irdl import (
     AnyAttr,
     AttrSizedOperandSegments,
-    IRDLOperation,
     RangeOf,
     RangeVarConstraint,
     VarConstraint,
@@ -66,7 +65,7 @@ from lightnet.dialects.cuda_stages import (
     require_sums,
     require_warpgroups,
 )
-from lightnet.dialects.operands import operand_of
+from lightnet.dialects.operands import DefinedOp, operand_of
 from lightnet.runtime.cuda.tensor_map import MOST_OFFSET, Im2col, TensorMap
 
 
@@ -129,7 +128,7 @@ class Im2colAttr(CopiedAttr):
 
 
 @irdl_op_definition
-class TmaLoadOp(IRDLOperation):
+class TmaLoadOp(DefinedOp):
     """Begin to copy a part of a tensor to rows of a stage, and tell an mbarrier of the bytes when they are there:
 
     ``cuda.tma_load %s[%row, %0], %x[%n, %k, %c] by #cuda.tiled<…>, %m[%i] : memref<512x64xf16, 3 : i32>,
@@ -154,28 +153,12 @@ class TmaLoadOp(IRDLOperation):
     map = prop_def(base(TiledAttr) | base(Im2colAttr))
 
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
-    assembly_format = (
+    SYNTAX: ClassVar = (
         "$destination `[` $destination_indices `]` `,` $source `[` $source_indices `]` (`offsets` `[` $offsets^ `]`)? "
         "`by` $map `,`"
         " $barriers `[` $index `]` attr-dict `:` type($destination) `,` type($source) `,` type($barriers)"
     )
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
-
-    def __init__(
-        self,
-        destination: SSAValue | Operation,
-        destination_indices: Sequence[SSAValue | Operation],
-        source: SSAValue | Operation,
-        source_indices: Sequence[SSAValue | Operation],
-        offsets: Sequence[SSAValue | Operation],
-        map: TiledAttr | Im2colAttr,
-        barriers: SSAValue | Operation,
-        index: SSAValue | Operation,
-    ):
-        super().__init__(
-            operands=[destination, destination_indices, source, source_indices, offsets, barriers, index],
-            properties={"map": map},
-        )
 
     def verify_(self) -> None:
         require_mbarrier(self, self.barriers, self.index)
@@ -232,7 +215,7 @@ def is_swizzled(memref: SSAValue) -> bool:
 
 
 @irdl_op_definition
-class WarpgroupMmaOp(IRDLOperation):
+class WarpgroupMmaOp(DefinedOp):
     """Begin ``D = A B + C`` by a warpgroup, on rows of a stage: A is [64, 64] of f16 or bf16, B [64, N], C and D are
     [64, N] of f32:
 
@@ -258,25 +241,10 @@ class WarpgroupMmaOp(IRDLOperation):
     by_k = opt_prop_def(UnitAttr)
     result = result_def(_C)
 
-    assembly_format = (
+    SYNTAX: ClassVar = (
         "$a `[` $row `]` `,` $b `[` $first `]` `,` $c (`by_k` $by_k^)? attr-dict `:` type($a) `,` type($b) `,` type($c)"
     )
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
-
-    def __init__(
-        self,
-        a: SSAValue | Operation,
-        row: SSAValue | Operation,
-        b: SSAValue | Operation,
-        first: SSAValue | Operation,
-        c: SSAValue | Operation,
-        by_k: bool = False,
-    ):
-        super().__init__(
-            operands=[a, row, b, first, c],
-            properties={"by_k": UnitAttr() if by_k else None},
-            result_types=[SSAValue.get(c).type],
-        )
 
     def verify_(self) -> None:
         require_warpgroups(self)
@@ -292,7 +260,7 @@ class WarpgroupMmaOp(IRDLOperation):
 
 
 @irdl_op_definition
-class WarpgroupWaitOp(IRDLOperation):
+class WarpgroupWaitOp(DefinedOp):
     """Wait until at most the last `pending` products of this warpgroup are still under way; the sums, of all that may
     be under way:
 
@@ -307,13 +275,8 @@ class WarpgroupWaitOp(IRDLOperation):
     pending = prop_def(IntegerAttr.constr(i64))
     res = var_result_def(_T)
 
-    assembly_format = "$sums `pending` $pending attr-dict `:` type($sums)"
+    SYNTAX: ClassVar = "$sums `pending` $pending attr-dict `:` type($sums)"
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
-
-    def __init__(self, sums: Sequence[SSAValue], pending: int = 0):
-        super().__init__(
-            operands=[sums], properties={"pending": IntegerAttr(pending, i64)}, result_types=[[s.type for s in sums]]
-        )
 
     def verify_(self) -> None:
         require_warpgroups(self)

@@ -7,7 +7,6 @@ Imports xDSL and `ir.place`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr, MemRefType, ModuleOp, SymbolRefAttr, i64
 from xdsl.dialects.func import FuncOp
@@ -22,13 +21,12 @@ from lightnet.diagnostics import LightNetError
 from lightnet.dialects.accesses import Access, LineAccesses
 from lightnet.dialects.cuda_checks import (
     ARCHS,
-    MAX_BLOCK,
     MAX_GRID,
-    MAX_THREADS,
     STATIC_SHARED,
     VERIFY,
     argument_alignment,
     block_of,
+    require_block,
     shared_allocations,
 )
 from lightnet.dialects.cuda_flight import verify_flight
@@ -124,10 +122,7 @@ class CudaLaunchOp(LaunchLine):
             raise VerifyException("a grid and a block have three dimensions: grid [32, 1, 1] block [128, 1, 1]")
         if any(not 1 <= n <= most for n, most in zip(grid, MAX_GRID)):
             raise VerifyException(f"a grid has 1 to {MAX_GRID} blocks along x, y, z; got {grid}")
-        if any(not 1 <= n <= most for n, most in zip(block, MAX_BLOCK)) or prod(block) > MAX_THREADS:
-            raise VerifyException(
-                f"a block has at most {MAX_BLOCK} threads along x, y, z, and {MAX_THREADS} together; got {block}"
-            )
+        require_block(block)
         if not 0 <= self.shared_bytes <= max(ARCHS.values()):
             raise VerifyException(f"a block has at most {max(ARCHS.values())} bytes of shared memory")
 
@@ -270,14 +265,14 @@ def _verify_apart(op: CudaLaunchOp, accesses: Sequence[Access]) -> None:
     seen, written = SpaceMap[Access](), SpaceMap[Access]()
     for access in sorted(accesses, key=lambda a: a.begin):
         known = seen if access.writes else written
-        for other in known.values(access.space, access.begin, access.end):
+        for other in known[access.space].values(access.begin, access.end):
             at, beside = (f"{a.end - a.begin} bytes at {a.space}+{a.begin}" for a in (access, other))
             raise VerifyException(
                 f"@{op.callee.string_value()}: memrefs of a kernel do not overlap one that it writes, and {at} overlap "
                 f"{beside}"
             )
         for table in (seen, written) if access.writes else (seen,):
-            table.set(access.space, access.begin, access.end, access)
+            table[access.space].set(access.begin, access.end, access)
 
 
 def _verify_aligned(op: CudaLaunchOp, function: FuncOp) -> None:

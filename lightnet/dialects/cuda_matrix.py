@@ -25,7 +25,6 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
     AnyAttr,
-    IRDLOperation,
     VarConstraint,
     irdl_op_definition,
     operand_def,
@@ -39,7 +38,7 @@ from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from lightnet.dialects.cuda_checks import require_aligned, require_full_warps, require_memref, require_uniform
-from lightnet.dialects.operands import operand_of
+from lightnet.dialects.operands import DefinedOp, FormattedOp, operand_of
 
 #: Bytes of a row of the 8x8 matrices that `ldmatrix` reads.
 ROW = 16
@@ -52,7 +51,7 @@ def fragment(registers: int, element: Attribute) -> VectorType:
 
 
 @irdl_op_definition
-class LdmatrixOp(IRDLOperation):
+class LdmatrixOp(FormattedOp):
     """Read 1, 2 or 4 matrices of 8 rows of 16 bytes from shared memory, as fragments:
 
     ``%a = cuda.ldmatrix %s[%row, %col] tiles 4 : memref<64x40xf16, 3 : i32>, vector<4x2xf16>``
@@ -70,7 +69,7 @@ class LdmatrixOp(IRDLOperation):
     trans = opt_prop_def(UnitAttr)
     result = result_def(VectorType)
 
-    assembly_format = (
+    SYNTAX: ClassVar = (
         "$memref `[` $indices `]` `tiles` $tiles (`trans` $trans^)? attr-dict `:` type($memref) `,` type($result)"
     )
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
@@ -114,7 +113,7 @@ _ACCUMULATOR = VectorType(f32, [2, 2])
 
 
 @irdl_op_definition
-class MmaOp(IRDLOperation):
+class MmaOp(DefinedOp):
     """``D = A B + C`` by a warp, on fragments, where A is 16 x k (by rows), B is k x 8 (by columns), C and D are 16 x 8
     of f32:
 
@@ -133,11 +132,8 @@ class MmaOp(IRDLOperation):
     c = operand_of(_C)
     result = result_def(_C)
 
-    assembly_format = "$a `,` $b `,` $c attr-dict `:` type($a) `,` type($b) `,` type($c)"
+    SYNTAX: ClassVar = "$a `,` $b `,` $c attr-dict `:` type($a) `,` type($b) `,` type($c)"
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())  # all lanes take part: it stays where it is
-
-    def __init__(self, a: SSAValue | Operation, b: SSAValue | Operation, c: SSAValue | Operation):
-        super().__init__(operands=[a, b, c], result_types=[SSAValue.get(c).type])
 
     def verify_(self) -> None:
         require_full_warps(self)
@@ -153,7 +149,7 @@ class MmaOp(IRDLOperation):
 
 
 @irdl_op_definition
-class RoundTf32Op(IRDLOperation):
+class RoundTf32Op(DefinedOp):
     """f32 rounded to tf32 (10 bits behind the point; ties away from zero), which `cuda.mma` takes:
     ``%y = cuda.round_tf32 %x : f32``."""
 
@@ -162,8 +158,5 @@ class RoundTf32Op(IRDLOperation):
     value = operand_def(f32)
     result = result_def(f32)
 
-    assembly_format = "$value attr-dict `:` type($value)"
+    SYNTAX: ClassVar = "$value attr-dict `:` type($value)"
     traits = traits_def(Pure())
-
-    def __init__(self, value: SSAValue | Operation):
-        super().__init__(operands=[value], result_types=[f32])

@@ -9,18 +9,20 @@ where it has the op. Imports xDSL.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from xdsl.dialects.builtin import IndexType, IntegerAttr, MemRefType, i64
-from xdsl.ir import Operation, SSAValue
-from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, prop_def, traits_def
+from xdsl.irdl import irdl_op_definition, operand_def, prop_def, traits_def
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 from xdsl.utils.exceptions import VerifyException
 
 from lightnet.dialects.cuda_checks import require_kernel
 from lightnet.dialects.cuda_stages import ARCH, MOST_EXPECTED, OnlyOn, require_between, require_mbarrier
+from lightnet.dialects.operands import DefinedOp
 
 
 @irdl_op_definition
-class MbarrierInitOp(IRDLOperation):
+class MbarrierInitOp(DefinedOp):
     """Make an mbarrier whose phases end with `count` arrivals:
     ``cuda.mbarrier_init %m[%i] count 8 : memref<4xi64, 3 : i32>``.
 
@@ -34,11 +36,8 @@ class MbarrierInitOp(IRDLOperation):
     index = operand_def(IndexType())
     arrivals = prop_def(IntegerAttr.constr(i64), prop_name="count")
 
-    assembly_format = "$barriers `[` $index `]` `count` $count attr-dict `:` type($barriers)"
+    SYNTAX: ClassVar = "$barriers `[` $index `]` `count` $count attr-dict `:` type($barriers)"
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
-
-    def __init__(self, barriers: SSAValue | Operation, index: SSAValue | Operation, count: int):
-        super().__init__(operands=[barriers, index], properties={"count": IntegerAttr(count, i64)})
 
     def verify_(self) -> None:
         require_mbarrier(self, self.barriers, self.index)
@@ -47,23 +46,20 @@ class MbarrierInitOp(IRDLOperation):
 
 
 @irdl_op_definition
-class MbarrierFenceOp(IRDLOperation):
+class MbarrierFenceOp(DefinedOp):
     """Let copies see the mbarriers that this thread made: ``cuda.mbarrier_fence``."""
 
     name = "cuda.mbarrier_fence"
 
-    assembly_format = "attr-dict"
+    SYNTAX: ClassVar = "attr-dict"
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
-
-    def __init__(self):
-        super().__init__()
 
     def verify_(self) -> None:
         require_kernel(self)
 
 
 @irdl_op_definition
-class MbarrierExpectOp(IRDLOperation):
+class MbarrierExpectOp(DefinedOp):
     """Arrive at an mbarrier, and add to the bytes that its phase waits for:
     ``cuda.mbarrier_expect %m[%i], %bytes : memref<4xi64, 3 : i32>``."""
 
@@ -73,11 +69,8 @@ class MbarrierExpectOp(IRDLOperation):
     index = operand_def(IndexType())
     bytes = operand_def(IndexType())
 
-    assembly_format = "$barriers `[` $index `]` `,` $bytes attr-dict `:` type($barriers)"
+    SYNTAX: ClassVar = "$barriers `[` $index `]` `,` $bytes attr-dict `:` type($barriers)"
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
-
-    def __init__(self, barriers: SSAValue | Operation, index: SSAValue | Operation, bytes: SSAValue | Operation):
-        super().__init__(operands=[barriers, index, bytes])
 
     def verify_(self) -> None:
         require_mbarrier(self, self.barriers, self.index)
@@ -85,7 +78,7 @@ class MbarrierExpectOp(IRDLOperation):
 
 
 @irdl_op_definition
-class MbarrierArriveOp(IRDLOperation):
+class MbarrierArriveOp(DefinedOp):
     """Arrive at an mbarrier: what the thread did before has been done for those who wait for the phase:
     ``cuda.mbarrier_arrive %m[%i] : memref<4xi64, 3 : i32>``."""
 
@@ -94,18 +87,15 @@ class MbarrierArriveOp(IRDLOperation):
     barriers = operand_def(MemRefType)
     index = operand_def(IndexType())
 
-    assembly_format = "$barriers `[` $index `]` attr-dict `:` type($barriers)"
+    SYNTAX: ClassVar = "$barriers `[` $index `]` attr-dict `:` type($barriers)"
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
-
-    def __init__(self, barriers: SSAValue | Operation, index: SSAValue | Operation):
-        super().__init__(operands=[barriers, index])
 
     def verify_(self) -> None:
         require_mbarrier(self, self.barriers, self.index)
 
 
 @irdl_op_definition
-class MbarrierWaitOp(IRDLOperation):
+class MbarrierWaitOp(DefinedOp):
     """Wait until the phase of parity %p (0 or 1) has ended: ``cuda.mbarrier_wait %m[%i], %p : memref<4xi64, 3 : i32>``.
 
     The parity before the first phase counts as 1: to wait for it is not to wait.
@@ -117,11 +107,8 @@ class MbarrierWaitOp(IRDLOperation):
     index = operand_def(IndexType())
     parity = operand_def(IndexType())
 
-    assembly_format = "$barriers `[` $index `]` `,` $parity attr-dict `:` type($barriers)"
+    SYNTAX: ClassVar = "$barriers `[` $index `]` `,` $parity attr-dict `:` type($barriers)"
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
-
-    def __init__(self, barriers: SSAValue | Operation, index: SSAValue | Operation, parity: SSAValue | Operation):
-        super().__init__(operands=[barriers, index, parity])
 
     def verify_(self) -> None:
         require_mbarrier(self, self.barriers, self.index)

@@ -8,12 +8,12 @@ Imports xDSL.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from xdsl.dialects.builtin import FixedBitwidthType, IndexType, IntegerAttr, MemRefType, i64
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
-    IRDLOperation,
     irdl_op_definition,
     opt_operand_def,
     prop_def,
@@ -24,7 +24,7 @@ from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 from xdsl.utils.exceptions import VerifyException
 
 from lightnet.dialects.cuda_checks import require_aligned, require_kernel, require_memref
-from lightnet.dialects.operands import operand_of
+from lightnet.dialects.operands import DefinedOp, operand_of
 
 #: Bytes that one thread may copy at a time.
 SIZES = (4, 8, 16)
@@ -33,7 +33,7 @@ MAX_GROUPS = 63
 
 
 @irdl_op_definition
-class AsyncCopyOp(IRDLOperation):
+class AsyncCopyOp(DefinedOp):
     """Begin to copy `bytes` bytes (4, 8 or 16) of global memory to shared memory:
 
     ``cuda.async_copy %s[%i, %j], %x[%a, %b] bytes 16 size %n : memref<64x32xf32, 3 : i32>, memref<128x64xf32>``
@@ -52,25 +52,11 @@ class AsyncCopyOp(IRDLOperation):
     bytes = prop_def(IntegerAttr.constr(i64))
 
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
-    assembly_format = (
+    SYNTAX: ClassVar = (
         "$destination `[` $destination_indices `]` `,` $source `[` $source_indices `]` `bytes` $bytes (`size` $size^)?"
         " attr-dict `:` type($destination) `,` type($source)"
     )
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
-
-    def __init__(
-        self,
-        destination: SSAValue | Operation,
-        destination_indices: Sequence[SSAValue | Operation],
-        source: SSAValue | Operation,
-        source_indices: Sequence[SSAValue | Operation],
-        bytes: int,
-        size: SSAValue | Operation | None = None,
-    ):
-        super().__init__(
-            operands=[destination, destination_indices, source, source_indices, size],
-            properties={"bytes": IntegerAttr(bytes, i64)},
-        )
 
     def verify_(self) -> None:
         require_kernel(self)
@@ -94,23 +80,20 @@ class AsyncCopyOp(IRDLOperation):
 
 
 @irdl_op_definition
-class AsyncCommitOp(IRDLOperation):
+class AsyncCommitOp(DefinedOp):
     """Close the group of copies that this thread began since the last one: ``cuda.async_commit``."""
 
     name = "cuda.async_commit"
 
-    assembly_format = "attr-dict"
+    SYNTAX: ClassVar = "attr-dict"
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
-
-    def __init__(self):
-        super().__init__()
 
     def verify_(self) -> None:
         require_kernel(self)
 
 
 @irdl_op_definition
-class AsyncWaitOp(IRDLOperation):
+class AsyncWaitOp(DefinedOp):
     """Wait until at most the last `groups` groups of copies of this thread are still on their way:
     ``cuda.async_wait 1``."""
 
@@ -118,11 +101,8 @@ class AsyncWaitOp(IRDLOperation):
 
     groups = prop_def(IntegerAttr.constr(i64))
 
-    assembly_format = "$groups attr-dict"
+    SYNTAX: ClassVar = "$groups attr-dict"
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
-
-    def __init__(self, groups: int = 0):
-        super().__init__(properties={"groups": IntegerAttr(groups, i64)})
 
     def verify_(self) -> None:
         require_kernel(self)

@@ -11,12 +11,11 @@ from typing import ClassVar
 from xdsl.dialects import func
 from xdsl.dialects.builtin import Float32Type, IndexType, MemRefType, i32
 from xdsl.dialects.utils import EnumAttribute
-from xdsl.ir import Attribute, Operation, SpacedOpaqueSyntaxAttribute, SSAValue
+from xdsl.ir import Attribute, SpacedOpaqueSyntaxAttribute
 from xdsl.irdl import (
     AnyOf,
     BaseAttr,
     EqAttrConstraint,
-    IRDLOperation,
     VarConstraint,
     irdl_attr_definition,
     irdl_op_definition,
@@ -38,6 +37,7 @@ from lightnet.dialects.cuda_checks import (
     require_uniform,
 )
 from lightnet.dialects.launch import memref_bytes
+from lightnet.dialects.operands import DefinedOp, FormattedOp
 
 
 class Dim(StrEnum):
@@ -55,13 +55,13 @@ class DimAttr(EnumAttribute[Dim], SpacedOpaqueSyntaxAttribute):
     name = "cuda.dim"
 
 
-class _IdOp(IRDLOperation):
+class _IdOp(FormattedOp):
     """A number of a thread or a block along a dimension, or how many there are."""
 
     dim = prop_def(DimAttr)
     result = result_def(IndexType)
 
-    assembly_format = "$dim attr-dict"
+    SYNTAX: ClassVar = "$dim attr-dict"
     traits = traits_def(Pure())
 
     def __init__(self, dim: Dim | str = Dim.X):
@@ -100,10 +100,10 @@ class GridDimOp(_IdOp):
     name = "cuda.grid_dim"
 
 
-class _WarpOp(IRDLOperation):
+class _WarpOp(FormattedOp):
     result = result_def(IndexType)
 
-    assembly_format = "attr-dict"
+    SYNTAX: ClassVar = "attr-dict"
     traits = traits_def(Pure())
 
     def __init__(self):
@@ -130,16 +130,13 @@ class WarpIdOp(_WarpOp):
 
 
 @irdl_op_definition
-class BarrierOp(IRDLOperation):
+class BarrierOp(DefinedOp):
     """Wait for all threads of the block: what they wrote before it, they read behind it. ``cuda.barrier``"""
 
     name = "cuda.barrier"
 
-    assembly_format = "attr-dict"
+    SYNTAX: ClassVar = "attr-dict"
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
-
-    def __init__(self):
-        super().__init__()
 
     def verify_(self) -> None:
         require_kernel(self)
@@ -163,7 +160,7 @@ class ShuffleAttr(EnumAttribute[Shuffle], SpacedOpaqueSyntaxAttribute):
 
 
 @irdl_op_definition
-class ShuffleOp(IRDLOperation):
+class ShuffleOp(DefinedOp):
     """The value of another lane of the warp: ``%y = cuda.shuffle xor %x, %c16 : f32``.
 
     A lane that would read beyond the warp (`up`, `down`) gets its own value; of `idx` and `xor` the low 5 bits count.
@@ -178,16 +175,9 @@ class ShuffleOp(IRDLOperation):
     lane = operand_def(IndexType())
     result = result_def(_T)
 
-    assembly_format = "$mode $value `,` $lane attr-dict `:` type($value)"
+    SYNTAX: ClassVar = "$mode $value `,` $lane attr-dict `:` type($value)"
     # It waits for the other lanes: nobody may move it to where some of them are not.
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
-
-    def __init__(self, mode: Shuffle | str, value: SSAValue | Operation, lane: SSAValue | Operation):
-        super().__init__(
-            properties={"mode": ShuffleAttr(Shuffle(mode))},
-            operands=[value, lane],
-            result_types=[SSAValue.get(value).type],
-        )
 
     def verify_(self) -> None:
         require_full_warps(self)
@@ -195,7 +185,7 @@ class ShuffleOp(IRDLOperation):
 
 
 @irdl_op_definition
-class SharedOp(IRDLOperation):
+class SharedOp(FormattedOp):
     """Memory that the threads of a block share, for as long as the block runs:
     ``%s = cuda.shared : memref<64x17xf32, 3 : i32>``.
 
@@ -207,7 +197,7 @@ class SharedOp(IRDLOperation):
 
     result = result_def(MemRefType)
 
-    assembly_format = "attr-dict `:` type($result)"
+    SYNTAX: ClassVar = "attr-dict `:` type($result)"
     traits = traits_def(MemoryWriteEffect())
 
     def __init__(self, shape: Sequence[int], element_type: Attribute):

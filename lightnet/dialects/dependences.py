@@ -10,36 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from lightnet.ir.interval_map import SpaceMap
 
-
-class Bytes(Protocol):
-    """Bytes [begin, end) of a memory space that a line reads or writes."""
-
-    @property
-    def space(self) -> str: ...
-    @property
-    def begin(self) -> int: ...
-    @property
-    def end(self) -> int: ...
-    @property
-    def reads(self) -> bool: ...
-    @property
-    def writes(self) -> bool: ...
+if TYPE_CHECKING:
+    from lightnet.dialects.accesses import Access
 
 
-def writers_of(lines: Iterable[Sequence[Bytes]]) -> list[list[list[int]]]:
+def writers_of(lines: Iterable[Sequence[Access]]) -> list[list[list[int]]]:
     """For each line and each of its accesses, the lines that wrote the bytes last, in order; none where the access
     reads nothing."""
     writers: SpaceMap[int] = SpaceMap()
     found = []
     for number, line in enumerate(lines):
-        found.append([sorted(set(writers.values(a.space, a.begin, a.end))) if a.reads else [] for a in line])
+        found.append([sorted(set(writers[a.space].values(a.begin, a.end))) if a.reads else [] for a in line])
         for a in line:
             if a.writes:
-                writers.set(a.space, a.begin, a.end, number)
+                writers[a.space].set(a.begin, a.end, number)
     return found
 
 
@@ -53,7 +41,7 @@ class _History(NamedTuple):
     readers: int = 0
 
 
-def launch_waits(launches: Iterable[Sequence[Bytes]]) -> list[tuple[int, ...]]:
+def launch_waits(launches: Iterable[Sequence[Access]]) -> list[tuple[int, ...]]:
     """For each launch, by what it touches, the earlier ones that it waits for; of two, one of which waits for the other
     anyway, the later one alone. What has nothing to do with each other may run at once, as the branches of a network
     that follow one tensor."""
@@ -63,7 +51,7 @@ def launch_waits(launches: Iterable[Sequence[Bytes]]) -> list[tuple[int, ...]]:
     for number, accesses in enumerate(launches):
         needed = 0
         for a in accesses:
-            for piece in history.values(a.space, a.begin, a.end):
+            for piece in history[a.space].values(a.begin, a.end):
                 needed |= piece.writer | (piece.readers if a.writes else 0)
         _note(history, accesses, 1 << number)
         direct, reached = [], 0
@@ -76,7 +64,7 @@ def launch_waits(launches: Iterable[Sequence[Bytes]]) -> list[tuple[int, ...]]:
     return found
 
 
-def _note(history: SpaceMap[_History], accesses: Sequence[Bytes], launch: int) -> None:
+def _note(history: SpaceMap[_History], accesses: Sequence[Access], launch: int) -> None:
     """Add to the history what a launch, one bit, touches: what it writes, then what it reads and has not written
     itself."""
 
@@ -87,10 +75,10 @@ def _note(history: SpaceMap[_History], accesses: Sequence[Bytes], launch: int) -
 
     for a in accesses:
         if a.writes:
-            history.set(a.space, a.begin, a.end, _History(launch))
+            history[a.space].set(a.begin, a.end, _History(launch))
     for a in accesses:
         if not a.writes:
-            history.update(a.space, a.begin, a.end, read)
+            history[a.space].update(a.begin, a.end, read)
 
 
 # -- threads of processors ---------------------------------------------------------------------------------------------
@@ -127,12 +115,12 @@ def barriers(lines: Sequence[Sequence[Touch]]) -> list[bool]:
     """
     found, since = [], SpaceMap[_Threads]()
     for line in lines:
-        needed = any(_conflicts(t, threads) for t in line for threads in since.values(t.space, t.begin, t.end))
+        needed = any(_conflicts(t, threads) for t in line for threads in since[t.space].values(t.begin, t.end))
         if needed:
             since = SpaceMap()
         found.append(needed)
         for touch in line:
-            since.update(touch.space, touch.begin, touch.end, lambda threads, touch=touch: _touched(touch, threads))  # type: ignore[misc]
+            since[touch.space].update(touch.begin, touch.end, lambda threads, touch=touch: _touched(touch, threads))  # type: ignore[misc]
     return found
 
 

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import DenseArrayBase, IndexType, IntegerType, StringAttr, VectorType, i1
+from xdsl.dialects.builtin import DenseArrayBase, IndexType, IntegerType, StringAttr, VectorType, i1, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
-    IRDLOperation,
     VarConstraint,
     base,
     irdl_op_definition,
@@ -19,13 +18,11 @@ from xdsl.irdl import (
     traits_def,
     var_result_def,
 )
-from xdsl.parser import Parser
-from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from lightnet.dialects.operands import operand_of, operands_of
-from lightnet.dialects.tile_syntax import ints, parse_ints, print_ints
+from lightnet.dialects.operands import FormattedOp, operand_of, operands_of
+from lightnet.dialects.tile_syntax import Compared, Word, ints
 from lightnet.ir.types import vector_type_of
 
 #: The kinds of `tile.reduce`. `max`/`min` propagate NaN on floats and are signed on integers.
@@ -38,7 +35,7 @@ FLOAT_PREDICATES = tuple(arith.CMPF_COMPARISON_OPERATIONS)
 
 
 @irdl_op_definition
-class FmaOp(IRDLOperation):
+class FmaOp(FormattedOp):
     """``acc[p.., n..] + sum over k of a[p.., k] * b[k, n..]``, each product fused; floats only.
 
     `a` is taken element by element (broadcast), `b` and `acc` as vectors along their last dimension.
@@ -54,7 +51,7 @@ class FmaOp(IRDLOperation):
     result = result_def(T)
 
     traits = traits_def(Pure())
-    assembly_format = "$a `,` $b `,` $acc attr-dict `:` type($a) `,` type($b) `,` type($acc)"
+    SYNTAX: ClassVar = "$a `,` $b `,` $acc attr-dict `:` type($a) `,` type($b) `,` type($acc)"
 
     def result_hint(self) -> str:
         """The name of a result that has none: that of what is added to."""
@@ -71,7 +68,7 @@ class FmaOp(IRDLOperation):
 
 
 @irdl_op_definition
-class SelectOp(IRDLOperation):
+class SelectOp(FormattedOp):
     """Element by element ``mask ? a : b`` (`arith.select` takes a scalar condition only)."""
 
     name = "tile.select"
@@ -83,7 +80,7 @@ class SelectOp(IRDLOperation):
     result = result_def(T)
 
     traits = traits_def(Pure())
-    assembly_format = "$mask `,` $a `,` $b attr-dict `:` type($mask) `,` type($result)"
+    SYNTAX: ClassVar = "$mask `,` $a `,` $b attr-dict `:` type($mask) `,` type($result)"
 
     def verify_(self) -> None:
         if self.mask.type != VectorType(i1, self.a.type.get_shape()):
@@ -91,7 +88,7 @@ class SelectOp(IRDLOperation):
 
 
 @irdl_op_definition
-class CastOp(IRDLOperation):
+class CastOp(FormattedOp):
     """Element by element conversion: ``tile.cast sitofp %v : vector<4x16xi32> to vector<4x16xf32>``.
 
     arith's casts take scalars only in xDSL; the kinds are theirs.
@@ -104,6 +101,8 @@ class CastOp(IRDLOperation):
     result = result_def(VectorType)
 
     traits = traits_def(Pure())
+    custom_directives = (Word,)
+    SYNTAX: ClassVar = "custom<Word>($kind) $value attr-dict `:` type($value) `to` type($result)"
 
     def __init__(self, kind: str, value: SSAValue | Operation, element: Attribute):
         shape = vector_type_of(value).get_shape()
@@ -125,41 +124,23 @@ class CastOp(IRDLOperation):
         if not expected.get(kind[:3], True) or (kind != "bitcast" and floats != sides):
             raise VerifyException(f"{kind} cannot take {source} to {target}")
 
-    def print(self, printer: Printer) -> None:
-        _print_kind(printer, self.kind.data, self.operands, self.attributes)
-        printer.print_string(" : ")
-        printer.print_attribute(self.value.type)
-        printer.print_string(" to ")
-        printer.print_attribute(self.result.type)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> CastOp:
-        kind = parser.parse_identifier(" of the cast")
-        value = parser.parse_unresolved_operand()
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        operand = parser.resolve_operand(value, parser.parse_type())
-        parser.parse_keyword("to")
-        return cls.build(
-            operands=[operand],
-            result_types=[parser.parse_type()],
-            properties={"kind": StringAttr(kind)},
-            attributes=attributes,
-        )
-
 
 @irdl_op_definition
-class CmpOp(IRDLOperation):
+class CmpOp(FormattedOp):
     """Element by element comparison: ``tile.cmp olt %a, %b : vector<16xf32>`` gives a vector of i1."""
 
     name = "tile.cmp"
 
+    T: ClassVar = VarConstraint("T", base(VectorType))
+
     predicate = prop_def(StringAttr)
-    a = operand_of(VectorType)
-    b = operand_of(VectorType)
+    a = operand_of(T)
+    b = operand_of(T)
     result = result_def(VectorType)
 
     traits = traits_def(Pure())
+    custom_directives = (Word, Compared)
+    SYNTAX: ClassVar = "custom<Word>($predicate) $a `,` $b attr-dict `:` custom<Compared>(type($a), type($result))"
 
     def __init__(self, predicate: str, a: SSAValue | Operation, b: SSAValue | Operation):
         shape = vector_type_of(a).get_shape()
@@ -174,38 +155,12 @@ class CmpOp(IRDLOperation):
         known = INT_PREDICATES if integer else FLOAT_PREDICATES
         if self.predicate.data not in known:
             raise VerifyException(f"unknown predicate {self.predicate.data}; there are: {', '.join(known)}")
-        if self.a.type != self.b.type or self.result.type != VectorType(i1, self.a.type.get_shape()):
-            raise VerifyException("expected operands of one type and a result of i1 with their shape")
-
-    def print(self, printer: Printer) -> None:
-        _print_kind(printer, self.predicate.data, self.operands, self.attributes)
-        printer.print_string(" : ")
-        printer.print_attribute(self.a.type)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> CmpOp:
-        predicate = parser.parse_identifier(" of the comparison")
-        a = parser.parse_unresolved_operand()
-        parser.parse_punctuation(",")
-        b = parser.parse_unresolved_operand()
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        type = parser.parse_type()
-        if not isinstance(type, VectorType):
-            parser.raise_error(f"expected a vector type, got {type}")
-        op = cls(predicate, parser.resolve_operand(a, type), parser.resolve_operand(b, type))
-        op.attributes |= attributes
-        return op
-
-
-def _print_kind(printer: Printer, kind: str, operands: Sequence[SSAValue], attributes: dict[str, Attribute]) -> None:
-    printer.print_string(f" {kind} ")
-    printer.print_list(operands, printer.print_ssa_value)
-    printer.print_op_attributes(attributes)
+        if self.result.type != VectorType(i1, self.a.type.get_shape()):
+            raise VerifyException(f"expected a result of i1 with the shape of {self.a.type}")
 
 
 @irdl_op_definition
-class TransposeOp(IRDLOperation):
+class TransposeOp(FormattedOp):
     """n tiles ``[m, r..]`` to m tiles ``[n, r..]``: ``out_j[i] = in_i[j]``. With a nonempty ``r`` it moves nothing."""
 
     name = "tile.transpose"
@@ -214,7 +169,7 @@ class TransposeOp(IRDLOperation):
     results_ = var_result_def(VectorType)
 
     traits = traits_def(Pure())
-    assembly_format = "$operands_ attr-dict `:` type($operands_) `->` type($results_)"
+    SYNTAX: ClassVar = "$operands_ attr-dict `:` type($operands_) `->` type($results_)"
 
     def __init__(self, values: Sequence[SSAValue | Operation]):
         type = vector_type_of(values[0])
@@ -233,7 +188,7 @@ class TransposeOp(IRDLOperation):
 
 
 @irdl_op_definition
-class ReduceOp(IRDLOperation):
+class ReduceOp(FormattedOp):
     """Fold dimensions of a tile: ``tile.reduce add %v dims [1] : vector<4x16xf32> to vector<4xf32>``.
 
     The order of a float sum is not defined. When every dimension is folded the result is a scalar.
@@ -243,10 +198,12 @@ class ReduceOp(IRDLOperation):
 
     value = operand_of(VectorType)
     kind = prop_def(StringAttr)
-    dims = prop_def(DenseArrayBase)
+    dims = prop_def(DenseArrayBase.constr(i64))
     result = result_def()
 
     traits = traits_def(Pure())
+    custom_directives = (Word,)
+    SYNTAX: ClassVar = "custom<Word>($kind) $value `dims` $dims attr-dict `:` type($value) `to` type($result)"
 
     def __init__(self, kind: str, value: SSAValue | Operation, dims: Sequence[int]):
         type = vector_type_of(value)
@@ -268,30 +225,3 @@ class ReduceOp(IRDLOperation):
         element = self.value.type.element_type
         if self.result.type != (VectorType(element, kept) if kept else element):
             raise VerifyException(f"folding dims {list(dims)} of {self.value.type} cannot give {self.result.type}")
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(f" {self.kind.data} ")
-        printer.print_ssa_value(self.value)
-        print_ints(printer, "dims", self.dims)
-        printer.print_op_attributes(self.attributes)
-        printer.print_string(" : ")
-        printer.print_attribute(self.value.type)
-        printer.print_string(" to ")
-        printer.print_attribute(self.result.type)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> ReduceOp:
-        kind = parser.parse_identifier(" of the reduction")
-        value = parser.parse_unresolved_operand()
-        if (dims := parse_ints(parser, "dims")) is None:
-            parser.raise_error("expected `dims [...]`")
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        operand = parser.resolve_operand(value, parser.parse_type())
-        parser.parse_keyword("to")
-        return cls.build(
-            operands=[operand],
-            result_types=[parser.parse_type()],
-            properties={"kind": StringAttr(kind), "dims": dims},
-            attributes=attributes,
-        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from xdsl.dialects.builtin import (
     DenseArrayBase,
@@ -20,7 +20,6 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
-    IRDLOperation,
     irdl_op_definition,
     opt_operand_def,
     opt_prop_def,
@@ -29,13 +28,10 @@ from xdsl.irdl import (
     traits_def,
     var_operand_def,
 )
-from xdsl.parser import Parser
-from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 from xdsl.utils.exceptions import VerifyException
 
-from lightnet.dialects.operands import operand_of
-from lightnet.dialects.tile_syntax import parse_ints, print_ints
+from lightnet.dialects.operands import FormattedOp, operand_of
 from lightnet.ir.printer import part_of
 
 #: Bytes that one `tile.prefetch` may name.
@@ -52,15 +48,15 @@ class _Slice(NamedTuple):
     valid: tuple[int, ...]
 
 
-class _Access(IRDLOperation):
-    """The common part of `tile.load` and `tile.store`: the slice and its syntax."""
+class _Access(FormattedOp):
+    """The common part of `tile.load` and `tile.store`: the slice."""
 
     memref = operand_of(MemRefType)
-    indices = var_operand_def(IndexType)
-    lanes = opt_operand_def(IndexType)
-    dims = prop_def(DenseArrayBase)
-    steps = opt_prop_def(DenseArrayBase)
-    valid = opt_prop_def(DenseArrayBase)
+    indices = var_operand_def(IndexType())
+    lanes = opt_operand_def(IndexType())
+    dims = prop_def(DenseArrayBase.constr(i64))
+    steps = opt_prop_def(DenseArrayBase.constr(i64))
+    valid = opt_prop_def(DenseArrayBase.constr(i64))
 
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
 
@@ -77,29 +73,6 @@ class _Access(IRDLOperation):
 
     def _vector_type(self) -> VectorType:
         raise NotImplementedError
-
-    def _print_slice(self, printer: Printer) -> None:
-        printer.print_ssa_value(self.memref)
-        printer.print_string("[")
-        printer.print_list(self.indices, printer.print_ssa_value)
-        printer.print_string("]")
-        print_ints(printer, "dims", self.dims)
-        print_ints(printer, "steps", self.steps)
-        print_ints(printer, "valid", self.valid)
-        if self.lanes is not None:
-            printer.print_string(" lanes ")
-            printer.print_ssa_value(self.lanes)
-        printer.print_op_attributes(self.attributes)
-
-    @staticmethod
-    def _parse_slice(parser: Parser):
-        memref = parser.parse_unresolved_operand()
-        indices = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_unresolved_operand)
-        properties = {key: parse_ints(parser, key) for key in ("dims", "steps", "valid")}
-        if properties["dims"] is None:
-            parser.raise_error("expected `dims [...]`")
-        lanes = [parser.parse_operand(IndexType())] if parser.parse_optional_keyword("lanes") else []
-        return memref, parser.resolve_operands(indices, [IndexType()] * len(indices), parser.pos), properties, lanes
 
     def _verify_slice(self, writes: bool) -> None:
         memref, vector = self.memref.type, self._vector_type()
@@ -137,6 +110,10 @@ def _verify_memref(memref: Attribute) -> None:
         raise VerifyException(f"expected a memref with a static shape and the identity layout, got {memref}")
 
 
+#: The syntax of a slice, up to the types.
+_SLICE = "$memref `[` $indices `]` `dims` $dims (`steps` $steps^)? (`valid` $valid^)? (`lanes` $lanes^)? attr-dict `:` "
+
+
 @irdl_op_definition
 class LoadOp(_Access):
     """Read a strided slice: ``r[v0, v1..] = m[i.. + v_d * steps[d] along dims[d]]``.
@@ -150,6 +127,7 @@ class LoadOp(_Access):
 
     result = result_def(VectorType)
 
+    SYNTAX: ClassVar = _SLICE + "type($memref) `,` type($result)"
     traits = traits_def(MemoryReadEffect())
 
     def result_hint(self) -> str:
@@ -162,27 +140,6 @@ class LoadOp(_Access):
     def verify_(self) -> None:
         self._verify_slice(writes=False)
 
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        self._print_slice(printer)
-        printer.print_string(" : ")
-        printer.print_list([self.memref.type, self.result.type], printer.print_attribute)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> LoadOp:
-        memref, indices, properties, lanes = cls._parse_slice(parser)
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        memref_type = parser.parse_type()
-        parser.parse_punctuation(",")
-        result_type = parser.parse_type()
-        return cls.build(
-            operands=[parser.resolve_operand(memref, memref_type), indices, lanes],
-            result_types=[result_type],
-            properties=properties,
-            attributes=attributes,
-        )
-
 
 @irdl_op_definition
 class StoreOp(_Access):
@@ -192,6 +149,8 @@ class StoreOp(_Access):
     name = "tile.store"
 
     value = operand_of(VectorType)
+
+    SYNTAX: ClassVar = "$value `,` " + _SLICE + "type($value) `,` type($memref)"
     traits = traits_def(MemoryWriteEffect())
 
     def _vector_type(self) -> VectorType:
@@ -200,38 +159,9 @@ class StoreOp(_Access):
     def verify_(self) -> None:
         self._verify_slice(writes=True)
 
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_ssa_value(self.value)
-        printer.print_string(", ")
-        self._print_slice(printer)
-        printer.print_string(" : ")
-        printer.print_list([self.value.type, self.memref.type], printer.print_attribute)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> StoreOp:
-        value = parser.parse_unresolved_operand()
-        parser.parse_punctuation(",")
-        memref, indices, properties, lanes = cls._parse_slice(parser)
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        value_type = parser.parse_type()
-        parser.parse_punctuation(",")
-        memref_type = parser.parse_type()
-        return cls.build(
-            operands=[
-                parser.resolve_operand(value, value_type),
-                parser.resolve_operand(memref, memref_type),
-                indices,
-                lanes,
-            ],
-            properties=properties,
-            attributes=attributes,
-        )
-
 
 @irdl_op_definition
-class PrefetchOp(IRDLOperation):
+class PrefetchOp(FormattedOp):
     """Ask for the cache lines of `bytes` bytes of memory from an element on, which will be read soon, or written:
     ``tile.prefetch %w[%k, %c] bytes 1024 write : memref<..>``. A hint without an effect: the position may lie outside
     of the memref."""
@@ -239,10 +169,11 @@ class PrefetchOp(IRDLOperation):
     name = "tile.prefetch"
 
     memref = operand_of(MemRefType)
-    indices = var_operand_def(IndexType)
-    bytes = prop_def(IntegerAttr)
+    indices = var_operand_def(IndexType())
+    bytes = prop_def(IntegerAttr.constr(i64))
     write = opt_prop_def(UnitAttr)
 
+    SYNTAX: ClassVar = "$memref `[` $indices `]` `bytes` $bytes (`write` $write^)? attr-dict `:` type($memref)"
     # So that nobody removes it, or moves it behind the loads that it is for.
     traits = traits_def(MemoryReadEffect())
 
@@ -258,27 +189,3 @@ class PrefetchOp(IRDLOperation):
             raise VerifyException(f"expected {self.memref.type.get_num_dims()} indices, got {len(self.indices)}")
         if not 0 < self.bytes.value.data <= MAX_PREFETCH:
             raise VerifyException(f"bytes must be 1 to {MAX_PREFETCH}")
-
-    def print(self, printer: Printer) -> None:
-        printer.print_string(" ")
-        printer.print_ssa_value(self.memref)
-        printer.print_string("[")
-        printer.print_list(self.indices, printer.print_ssa_value)
-        printer.print_string(f"] bytes {self.bytes.value.data}{' write' if self.write is not None else ''}")
-        printer.print_op_attributes(self.attributes)
-        printer.print_string(" : ")
-        printer.print_attribute(self.memref.type)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> PrefetchOp:
-        memref = parser.parse_unresolved_operand()
-        names = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_unresolved_operand)
-        indices = parser.resolve_operands(names, [IndexType()] * len(names), parser.pos)
-        parser.parse_keyword("bytes")
-        size = parser.parse_integer()
-        write = parser.parse_optional_keyword("write") is not None
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        op = cls(parser.resolve_operand(memref, parser.parse_type()), indices, size, write)
-        op.attributes |= attributes
-        return op

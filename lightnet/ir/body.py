@@ -14,7 +14,9 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.op import SUFFIX, LnOp
+from lightnet.ir.locations import fused, set_loc
+from lightnet.ir.op import NAME, SUFFIX, LnOp
+from lightnet.ir.rewriting import keep_names
 from lightnet.ir.types import ParamAttr
 
 _T = TypeVar("_T")
@@ -86,6 +88,23 @@ def build_body(body: Body, cls: type[KernelOp]) -> KernelOp:
         op.operands = values
         block.add_op(op)
     return cls.around(block, inputs, yielded)
+
+
+def replace_kernels(parts: Sequence[KernelOp], kernel: KernelOp) -> None:
+    """Put a kernel in the place of the last of several, whose results it has; it gets their location, and the last
+    one's names."""
+    last = parts[-1]
+    set_loc(kernel, fused(parts))
+    keep_names(last, kernel.results)
+    if NAME in last.attributes:
+        kernel.attributes[NAME] = last.attributes[NAME]
+    assert last.parent is not None
+    last.parent.insert_op_before(kernel, last)
+    for old, new in zip(last.results, kernel.results):
+        old.replace_all_uses_with(new)
+    for part in reversed(parts):
+        part.detach()
+        part.erase()
 
 
 def choice(kernel: Operation, name: str) -> str | None:

@@ -432,11 +432,15 @@ def _tensor(env: Env, name: str) -> TensorLike:
     return env.tensors[name]
 
 
+@lru_cache(4096)
+def _compiled_text(text: str, file: str) -> Closure:
+    return compile_constant(parse_expr(text, file))
+
+
 def evaluate(text: str | Expr, env: Env, file: str = "<expression>") -> Value:
     """The value of a constant expression in `env`. Raises `LightNetError`."""
-    expr = parse_expr(text, file) if isinstance(text, str) else text
     try:
-        return compile_constant(expr)(env)
+        return (_compiled_text(text, file) if isinstance(text, str) else compile_constant(text))(env)
     except RecursionError:
         raise LightNetError("expression too deep") from None
 
@@ -457,9 +461,9 @@ class Failure(NamedTuple):
 
 def failure(text: str | Expr, env: Env) -> Failure | None:
     """None when the constraint holds in `env`; else its first conjunct that fails, `got` left and `expected` right."""
-    expr = parse_expr(text) if isinstance(text, str) else text
-    if compile_constant(expr)(env):
+    if evaluate(text, env):
         return None
+    expr = parse_expr(text) if isinstance(text, str) else text
     while isinstance(expr, Binary) and expr.op == "&&":
         expr = expr.left if not compile_constant(expr.left)(env) else expr.right
     if isinstance(expr, Binary) and expr.op in COMPARISONS:

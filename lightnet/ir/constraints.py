@@ -94,6 +94,11 @@ def check_op(
     return list(found[0])
 
 
+def inferred(cls: type[LnOp], t: Any, p: Any, env: constants.Env) -> list[TensorSpec]:
+    """`infer` of an op class where its labelled constraints hold. Raises `ConstraintError` where they do not."""
+    return _Checker(cls, None).results(t, p, env)
+
+
 #: What `check_op` found of ops that are right, by op class, operands and parameters: result types, and parameters with
 #: defaults.
 _right: dict[tuple[type[LnOp], tuple[TensorSpec, ...], str], tuple[tuple[TensorSpec, ...], dict[str, ParamValue]]] = {}
@@ -115,11 +120,17 @@ class _Checker:
         env = constant_env(self.cls, operands, params)
         for p in self.schema.params:
             self.check_bounds(p, params[p.name], env)
+        return self.results(self.schema.named_operands(operands), self.schema.read_params(params), env)
+
+    def results(self, t: Any, p: Any, env: constants.Env) -> list[TensorSpec]:
         for label, text in self.cls.checks.items():
             self.check_expr(label, text, env)
-        results = list(self.cls.infer(self.schema.named_operands(operands), self.schema.read_params(params)))
+        results = list(self.cls.infer(t, p))
         for spec in results:
             self.check_size(spec)
+        lengths = constants.evaluate(self.cls.picks, env) if self.cls.picks is not None else ()
+        if isinstance(lengths, tuple) and 0 in lengths and results[0].len:
+            raise self.fail("not-empty", f"{self.who}: {next(iter(vars(t).values()))} has no elements to pick from")
         return results
 
     def check_operands(self, operands: Sequence[TensorSpec]) -> None:

@@ -336,30 +336,25 @@ def parse_expr(text: str, file: str = "<expression>") -> Expr:
 def walk(e: Any) -> Iterator[Any]:
     """Every part of an AST, parents first."""
     yield e
+    for part in _parts(e):
+        if part is not None:
+            yield from walk(part)
+
+
+def _parts(e: Any) -> tuple[Any, ...]:
+    """The parts of an expression, in order; None for one that is left out."""
     match e:
-        case Unary(arg=arg):
-            yield from walk(arg)
-        case Binary(left=left, right=right):
-            yield from walk(left)
-            yield from walk(right)
+        case Unary(arg=part) | Attr(base=part):
+            return (part,)
+        case Binary(left=one, right=other) | ArraySlice(start=one, stop=other) | Pack(pattern=one, count=other):
+            return one, other
         case Select(cond=cond, then=then, other=other):
-            for part in (cond, then, other):
-                yield from walk(part)
+            return cond, then, other
         case Call(args=parts) | Array(items=parts):
-            for part in parts:
-                yield from walk(part)
-        case Attr(base=base):
-            yield base
+            return parts
         case Index(base=base, subs=subs, filler=filler):
-            for part in (base, *subs, *(() if filler is None else (filler,))):
-                yield from walk(part)
-        case Pack(pattern=pattern, count=count):
-            yield from walk(pattern)
-            if count is not None:
-                yield from walk(count)
-        case ArraySlice(start=start, stop=stop):
-            yield from walk(start)
-            yield from walk(stop)
+            return base, *subs, filler
+    return ()
 
 
 def is_flat(e: Index) -> bool:

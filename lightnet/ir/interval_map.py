@@ -4,6 +4,7 @@ nothing of ours."""
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
@@ -25,6 +26,17 @@ class IntervalMap(Generic[T]):
         """The values of the bytes [begin, end), in order; none of bytes that nobody set."""
         first, last = self._meeting(begin, end)
         return [value for _, _, value in self._parts[first:last]]
+
+    def parts(self, begin: int, end: int) -> Iterator[tuple[int, int, T | None]]:
+        """The bytes [begin, end) in order, as intervals of one value; None of bytes that nobody set."""
+        first, last = self._meeting(begin, end)
+        for low, high, value in self._parts[first:last]:
+            if begin < low:
+                yield begin, low, None
+            yield max(begin, low), min(high, end), value
+            begin = high
+        if begin < end:
+            yield begin, end, None
 
     def set(self, begin: int, end: int, value: T) -> None:
         """Give the bytes [begin, end) a value, whatever they had."""
@@ -82,21 +94,8 @@ def _merged(parts: list[tuple[int, int, T]]) -> list[tuple[int, int, T]]:
     return merged
 
 
-class SpaceMap(Generic[T]):
+class SpaceMap(defaultdict[str, IntervalMap[T]]):
     """An `IntervalMap` for each memory space, by the space's name."""
 
     def __init__(self) -> None:
-        self._spaces: dict[str, IntervalMap[T]] = {}
-
-    def values(self, space: str, begin: int, end: int) -> list[T]:
-        """`IntervalMap.values` of a space."""
-        found = self._spaces.get(space)
-        return [] if found is None else found.values(begin, end)
-
-    def set(self, space: str, begin: int, end: int, value: T) -> None:
-        """`IntervalMap.set` in a space."""
-        self._spaces.setdefault(space, IntervalMap()).set(begin, end, value)
-
-    def update(self, space: str, begin: int, end: int, change: Callable[[T | None], T]) -> None:
-        """`IntervalMap.update` in a space."""
-        self._spaces.setdefault(space, IntervalMap()).update(begin, end, change)
+        super().__init__(IntervalMap)

@@ -17,7 +17,9 @@ import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 from xdsl.dialects.builtin import NoneAttr, TensorType
@@ -138,8 +140,77 @@ def _rounded_up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
+class Part(NamedTuple):
+    """What one dimension of memory is of an axis of the tensor: its blocks of `by` elements (``block``), the place in
+    such a block (``lane``), or all of it (``whole``), rounded up to a multiple of `by`, with `border` elements in front
+    and behind (None: it never has any)."""
+
+    axis: int
+    kind: str = "whole"
+    by: int = 1
+    border: int | None = None
+
+
+class Tiled(Layout):
+    """An arrangement in which each dimension of memory is a part of an axis: all else follows. An axis of which nothing
+    is a part has one element."""
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """The dimensions of memory, in order; an axis is one of them as a whole, or two as blocks and lanes."""
+        raise NotImplementedError
+
+    def physical_dims(self, dims: Sequence[int]) -> tuple[int, ...]:
+        found = []
+        for axis, kind, by, border in self.parts:
+            blocks = -(-dims[axis] // by)
+            found.append(by if kind == "lane" else blocks if kind == "block" else blocks * by + 2 * (border or 0))
+        return tuple(found)
+
+    def subscripts(self, subs: Sequence[Node], dims: Sequence[int]) -> tuple[Node, ...]:
+        assert self.is_lossless, "what is transformed has no elements"
+        found = []
+        for axis, kind, by, border in self.parts:
+            if kind == "whole":
+                found.append(subs[axis] if border is None else shifted_index(subs[axis], border))
+            else:
+                found.append(block_and_lane(subs[axis], by)[kind == "lane"])
+        return tuple(found)
+
+    def gaps(self, dims: Sequence[int]) -> list[Box]:
+        multiples = {part.axis: part.by for part in self.parts}
+        return _beyond(dims, [_rounded_up(n, multiples.get(axis, 1)) for axis, n in enumerate(dims)])
+
+    def pack_parts(self, array: np.ndarray, memory: np.ndarray) -> Iterator[int]:
+        axes = sorted({part.axis for part in self.parts})
+        inner = [part for part in self.parts if part.kind != "block"]
+        blocks = [k for k, part in enumerate(self.parts) if part.kind == "block"]
+        source = array[tuple(slice(None) if axis in axes else 0 for axis in range(array.ndim))]
+        source = source.transpose([axes.index(part.axis) for part in inner])
+        target = memory.transpose([*blocks, *(k for k in range(memory.ndim) if k not in blocks)])
+        split = [([part.axis for part in inner].index(self.parts[k].axis), self.parts[k].by) for k in blocks]
+        inside = [part.border or 0 for part in inner]
+        taken = [slice(None)] * len(inner)
+        for numbers in np.ndindex(*target.shape[: len(blocks)]):
+            for n, (where, by) in zip(numbers, split):
+                taken[where] = slice(n * by, (n + 1) * by)
+            piece, room = source[tuple(taken)], target[numbers]
+            if piece.shape == room.shape:
+                room[...] = piece
+            else:
+                room[tuple(slice(begin, begin + n) for begin, n in zip(inside, piece.shape))] = piece
+            yield room.nbytes
+
+    def unpack(self, memory: np.ndarray, dims: Sequence[int]) -> np.ndarray:
+        order = sorted(range(memory.ndim), key=lambda k: (self.parts[k].axis, self.parts[k].kind == "lane"))
+        ends = [prod(memory.shape[k] for k in order if self.parts[k].axis == axis) for axis in range(len(dims))]
+        begins = {part.axis: part.border or 0 for part in self.parts}
+        inside = tuple(slice(b := begins.get(axis, 0), b + n) for axis, n in enumerate(dims))
+        return np.ascontiguousarray(memory.transpose(order).reshape(ends)[inside])
+
+
 @dataclass(frozen=True)
-class Blocked(Layout):
+class Blocked(Tiled):
     """A map [N, C, H, W] in blocks of `block` channels, the block innermost (1: not blocked), with a border of `halo` =
     (rows, columns) elements on each side of the picture: [N, ceil(C/block), H + 2*rows, W + 2*columns, block].
 
@@ -166,14 +237,10 @@ class Blocked(Layout):
     def fits(self, dims: Sequence[int]) -> bool:
         return len(dims) == 4
 
-    def physical_dims(self, dims: Sequence[int]) -> tuple[int, ...]:
-        n, c, h, w = dims
-        return (n, -(-c // self.block), h + 2 * self.halo[0], w + 2 * self.halo[1], self.block)
-
-    def subscripts(self, subs: Sequence[Node], dims: Sequence[int]) -> tuple[Node, ...]:
-        n, c, y, x = subs
-        block, lane = block_and_lane(c, self.block)
-        return n, block, shifted_index(y, self.halo[0]), shifted_index(x, self.halo[1]), lane
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        rows, cols = (Part(2 + k, border=n) for k, n in enumerate(self.halo))
+        return Part(0), Part(1, "block", self.block), rows, cols, Part(1, "lane", self.block)
 
     def gaps(self, dims: Sequence[int]) -> list[Box]:
         (n, c, h, w), (rows, cols) = dims, self.halo
@@ -182,30 +249,9 @@ class Blocked(Layout):
         around += [((0, h), x) for x in ((-cols, 0), (w, w + cols))]
         return [((0, n), (c, lanes), (0, h), (0, w)), *(((0, n), (0, lanes), *box) for box in around)]
 
-    def pack(self, array: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:
-        memory = self._zeros(array) if memory is None else memory
-        h, w = array.shape[2:]
-        inside = self._inside(memory, h, w)
-        for i in range(inside.shape[1]):
-            part = array[:, i * self.block : (i + 1) * self.block]
-            inside[:, i, :, :, : part.shape[1]] = part.transpose(0, 2, 3, 1)
-        return memory
-
-    def unpack(self, memory: np.ndarray, dims: Sequence[int]) -> np.ndarray:
-        n, c, h, w = dims
-        inside = self._inside(memory, h, w).transpose(0, 1, 4, 2, 3)
-        return np.ascontiguousarray(inside.reshape(n, -1, h, w)[:, :c])
-
-    def pack_parts(self, array: np.ndarray, memory: np.ndarray) -> Iterator[int]:
-        yield self.pack(array, memory).nbytes
-
-    def _inside(self, memory: np.ndarray, h: int, w: int) -> np.ndarray:
-        rows, cols = self.halo
-        return memory[:, :, rows : rows + h, cols : cols + w]
-
 
 @dataclass(frozen=True)
-class ChannelsLast(Layout):
+class ChannelsLast(Tiled):
     """A tensor [N, C, H, W] as [N, H, W, C'], where C' is C rounded up to a multiple of `multiple`, so that the
     channels of each pixel begin at an aligned address. Weights [O, I, KH, KW] lie as [O, KH, KW, I']. Token:
     ``nhwc4``."""
@@ -224,31 +270,13 @@ class ChannelsLast(Layout):
     def fits(self, dims: Sequence[int]) -> bool:
         return len(dims) == 4
 
-    def physical_dims(self, dims: Sequence[int]) -> tuple[int, ...]:
-        n, c, h, w = dims
-        return (n, h, w, -(-c // self.multiple) * self.multiple)
-
-    def subscripts(self, subs: Sequence[Node], dims: Sequence[int]) -> tuple[Node, ...]:
-        n, c, y, x = subs
-        return n, y, x, c
-
-    def gaps(self, dims: Sequence[int]) -> list[Box]:
-        n, c, h, w = dims
-        return [((0, n), (c, self.physical_dims(dims)[3]), (0, h), (0, w))]
-
-    def pack(self, array: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:
-        memory = self._zeros(array) if memory is None else memory
-        memory[..., : array.shape[1]] = array.transpose(0, 2, 3, 1)
-        return memory
-
-    pack_parts = Blocked.pack_parts
-
-    def unpack(self, memory: np.ndarray, dims: Sequence[int]) -> np.ndarray:
-        return np.ascontiguousarray(memory[..., : dims[1]].transpose(0, 3, 1, 2))
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        return Part(0), Part(2), Part(3), Part(1, "whole", self.multiple)
 
 
 @dataclass(frozen=True)
-class Packed(Layout):
+class Packed(Tiled):
     """Weights as a kernel reads them. `axes` tells whose: of convolutions [O, I, KH, KW] (``o``) and of transposed ones
     [I, O, KH, KW] (``t``), of depthwise convolutions [C, 1, KH, KW] (``d``), of matrix products [K, N] (``n``), or
     values by channel (``v``).
@@ -299,78 +327,28 @@ class Packed(Layout):
             return False
         return not self.winograd or tuple(dims[2:]) in ((3, 3), (3, 1), (1, 3))
 
-    def physical_dims(self, dims: Sequence[int]) -> tuple[int, ...]:
-        if self.axes == "n":
-            return (-(-dims[1] // self.block), dims[0], self.block)
-        if self.axes == "v":
-            return (-(-dims[0] // self.block), self.block)
-        o, i, kh, kw = dims if self.axes != "t" else (dims[1], dims[0], *dims[2:])
-        blocks = -(-o // self.block)
-        if self.axes == "d":
-            return (blocks, kh, kw, self.block)
-        if self.winograd:
-            products = winograd.tile_products(self.winograd, (kh, kw))
-            return (blocks, products, -(-i // winograd.CHANNELS) * winograd.CHANNELS, self.block)
-        if self.inner:
-            return (blocks, kh, -(-i // self.inner), kw, self.inner, self.block)
-        return (blocks, i, kh, kw, self.block)
-
-    def subscripts(self, subs: Sequence[Node], dims: Sequence[int]) -> tuple[Node, ...]:
-        assert self.is_lossless, "what is transformed has no elements"
-        first, *rest = (subs[1], subs[0], *subs[2:]) if self.axes in "tn" else subs
-        block, lane = block_and_lane(first, self.block)
-        if not self.inner:
-            rest = [] if self.axes == "v" else rest[1:] if self.axes == "d" else rest
-            return block, *rest, lane
-        inner, at = block_and_lane(rest[0], self.inner)
-        return block, rest[1], inner, rest[2], at, lane
-
-    def gaps(self, dims: Sequence[int]) -> list[Box]:
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
         outer, inner = (1, 0) if self.axes in "tn" else (0, 1)
-        ends = list(dims)
-        ends[outer] = _rounded_up(dims[outer], self.block)
+        block, lane = Part(outer, "block", self.block), Part(outer, "lane", self.block)
         if self.inner:
-            ends[inner] = _rounded_up(dims[inner], self.inner)
-        return _beyond(dims, ends)
+            pair = Part(inner, "block", self.inner), Part(inner, "lane", self.inner)
+            return block, Part(2), pair[0], Part(3), pair[1], lane
+        between = {"v": (), "n": (inner,), "d": (2, 3)}.get(self.axes, (inner, 2, 3))
+        return block, *map(Part, between), lane
+
+    def physical_dims(self, dims: Sequence[int]) -> tuple[int, ...]:
+        if not self.winograd:
+            return super().physical_dims(dims)
+        products = winograd.tile_products(self.winograd, dims[2:])
+        return (-(-dims[0] // self.block), products, _rounded_up(dims[1], winograd.CHANNELS), self.block)
 
     def pack_parts(self, array: np.ndarray, memory: np.ndarray) -> Iterator[int]:
-        if self.winograd:
-            yield from winograd.transform(array, self.winograd, memory)
-            return
-        along = array.reshape(-1) if self.axes == "v" else array if self.axes in "od" else array.swapaxes(0, 1)
-        for block, part in enumerate(memory):
-            self._pack_block(along[block * self.block : (block + 1) * self.block], part)
-            yield part.nbytes
-
-    def _pack_block(self, rows: np.ndarray, memory: np.ndarray) -> None:
-        """A block of rows of what `axes` names, at most `block` of them, into its memory."""
-        inside = memory[..., : len(rows)]
-        if self.axes in "nv":
-            inside[...] = rows.T
-        elif self.axes == "d":
-            inside[...] = rows[:, 0].transpose(1, 2, 0)
-        elif not self.inner:
-            inside[...] = rows.transpose(1, 2, 3, 0)
-        else:
-            for k in range(memory.shape[1]):
-                part = rows[:, k * self.inner : (k + 1) * self.inner]
-                inside[:, k, :, : part.shape[1]] = part.transpose(2, 3, 1, 0)
+        plain = super().pack_parts
+        yield from winograd.transform(array, self.winograd, memory) if self.winograd else plain(array, memory)
 
     def unpack(self, memory: np.ndarray, dims: Sequence[int]) -> np.ndarray:
-        if self.axes == "n":
-            k, n = dims
-            return np.ascontiguousarray(memory.transpose(1, 0, 2).reshape(k, -1)[:, :n])
-        if self.axes == "v":
-            return memory.reshape(-1)[: dims[0]].reshape(dims)
-        o, i, kh, kw = dims
-        if self.winograd:
-            return winograd.inverse(memory, self.winograd, dims)
-        if self.axes == "d":
-            return np.ascontiguousarray(memory.transpose(0, 3, 1, 2).reshape(-1, 1, kh, kw)[:o])
-        if not self.inner:
-            return np.ascontiguousarray(memory.transpose(0, 4, 1, 2, 3).reshape(-1, i, kh, kw)[:o])
-        flat = memory.transpose(0, 5, 2, 4, 1, 3).reshape(memory.shape[0] * self.block, -1, kh, kw)
-        return np.ascontiguousarray(flat[:o, :i] if self.axes != "t" else flat[:i, :o].swapaxes(0, 1))
+        return winograd.inverse(memory, self.winograd, dims) if self.winograd else super().unpack(memory, dims)
 
 
 @dataclass(frozen=True)
@@ -413,13 +391,10 @@ class Phases(Layout):
         multiples = self.multiple, self.multiple, *self.stride
         return _beyond(dims, [_rounded_up(n, multiple) for n, multiple in zip(dims, multiples)])
 
-    def pack(self, array: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:
-        memory = self._zeros(array) if memory is None else memory
+    def pack_parts(self, array: np.ndarray, memory: np.ndarray) -> Iterator[int]:
         for p, q, part in self._taps(memory, array.shape):
             part[...] = array[:, :, p :: self.stride[0], q :: self.stride[1]].transpose(1, 2, 3, 0)
-        return memory
-
-    pack_parts = Blocked.pack_parts
+            yield part.nbytes
 
     def unpack(self, memory: np.ndarray, dims: Sequence[int]) -> np.ndarray:
         array = np.empty(dims, memory.dtype)

@@ -99,6 +99,9 @@ class LnOp(Operation):
     traits = traits_def(Pure())
     #: Labelled constraints: label -> constant expression that must hold.
     checks: ClassVar[Mapping[str, str]] = {}
+    #: The lengths of the axes that elements are picked along, a constant expression: none may be 0, unless there is
+    #: nothing to be picked.
+    picks: ClassVar[str | None] = None
     #: What an error says instead of a constraint's text, by label.
     messages: ClassVar[Mapping[str, Message]] = {}
     #: The only target whose kernels the op may stand in; ``none`` says any.
@@ -127,8 +130,10 @@ class LnOp(Operation):
     @classmethod
     def infer(cls, t: Any, p: Any) -> Sequence[TensorSpec]:
         """The types of the results, from operand specs `t.<name>` and parameters `p.<name>`. Called only after every
-        constraint but `in_type` parameters holds. The default: one result, of the first operand's type."""
-        return [t.__dict__[cls.schema.operands[0].name]]
+        constraint but `in_type` parameters holds. The default: what the results declare."""
+        schema, env = cls.schema, constants.Env(vars(t), vars(p))
+        first = env.tensors[schema.operands[0].name] if schema.operands else None
+        return [r.spec(env, first) for r in schema.results]
 
     def reference(self, *operands: np.ndarray) -> Any:
         """The op in NumPy: arrays of the operands' types to an array (or a tuple), computed in float64 where the op
@@ -208,9 +213,12 @@ class LnOp(Operation):
         smaller of the two lies at that offset inside the larger."""
         return iter(())
 
+    #: Floating-point operations for each element of the results.
+    work: ClassVar[int] = 1
+
     def flops(self) -> int:
-        """Floating-point operations of one execution; default: one for each result element."""
-        return sum(r.len for r in self.result_specs)
+        """Floating-point operations of one execution; default: `work` for each element of the results."""
+        return self.work * sum(r.len for r in self.result_specs)
 
     @classmethod
     def samples(cls) -> list[Case]:

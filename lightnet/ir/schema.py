@@ -12,9 +12,10 @@ from functools import lru_cache
 from types import EllipsisType, SimpleNamespace
 from typing import Any
 
+from lightnet.ir.constants import Env, evaluate
 from lightnet.ir.params import ParamValue
 from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dtypes import BY_NAME, BY_TL
+from lightnet.runtime.dtypes import BY_NAME, BY_TL, DType
 from lightnet.runtime.numbers import as_int, as_realtype
 
 
@@ -39,15 +40,40 @@ class Operand:
 
 @dataclass(frozen=True)
 class Result:
-    """A result. `owner` names the operand whose memory upstream's op shares with it (an alias in upstream's plans);
+    """A result. `dims` are its dims, a constant expression of operands and parameters (`ir/expr.py`); `dtype` is its
+    type, by its own name or that of the operand or parameter that has it; where nothing is said they are those of the
+    first operand. `owner` names the operand whose memory upstream's op shares with it (an alias in upstream's plans);
     `overwrites` says that upstream's op writes that operand in place, so that later readers of it see the result;
     `static` marks results that upstream never frees."""
 
+    dims: str | None = None
+    dtype: str | None = None
     owner: str | None = None
     overwrites: bool = False
     static: bool = False
     variadic: bool = False
     name: str = ""
+
+    def spec(self, env: Env, first: TensorSpec | None, dims: tuple[int, ...] | None = None) -> TensorSpec:
+        """Its type, of an op with these operands, the `first` of them, and parameters; `dims` where the op finds them
+        itself."""
+        if dims is None:
+            found = _known(first).dims if self.dims is None else evaluate(self.dims, env)
+            assert isinstance(found, tuple), f"the dims of '{self.name}' are an array"
+            dims = found
+        return TensorSpec(dims, _known(first).dtype if self.dtype is None else _dtype_named(self.dtype, env))
+
+
+def _known(first: TensorSpec | None) -> TensorSpec:
+    assert first is not None, "a result of an op without operands says its dims and type"
+    return first
+
+
+def _dtype_named(name: str, env: Env) -> DType:
+    """The type of this name, or of the operand or the parameter of this name."""
+    if name in BY_NAME:
+        return BY_NAME[name]
+    return BY_TL[env.params[name]] if name in env.params else env.tensors[name].dtype
 
 
 @dataclass(frozen=True)

@@ -113,38 +113,10 @@ def reorder_time(value: SSAValue, layout: Layout) -> float:
     return (spec.nbytes + layout.size(spec)) / REORDER_RATE
 
 
-def _everything(op: LnOp) -> bool:
-    return True
-
-
-def _nothing(body: Body) -> str | None:
-    return None
-
-
 def unfusable(body: Body) -> str | None:
     """The reason why the loops of a body's definitions cannot be one kernel; None where they can."""
     alone = next((op for op in body.ops if op.definition is None or op.has_builder or op.is_host), None)
     return None if alone is None else f"{alone.name} has no definition in index notation: it stands alone in its kernel"
-
-
-def _no_blocking(kernel: KernelOp, features: str) -> Blocking | None:
-    return None
-
-
-def _no_chain(kernel: KernelOp, request: Request) -> list[KernelOp]:
-    return []
-
-
-def _nothing_packed(kernel: KernelOp) -> Mapping[int, Layout]:
-    return {}
-
-
-def _settled(kernels: Sequence[KernelOp], request: Request) -> None:
-    pass
-
-
-def _no_choices(kernel: KernelOp, request: Request) -> Mapping[str, Attribute]:
-    return {}
 
 
 @dataclass(frozen=True)
@@ -182,21 +154,21 @@ class Target:
     name: str
     spaces: Mapping[str, Space] = field(default_factory=dict)
     kernel: str | None = None
-    supports: Callable[[LnOp], bool] = _everything
-    accepts: Callable[[Body], str | None] = _nothing
+    supports: Callable[[LnOp], bool] = lambda op: True
+    accepts: Callable[[Body], str | None] = lambda body: None
     refuses: Callable[[Body], str | None] = unfusable
     generators: Table | None = None
-    choose: Callable[[KernelOp, Request], Mapping[str, Attribute]] = _no_choices
-    settle: Callable[[Sequence[KernelOp], Request], None] = _settled
+    choose: Callable[[KernelOp, Request], Mapping[str, Attribute]] = lambda kernel, request: {}
+    settle: Callable[[Sequence[KernelOp], Request], None] = lambda kernels, request: None
     expanders: tuple[type[RewritePattern], ...] = ()
     combiners: tuple[type[RewritePattern], ...] = ()
     subgraphs: tuple[type[RewritePattern], ...] = ()
     descriptions: tuple[PatternFile, ...] = ()
     schedule: Callable[[Block], list[Operation]] | None = None
     layouts: tuple[str, ...] = ("plain",)
-    blocking: Callable[[KernelOp, str], Blocking | None] = _no_blocking
-    chain: Callable[[KernelOp, Request], list[KernelOp]] = _no_chain
-    packing: Callable[[KernelOp], Mapping[int, Layout]] = _nothing_packed
+    blocking: Callable[[KernelOp, str], Blocking | None] = lambda kernel, features: None
+    chain: Callable[[KernelOp, Request], list[KernelOp]] = lambda kernel, request: []
+    packing: Callable[[KernelOp], Mapping[int, Layout]] = lambda kernel: {}
     reorder: Callable[[SSAValue, Layout], float] = reorder_time
     home: Callable[[OpResult], str] | None = None
     ports: int = 0

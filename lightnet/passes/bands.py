@@ -9,12 +9,10 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.ir import rewrites
-from lightnet.ir.body import Body, build_body
+from lightnet.ir.body import Body, build_body, replace_kernels
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import PLAIN
-from lightnet.ir.locations import fused, set_loc
-from lightnet.ir.op import NAME
-from lightnet.ir.passes import LnPass, keep_names
+from lightnet.ir.passes import LnPass
 from lightnet.ir.target import Request, Target, get_target
 from lightnet.passes.graph import graphs
 from lightnet.passes.layout import follow, set_layout
@@ -61,21 +59,11 @@ def _merge(chain: list[KernelOp], target: Target) -> KernelOp:
     for before, kernel in pairwise(chain):
         body = Body.union(body, before.results, Body.of(kernel))
     kernel = build_body(body, target.kernel_op)
-    set_loc(kernel, fused(chain))
-    keep_names(last, kernel.results)
-    if NAME in last.attributes:
-        kernel.attributes[NAME] = last.attributes[NAME]
     for op in kernel.ops:
         for result in op.results:
             set_layout(result, PLAIN)
     for old, new in zip(last.results, kernel.results):
         new._type = old.type
-        old.replace_all_uses_with(new)
-    block = last.parent
-    assert block is not None
-    block.insert_op_before(kernel, last)
-    for part in reversed(chain):
-        part.detach()
-        part.erase()
+    replace_kernels(chain, kernel)
     follow(kernel)
     return kernel

@@ -12,7 +12,6 @@ lose static tensors and outputs that nobody consumes.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -23,6 +22,7 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Input, Source
 from lightnet.dialects.ln.structure import OnceOp, planned_ops
+from lightnet.ir.interval_map import IntervalMap
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import byte_size
 from lightnet.ir.locations import loc_of
@@ -70,75 +70,22 @@ class Leaf:
 
 
 class ByteMap:
-    """A memory space as runs of known bytes, sorted and disjoint."""
+    """A memory space as runs of known bytes: what each byte is of, and the place where the first byte of that would
+    stand. Parts written in place leave the whole whole."""
 
     def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._runs: list[Run] = []
+        self._bytes: IntervalMap[tuple[Leaf | None, int]] = IntervalMap()
 
     def write(self, at: int, runs: list[Run]) -> None:
         """Put `runs` one behind the other from byte `at` on."""
-        end = at + sum(r[2] for r in runs)
-        first = max(0, bisect_right(self._starts, at) - 1)
-        last = first
-        kept: list[tuple[int, Run]] = []
-        while last < len(self._starts) and self._starts[last] < end:
-            start, (leaf, offset, size) = self._starts[last], self._runs[last]
-            if start < at:
-                kept.append((start, (leaf, offset, min(size, at - start))))
-            if start + size > end:
-                skip = max(0, end - start)
-                kept.append((start + skip, (leaf, offset + skip, size - skip)))
-            last += 1
-        new = [k for k in kept if k[0] < at]
-        for run in runs:
-            new.append((at, run))
-            at += run[2]
-        new += [k for k in kept if k[0] >= end]
-        if (
-            first > 0
-        ):  # what goes on where a neighbour ends is one run with it: parts written in place leave the whole whole
-            first -= 1
-            new.insert(0, (self._starts[first], self._runs[first]))
-        if last < len(self._starts):
-            new.append((self._starts[last], self._runs[last]))
-            last += 1
-        new = _one_behind_the_other(new)
-        self._starts[first:last] = [s for s, _ in new]
-        self._runs[first:last] = [r for _, r in new]
+        for leaf, offset, size in runs:
+            self._bytes.set(at, at + size, (leaf, at - offset))
+            at += size
 
     def read(self, at: int, size: int) -> list[Run]:
         """The contents of `size` bytes from `at` on."""
-        out: list[Run] = []
-        k = max(0, bisect_right(self._starts, at) - 1)
-        end = at + size
-        while at < end:
-            if k >= len(self._starts) or self._starts[k] >= end:
-                out.append((None, 0, end - at))
-                break
-            start, (leaf, offset, length) = self._starts[k], self._runs[k]
-            if start > at:
-                out.append((None, 0, start - at))
-                at = start
-            if start + length > at:
-                top = min(end, start + length)
-                out.append((leaf, offset + at - start, top - at))
-                at = top
-            k += 1
-        return joined_pieces(out)
-
-
-def _one_behind_the_other(runs: list[tuple[int, Run]]) -> list[tuple[int, Run]]:
-    """The same bytes in as few runs as can be."""
-    out: list[tuple[int, Run]] = []
-    for at, (leaf, offset, size) in runs:
-        if out and leaf is not None:
-            start, (before, first, length) = out[-1]
-            if before is leaf and start + length == at and first + length == offset:
-                out[-1] = (start, (leaf, first, length + size))
-                continue
-        out.append((at, (leaf, offset, size)))
-    return out
+        parts = self._bytes.parts(at, at + size)
+        return [(None, 0, b - a) if known is None else (known[0], a - known[1], b - a) for a, b, known in parts]
 
 
 class _Checker:

@@ -9,12 +9,10 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
 from lightnet.ir import rewrites
-from lightnet.ir.body import Body, build_body
+from lightnet.ir.body import Body, build_body, replace_kernels
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import is_plain
-from lightnet.ir.locations import fused, set_loc
-from lightnet.ir.op import NAME
-from lightnet.ir.passes import LnPass, keep_names, rewrite_greedily
+from lightnet.ir.passes import LnPass, rewrite_greedily
 from lightnet.ir.rewriting import rounds
 from lightnet.ir.target import Target, get_target
 from lightnet.passes.graph import graphs
@@ -114,16 +112,7 @@ class _Merger:
         last, body = group.last, group.body
         outside = {arg: self.rebuilt.get(value, value) for arg, value in body.outside.items()}
         kernel = build_body(Body(body.ops, body.yielded, outside), self.target.kernel_op)
-        set_loc(kernel, fused(group.kernels))
-        keep_names(last, kernel.results)
-        if NAME in last.attributes:
-            kernel.attributes[NAME] = last.attributes[NAME]
-        self.block.insert_op_before(kernel, last)
-        for old, new in zip(last.results, kernel.results):
-            self.rebuilt[old] = new
-            old.replace_all_uses_with(new)
-        for part in reversed(group.kernels):
-            part.detach()
-            part.erase()
+        self.rebuilt.update(zip(last.results, kernel.results))
+        replace_kernels(group.kernels, kernel)
         step.done([kernel])
         return True

@@ -25,6 +25,7 @@ from lightnet.ir.module import main_of, op_label, value_name
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import cut_pieces, joined_pieces, operand_pieces, overwritable, views_of
 from lightnet.passes.planning import Buffer, lower_bound
+from lightnet.passes.planning.buffers import load_profile
 from lightnet.passes.planning.spans import Spans
 
 #: Merging two groups compares at most so many pairs of values; larger ones stay apart.
@@ -423,15 +424,7 @@ def _trials(suspects: frozenset[int], problem: PackingProblem) -> list[frozenset
 
 def _wasteful(problem: PackingProblem) -> frozenset[int]:
     """The doubtful merges in groups that, at the moment of the highest load, are larger than what lives in them."""
-    change: dict[int, int] = {}
-    for b in problem.buffers:
-        change[b.lower] = change.get(b.lower, 0) + b.size
-        change[b.upper] = change.get(b.upper, 0) - b.size
-    load = best = moment = 0
-    for time in sorted(change):
-        load += change[time]
-        if load > best:
-            best, moment = load, time
+    moment, _ = max(load_profile(problem.buffers), key=lambda point: point[1], default=(0, 0))
     found: set[int] = set()
     for g in problem.groups:
         if g.doubtful and g.lower <= moment < g.upper and _live_bytes(g, moment) < g.hi - g.lo:

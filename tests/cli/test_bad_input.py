@@ -184,7 +184,7 @@ def one_op(**changes: Any) -> str:
         (
             X + "create(| dst=b | dtype=TL_INT8, dims=[2], data=[1, 2, 3]);",
             "2:1",
-            "2 elements [2] should have no more data, but gets 3 numbers [create.data-length]",
+            '2 elements [2] should have no more data, but gets 3 numbers" [create.data-length]',
         ),
         (
             X + "create(| dst=b | dtype=TL_INT8, dims=[2, 0]);",

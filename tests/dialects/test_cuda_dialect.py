@@ -24,7 +24,7 @@ from lightnet.dialects.cuda_launch import (
     shared_layout,
     verify_cuda,
 )
-from lightnet.dialects.cuda_simt import BlockIdOp, LaneIdOp, SharedOp, ShuffleOp, ThreadIdOp
+from lightnet.dialects.cuda_simt import BlockIdOp, LaneIdOp, SharedOp, Shuffle, ShuffleAttr, ShuffleOp, ThreadIdOp
 from lightnet.ir.place import PlaceAttr
 
 LEVELS = """
@@ -131,7 +131,7 @@ def test_constructors():
     shared = SharedOp([4, 8], f32)
     assert str(shared).endswith("cuda.shared : memref<4x8xf32, 3 : i32>")
     load = memref.LoadOp.get(shared, [thread, lane])
-    assert "cuda.shuffle down" in str(ShuffleOp("down", load, lane))
+    assert "cuda.shuffle down" in str(ShuffleOp(load, lane, mode=ShuffleAttr(Shuffle.DOWN)))
     launch = CudaLaunchOp("k", [1, 2, 3], [32, 1, 1], [PlaceAttr("arena", 64)], shared=1 << 16)
     launch.verify()
     assert str(launch) == "cuda.launch @k grid [1, 2, 3] block [32, 1, 1] shared 65536 [arena+64]"

@@ -46,5 +46,5 @@ def test_neighbours_of_equal_values_are_one() -> None:
 
 def test_spaces_are_apart() -> None:
     table = SpaceMap[int]()
-    table.set("arena", 0, 8, 1)
-    assert table.values("arena", 7, 9) == [1] and table.values("static", 0, 8) == [] == table.values("arena", 8, 9)
+    table["arena"].set(0, 8, 1)
+    assert table["arena"].values(7, 9) == [1] and table["static"].values(0, 8) == [] == table["arena"].values(8, 9)

@@ -30,7 +30,17 @@ from lightnet.dialects.cuda_mbarrier import (
     MbarrierWaitOp,
 )
 from lightnet.dialects.cuda_memory import AsyncCommitOp, AsyncCopyOp, AsyncWaitOp
-from lightnet.dialects.cuda_simt import BarrierOp, BlockIdOp, LaneIdOp, SharedOp, ShuffleOp, ThreadIdOp, WarpIdOp
+from lightnet.dialects.cuda_simt import (
+    BarrierOp,
+    BlockIdOp,
+    LaneIdOp,
+    SharedOp,
+    Shuffle,
+    ShuffleAttr,
+    ShuffleOp,
+    ThreadIdOp,
+    WarpIdOp,
+)
 
 Sizes = tuple[int, int, int]
 
@@ -97,7 +107,7 @@ class Simt(Builder):
 
     def shuffle(self, mode: str, value: SSAValue, lane: Index) -> SSAValue:  # type: ignore[override]
         """`cuda.shuffle`: the value of another lane."""
-        return self.get(ShuffleOp(mode, value, self.index(lane)))
+        return self.get(ShuffleOp(value, self.index(lane), mode=ShuffleAttr(Shuffle(mode))))
 
     # ---- memory --------------------------------------------------------------------------------------------------
 
@@ -110,7 +120,7 @@ class Simt(Builder):
     def async_copy(self, to: SSAValue, at: Sequence[Index], source: SSAValue, where: Sequence[Index], bytes: int,
                    size: SSAValue | None = None) -> None:  # fmt: skip
         """`cuda.async_copy`: `bytes` bytes to shared memory, zeros behind the first `size` of them."""
-        self.append(AsyncCopyOp(to, [*map(self.index, at)], source, [*map(self.index, where)], bytes, size))
+        self.append(AsyncCopyOp(to, [*map(self.index, at)], source, [*map(self.index, where)], size, bytes=bytes))
 
     def commit(self) -> None:
         """Close the group of asynchronous copies."""
@@ -118,13 +128,13 @@ class Simt(Builder):
 
     def wait(self, groups: int = 0) -> None:
         """Wait until at most so many groups of copies are on their way."""
-        self.append(AsyncWaitOp(groups))
+        self.append(AsyncWaitOp(groups=groups))
 
     # ---- what sm_90a adds ------------------------------------------------------------------------------------------
 
     def mbarrier_init(self, barriers: SSAValue, index: Index, count: int) -> None:
         """`cuda.mbarrier_init`: each phase of the mbarrier ends with `count` arrivals."""
-        self.append(MbarrierInitOp(barriers, self.index(index), count))
+        self.append(MbarrierInitOp(barriers, self.index(index), count=count))
 
     def mbarrier_fence(self) -> None:
         """Let copies see the mbarriers that this thread made."""
@@ -148,16 +158,16 @@ class Simt(Builder):
         """`cuda.tma_load`: begin to copy what `map` says of `source` to the rows of `to` that begin at `at`."""
         indices = [[self.index(i) for i in group] for group in (at, where, offsets)]
         to_at, source_at, tap = indices
-        self.append(TmaLoadOp(to, to_at, source, source_at, tap, map, barriers, self.index(index)))
+        self.append(TmaLoadOp(to, to_at, source, source_at, tap, barriers, self.index(index), map=map))
 
     def warpgroup_mma(self, a: SSAValue, row: Index, b: SSAValue, first: Index, c: SSAValue,
                       by_k: bool = False) -> SSAValue:  # fmt: skip
         """`cuda.warpgroup_mma`: begin a product; the sums, under way."""
-        return self.get(WarpgroupMmaOp(a, self.index(row), b, self.index(first), c, by_k))
+        return self.get(WarpgroupMmaOp(a, self.index(row), b, self.index(first), c, by_k=by_k))
 
     def warpgroup_wait(self, sums: Sequence[SSAValue], pending: int = 0) -> Sequence[SSAValue]:
         """Wait until at most the last `pending` products are under way; the sums."""
-        return self.append(WarpgroupWaitOp(sums, pending)).results
+        return self.append(WarpgroupWaitOp(sums, pending=pending)).results
 
     # ---- conditions ------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from lightnet.dialects.ln.numeric import NUMBERS, cases, elementwise_in, erf
-from lightnet.dialects.ln.rows import UnaryRow, per_element
+from lightnet.dialects.ln.rows import TypedRow, UnaryRow
 from lightnet.dialects.ln.rules import producer, rule
 from lightnet.ir.op import case, ln_op, number, operand, string
 from lightnet.runtime.dtypes import BY_NP, convert
@@ -25,7 +25,7 @@ def clip_twice(op):
 
 class _Activation(UnaryRow):
     domain = (-5, 5)
-    flops = per_element(4)
+    work = 4
 
 
 def _gelu(x: np.ndarray, approximate: str) -> np.ndarray:
@@ -56,7 +56,7 @@ Gelu = _Activation.row(
     : tanh(0.7978845608028654 * (src + 0.044715 * src * src * src))))""", _gelu,
     "src * Φ(src), where Φ is the normal distribution (Hendrycks and Gimpel, \"Gaussian error linear units\", 2016); "
     "``tanh`` takes their approximation of it.",
-    approximate=string("none", "tanh", default="none"), flops=per_element(8),
+    approximate=string("none", "tanh", default="none"), work=8,
     more=(case(src=(7,), approximate="tanh"), case("f64", src=(3, 5), approximate="tanh")))
 HardSigmoid = _Activation.row(
     "hard_sigmoid", "clamp(alpha * src + beta, 0, 1)", lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1),
@@ -70,7 +70,7 @@ Mish = _Activation.row(
     """src * (exp(min(src, 20)) * (exp(min(src, 20)) + 2)
     / (exp(min(src, 20)) * (exp(min(src, 20)) + 2) + 2))""", lambda x: x * np.tanh(np.logaddexp(0, x)),
     "src * tanh(softplus(src)), which is src * n / (n + 2) with n = e·(e + 2) and e = exp(src); beyond 20 the quotient "
-    "is 1 in every type.", flops=per_element(8))
+    "is 1 in every type.", work=8)
 Silu = _Activation.row(
     "silu", "src / (1 + exp(-beta * src))", lambda x, beta: x / (1 + np.exp(-beta * x)),
     "src * sigmoid(beta * src), also called swish.",
@@ -117,36 +117,17 @@ class Shrink(_Activation):
 
 
 def _clipped(x: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> np.ndarray:
+    """By comparisons, as ONNX Runtime and PyTorch do it: -0 is not below a bound of 0, and stays."""
     raised = np.where(x < lo, lo, x)
     return np.where(raised > hi, hi, raised)
 
 
-@ln_op
-class Clip(_Activation):
-    """src between lo and hi, which are cast to the tensor's type first (saturating); hi where lo is above it. NaN stays
-    NaN.
-
-    ```mlir
-    %y = ln.clip %x {lo = 0, hi = 6} : tensor<2x3xf32>
-    ```
-    """
-
-    optype = "clip"
-    src = operand(dtypes=NUMBERS)
-    lo = number("double")
-    hi = number("double")
-    definition = "dst[i...] = clamp(src[i...], lo, hi)"
-    rewrites = (clip_twice,)
-    flops = per_element(2)
-
-    def reference(self, src):
-        dtype = BY_NP[src.dtype]
-        lo, hi = (convert(np.asarray(float(v)), dtype) for v in (self.lo, self.hi))
-        # By comparisons, as ONNX Runtime and PyTorch do it: -0 is not below a bound of 0, and stays.
-        return elementwise_in(lambda x: _clipped(x, lo, hi).astype(x.dtype), src)
-
-    @classmethod
-    def samples(cls):
-        shapes = [case(src=s, lo=0, hi=6) for s in ((2, 1, 3, 1, 17), (), (1,))]
-        types = cases(("src",), ("f64", "f16", "bf16", "i8", "i64", "ui8"), lo=-1.5, hi=2)
-        return [*shapes, *types, case(src=(7,), lo=2, hi=-2), case("i32", src=(7,), lo=-1e30, hi=1)]
+# fmt: off
+Clip = TypedRow.row(
+    "clip", "clamp(src, lo, hi)", _clipped,
+    "src between lo and hi, which are cast to the tensor's type first (saturating); hi where lo is above it. NaN stays "
+    "NaN.", src=operand(dtypes=NUMBERS), lo=number("double"), hi=number("double"), domain=(-5, 5), work=2,
+    rewrites=(clip_twice,), kinds=(), given={"lo": 0, "hi": 6},
+    more=(*cases(("src",), ("f64", "f16", "bf16", "i8", "i64", "ui8"), lo=-1.5, hi=2), case(src=(7,), lo=2, hi=-2),
+          case("i32", src=(7,), lo=-1e30, hi=1)))
+# fmt: on

@@ -22,11 +22,10 @@ from lightnet.dialects.ln.numeric import (
     smaller,
     uniform_data,
 )
-from lightnet.dialects.ln.rows import BinaryRow, Broadcasting, per_element
+from lightnet.dialects.ln.rows import BinaryRow, Broadcasting
 from lightnet.dialects.ln.rules import producer, rule
 from lightnet.ir.op import ConstraintError, LnOp, case, dtype_of_result, ln_op, operand, result, string
-from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dtypes import BY_NAME, BY_TL, STORED, DType, convert, is_float, round_to
+from lightnet.runtime.dtypes import BY_NAME, STORED, DType, convert, is_float, round_to
 
 
 # maximum(x, x) = minimum(x, x) = bit_and(x, x) = bit_or(x, x) = x
@@ -80,9 +79,7 @@ class _Shift(BinaryRow):
 
 
 class _Comparison(BinaryRow):
-    @classmethod
-    def infer(cls, t, p):
-        return [TensorSpec(broadcast_dims(cls.optype, [t.src1, t.src2]), BY_NAME["i1"])]
+    dst = result(dtype="i1")
 
     def reference(self, src1, src2):
         return np.asarray(self.function(src1, src2), np.bool_)
@@ -190,6 +187,7 @@ class Prelu(Broadcasting):
     slope = operand(same_type="src")
     dst = result()
     formula = "src >= 0 ? src : src * slope"
+    work = 2
 
     @classmethod
     def infer(cls, t, p):
@@ -199,8 +197,6 @@ class Prelu(Broadcasting):
                 label="prelu.slope",
             )
         return [t.src]
-
-    flops = per_element(2)
 
     def reference(self, src, slope):
         return elementwise_in(lambda x, s: np.where(x < 0, x * s, x), src, slope)
@@ -249,7 +245,7 @@ class Cast(LnOp):
 
     optype = "cast"
     src = operand()
-    dst = result()
+    dst = result(dtype="dtype")
     dtype = dtype_of_result()
     mode = string("saturate", "wrap", default="saturate")
     rewrites = (cast_back,)
@@ -263,10 +259,6 @@ class Cast(LnOp):
             return "dst[i...] = sat(src[i...], dst)"
         largest = target.limits[1]
         return f"dst[i...] = sat(abs(src[i...]) == inf ? src[i...] : clamp(src[i...], -{largest}, {largest}), dst)"
-
-    @classmethod
-    def infer(cls, t, p):
-        return [TensorSpec(t.src.dims, BY_TL[p.dtype])]
 
     def reference(self, src):
         target = self.result_specs[0].dtype
@@ -330,23 +322,15 @@ class Bitcast(LnOp):
     optype = "bitcast"
     takes_bits = True
     src = operand(dtypes=(*NUMBERS, *(d.name for d in STORED)))
-    dst = result()
+    dst = result(dtype="dtype")
     dtype = dtype_of_result(stored=True)
+    checks = {
+        "size": "sizeof(src.dtype) == sizeof(dtype)",
+        "bool": 'dtype != "TL_BOOL"',
+    }
     definition = "dst[i...] = bitcast(src[i...], dst)"
     rewrites = (bitcast_chain,)
-
-    @classmethod
-    def infer(cls, t, p):
-        target = BY_TL[p.dtype]
-        if target.size != t.src.dtype.size or target.kind == "bool":
-            raise ConstraintError(
-                f"bitcast: {t.src.dtype} and {target} should be types of the same size, and no bools",
-                label="bitcast.size",
-            )
-        return [TensorSpec(t.src.dims, target)]
-
-    def flops(self):
-        return 0
+    work = 0
 
     def reference(self, src):
         return src.view(self.result_specs[0].dtype.np)

@@ -7,8 +7,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerType
 
 from lightnet.ir.op import LnOp, boolean, case, ln_op, number, operand, result
-from lightnet.ir.types import TensorSpec, storage_type
-from lightnet.runtime.dtypes import BY_NAME
+from lightnet.ir.types import storage_type
 from lightnet.runtime.initial import sample
 
 _I8 = IntegerType(8)
@@ -34,7 +33,7 @@ class Nms(LnOp):
     boxes = operand(rank=3, dtypes=("f32", "f64"))
     group = operand(rank=2, same_type="boxes")
     valid = operand(rank=2, dtypes=("i1",))
-    keep = result()
+    keep = result(dims="group.dims", dtype="i1")
     threshold = number("float")
     inclusive = boolean(default=False)
     pixels = boolean(default=False)
@@ -44,10 +43,6 @@ class Nms(LnOp):
         "valid": "valid.dims[0] == boxes.dims[0] && valid.dims[1] == boxes.dims[1]",
     }
     has_builder = True
-
-    @classmethod
-    def infer(cls, t, p):
-        return [TensorSpec(t.group.dims, BY_NAME["i1"])]
 
     def flops(self):
         batch, count, _ = self.operand_specs[0].dims

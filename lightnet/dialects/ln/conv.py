@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from lightnet.dialects.ln.window import AUTOPAD, effective_padding, output_dim, pad_hw, result_of, transposed_padding
+from lightnet.dialects.ln.window import (
+    AUTOPAD,
+    correlation,
+    effective_padding,
+    pad_hw,
+    transposed_correlation,
+    transposed_padding,
+    transposed_result,
+    window_result,
+)
 from lightnet.ir.op import ConstraintError, LnOp, case, ln_op, number, numbers, operand, result, string
 
 
@@ -53,10 +62,7 @@ class Conv2d(_Convolution):
     @classmethod
     def infer(cls, t, p):
         pad = effective_padding(p, t.src.dims[2:], p.dilation)
-        rows, columns = (
-            output_dim(t.src.dims[2 + i], p.size[i], p.stride[i], pad[i] + pad[i + 2], p.dilation[i]) for i in (0, 1)
-        )
-        return [result_of("conv2d", t.src, (t.src.dims[0], t.weight.dims[0], rows, columns))]
+        return [window_result(cls, t.src, t.weight.dims[0], p.size, p.stride, pad, p.dilation)]
 
     @classmethod
     def derived(cls, t, p):
@@ -66,24 +72,7 @@ class Conv2d(_Convolution):
         return 2 * self.result_specs[0].len * int(np.prod(self.operand_specs[1].dims[1:]))
 
     def reference(self, src, weight, bias):
-        pad = self.derived_values()["pad"]
-        n, o, rows, columns = self.result_specs[0].dims
-        x = pad_hw(src.astype(np.float64), pad)
-        per_in, per_out = weight.shape[1], o // self.group
-        out = np.empty((n, o, rows, columns))
-        (kh, kw), (sh, sw), (dh, dw) = self.size, self.stride, self.dilation
-        for g in range(self.group):
-            chans = x[:, g * per_in : (g + 1) * per_in]
-            w = weight[g * per_out : (g + 1) * per_out].astype(np.float64)
-            acc = np.zeros((n, per_out, rows, columns))
-            for r in range(kh):
-                for q in range(kw):
-                    window = chans[
-                        :, :, r * dh : r * dh + (rows - 1) * sh + 1 : sh, q * dw : q * dw + (columns - 1) * sw + 1 : sw
-                    ]
-                    acc += np.einsum("nchw,oc->nohw", window, w[:, :, r, q], optimize=True)
-            out[:, g * per_out : (g + 1) * per_out] = acc
-        return (out + bias.astype(np.float64)[:, None, None]).astype(src.dtype)
+        return correlation(self, pad_hw(src, self.derived_values()["pad"]), weight, bias)
 
     @classmethod
     def samples(cls):
@@ -152,23 +141,11 @@ class Deconv2d(_Convolution):
 
     @classmethod
     def infer(cls, t, p):
-        pad = transposed_padding(p, t.src.dims[2:])
-        hw = (
-            p.stride[i] * (t.src.dims[2 + i] - 1)
-            + p.output_padding[i]
-            + (p.size[i] - 1) * p.dilation[i]
-            + 1
-            - pad[i]
-            - pad[i + 2]
-            for i in (0, 1)
-        )
-        dims = (t.src.dims[0], t.weight.dims[1] * p.group, *hw)
-        if all(d > 0 for d in p.output_dims) and dims != p.output_dims:
-            raise ConstraintError(
-                f"deconv2d: `output_dims` {list(p.output_dims)} should be the result's shape {list(dims)}",
-                label="deconv2d.output-dims",
-            )
-        return [result_of("deconv2d", t.src, dims)]
+        found = transposed_result(cls, t.src, t.weight, p, transposed_padding(p, t.src.dims[2:]))
+        if all(d > 0 for d in p.output_dims) and found.dims != p.output_dims:
+            text = f"deconv2d: `output_dims` {list(p.output_dims)} should be the result's shape {list(found.dims)}"
+            raise ConstraintError(text, label="deconv2d.output-dims")
+        return [found]
 
     @classmethod
     def derived(cls, t, p):
@@ -178,37 +155,7 @@ class Deconv2d(_Convolution):
         return 2 * self.operand_specs[0].len * int(np.prod(self.operand_specs[1].dims[1:]))
 
     def reference(self, src, weight, bias):
-        pad = self.derived_values()["pad"]
-        n, o, rows, columns = self.result_specs[0].dims
-        h, w = src.shape[2:]
-        (kh, kw), (sh, sw), (dh, dw) = self.size, self.stride, self.dilation
-        per_in, per_out = src.shape[1] // self.group, weight.shape[1]
-        top, left = max(0, -pad[0]), max(0, -pad[1])  # SAME_* may widen: then nothing reaches the first rows
-        if not src.size:
-            return np.broadcast_to(bias[:, None, None], (n, o, rows, columns)).copy()
-        full = np.zeros(
-            (
-                n,
-                o,
-                top + max(rows + pad[0], (h - 1) * sh + (kh - 1) * dh + 1),
-                left + max(columns + pad[1], (w - 1) * sw + (kw - 1) * dw + 1),
-            )
-        )
-        for g in range(self.group):
-            x = src[:, g * per_in : (g + 1) * per_in].astype(np.float64)
-            k = weight[g * per_in : (g + 1) * per_in].astype(np.float64)
-            for r in range(kh):
-                for q in range(kw):
-                    part = np.einsum("nchw,co->nohw", x, k[:, :, r, q], optimize=True)
-                    y, x0 = top + r * dh, left + q * dw
-                    full[
-                        :,
-                        g * per_out : (g + 1) * per_out,
-                        y : y + (h - 1) * sh + 1 : sh,
-                        x0 : x0 + (w - 1) * sw + 1 : sw,
-                    ] += part
-        out = full[:, :, top + pad[0] : top + pad[0] + rows, left + pad[1] : left + pad[1] + columns]
-        return (out + bias.astype(np.float64)[:, None, None]).astype(src.dtype)
+        return transposed_correlation(self, src, weight, bias, self.derived_values()["pad"][:2])
 
     @classmethod
     def samples(cls):

@@ -5,13 +5,11 @@ What has one or two axes is better written as `conv2d` and `deconv2d`, which hav
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 
 from lightnet.dialects.ln.numeric import FLOATS, SHORT
-from lightnet.dialects.ln.window import output_dim, result_of
-from lightnet.ir.op import ConstraintError, LnOp, case, ln_op, number, numbers, operand, result
+from lightnet.dialects.ln.window import correlation, transposed_correlation, transposed_result, window_result
+from lightnet.ir.op import LnOp, case, ln_op, number, numbers, operand, result
 
 DTYPES = (*FLOATS, "i32", "i64")
 _AXES = "src.ndim - 2"
@@ -36,11 +34,6 @@ class _ConvolutionNd(LnOp):
     def axes(self) -> range:
         """The numbers of the spatial axes."""
         return range(self.operand_specs[0].ndim - 2)
-
-
-def _wide(array: np.ndarray) -> np.ndarray:
-    """In the type that references compute in."""
-    return array if array.dtype.kind in "iu" else array.astype(np.float64)
 
 
 @ln_op
@@ -71,34 +64,17 @@ class Conv(_ConvolutionNd):
 
     @classmethod
     def infer(cls, t, p):
-        axes = len(p.stride)
-        out = (
-            output_dim(
-                t.src.dims[2 + i], t.weight.dims[2 + i], p.stride[i], p.padding[i] + p.padding[axes + i], p.dilation[i]
-            )
-            for i in range(axes)
-        )
-        return [result_of(cls.optype, t.src, (t.src.dims[0], t.weight.dims[0], *out))]
+        size = t.weight.dims[2:]
+        return [window_result(cls, t.src, t.weight.dims[0], size, p.stride, p.padding, p.dilation)]
 
     @classmethod
     def derived(cls, t, p):
         return {"before": p.padding[: len(p.stride)]}
 
     def reference(self, src, weight, bias):
-        n, o, *out = self.result_specs[0].dims
-        axes = len(out)
-        x = np.pad(_wide(src), [(0, 0), (0, 0), *zip(self.padding[:axes], self.padding[axes:])])
-        result = np.empty((n, o, *out), x.dtype)
-        per_in, per_out = weight.shape[1], o // self.group
-        for g in range(self.group):
-            part, kernel = x[:, g * per_in : (g + 1) * per_in], _wide(weight[g * per_out : (g + 1) * per_out])
-            total = np.zeros((n, per_out, *out), x.dtype)
-            for tap in product(*map(range, weight.shape[2:])):
-                at = [t * d for t, d in zip(tap, self.dilation)]
-                window = part[:, :, *(slice(a, a + (k - 1) * s + 1, s) for a, k, s in zip(at, out, self.stride))]
-                total += np.einsum("nc...,oc->no...", window, kernel[:, :, *tap])
-            result[:, g * per_out : (g + 1) * per_out] = total
-        return (result + _wide(bias).reshape(-1, *(1,) * axes)).astype(src.dtype)
+        before, behind = self.padding[: src.ndim - 2], self.padding[src.ndim - 2 :]
+        x = np.pad(src, [(0, 0), (0, 0), *zip(before, behind)])
+        return correlation(self, x, weight, bias)
 
     @classmethod
     def samples(cls):
@@ -145,21 +121,7 @@ class Deconv(_ConvolutionNd):
 
     @classmethod
     def infer(cls, t, p):
-        axes = len(p.stride)
-        out = tuple(
-            p.stride[i] * (t.src.dims[2 + i] - 1)
-            + p.output_padding[i]
-            + (t.weight.dims[2 + i] - 1) * p.dilation[i]
-            + 1
-            - p.padding[i]
-            - p.padding[axes + i]
-            for i in range(axes)
-        )
-        if any(d < 0 for d in out):
-            raise ConstraintError(
-                f"deconv: `padding` leaves nothing of the result: {list(out)}", label="deconv.padding"
-            )
-        return [result_of(cls.optype, t.src, (t.src.dims[0], t.weight.dims[1] * p.group, *out))]
+        return [transposed_result(cls, t.src, t.weight, p, p.padding)]
 
     @property
     def definition(self) -> str:
@@ -178,27 +140,7 @@ class Deconv(_ConvolutionNd):
         """
 
     def reference(self, src, weight, bias):
-        n, o, *out = self.result_specs[0].dims
-        dims, axes = src.shape[2:], len(out)
-        if not src.size:
-            return np.broadcast_to(bias.reshape(-1, *(1,) * axes), (n, o, *out)).copy()
-        full = [
-            max(p + k, (d - 1) * s + (w - 1) * e + 1)
-            for p, k, d, s, w, e in zip(self.padding, out, dims, self.stride, weight.shape[2:], self.dilation)
-        ]
-        result = np.zeros((n, o, *full), _wide(src).dtype)
-        per_in, per_out = src.shape[1] // self.group, weight.shape[1]
-        for g in range(self.group):
-            x, kernel = (
-                _wide(a) for a in (src[:, g * per_in : (g + 1) * per_in], weight[g * per_in : (g + 1) * per_in])
-            )
-            for tap in product(*map(range, weight.shape[2:])):
-                at = [t * d for t, d in zip(tap, self.dilation)]
-                window = tuple(slice(a, a + (d - 1) * s + 1, s) for a, d, s in zip(at, dims, self.stride))
-                part = np.einsum("nc...,co->no...", x, kernel[:, :, *tap])
-                result[:, g * per_out : (g + 1) * per_out, *window] += part
-        result = result[:, :, *(slice(p, p + k) for p, k in zip(self.padding, out))]
-        return (result + _wide(bias).reshape(-1, *(1,) * axes)).astype(src.dtype)
+        return transposed_correlation(self, src, weight, bias, self.padding[: src.ndim - 2])
 
     @classmethod
     def samples(cls):

@@ -7,8 +7,6 @@ position that follows the data, which index notation does not say.
 
 from __future__ import annotations
 
-from math import prod
-
 import numpy as np
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IndexType, IntegerType, MemRefType, f32, i64
@@ -17,13 +15,11 @@ from lightnet.dialects.ln.numeric import SHORT
 from lightnet.dialects.ln.scatter import widened_element
 from lightnet.dialects.ln.sort import count_of, goes_before, merge_sort
 from lightnet.ir.op import LnOp, boolean, case, ln_op, number, operand, result
-from lightnet.ir.types import TensorSpec, storage_type
+from lightnet.ir.types import storage_type
 from lightnet.runtime.arrays import align_up
 from lightnet.runtime.dtypes import BY_NAME, DTYPES
 from lightnet.runtime.initial import sample
 
-_I64 = BY_NAME["i64"]
-_COUNT = TensorSpec((), _I64)
 _I8 = IntegerType(8)
 
 
@@ -45,16 +41,10 @@ class NonZero(LnOp):
 
     optype = "nonzero"
     src = operand()
-    indices = result()
-    count = result()
+    indices = result(dims="[src.ndim, src.len]", dtype="i64")
+    count = result(dims="[]", dtype="i64")
     has_builder = True
-
-    @classmethod
-    def infer(cls, t, p):
-        return [TensorSpec((t.src.ndim, t.src.len), _I64), _COUNT]
-
-    def flops(self):
-        return 0
+    work = 0
 
     def build_loops(self, b, operands, results, workspace):
         (src,), (indices, count), spec = operands, results, self.operand_specs[0]
@@ -113,16 +103,12 @@ class Unique(LnOp):
     optype = "unique"
     src = operand(rank=2)
     limit = operand(rank=0, dtypes=("i64",), kind="index")
-    first = result()
-    inverse = result()
-    repeats = result()
-    count = result()
+    first = result(dims="src.dims[0:1]", dtype="i64")
+    inverse = result(dims="src.dims[0:1]", dtype="i64")
+    repeats = result(dims="src.dims[0:1]", dtype="i64")
+    count = result(dims="[]", dtype="i64")
     sorted = boolean(default=True)
     has_builder = True
-
-    @classmethod
-    def infer(cls, t, p):
-        return [*[TensorSpec(t.src.dims[:1], _I64)] * 3, _COUNT]
 
     def flops(self):
         rows, width = self.operand_specs[0].dims
@@ -247,8 +233,8 @@ class NonMaxSuppression(LnOp):
     overlap = operand(rank=0, dtypes=("f32",))
     least = operand(rank=0, dtypes=("f32",))
     limit = operand(rank=0, dtypes=("i64",), kind="index")
-    indices = result()
-    count = result()
+    indices = result(dims="[scores.dims[0] * scores.dims[1] * capacity, 3]", dtype="i64")
+    count = result(dims="[]", dtype="i64")
     capacity = number("int", ge=0, le="boxes.dims[1]")
     filtered = boolean(default=True)
     centred = boolean(default=False)
@@ -257,10 +243,6 @@ class NonMaxSuppression(LnOp):
         "scores": "scores.dims[0] == boxes.dims[0] && scores.dims[2] == boxes.dims[1]",
     }
     has_builder = True
-
-    @classmethod
-    def infer(cls, t, p):
-        return [TensorSpec((prod(t.scores.dims[:2]) * p.capacity, 3), _I64), _COUNT]
 
     def flops(self):
         return 8 * self.operand_specs[1].len * max(self.capacity, 1)

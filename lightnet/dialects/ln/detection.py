@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lightnet.ir.op import LnOp, case, dtype_of_result, ln_op, number, numbers, operand, result
-from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dtypes import BY_TL, convert
+from lightnet.runtime.dtypes import convert
 
 
 @ln_op
@@ -22,16 +21,11 @@ class Submean(LnOp):
 
     optype = "submean"
     src = operand(rank=3, dtypes=("f64", "f32", "i64", "i32", "i16", "i8", "ui64", "ui32", "ui16", "ui8"))
-    dst = result()
+    dst = result(dims="[src.dims[2], src.dims[0:2]]", dtype="dtype")
     mean = numbers("double", 3)
     dtype = dtype_of_result()
     checks = {"channels": "src.dims[2] == 3", "not-bool": 'dtype != "TL_BOOL"'}
     definition = "dst[c, y, x] = sat(f64(src[y, x, c]) - mean[c], dst)"
-
-    @classmethod
-    def infer(cls, t, p):
-        h, w, c = t.src.dims
-        return [TensorSpec((c, h, w), BY_TL[p.dtype])]
 
     def reference(self, src):
         centred = np.transpose(src.astype(np.float64) - np.asarray(self.mean), (2, 0, 1))
@@ -86,9 +80,7 @@ class TransformBboxSQD(LnOp):
         dst[i..., 2] = clamp(cx[i...] + w[i...] / 2, 0, img_width - 1)
         dst[i..., 3] = clamp(cy[i...] + h[i...] / 2, 0, img_height - 1)
     """
-
-    def flops(self):
-        return 12 * self.result_specs[0].len
+    work = 12
 
     def reference(self, src_delta, src_anchor):
         d, a = src_delta.astype(np.float64), src_anchor.astype(np.float64)
@@ -117,6 +109,10 @@ class TransformBboxSQD(LnOp):
         return [case(src_delta=s, src_anchor=s, **p) for s in ((1, 3, 4, 2, 4), (1, 1, 1, 1, 4), (2, 3, 1, 5, 4))]
 
 
+#: The dims of what there is so many of for each anchor and pixel.
+_MAPS = "[feature.dims[0], anchors.dims[0], {}, feature.dims[2:4]]"
+
+
 @ln_op
 class DetectYolov3(LnOp):
     """The boxes of one scale of YOLOv3: `feature` [1, A*(5+K), H, W] and anchors [A, 2] (w, h), in pixels of the image.
@@ -135,11 +131,11 @@ class DetectYolov3(LnOp):
     optype = "detect_yolov3"
     feature = operand(rank=4, dtypes=("f32",))
     anchors = operand("param", kind="anchor", rank=2, same_type="feature")
-    box_centers = result()
-    box_sizes = result()
-    boxes = result()
-    confs = result()
-    probs = result()
+    box_centers = result(dims=_MAPS.format("2"))
+    box_sizes = result(dims=_MAPS.format("2"))
+    boxes = result(dims=_MAPS.format("4"))
+    confs = result(dims=_MAPS.format("1"))
+    probs = result(dims=_MAPS.format("feature.dims[1] / anchors.dims[0] - 5"))
     img_width = number("int", gt=0)
     img_height = number("int", gt=0)
     checks = {
@@ -158,15 +154,7 @@ class DetectYolov3(LnOp):
         confs[n, a, k, y, x] = 1 / (1 + exp(-feature[n, a * (probs.dims[2] + 5) + 4, y, x]))
         probs[n, a, k, y, x] = 1 / (1 + exp(-feature[n, a * (probs.dims[2] + 5) + 5 + k, y, x]))
     """
-
-    @classmethod
-    def infer(cls, t, p):
-        n, c, h, w = t.feature.dims
-        a = t.anchors.dims[0]
-        return [TensorSpec((n, a, k, h, w), t.feature.dtype) for k in (2, 2, 4, 1, c // a - 5)]
-
-    def flops(self):
-        return 5 * sum(s.len for s in self.result_specs)
+    work = 5
 
     def reference(self, feature, anchors):
         n, c, h, w = feature.shape

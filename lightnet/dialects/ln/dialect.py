@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, wraps
+from typing import TypeVar
 
 from xdsl.ir import Dialect, Operation
 
@@ -13,36 +14,31 @@ from lightnet.ir.place import PlaceAttr
 from lightnet.ir.registry import ARCH_OPS, FAMILIES
 from lightnet.ir.types import ParamAttr
 
+Found = TypeVar("Found")
 
+
+def _kept(find: Callable[[], Found]) -> Callable[[], Found]:
+    """Decorator: keep what is found as long as the families are the same. Plugins add some, and take them back."""
+    cached = lru_cache(1)(lambda families, version: find())
+    return wraps(find)(lambda: cached(tuple(FAMILIES), FAMILIES.version))
+
+
+@_kept
 def ops() -> tuple[type[Operation], ...]:
-    """Every op class of the families that there are now: plugins add some, and take them back."""
-    families = tuple(FAMILIES)
-    return _ops(families, FAMILIES.version)
-
-
-@lru_cache(1)
-def _ops(families: tuple[str, ...], version: int) -> tuple[type[Operation], ...]:
+    """Every op class of the families that there are now."""
     heirs = {op.name: op for family in FAMILIES.in_order() for op in family if getattr(op, "replaces", False)}
-    return tuple(dict.fromkeys(heirs.get(op.name, op) for op in _every(families, version)))
+    return tuple(dict.fromkeys(heirs.get(op.name, op) for op in every_op()))
 
 
+@_kept
 def every_op() -> tuple[type[Operation], ...]:
     """`ops`, and those whose places others take: what is decomposed into them is simplified by their rules."""
-    return _every(tuple(FAMILIES), FAMILIES.version)
+    return tuple(op for family in FAMILIES for op in FAMILIES.get(family))
 
 
-@lru_cache(1)
-def _every(families: tuple[str, ...], version: int) -> tuple[type[Operation], ...]:
-    return tuple(op for family in families for op in FAMILIES.get(family))
-
-
+@_kept
 def built_in_optypes() -> dict[str, type[LnOp]]:
     """Our own op classes by optype, those too whose place a description takes."""
-    return _built_in(FAMILIES.version)
-
-
-@lru_cache(1)
-def _built_in(version: int) -> dict[str, type[LnOp]]:
     ours = (op for family in FAMILIES if not FAMILIES.is_added(family) for op in FAMILIES.get(family))
     return {op.optype: op for op in ours if issubclass(op, LnOp)}
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lightnet.dialects.ln.numeric import widened
 from lightnet.ir.op import ConstraintError, LnOp, case, ln_op, operand, result, string
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dtypes import BY_NAME, DTYPES
@@ -117,7 +118,7 @@ class Einsum(LnOp):
         """By broadcasting every operand to all labels: slow, but nothing of it is ours to get wrong twice."""
         e = self.parsed()
         letters = {x: k for k, x in enumerate(e.extents)}
-        wide = [x if x.dtype.kind in "iu" else x.astype(np.float64) for x in src]
+        wide = list(map(widened, src))
         spread = []
         for x, labels in zip(wide, e.operands):
             dims = tuple(e.extents[label] for label in labels)

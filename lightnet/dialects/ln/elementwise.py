@@ -4,20 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from lightnet.dialects.ln.numeric import (
-    FLOATS,
-    cases,
-    elementwise_in,
-    in_float64,
-    integer_quotient,
-    larger,
-    power,
-    smaller,
-)
-from lightnet.dialects.ln.rows import per_element
+from lightnet.dialects.ln.numeric import elementwise_in, integer_quotient, larger, power, smaller
+from lightnet.dialects.ln.rows import TypedRow, UnaryRow
 from lightnet.dialects.ln.rules import producer, rule
 from lightnet.ir.op import LnOp, case, ln_op, number, operand, result, string
-from lightnet.runtime.dtypes import convert
 
 
 # relu(relu(x)) = relu(x)
@@ -38,33 +28,20 @@ def lrelu_of_slope_one(op):
     return op.src if op.negslope == 1 else None
 
 
-@ln_op
-class Relu(LnOp):
-    """max(src, 0); NaN stays NaN.
+def _SHAPES(**params):
+    return [case(src=s, **params) for s in ((1,), (7,), (3, 5), (2, 1, 9), (1, 3, 4, 33), (2, 1, 3, 1, 5))]
 
-    ```mlir
-    %y = ln.relu %x : tensor<1x3x4x5xf32>
-    ```
-    """
 
-    optype = "relu"
-    src = operand()
-    dst = result()
-    definition = "dst[i...] = src[i...] < 0 ? 0 : src[i...]"
-    rewrites = (relu_of_relu, relu_of_unsigned)
-
-    def reference(self, src):
-        return np.where(src < 0, src.dtype.type(0), src)
-
-    @classmethod
-    def samples(cls):
-        return [*_SHAPES(), case("i8", src=(3, 5)), case("i32", src=(17,)), case("ui8", src=(4, 4)),
-                case(src=()), case(src=(0,)), case("i32", src=(2, 0, 3)),
-                *cases(("src",), ("f16", "bf16"))]  # fmt: skip
+# fmt: off
+Relu = UnaryRow.row(
+    "relu", "src < 0 ? 0 : src", lambda x: np.where(x < 0, x.dtype.type(0), x), "max(src, 0); NaN stays NaN.",
+    src=operand(), domain=None, rewrites=(relu_of_relu, relu_of_unsigned), kinds=("i8", "i32", "ui8", "f16", "bf16"),
+    more=(*_SHAPES(), case("i32", src=(17,)), case(src=(0,)), case("i32", src=(2, 0, 3))))
+# fmt: on
 
 
 @ln_op
-class Lrelu(LnOp):
+class Lrelu(TypedRow):
     """src where it is at least 0, else src * negslope. The slope is cast to the tensor's type first (so that 0.1 is 0
     for integers); an integer product wraps around.
 
@@ -75,44 +52,22 @@ class Lrelu(LnOp):
 
     optype = "lrelu"
     src = operand()
-    dst = result()
     negslope = number("float")
     definition = "dst[i...] = src[i...] >= 0 ? src[i...] : wrap(src[i...] * sat(negslope, src), src)"
     rewrites = (relu_of_unsigned, lrelu_of_slope_one)
-    flops = per_element(2)
-
-    def reference(self, src):
-        slope = np.broadcast_to(convert(np.asarray(self.negslope, np.float64), self.operand_specs[0].dtype), src.shape)
-        return elementwise_in(lambda x, s: np.where(x >= 0, x, x * s), src, slope)
-
-    @classmethod
-    def samples(cls):
-        return [*_SHAPES(negslope=0.1), case("i8", src=(3, 5), negslope=2), case("i32", src=(17,), negslope=0.1),
-                case("i1", src=(7,), negslope=0.1), case("f64", src=(6,), negslope=-0.5),
-                *cases(("src",), ("f16", "bf16"), negslope=0.1)]  # fmt: skip
+    work = 2
+    domain = None
+    function = staticmethod(lambda x, slope: np.where(x >= 0, x, x * slope))
+    kinds, given = ("f16", "bf16"), {"negslope": 0.1}
+    more = (*_SHAPES(negslope=0.1), case("i8", src=(3, 5), negslope=2), case("i32", src=(17,), negslope=0.1),
+            case("i1", src=(7,), negslope=0.1), case("f64", src=(6,), negslope=-0.5))  # fmt: skip
 
 
-@ln_op
-class Sigmoid(LnOp):
-    """1 / (1 + exp(-src)).
-
-    ```mlir
-    %y = ln.sigmoid %x : tensor<1x3x4x5xf32>
-    ```
-    """
-
-    optype = "sigmoid"
-    src = operand(dtypes=FLOATS)
-    dst = result()
-    definition = "dst[i...] = 1 / (1 + exp(-src[i...]))"
-    flops = per_element(4)
-
-    def reference(self, src):
-        return in_float64(lambda x: 1 / (1 + np.exp(-x)), src)
-
-    @classmethod
-    def samples(cls):
-        return [*_SHAPES(), *cases(("src",), ("f64", "f16", "bf16"))]
+# fmt: off
+Sigmoid = UnaryRow.row(
+    "sigmoid", "1 / (1 + exp(-src))", lambda x: 1 / (1 + np.exp(-x)), "1 / (1 + exp(-src)).", domain=None, work=4,
+    more=tuple(_SHAPES()))
+# fmt: on
 
 
 _ELEW = ("TL_MUL", "TL_DIV", "TL_SUM", "TL_SUB", "TL_MAX", "TL_MIN", "TL_POW")
@@ -179,7 +134,3 @@ _ELEW_NUMPY = {
     "TL_MIN": smaller,
     "TL_POW": power,
 }
-
-
-def _SHAPES(**params):
-    return [case(src=s, **params) for s in ((1,), (7,), (3, 5), (2, 1, 9), (1, 3, 4, 33), (2, 1, 3, 1, 5))]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from xdsl.dialects import arith, math
-from xdsl.dialects.builtin import f32
+from xdsl.dialects.builtin import IndexType, f32, i64
 from xdsl.ir import SSAValue
 
 ACTIVATIONS = ("sigmoid", "tanh", "relu", "affine", "leaky_relu", "thresholded_relu", "scaled_tanh", "hard_sigmoid",
@@ -42,8 +42,9 @@ def activate(name: str, x: np.ndarray, alpha: float, beta: float) -> np.ndarray:
     return np.logaddexp(x, 0)
 
 
-class Maths:
-    """Activations at the loop level, on scalars of one type; LLVM vectorises the loops around them."""
+class Scalars:
+    """Arithmetic at the loop level, on scalars of one float type and on indices; LLVM vectorises the loops around
+    it."""
 
     def __init__(self, b: Any, element: Any):
         self.b, self.element = b, element
@@ -54,6 +55,24 @@ class Maths:
     def op(self, cls: Any, *args: SSAValue) -> SSAValue:
         return self.b.op(cls, *args)
 
+    def choose(self, predicate: str, x: SSAValue, y: SSAValue | float, then: SSAValue, other: SSAValue) -> SSAValue:
+        limit = y if isinstance(y, SSAValue) else self.number(y)
+        return self.b.select(self.b.cmpf(predicate, x, limit), then, other)
+
+    def to_index(self, x: SSAValue) -> SSAValue:
+        return self.b.op(arith.IndexCastOp, self.b.op(arith.FPToSIOp, x, type=i64), type=IndexType())
+
+    def to_float(self, x: SSAValue) -> SSAValue:
+        return self.b.op(arith.SIToFPOp, self.b.op(arith.IndexCastOp, x, type=i64), type=self.element)
+
+    def within(self, x: SSAValue, low: int, high: int) -> SSAValue:
+        """An index, at least `low` and at most `high`."""
+        return self.b.op(arith.MinSIOp, self.b.op(arith.MaxSIOp, x, self.b.index(low)), self.b.index(high))
+
+
+class Maths(Scalars):
+    """Activations at the loop level."""
+
     def add(self, x: SSAValue, y: SSAValue) -> SSAValue:
         return self.op(arith.AddfOp, x, y)
 
@@ -62,9 +81,6 @@ class Maths:
 
     def clamp(self, x: SSAValue, low: float, high: float) -> SSAValue:
         return self.op(arith.MinimumfOp, self.op(arith.MaximumfOp, x, self.number(low)), self.number(high))
-
-    def choose(self, predicate: str, x: SSAValue, y: float, then: SSAValue, other: SSAValue) -> SSAValue:
-        return self.b.select(self.b.cmpf(predicate, x, self.number(y)), then, other)
 
     def tanh(self, x: SSAValue) -> SSAValue:
         """1 - 2 / (exp(2x) + 1), and near 0, where that cancels, the Taylor sum to x^9 (the rest is below 1e-8 of

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lightnet.dialects.ln.numeric import SHORT, need_elements
-from lightnet.ir.op import ConstraintError, LnOp, case, ln_op, number, operand, result
+from lightnet.dialects.ln.numeric import SHORT
+from lightnet.ir.op import LnOp, case, ln_op, number, operand, result
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.initial import sample
 
@@ -37,17 +37,18 @@ def sample_index(name: str, spec: TensorSpec, limits: Sequence[int], seed: int) 
     return (drawn % (2 * high) - high).astype(spec.dtype.np).reshape(spec.dims)
 
 
-def need_within(optype: str, index: TensorSpec, src: TensorSpec, axis: int) -> None:
-    """An element of `index` takes its own place along all axes but one."""
-    if any(n > m for k, (n, m) in enumerate(zip(index.dims, src.dims)) if k != axis):
-        message = f"{optype}: {index} should not be larger than {src} but along axis {axis}"
-        raise ConstraintError(message, label=f"{optype}.dims")
+#: The constraints where an element of `index` takes its own place along all axes but one.
+WITHIN = {
+    "same-rank": "src.ndim == index.ndim",
+    "dims": "index.dims[0:axis] <= src.dims[0:axis] && index.dims[axis + 1:index.ndim] <= src.dims[axis + 1:src.ndim]",
+}
 
 
 class _Indexed(LnOp):
     src = operand()
     index = operand(kind="index", dtypes=INDEX_TYPES)
     dst = result()
+    work = 0
 
     @classmethod
     def limits(cls, src: TensorSpec, index: TensorSpec, params) -> Sequence[int]:
@@ -66,9 +67,6 @@ class _Indexed(LnOp):
         src, index = self.operand_specs[:2]
         return self.limits(src, index, {p: getattr(self, p) for p in ("axis", "batch_dims") if hasattr(self, p)})
 
-    def flops(self):
-        return 0
-
 
 @ln_op
 class Take(_Indexed):
@@ -83,18 +81,14 @@ class Take(_Indexed):
 
     optype = "take"
     src = operand(min_rank=1)
+    dst = result(dims="[src.dims[0:axis], index.dims, src.dims[axis + 1:src.ndim]]")
     axis = number("int", ge=0, lt="src.ndim")
+    picks = "[src.dims[axis]]"
 
     @property
     def definition(self):
         at = from_end("index[j...]", self.operand_specs[0].dims[self.axis])
         return f"dst[i:axis..., j..., k...] = src[i..., {at}, k...]"
-
-    @classmethod
-    def infer(cls, t, p):
-        dst = TensorSpec((*t.src.dims[: p.axis], *t.index.dims, *t.src.dims[p.axis + 1 :]), t.src.dtype)
-        need_elements("take", t.src, [p.axis], dst)
-        return [dst]
 
     def reference(self, src, index):
         return np.take(src, in_range(index, src.shape[self.axis]), axis=self.axis)
@@ -126,20 +120,15 @@ class TakeAlong(_Indexed):
 
     optype = "take_along"
     src = operand(min_rank=1)
+    dst = result(dims="index.dims")
     axis = number("int", ge=0, lt="src.ndim")
-    checks = {"same-rank": "src.ndim == index.ndim"}
+    checks = WITHIN
+    picks = "[src.dims[axis]]"
 
     @property
     def definition(self):
         at = from_end("index[i..., j, k...]", self.operand_specs[0].dims[self.axis])
         return f"dst[i:axis..., j, k...] = src[i..., {at}, k...]"
-
-    @classmethod
-    def infer(cls, t, p):
-        need_within("take_along", t.index, t.src, p.axis)
-        dst = TensorSpec(t.index.dims, t.src.dtype)
-        need_elements("take_along", t.src, [p.axis], dst)
-        return [dst]
 
     def reference(self, src, index):
         part = tuple(slice(None) if k == self.axis else slice(n) for k, n in enumerate(index.shape))
@@ -171,8 +160,13 @@ class GatherNd(_Indexed):
     optype = "gather_nd"
     src = operand(min_rank=1)
     index = operand(kind="index", dtypes=INDEX_TYPES, min_rank=1)
+    dst = result(dims="[index.dims[0:index.ndim - 1], src.dims[batch_dims + index.dims[index.ndim - 1]:src.ndim]]")
     batch_dims = number("int", ge=0, lt="index.ndim", default=0)
-    checks = {"depth": "batch_dims + index.dims[index.ndim - 1] <= src.ndim"}
+    checks = {
+        "depth": "batch_dims + index.dims[index.ndim - 1] <= src.ndim",
+        "batch": "src.dims[0:batch_dims] == index.dims[0:batch_dims]",
+    }
+    picks = "src.dims[batch_dims:batch_dims + index.dims[index.ndim - 1]]"
 
     @property
     def definition(self):
@@ -181,17 +175,6 @@ class GatherNd(_Indexed):
         at = [from_end(f"index[{', '.join([*places, str(k)])}]", src[self.batch_dims + k]) for k in range(index[-1])]
         inner = [f"s{k}" for k in range(len(src) - self.batch_dims - index[-1])]
         return f"dst[{', '.join(places + inner)}] = src[{', '.join(places[: self.batch_dims] + at + inner)}]"
-
-    @classmethod
-    def infer(cls, t, p):
-        b, depth = p.batch_dims, t.index.dims[-1]
-        if b > t.src.ndim or t.src.dims[:b] != t.index.dims[:b]:
-            raise ConstraintError(
-                f"gather_nd: {t.src} and {t.index} should have the same first {b} dimensions", label="gather_nd.batch"
-            )
-        dst = TensorSpec((*t.index.dims[:-1], *t.src.dims[b + depth :]), t.src.dtype)
-        need_elements("gather_nd", t.src, range(b, b + depth), dst)
-        return [dst]
 
     @classmethod
     def limits(cls, src, index, params):
@@ -234,6 +217,7 @@ class ReverseSequence(LnOp):
     dst = result()
     batch_axis = number("int", ge=0, lt="src.ndim", default=1)
     time_axis = number("int", ge=0, lt="src.ndim", default=0)
+    work = 0
     checks = {"axes": "batch_axis != time_axis", "length": "lens.dims[0] == src.dims[batch_axis]"}
 
     @property
@@ -251,9 +235,6 @@ class ReverseSequence(LnOp):
             return super().sample_data(name, kind, spec, tensors, params, seed)
         longest = tensors["src"].dims[int(params.get("time_axis", 0))]
         return sample(name, "index", spec.dims, spec.dtype, seed=seed, bound=longest + 1)
-
-    def flops(self):
-        return 0
 
     def reference(self, src, lens):
         out = src.copy()

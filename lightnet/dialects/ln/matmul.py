@@ -7,18 +7,9 @@ from math import prod
 
 import numpy as np
 
-from lightnet.dialects.ln.numeric import SHORT, cases
-from lightnet.ir.op import ConstraintError, LnOp, case, ln_op, operand, result
+from lightnet.dialects.ln.numeric import SHORT, broadcast_dims, cases
+from lightnet.ir.op import LnOp, case, ln_op, operand, result
 from lightnet.ir.types import TensorSpec
-
-
-def broadcast_batch(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...] | None:
-    """The common batch dims of two operands, from theirs; None where they do not broadcast."""
-    rank = max(len(a), len(b))
-    a, b = ((1,) * (rank - len(d)) + tuple(d) for d in (a, b))
-    if any(x != y and 1 not in (x, y) for x, y in zip(a, b)):
-        return None
-    return tuple(y if x == 1 else x for x, y in zip(a, b))
 
 
 @ln_op
@@ -43,11 +34,7 @@ class Matmul(LnOp):
 
     @classmethod
     def infer(cls, t, p):
-        batch = broadcast_batch(t.a.dims[:-2], t.b.dims[:-2])
-        if batch is None:
-            raise ConstraintError(
-                f"matmul: the batch dimensions of {t.a} and {t.b} do not broadcast", label="matmul.batch-dims"
-            )
+        batch = broadcast_dims("matmul", [TensorSpec(spec.dims[:-2], spec.dtype) for spec in (t.a, t.b)])
         return [TensorSpec((*batch, t.a.dims[-2], t.b.dims[-1]), t.a.dtype)]
 
     @property

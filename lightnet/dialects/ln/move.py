@@ -9,7 +9,7 @@ import numpy as np
 
 from lightnet.dialects.ln.rules import producer, rule
 from lightnet.ir.op import ConstraintError, LnOp, case, dims_of_result, ln_op, number, numbers, operand, result
-from lightnet.ir.types import MAX_RANK, TensorSpec
+from lightnet.ir.types import TensorSpec
 
 #: Results of one op, at most.
 MAX_RESULTS = 1 << 16
@@ -26,9 +26,7 @@ def _check_count(optype, operands) -> None:
 
 class _Move(LnOp):
     is_move = True
-
-    def flops(self):
-        return 0
+    work = 0
 
 
 # concat(x[a:b], x[b:c], ...) = x[a:c]
@@ -156,18 +154,12 @@ class Slice(_Move):
 
     optype = "slice"
     src = operand()
-    dst = result()
+    dst = result(dims="[src.dims[0:axis], len, src.dims[axis + 1:src.ndim]]")
     axis = number("int", ge=0, lt="src.ndim")
     start = number("int", ge=0, le="src.dims[axis]")
     len = number("int", ge=0, le="src.dims[axis]")
     checks = {"range": "start + len <= src.dims[axis]"}
     definition = "dst[i:axis..., j, k...] = src[i..., j + start, k...]"
-
-    @classmethod
-    def infer(cls, t, p):
-        dims = list(t.src.dims)
-        dims[p.axis] = p.len
-        return [TensorSpec(tuple(dims), t.src.dtype)]
 
     def views(self):
         src = self.operand_specs[0]
@@ -217,19 +209,10 @@ class Transpose(_Move):
 
     optype = "transpose"
     src = operand()
-    dst = result()
+    dst = result(dims="src.dims[axes]")
     axes = numbers("int", "src.ndim", ge=0, lt="src.ndim")
-
+    checks = {"permutation": "permutation(axes)"}
     definition = "dst[i...] = src[i[inverse(axes)]...]"
-
-    @classmethod
-    def infer(cls, t, p):
-        if sorted(p.axes) != list(range(t.src.ndim)):
-            raise ConstraintError(
-                f"transpose: `axes` {list(p.axes)} should be a permutation of the axes of {t.src}",
-                label="transpose.permutation",
-            )
-        return [TensorSpec(tuple(t.src.dims[a] for a in p.axes), t.src.dtype)]
 
     def views(self):
         dims = self.operand_specs[0].dims
@@ -276,21 +259,11 @@ class Reshape(_Move):
 
     optype = "reshape"
     src = operand()
-    dst = result(owner="src")
+    dst = result(dims="dims", owner="src")
     dims = dims_of_result(ge=0)
+    checks = {"length": "prod(dims) == src.len"}
     rewrites = (reshape_to_itself, reshape_of_reshape)
-
     definition = "dst.flat[i] = src.flat[i]"
-
-    @classmethod
-    def infer(cls, t, p):
-        if len(p.dims) <= MAX_RANK and prod(p.dims) != t.src.len:  # with more there is no such tensor
-            raise ConstraintError(
-                f"reshape: `dims` {list(p.dims)} should hold as many elements as {t.src}: "
-                f"expected {t.src.len}, got {prod(p.dims)}",
-                label="reshape.length",
-            )
-        return [TensorSpec(p.dims, t.src.dtype)]
 
     def views(self):
         yield 0, 0, 0
@@ -357,9 +330,7 @@ class Copy(LnOp):
     src = operand()
     dst = result()
     definition = "dst[i...] = src[i...]"
-
-    def flops(self):
-        return 0
+    work = 0
 
     def reference(self, src):
         return src.copy()

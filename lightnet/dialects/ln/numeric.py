@@ -42,6 +42,11 @@ def elementwise_in(function: Callable[..., np.ndarray], *arrays: np.ndarray) -> 
         return np.asarray(function(*arrays)).astype(dtype)
 
 
+def widened(array: np.ndarray) -> np.ndarray:
+    """Floats as float64, anything else as it is: what references sum in."""
+    return array if array.dtype.kind in "iub" else array.astype(np.float64)
+
+
 def integer_power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Powers of doubles, truncated toward zero and saturated (0 to a negative power is infinite)."""
     info = np.iinfo(a.dtype)
@@ -121,13 +126,6 @@ def broadcast_read(name: str, dims: tuple[int, ...], out: tuple[int, ...]) -> st
         return f"{name}[i...]"
     first = len(out) - len(dims)
     return f"{name}[{', '.join(f'i[{first + k}]' if n != 1 else '0' for k, n in enumerate(dims))}]"
-
-
-def need_elements(optype: str, src: TensorSpec, axes: Sequence[int], dst: TensorSpec) -> None:
-    """Raise `ConstraintError` where elements of `dst` are picked along axes of `src` that have none. What is empty
-    itself needs none."""
-    if 0 not in dst.dims and any(src.dims[k] == 0 for k in axes):
-        raise ConstraintError(f"{optype}: {src} has no elements to pick from", label=f"{optype}.not-empty")
 
 
 # -- floats at the edge (docs/edge-values.md) --------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lightnet.dialects.ln.numeric import largest, total
-from lightnet.dialects.ln.window import AUTOPAD, effective_padding, output_dim, pad_hw, result_of
+from lightnet.dialects.ln.window import AUTOPAD, effective_padding, pad_hw, window_result, windows_of
 from lightnet.ir.op import LnOp, case, ln_op, numbers, operand, result, string
 
 _NO_DILATION = (1, 1)
@@ -31,8 +31,7 @@ class _Pool(LnOp):
     @classmethod
     def infer(cls, t, p):
         pad = effective_padding(p, t.src.dims[2:], _NO_DILATION)
-        hw = (output_dim(t.src.dims[2 + i], p.size[i], p.stride[i], pad[i] + pad[i + 2]) for i in (0, 1))
-        return [result_of(cls.optype, t.src, (*t.src.dims[:2], *hw), reads=True)]
+        return [window_result(cls, t.src, t.src.dims[1], p.size, p.stride, pad, _NO_DILATION, reads=True)]
 
     @classmethod
     def derived(cls, t, p):
@@ -44,12 +43,8 @@ class _Pool(LnOp):
     def windows(self, src: np.ndarray, filler: float) -> np.ndarray:
         """All windows of `src`: [kh * kw, N, C, rows, columns]."""
         _, _, rows, columns = self.result_specs[0].dims
-        (sh, sw), (kh, kw) = self.stride, self.size
         x = pad_hw(src, self.derived_values()["pad"], filler)
-        return np.stack([
-            x[:, :, r : r + (rows - 1) * sh + 1 : sh, q : q + (columns - 1) * sw + 1 : sw]
-            for r in range(kh) for q in range(kw)
-        ])  # fmt: skip
+        return windows_of(x, self.size, self.stride, _NO_DILATION, (rows, columns))
 
     @classmethod
     def samples(cls):

@@ -6,16 +6,13 @@ which have kernels of their own.
 
 from __future__ import annotations
 
-from itertools import product
 from math import prod
 
 import numpy as np
 
 from lightnet.dialects.ln.numeric import FLOATS, SHORT, largest, total
-from lightnet.dialects.ln.window import ceil_output_dim, output_dim, result_of
+from lightnet.dialects.ln.window import ceil_output_dim, result_of, window_result, windows_of
 from lightnet.ir.op import LnOp, boolean, case, ln_op, numbers, operand, result
-from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dtypes import BY_NAME
 
 _AXES = "src.ndim - 2"
 
@@ -35,15 +32,11 @@ class _PoolNd(LnOp):
 
     @classmethod
     def infer(cls, t, p):
-        axes = len(p.size)
-        out = []
-        for i in range(axes):
-            given = (t.src.dims[2 + i], p.size[i], p.stride[i])
-            if p.ceil:
-                out.append(ceil_output_dim(*given, p.padding[i], p.padding[axes + i], p.dilation[i]))
-            else:
-                out.append(output_dim(*given, p.padding[i] + p.padding[axes + i], p.dilation[i]))
-        return [result_of(cls.optype, t.src, (*t.src.dims[:2], *out), reads=True)]
+        if not p.ceil:
+            return [window_result(cls, t.src, t.src.dims[1], p.size, p.stride, p.padding, p.dilation, reads=True)]
+        ends = p.padding[: len(p.size)], p.padding[len(p.size) :]
+        out = map(ceil_output_dim, t.src.dims[2:], p.size, p.stride, *ends, p.dilation)
+        return [result_of(cls, t.src, (*t.src.dims[:2], *out), reads=True)]
 
     def flops(self):
         return self.result_specs[0].len * prod(self.size)
@@ -79,10 +72,7 @@ class _PoolNd(LnOp):
         reach = [(o - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(out, self.stride, self.size, self.dilation)]
         behind = [max(0, r - b - n) for r, b, n in zip(reach, self.padding, src.shape[2:])]
         x = np.pad(src, [(0, 0), (0, 0), *zip(self.padding[:axes], behind)], constant_values=filler)
-        starts = ([t * d for t, d in zip(tap, self.dilation)] for tap in product(*map(range, self.size)))
-        return np.stack([
-            x[:, :, *(slice(a, a + (o - 1) * s + 1, s) for a, o, s in zip(at, out, self.stride))] for at in starts
-        ])  # fmt: skip
+        return windows_of(x, self.size, self.stride, self.dilation, out)
 
     @classmethod
     def samples(cls):
@@ -151,10 +141,7 @@ class MaxpoolIndex(_PoolNd):
     """
 
     optype = "maxpool_index"
-
-    @classmethod
-    def infer(cls, t, p):
-        return [TensorSpec(super().infer(t, p)[0].dims, BY_NAME["i64"])]
+    dst = result(dtype="i64")
 
     @classmethod
     def derived(cls, t, p):

@@ -36,9 +36,7 @@ def plus(index: str, offset: int) -> str:
 class _Rearrangement(LnOp):
     src = operand()
     dst = result()
-
-    def flops(self):
-        return 0
+    work = 0
 
 
 # -- strided_slice ---------------------------------------------------------------------------------------------------
@@ -282,6 +280,7 @@ class Expand(_Rearrangement):
     """
 
     optype = "expand"
+    dst = result(dims="dims")
     dims = dims_of_result(ge=0)
     rewrites = (expand_without_repeats, expand_of_expand)
 

@@ -18,7 +18,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.dialects.ln.gates import ACTIVATIONS, Maths, activate
 from lightnet.ir.op import LnOp, boolean, case, ln_op, number, numbers, operand, result, string
-from lightnet.ir.types import TensorSpec, storage_type
+from lightnet.ir.types import storage_type
 from lightnet.runtime.arrays import align_up
 
 _DTYPES = ("f32", "f64")
@@ -38,10 +38,14 @@ class Recurrent(LnOp):
     weight = operand("param", rank=2, same_type="gates")
     h0 = operand(rank=2, same_type="gates")
     lens = operand(kind="index", rank=1, dtypes=("i32",))
-    y = result()
-    h = result()
+    y = result(dims="[gates.dims[0:2], weight.dims[0]]")
+    h = result(dims="[gates.dims[1], weight.dims[0]]")
     reverse = boolean(default=False)
     clip = number("float", ge=0, default=0)
+    checks = {
+        "state": "h0.dims[0] == gates.dims[1] && h0.dims[1] == weight.dims[0]",
+        "lens": "lens.len == gates.dims[1]",
+    }
     #: Gate outputs for each element of the state.
     count = 1
 
@@ -71,12 +75,6 @@ class Recurrent(LnOp):
     ) -> dict[str, SSAValue]:
         """The new state of a unit, from its whole gate outputs and what these take `beside`."""
         raise NotImplementedError
-
-    @classmethod
-    def infer(cls, t, p):
-        steps, batch, _ = t.gates.dims
-        state = TensorSpec((batch, t.weight.dims[0]), t.gates.dtype)
-        return [TensorSpec((steps, *state.dims), t.gates.dtype), state]
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -228,7 +226,7 @@ class Lstm(Recurrent):
     optype = "lstm"
     c0 = operand(rank=2, same_type="gates", same_shape="h0")
     peephole = operand("param", kind="bias", rank=1, same_type="gates")
-    c = result()
+    c = result(dims="h0.dims")
     f = string(*ACTIVATIONS, default="sigmoid")
     g = string(*ACTIVATIONS, default="tanh")
     k = string(*ACTIVATIONS, default="tanh")
@@ -238,15 +236,9 @@ class Lstm(Recurrent):
     count = 4
     checks = {
         "gates": "gates.dims[2] == 4 * weight.dims[0] && weight.dims[1] == gates.dims[2]",
-        "state": "h0.dims[0] == gates.dims[1] && h0.dims[1] == weight.dims[0]",
-        "lens": "lens.len == gates.dims[1]",
+        **Recurrent.checks,
         "peephole": "peephole.len == 3 * weight.dims[0]",
     }
-
-    @classmethod
-    def infer(cls, t, p):
-        y, h = super().infer(t, p)
-        return [y, h, h]
 
     def constants(self):
         return tuple(("peephole", k) for k in range(3))
@@ -320,8 +312,7 @@ class Gru(Recurrent):
     count = 3
     checks = {
         "gates": "gates.dims[2] == 3 * weight.dims[0] && weight.dims[1] == gates.dims[2]",
-        "state": "h0.dims[0] == gates.dims[1] && h0.dims[1] == weight.dims[0]",
-        "lens": "lens.len == gates.dims[1]",
+        **Recurrent.checks,
         "bias": "bias.len == weight.dims[0]",
     }
 
@@ -409,8 +400,7 @@ class Rnn(Recurrent):
     beta = number("float", default=0)
     checks = {
         "gates": "gates.dims[2] == weight.dims[0] && weight.dims[1] == gates.dims[2]",
-        "state": "h0.dims[0] == gates.dims[1] && h0.dims[1] == weight.dims[0]",
-        "lens": "lens.len == gates.dims[1]",
+        **Recurrent.checks,
     }
 
     def cell(self, m, sums, old, beside):

@@ -8,20 +8,15 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lightnet.dialects.ln.numeric import SHORT, largest, need_elements, total
+from lightnet.dialects.ln.numeric import SHORT, largest, total, widened
 from lightnet.dialects.ln.rows import OpRows
 from lightnet.dialects.ln.rules import rule
 from lightnet.ir.op import Case, ConstraintError, LnOp, boolean, case, ln_op, number, numbers, operand, result
 from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dtypes import BY_NAME, DTYPES, is_float
+from lightnet.runtime.dtypes import DTYPES, is_float
 
 #: The element types that can be added up.
 _NUMBERS = tuple(d.name for d in DTYPES if d.name != "i1")
-
-
-def _widened(x: np.ndarray) -> np.ndarray:
-    """Floats as float64, anything else as it is."""
-    return x if x.dtype.kind in "iub" else x.astype(np.float64)
 
 
 # reduce(x, axes) = reshape(x), where every axis has length 1 (a sum of one term is the term: -0 stays -0)
@@ -51,7 +46,7 @@ class _Reduction(OpRows):
         return cls.made(1, optype, what, accumulate=accumulate, function=staticmethod(function), **own)
 
     def reference(self, src):
-        return self.function(_widened(src), self.axes).astype(src.dtype)
+        return self.function(widened(src), self.axes).astype(src.dtype)
 
     @classmethod
     def infer(cls, t, p):
@@ -161,10 +156,14 @@ class ReduceMean(_Reduction):
         return f"total[{kept}] += src[{read}]\ndst[{written}] = {quotient}"
 
     def reference(self, src):
-        added = total(_widened(src), self.axes, keepdims=True)
+        added = total(widened(src), self.axes, keepdims=True)
         if src.dtype.kind not in "iu":
             return (added / np.float64(self.terms)).astype(src.dtype)
         return np.trunc(added / max(self.terms, 1)).astype(src.dtype)
+
+
+#: The dims of what is reduced along `axis`.
+_REDUCED = "[src.dims[0:axis], 1, src.dims[axis + 1:src.ndim]]"
 
 
 class _ArgExtreme(OpRows):
@@ -172,8 +171,9 @@ class _ArgExtreme(OpRows):
     vectorises."""
 
     src = operand(min_rank=1)
-    dst = result()
+    dst = result(dims=_REDUCED, dtype="i64")
     axis = number("int", ge=0, lt="src.ndim")
+    picks = "[src.dims[axis]]"
     last = boolean(default=False)
     accumulate: ClassVar[str]
     function: ClassVar[Callable[..., np.ndarray]]
@@ -196,17 +196,11 @@ class _ArgExtreme(OpRows):
             "dst[i:axis..., 0, k...] = i64(at[i..., k...])"
         )
 
-    @classmethod
-    def infer(cls, t, p):
-        dst = TensorSpec(_reduced(t.src, p.axis), BY_NAME["i64"])
-        need_elements(cls.optype, t.src, [p.axis], dst)
-        return [dst]
-
     def flops(self):
         return self.operand_specs[0].len
 
     def reference(self, src):
-        wide, find = _widened(src), self.function
+        wide, find = widened(src), self.function
         if self.last:
             found = src.shape[self.axis] - 1 - find(np.flip(wide, self.axis), axis=self.axis, keepdims=True)
         else:
@@ -238,13 +232,9 @@ Argmin = _ArgExtreme.row(
 # fmt: on
 
 
-def _reduced(spec: TensorSpec, axis: int) -> tuple[int, ...]:
-    return (*spec.dims[:axis], 1, *spec.dims[axis + 1 :])
-
-
 class _AxisReduction(LnOp):
     src = operand()
-    dst = result()
+    dst = result(dims=_REDUCED)
     axis = number("int", ge=0, lt="src.ndim")
 
     def flops(self):
@@ -281,10 +271,6 @@ class Maxreduce(_AxisReduction):
     rewrites = (maxreduce_of_one,)
 
     @classmethod
-    def infer(cls, t, p):
-        return [TensorSpec(_reduced(t.src, p.axis), t.src.dtype)]
-
-    @classmethod
     def samples(cls):
         return [*super().samples(), case("i8", src=(2, 0, 3), axis=1), case("ui16", src=(0,), axis=0)]
 
@@ -303,14 +289,9 @@ class MaxreduceArg(_AxisReduction):
     """
 
     optype = "maxreduce_arg"
-    arg = result()
+    arg = result(dims=_REDUCED, dtype="i32")
+    picks = "[src.dims[axis]]"
     definition = "dst[i:axis..., 0, k...], arg[i:axis..., 0, k...] argmax= src[i..., j, k...]"
-
-    @classmethod
-    def infer(cls, t, p):
-        dst = TensorSpec(_reduced(t.src, p.axis), t.src.dtype)
-        need_elements(cls.optype, t.src, [p.axis], dst)
-        return [dst, TensorSpec(dst.dims, BY_NAME["i32"])]
 
     def reference(self, src):
         arg = src.argmax(axis=self.axis)
@@ -331,12 +312,8 @@ class DotProduct(LnOp):
     optype = "dot_product"
     src1 = operand()
     src2 = operand(same_type="src1", same_shape="src1")
-    dst = result()
+    dst = result(dims="[1]")
     definition = "dst[0] += src1[i...] * src2[i...]"
-
-    @classmethod
-    def infer(cls, t, p):
-        return [TensorSpec((1,), t.src1.dtype)]
 
     def flops(self):
         return 2 * self.operand_specs[0].len

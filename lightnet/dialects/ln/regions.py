@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 from xdsl.dialects import arith, math
-from xdsl.dialects.builtin import IndexType, i64
+from xdsl.dialects.builtin import IndexType
 from xdsl.ir import SSAValue
 
-from lightnet.dialects.ln.numeric import need_elements
+from lightnet.dialects.ln.gates import Scalars
 from lightnet.ir.op import LnOp, boolean, case, ln_op, number, operand, result, string
-from lightnet.ir.types import TensorSpec, storage_type
+from lightnet.ir.types import storage_type
 from lightnet.runtime.initial import sample
 
 
@@ -20,15 +20,11 @@ class _Regions(LnOp):
     src = operand(rank=4, dtypes=("f32", "f64"))
     rois = operand(rank=2, same_type="src")
     batch = operand(kind="index", rank=1, dtypes=("i64",))
-    dst = result()
+    dst = result(dims="[rois.dims[0], src.dims[1], height, width]")
     height = number("int", ge=1)
     width = number("int", ge=1)
-
-    @classmethod
-    def infer(cls, t, p):
-        dst = TensorSpec((t.rois.dims[0], t.src.dims[1], p.height, p.width), t.src.dtype)
-        need_elements(cls.optype, t.src, (0, 2, 3), dst)
-        return [dst]
+    checks = {"corners": "rois.dims[1] == 4", "regions": "batch.len == rois.dims[0]"}
+    picks = "[src.dims[0], src.dims[2:4]]"
 
 
 @ln_op
@@ -52,7 +48,6 @@ class RoiAlign(_Regions):
     scale = number("float", gt=0, default=1.0)
     half_pixel = boolean(default=True)
     mode = string("avg", "max", default="avg")
-    checks = {"corners": "rois.dims[1] == 4", "regions": "batch.len == rois.dims[0]"}
 
     def flops(self):
         return 8 * self.result_specs[0].len * max(self.sampling_ratio, 2) ** 2
@@ -131,32 +126,20 @@ MAX_POINTS = 1024
 MAX_UNROLLED = 3
 
 
-class _Sampler:
+class _Sampler(Scalars):
     """`roi_align` at the loop level: for each region, part and point, weights and offsets once for all channels."""
 
     def __init__(self, op: RoiAlign, b, operands, target):
-        self.op, self.b, self.target = op, b, target
+        super().__init__(b, storage_type(op.operand_specs[0].dtype))
+        self.roi, self.target = op, target
         self.src, self.rois, self.batch = operands
-        self.element = storage_type(op.operand_specs[0].dtype)
         self.pictures, self.channels, *self.size = op.operand_specs[0].dims
 
-    def number(self, value: float) -> SSAValue:
-        return self.b.const(float(value), self.element)
-
-    def choose(self, predicate: str, x: SSAValue, y: SSAValue, then: SSAValue, other: SSAValue) -> SSAValue:
-        return self.b.select(self.b.cmpf(predicate, x, y), then, other)
-
-    def to_index(self, x: SSAValue) -> SSAValue:
-        return self.b.op(arith.IndexCastOp, self.b.op(arith.FPToSIOp, x, type=i64), type=IndexType())
-
-    def to_float(self, x: SSAValue) -> SSAValue:
-        return self.b.op(arith.SIToFPOp, self.b.op(arith.IndexCastOp, x, type=i64), type=self.element)
-
     def region(self, n: SSAValue) -> None:
-        b, op = self.b, self.op
+        b, op = self.b, self.roi
         given = b.op(arith.IndexCastOp, b.load(self.batch, [n]), type=IndexType())
         is_there = b.cmpi("sge", given, b.index(0))
-        picture = b.op(arith.MinSIOp, b.op(arith.MaxSIOp, given, b.index(0)), b.index(self.pictures - 1))
+        picture = self.within(given, 0, self.pictures - 1)
         corners = []
         for k in range(4):
             value = b.op(arith.MulfOp, b.load(self.rois, [b.add(b.mul(n, 4), k)]), self.number(op.scale))
@@ -172,7 +155,7 @@ class _Sampler:
 
     def axis(self, low: SSAValue, high: SSAValue, parts: int) -> tuple[SSAValue, SSAValue, SSAValue]:
         """Start, length of a part, and number of points."""
-        b, op = self.b, self.op
+        b, op = self.b, self.roi
         length = b.op(arith.SubfOp, high, low)
         if not op.half_pixel:
             length = b.op(arith.MaximumfOp, length, self.number(1))
@@ -186,7 +169,7 @@ class _Sampler:
     def part_of_few(self, n, picture, rows, columns, y, x) -> None:
         """One element of the result for each channel, where the points are so few that their sum stays in a
         register."""
-        b, op, count = self.b, self.op, self.op.sampling_ratio
+        b, op, count = self.b, self.roi, self.roi.sampling_ratio
         corners = []
         for i in range(count):
             tops = self.point(rows, y, b.index(i), self.size[0])
@@ -204,7 +187,7 @@ class _Sampler:
 
     def part(self, n, picture, rows, columns, y, x) -> None:
         """One element of the result for each channel."""
-        b, op = self.b, self.op
+        b, op = self.b, self.roi
         start = self.number(float("-inf") if op.mode == "max" else 0)
         area = op.height * op.width
         base = b.add(b.mul(n, self.channels * area), b.add(b.mul(y, op.width), x))
@@ -243,7 +226,7 @@ class _Sampler:
 
     def add_point(self, picture, base, tops, lefts) -> None:
         """Add (or take the maximum of) the weighted neighbours of a point, channel by channel."""
-        b, op, (height, width) = self.b, self.op, self.size
+        b, op, (height, width) = self.b, self.roi, self.size
         area = op.height * op.width
         corners = self.corners(tops, lefts)
         first = b.mul(picture, self.channels * height * width)
@@ -262,7 +245,7 @@ class _Sampler:
         b = self.b
         for offset, weight in corners:
             value = b.op(arith.MulfOp, weight, b.load(self.src, [b.add(plane, offset)]))
-            total = b.op(arith.MaximumfOp if self.op.mode == "max" else arith.AddfOp, total, value)
+            total = b.op(arith.MaximumfOp if self.roi.mode == "max" else arith.AddfOp, total, value)
         return total
 
 
@@ -289,7 +272,6 @@ class RoiPool(_Regions):
 
     optype = "roi_pool"
     scale = number("float", gt=0, default=1.0)
-    checks = {"corners": "rois.dims[1] == 4", "regions": "batch.len == rois.dims[0]"}
 
     def flops(self):
         pictures, _, height, width = self.operand_specs[0].dims
@@ -357,31 +339,19 @@ class RoiPool(_Regions):
         ]  # fmt: skip
 
 
-class _Pooler:
+class _Pooler(Scalars):
     """`roi_pool` at the loop level."""
 
     def __init__(self, op: RoiPool, b, operands, target):
-        self.op, self.b, self.target = op, b, target
+        super().__init__(b, storage_type(op.operand_specs[0].dtype))
+        self.roi, self.target = op, target
         self.src, self.rois, self.batch = operands
-        self.element = storage_type(op.operand_specs[0].dtype)
         self.lowest = float(np.finfo(op.operand_specs[0].dtype.np).min)
         self.pictures, self.channels, *self.size = op.operand_specs[0].dims
 
-    def number(self, value: float) -> SSAValue:
-        return self.b.const(float(value), self.element)
-
-    def to_index(self, x: SSAValue) -> SSAValue:
-        return self.b.op(arith.IndexCastOp, self.b.op(arith.FPToSIOp, x, type=i64), type=IndexType())
-
-    def to_float(self, x: SSAValue) -> SSAValue:
-        return self.b.op(arith.SIToFPOp, self.b.op(arith.IndexCastOp, x, type=i64), type=self.element)
-
-    def within(self, x: SSAValue, low: int, high: int) -> SSAValue:
-        return self.b.op(arith.MinSIOp, self.b.op(arith.MaxSIOp, x, self.b.index(low)), self.b.index(high))
-
     def plane(self, block: SSAValue) -> None:
         """One channel of one region."""
-        b, op = self.b, self.op
+        b, op = self.b, self.roi
         region, channel = b.divmod(block, self.channels)
         given = b.op(arith.IndexCastOp, b.load(self.batch, [region]), type=IndexType())
         picture = self.within(given, 0, self.pictures - 1)
@@ -401,7 +371,7 @@ class _Pooler:
     def coordinate(self, region: SSAValue, k: int) -> SSAValue:
         """A corner's coordinate in elements: rounded, halves away from 0."""
         b, one, zero = self.b, self.number(1), self.number(0)
-        x = b.op(arith.MulfOp, b.load(self.rois, [b.add(b.mul(region, 4), k)]), self.number(self.op.scale))
+        x = b.op(arith.MulfOp, b.load(self.rois, [b.add(b.mul(region, 4), k)]), self.number(self.roi.scale))
         for limit, outside in ((-FAR, "ogt"), (FAR, "olt")):  # what is no number is far outside
             x = b.select(b.cmpf(outside, x, self.number(limit)), x, self.number(limit))
         size = b.op(math.AbsFOp, x)

@@ -8,9 +8,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from lightnet.dialects.ln.numeric import FLOATS, SHORT, need_elements
+from lightnet.dialects.ln.numeric import FLOATS, SHORT
 from lightnet.dialects.ln.rules import rule
-from lightnet.ir.op import ConstraintError, LnOp, case, dims_of_result, ln_op, number, numbers, operand, result, string
+from lightnet.ir.op import LnOp, case, dims_of_result, ln_op, number, numbers, operand, result, string
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dtypes import convert
 from lightnet.runtime.initial import sample
@@ -36,6 +36,7 @@ class _Resample(LnOp):
     dst = result()
     mode = string("TL_NEAREST", "TL_LINEAR", default="TL_NEAREST")
     checks = {"mode": 'mode == "TL_NEAREST" || src.dtype != dtype("TL_BOOL")'}
+    picks = "src.dims"
     rewrites = (resample_to_itself,)
 
     @property
@@ -109,19 +110,9 @@ class Resize(_Resample):
     """
 
     optype = "resize"
+    dst = result(dims="dims")
     dims = dims_of_result(ge=0)
-    checks = {**_Resample.checks}
-
-    @classmethod
-    def infer(cls, t, p):
-        if len(p.dims) != t.src.ndim:
-            raise ConstraintError(
-                f"resize: `dims` {list(p.dims)} should have as many elements as {t.src} has dimensions",
-                label="resize.dims-length",
-            )
-        dst = TensorSpec(p.dims, t.src.dtype)
-        need_elements("resize", t.src, range(t.src.ndim), dst)
-        return [dst]
+    checks = {"dims-length": "len(dims) == src.ndim", **_Resample.checks}
 
     @classmethod
     def samples(cls):
@@ -153,9 +144,7 @@ class Upsample(_Resample):
 
     @classmethod
     def infer(cls, t, p):
-        dst = TensorSpec(tuple(math.floor(s * d) for s, d in zip(p.scales, t.src.dims)), t.src.dtype)
-        need_elements("upsample", t.src, range(t.src.ndim), dst)
-        return [dst]
+        return [TensorSpec(tuple(math.floor(s * d) for s, d in zip(p.scales, t.src.dims)), t.src.dtype)]
 
     @classmethod
     def samples(cls):
@@ -184,19 +173,14 @@ class Interpolate(LnOp):
     src = operand(min_rank=1, dtypes=FLOATS)
     index = operand("param", kind="index", rank=2, dtypes=("i32",))
     weight = operand("param", rank=2, dtypes=("f32", "f64"), same_shape="index")
-    dst = result()
+    dst = result(dims="[src.dims[0:axis], index.dims[0], src.dims[axis + 1:src.ndim]]")
     axis = number("int", ge=0, lt="src.ndim")
+    picks = "[src.dims[axis]]"
     checks = {
         "weight-type": 'weight.dtype == dtype("TL_DOUBLE") ? src.dtype == weight.dtype : src.dtype != '
         'dtype("TL_DOUBLE")',
     }
     definition = "dst[i:axis..., o, k...] += weight[o, t] * src[i..., index[o, t], k...]"
-
-    @classmethod
-    def infer(cls, t, p):
-        dst = TensorSpec((*t.src.dims[: p.axis], t.index.dims[0], *t.src.dims[p.axis + 1 :]), t.src.dtype)
-        need_elements(cls.optype, t.src, [p.axis], dst)
-        return [dst]
 
     def flops(self):
         return 2 * self.result_specs[0].len * self.operand_specs[1].dims[1]

@@ -3,7 +3,7 @@
     Log = UnaryRow.row("log", "log(src)", np.log, "The natural logarithm of src.", domain=(0.1, 9))
 
 is the op `ln.log`, the class `Log` of the module where the line stands: with its definition, reference, test cases and
-documentation. Further keywords are what a class would say: operands, parameters, `rewrites`, `domain`, `more`, `flops`.
+documentation. Further keywords are what a class would say: operands, parameters, `rewrites`, `domain`, `more`, `work`.
 Imports the op base and the helpers of references.
 """
 
@@ -17,9 +17,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from lightnet.dialects.ln.numeric import FLOATS, broadcast_dims, broadcast_read, cases, elementwise_in, uniform_data
+from lightnet.ir.constants import Env
 from lightnet.ir.op import Case, LnOp, case, ln_op, operand, result
-from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dtypes import BY_NAME
+from lightnet.runtime.dtypes import convert
 
 Range = tuple[float, float]
 _NAME = re.compile(r"[a-z]\w*")
@@ -52,11 +52,6 @@ class OpRows(LnOp):
     def shown(cls) -> Case:
         """The case that the documentation shows."""
         return cls.samples()[0]
-
-
-def per_element(count: int) -> Callable[[LnOp], int]:
-    """The `flops` of an op with so many operations for each element of its result."""
-    return lambda op: count * op.result_specs[0].len
 
 
 class Elementwise(OpRows):
@@ -107,7 +102,11 @@ class UnaryRow(Elementwise):
 
     src = operand(dtypes=FLOATS)
     dst = result()
-    domain = (-1, 1)
+    domain: ClassVar[Range | Mapping[str, Range] | None] = (-1, 1)
+    #: The types of the test cases beside f32; None: all that the operand may have.
+    kinds: ClassVar[tuple[str, ...] | None] = None
+    #: The parameters of the test cases, where they have no default.
+    given: ClassVar[Mapping[str, Any]] = {}
 
     @classmethod
     def written(cls, expression):
@@ -115,26 +114,34 @@ class UnaryRow(Elementwise):
 
     @classmethod
     def samples(cls):
-        dtypes = cls.schema.operands[0].dtypes
+        dtypes = cls.schema.operands[0].dtypes if cls.kinds is None else ("f32", *cls.kinds)
         shapes = ((2, 1, 3, 1, 17), ()) if "f32" in dtypes else ()
-        return [*(case(src=s) for s in shapes), *cases(("src",), [t for t in dtypes if t != "f32"]), *cls.more]
+        others = cases(("src",), [t for t in dtypes if t != "f32"], **cls.given)
+        return [*(case(src=s, **cls.given) for s in shapes), *others, *cls.more]
 
     @classmethod
     def shown(cls):
-        dtypes, params = cls.schema.operands[0].dtypes, cls.more[0].params if cls.more else {}
+        dtypes, params = cls.schema.operands[0].dtypes or ("f32",), cls.more[0].params if cls.more else {}
         dtype = next((t for t in ("f32", "i32") if t in dtypes), dtypes[0])
         return case(dtype, **{**params, "src": (2, 3)})
+
+
+class TypedRow(UnaryRow):
+    """A function of one number and of parameters that are cast to the tensor's type first, saturating."""
+
+    def reference(self, src):
+        dtype = self.operand_specs[0].dtype
+        params = (convert(np.asarray(float(self.param(p.name))), dtype) for p in self.schema.params)
+        return elementwise_in(self.function, src, *(np.broadcast_to(p, src.shape) for p in params))
 
 
 class Predicate(UnaryRow):
     """A test whether a number is of some kind: data have infinities, NaN, zeros and ones among them."""
 
+    dst = result(dtype="i1")
+
     def reference(self, *operands):
         return self.numpy(*operands)
-
-    @classmethod
-    def infer(cls, t, p):
-        return [TensorSpec(t.src.dims, BY_NAME["i1"])]
 
     @classmethod
     def sample_data(cls, name, kind, spec, tensors, params, seed):
@@ -152,7 +159,7 @@ class Broadcasting(LnOp):
     @classmethod
     def infer(cls, t, p):
         specs = list(vars(t).values())
-        return [TensorSpec(broadcast_dims(cls.optype, specs), specs[-1].dtype)]
+        return [cls.schema.results[0].spec(Env(vars(t), vars(p)), specs[-1], broadcast_dims(cls.optype, specs))]
 
     @property
     def definition(self):

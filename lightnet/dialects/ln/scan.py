@@ -12,13 +12,13 @@ import numpy as np
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType, f32, i64
 
-from lightnet.dialects.ln.numeric import SHORT
+from lightnet.dialects.ln.numeric import SHORT, widened
 from lightnet.dialects.ln.scatter import accumulate, narrowed, widened_element
 from lightnet.dialects.ln.sort import count_of, goes_before, merge_sort
 from lightnet.ir.op import LnOp, boolean, case, ln_op, number, operand, result
 from lightnet.ir.types import TensorSpec, storage_type
 from lightnet.runtime.arrays import align_up
-from lightnet.runtime.dtypes import BY_NAME, DTYPES
+from lightnet.runtime.dtypes import DTYPES
 from lightnet.runtime.initial import sample
 
 #: The longest list of best elements that `topk` inserts into; for more it sorts.
@@ -58,8 +58,7 @@ class _Scan(LnOp):
                 i.yields(after)
 
     def _scan(self, src: np.ndarray, function, start: int) -> np.ndarray:
-        wide = src if src.dtype.kind in "iu" else src.astype(np.float64)
-        wide = np.flip(wide, self.axis) if self.reverse else wide
+        wide = np.flip(widened(src), self.axis) if self.reverse else widened(src)
         found = function(wide, axis=self.axis, dtype=wide.dtype)
         if self.exclusive:
             head = np.full_like(np.take(found, [0], self.axis), start) if src.size else found
@@ -115,20 +114,18 @@ class Cumprod(_Scan):
         return self._scan(src, np.cumprod, 1)
 
 
+_BEST = "[src.dims[0:axis], k, src.dims[axis + 1:src.ndim]]"
+
+
 class _Topk(LnOp):
     src = operand(min_rank=1)
-    values = result()
-    indices = result()
+    values = result(dims=_BEST)
+    indices = result(dims=_BEST, dtype="i64")
     axis = number("int", ge=0, lt="src.ndim")
     k = number("int", ge=0, le="src.dims[axis]")
     largest = boolean(default=True)
     sorted = boolean(default=True)
     has_builder = True
-
-    @classmethod
-    def infer(cls, t, p):
-        dims = (*t.src.dims[: p.axis], p.k, *t.src.dims[p.axis + 1 :])
-        return [TensorSpec(dims, t.src.dtype), TensorSpec(dims, BY_NAME["i64"])]
 
     @property
     def by_insertion(self) -> bool:
@@ -217,9 +214,7 @@ class _Topk(LnOp):
 
     def best(self, src: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The best along the axis, with NumPy."""
-        wide = (
-            src.astype(np.uint8) if src.dtype == np.bool_ else src if src.dtype.kind in "iu" else src.astype(np.float64)
-        )
+        wide = src.astype(np.uint8) if src.dtype == np.bool_ else widened(src)
         if self.largest:  # the stable order of the reversed axis, backwards
             last = wide.shape[self.axis] - 1
             order = last - np.flip(np.argsort(np.flip(wide, self.axis), self.axis, kind="stable"), self.axis)

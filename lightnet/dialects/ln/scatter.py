@@ -13,10 +13,10 @@ import numpy as np
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IndexType, f32
 
-from lightnet.dialects.ln.indexing import INDEX_TYPES, _Indexed, in_range, need_within, sample_index
-from lightnet.dialects.ln.numeric import SHORT, need_elements
-from lightnet.ir.op import ConstraintError, LnOp, case, ln_op, number, operand, result, string
-from lightnet.ir.types import TensorSpec, storage_type
+from lightnet.dialects.ln.indexing import INDEX_TYPES, WITHIN, _Indexed, in_range
+from lightnet.dialects.ln.numeric import SHORT
+from lightnet.ir.op import case, ln_op, number, operand, string
+from lightnet.ir.types import storage_type
 from lightnet.runtime.dtypes import DType
 
 REDUCTIONS = ("none", "add", "mul", "max", "min")
@@ -45,24 +45,13 @@ def accumulate(b, reduction: str, old, new, dtype: DType):
     return b.op(table[reduction], old, new)
 
 
-class _Scatter(LnOp):
-    src = operand()
-    index = operand(kind="index", dtypes=INDEX_TYPES)
+class _Scatter(_Indexed):
     updates = operand(same_type="src")
-    dst = result()
     reduction = string(*REDUCTIONS, default="none")
     has_builder = True
 
     def flops(self):
         return 0 if self.reduction == "none" else self.operand_specs[2].len
-
-    @classmethod
-    def sample_data(cls, name, kind, spec, tensors, params, seed):
-        if kind != "index":
-            return super().sample_data(name, kind, spec, tensors, params, seed)
-        return sample_index(name, spec, cls.limits(tensors["src"], spec, params), seed)
-
-    index_limits = _Indexed.index_limits
 
     def copy_source(self, b, src, dst) -> None:
         """dst = src, to begin with."""
@@ -112,13 +101,7 @@ class ScatterElements(_Scatter):
     src = operand(min_rank=1)
     updates = operand(same_type="src", same_shape="index")
     axis = number("int", ge=0, lt="src.ndim")
-    checks = {"same-rank": "src.ndim == index.ndim"}
-
-    @classmethod
-    def infer(cls, t, p):
-        need_within("scatter_elements", t.index, t.src, p.axis)
-        need_elements("scatter_elements", t.src, [p.axis], t.index)
-        return [t.src]
+    checks = {**WITHIN, "not-empty": "index.len == 0 || src.dims[axis] > 0"}
 
     def build_loops(self, b, operands, results, workspace):
         (src, index, updates), (dst,) = operands, results
@@ -135,11 +118,6 @@ class ScatterElements(_Scatter):
                     at = b.add(at, b.mul(i, prod(dims[k + 1 :])))
             along = self.place(b, index, update, dims[self.axis])
             self.write(b, updates, update, dst, b.add(at, b.mul(along, prod(dims[self.axis + 1 :]))))
-
-    @classmethod
-    def limits(cls, src, index, params):
-        """The bounds of indices."""
-        return [src.dims[params["axis"]]]
 
     def reference(self, src, index, updates):
         at = list(np.indices(index.shape))
@@ -175,19 +153,11 @@ class ScatterNd(_Scatter):
     optype = "scatter_nd"
     src = operand(min_rank=1)
     index = operand(kind="index", dtypes=INDEX_TYPES, min_rank=1)
-    checks = {"depth": "index.dims[index.ndim - 1] <= src.ndim"}
-
-    @classmethod
-    def infer(cls, t, p):
-        depth = t.index.dims[-1]
-        if t.updates.dims != (*t.index.dims[:-1], *t.src.dims[depth:]):
-            raise ConstraintError(
-                f"scatter_nd: {t.updates} should have the dimensions {[*t.index.dims[:-1], *t.src.dims[depth:]]} for "
-                f"{t.src} and {t.index}",
-                label="scatter_nd.updates",
-            )
-        need_elements("scatter_nd", t.src, range(depth), TensorSpec(t.index.dims[:-1], t.src.dtype))
-        return [t.src]
+    checks = {
+        "depth": "index.dims[index.ndim - 1] <= src.ndim",
+        "updates": "updates.dims == [index.dims[0:index.ndim - 1], src.dims[index.dims[index.ndim - 1]:src.ndim]]",
+        "not-empty": "prod(index.dims[0:index.ndim - 1]) == 0 || prod(src.dims[0:index.dims[index.ndim - 1]]) > 0",
+    }
 
     def build_loops(self, b, operands, results, workspace):
         (src, index, updates), (dst,) = operands, results

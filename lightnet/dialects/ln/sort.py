@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import IndexType, IntegerType, MemRefType
 
 from lightnet.dialects.ln import radix
 from lightnet.ir.op import LnOp, case, ln_op, number, operand, result, string
-from lightnet.ir.types import TensorSpec, storage_type
+from lightnet.ir.types import storage_type
 from lightnet.runtime.arrays import align_up
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.initial import sample
@@ -168,13 +168,9 @@ class Sort1dByKey(_Sort):
     src_key = operand(rank=1)
     src_val = operand(rank=1, dtypes=("i32",))
     dst_key = result(owner="src_key", overwrites=True)
-    dst_val = result(owner="src_val", overwrites=True)
+    dst_val = result(dtype="src_val", owner="src_val", overwrites=True)
     dir = string(*_DIRECTIONS)
     checks = {"same-length": "src_val.len == src_key.len"}
-
-    @classmethod
-    def infer(cls, t, p):
-        return [t.src_key, t.src_val]
 
     def reference(self, src_key, src_val):
         order = _order(src_key, self.dir)
@@ -203,18 +199,12 @@ class Pick1d(LnOp):
     optype = "pick1d"
     src = operand(rank=1)
     src_index = operand(kind="index", rank=1, dtypes=("i32",))
-    dst = result()
+    dst = result(dims="[len * stride]")
     len = number("int", gt=0, le="src_index.len")
     stride = number("int", ge=1, default=1)
     checks = {"one-group": "stride <= src.len"}
     definition = "dst[i] = src[clamp(src_index[i / stride], 0, src.len / stride - 1) * stride + i % stride]"
-
-    @classmethod
-    def infer(cls, t, p):
-        return [TensorSpec((p.len * p.stride,), t.src.dtype)]
-
-    def flops(self):
-        return 0
+    work = 0
 
     def reference(self, src, src_index):
         groups = src[: len(src) // self.stride * self.stride].reshape(-1, self.stride)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 from xdsl.irdl import traits_def
 from xdsl.traits import Pure
 
 from lightnet.dialects.ln.rules import rule
+from lightnet.ir.constraints import Message
 from lightnet.ir.op import (
     ConstraintError,
     LnOp,
@@ -38,27 +40,23 @@ class Source(LnOp):
 
     unique = True
     traits = traits_def(Pure())
-    dst = result(static=True)
+    dst = result(dims="dims", dtype="dtype", static=True)
     dtype = dtype_of_result(stored=True)
     dims = dims_of_result(ge=0)
     ran = numbers("double", 2, default=(0, 0))
     data = numbers("double", default=(0,))
     from_file = boolean(default=False)
-    checks = {"ran-order": "ran[0] <= ran[1]"}
-
-    @classmethod
-    def infer(cls, t, p):
-        count = math.prod(p.dims)
-        if len(p.data) > max(count, p.data == (0,)) and holds_data(p.from_file, p.ran):
-            raise ConstraintError(
-                f"{cls.optype}: a tensor of {count} elements {list(p.dims)} should have no more data, but gets "
-                f"{len(p.data)} numbers",
-                label=f"{cls.optype}.data-length",
-            )
-        return [TensorSpec(p.dims, BY_TL[p.dtype])]
-
-    def flops(self):
-        return 0
+    checks = {
+        "ran-order": "ran[0] <= ran[1]",
+        "data-length": "from_file || ran != 0 || data == [0] || len(data) <= prod(dims)",
+    }
+    messages: ClassVar = {
+        "data-length": Message(
+            "a tensor of %d elements %s should have no more data, but gets %d numbers",
+            ("prod(dims)", "dims", "len(data)"),
+        )
+    }
+    work = 0
 
     def contents(self, store, seed: int = 0, missing: list[str] | None = None, loc=None) -> np.ndarray:
         """The tensor's contents at load time; `store` is a weight store or None. `missing` gets the tensor's name when
@@ -130,14 +128,10 @@ class Zeros(LnOp):
     """
 
     optype = "zeros"
-    dst = result()
+    dst = result(dims="dims", dtype="dtype")
     dtype = dtype_of_result()
     dims = dims_of_result(ge=0)
     definition = "dst[i...] = 0"
-
-    @classmethod
-    def infer(cls, t, p):
-        return [TensorSpec(p.dims, BY_TL[p.dtype])]
 
     def reference(self):
         spec = self.result_specs[0]

@@ -6,9 +6,8 @@ from itertools import product
 
 import numpy as np
 
-from lightnet.dialects.ln.numeric import FLOATS, SHORT, need_elements
+from lightnet.dialects.ln.numeric import FLOATS, SHORT
 from lightnet.ir.op import LnOp, boolean, case, ln_op, operand, result, string
-from lightnet.ir.types import TensorSpec
 
 #: The free parameter of the cubic kernel (Keys 1981, equation 4).
 CUBIC_A = -0.75
@@ -33,7 +32,7 @@ class GridSample(LnOp):
     optype = "grid_sample"
     src = operand(min_rank=3, dtypes=FLOATS)
     grid = operand(min_rank=2, same_type="src")
-    dst = result()
+    dst = result(dims="[src.dims[0:2], grid.dims[1:grid.ndim - 1]]")
     mode = string("linear", "nearest", "cubic", default="linear")
     padding_mode = string("zeros", "border", "reflection", default="zeros")
     align_corners = boolean(default=False)
@@ -42,12 +41,7 @@ class GridSample(LnOp):
         "batch": "grid.dims[0] == src.dims[0]",
         "coordinates": "grid.dims[grid.ndim - 1] == src.ndim - 2",
     }
-
-    @classmethod
-    def infer(cls, t, p):
-        dst = TensorSpec((*t.src.dims[:2], *t.grid.dims[1:-1]), t.src.dtype)
-        need_elements(cls.optype, t.src, range(2, t.src.ndim), dst)
-        return [dst]
+    picks = "src.dims[2:src.ndim]"
 
     def flops(self):
         taps = {"nearest": 1, "linear": 2, "cubic": 4}[self.mode]

@@ -7,7 +7,6 @@ import numpy as np
 
 from lightnet.dialects.ln.indexing import in_range
 from lightnet.ir.op import LnOp, case, ln_op, operand, result
-from lightnet.ir.types import TensorSpec
 from lightnet.runtime.initial import sample
 
 
@@ -31,13 +30,9 @@ class TreeStep(LnOp):
     feature = operand(kind="index", rank=1, dtypes=("i32",))
     threshold = operand(same_type="x", same_shape="feature")
     child = operand(kind="index", same_type="node", same_shape="feature")
-    dst = result()
+    dst = result(dims="node.dims", dtype="node")
     checks = {"rows": "x.dims[0] == node.dims[0]", "elements": "feature.dims[0] > 0 && x.dims[1] > 0"}
     definition = "dst[n, t] = child[node[n, t]] + (x[n, feature[node[n, t]]] <= threshold[node[n, t]] ? 0 : 1)"
-
-    @classmethod
-    def infer(cls, t, p):
-        return [TensorSpec(t.node.dims, t.node.dtype)]
 
     def reference(self, x, node, feature, threshold, child):
         k = in_range(node, len(child))

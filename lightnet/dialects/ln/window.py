@@ -1,4 +1,4 @@
-"""Arithmetic of sliding windows, shared by convolutions and pools: output sizes and automatic padding.
+"""Sliding windows, shared by convolutions and pools: output sizes, automatic padding, and what they are in NumPy.
 
 `padding` is [top, left, bottom, right] throughout.
 """
@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from lightnet.ir.constraints import ConstraintError
+from lightnet.dialects.ln.numeric import widened
+from lightnet.ir.constants import Env
+from lightnet.ir.op import ConstraintError, LnOp
 from lightnet.ir.types import TensorSpec
 
 AUTOPAD = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
@@ -29,16 +32,37 @@ def ceil_output_dim(size: int, kernel: int, stride: int, before: int, behind: in
     return count - 1 if (count - 1) * stride >= size + before else count
 
 
-def result_of(optype: str, src: TensorSpec, dims: Sequence[int], *, reads: bool = False) -> TensorSpec:
-    """The result [N, C, *S] of a window over `src`, which may be empty: where there are no pixels, or where the window
-    is larger than what it is over by just so much that no position is left. Raises `ConstraintError` where it is larger
-    still, or (`reads`) where there is a position and no pixel: a sum over padding is 0, but no pool has a value."""
+def window_result(cls: type[LnOp], src: TensorSpec, channels: int, size: Sequence[int], stride: Sequence[int],
+                  padding: Sequence[int], dilation: Sequence[int], **options: Any) -> TensorSpec:  # fmt: skip
+    """`result_of` an op whose windows of `size` lie so along each axis; `padding` is [begins then ends]."""
+    axes = len(stride)
+    pads = (padding[k] + padding[axes + k] for k in range(axes))
+    return result_of(cls, src, (src.dims[0], channels, *map(output_dim, src.dims[2:], size, stride, pads, dilation)),
+                     **options)  # fmt: skip
+
+
+def transposed_result(
+    cls: type[LnOp], src: TensorSpec, weight: TensorSpec, p: Any, padding: Sequence[int]
+) -> TensorSpec:
+    """`result_of` a transposed convolution with the parameters `p`."""
+    axes = len(p.stride)
+    out = (
+        p.stride[k] * (src.dims[2 + k] - 1) + p.output_padding[k] + (weight.dims[2 + k] - 1) * p.dilation[k] + 1
+        - padding[k] - padding[axes + k]
+        for k in range(axes)
+    )  # fmt: skip
+    return result_of(cls, src, (src.dims[0], weight.dims[1] * p.group, *out))
+
+
+def result_of(cls: type[LnOp], src: TensorSpec, dims: Sequence[int], *, reads: bool = False) -> TensorSpec:
+    """The result [N, C, *S] of an op with windows over `src`, which may be empty: where there are no pixels, or where
+    the window is larger than what it is over by just so much that no position is left. Raises `ConstraintError` where
+    it is larger still, or (`reads`) where there is a position and no pixel: a sum over padding is 0, but no pool has a
+    value."""
     if min(dims[2:]) < 0 or (reads and 0 in src.dims[2:] and 0 not in dims):
-        raise ConstraintError(
-            f"{optype}: the window should have a position in {src}, but the result would have the dims {list(dims)}",
-            label=f"{optype}.window",
-        )
-    return TensorSpec(tuple(dims), src.dtype)
+        text = f"the window should have a position in {src}, but the result would have the dims {list(dims)}"
+        raise ConstraintError(f"{cls.optype}: {text}", label=f"{cls.optype}.window")
+    return cls.schema.results[0].spec(Env({}, {}), src, tuple(dims))
 
 
 def _split(total: int, upper: bool) -> tuple[int, int]:
@@ -88,3 +112,59 @@ def pad_hw(x: np.ndarray, pad: Sequence[int], value: float = 0.0) -> np.ndarray:
     x = x[:, :, max(0, -top) : x.shape[2] - max(0, -bottom), max(0, -left) : x.shape[3] - max(0, -right)]
     widths = ((0, 0), (0, 0), (max(0, top), max(0, bottom)), (max(0, left), max(0, right)))
     return np.pad(x, widths, constant_values=value)
+
+
+# -- references ------------------------------------------------------------------------------------------------------
+
+
+def window_slices(starts: Sequence[int], counts: Sequence[int], strides: Sequence[int]) -> Any:
+    """Of pictures and channels all, and along each axis behind them so many elements from its start on, a stride
+    apart."""
+    inside = (slice(a, a + (n - 1) * s + 1, s) for a, n, s in zip(starts, counts, strides))
+    return slice(None), slice(None), *inside
+
+
+def windows_of(x: np.ndarray, size: Sequence[int], stride: Sequence[int], dilation: Sequence[int],
+               out: Sequence[int]) -> np.ndarray:  # fmt: skip
+    """All windows of [N, C, *S], padded already, at `out` positions: [taps, N, C, *out]."""
+    starts = ([t * d for t, d in zip(tap, dilation)] for tap in product(*map(range, size)))
+    return np.stack([x[window_slices(at, out, stride)] for at in starts])
+
+
+def correlation(op: Any, x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """A convolution in NumPy, of [N, C, *S], padded already, with weights [O, C/group, *K] and a bias [O]."""
+    n, o, *out = op.result_specs[0].dims
+    per_in, per_out = weight.shape[1], o // op.group
+    result = np.empty((n, o, *out), widened(x).dtype)
+    for g in range(op.group):
+        part, kernel = widened(x[:, g * per_in : (g + 1) * per_in]), widened(weight[g * per_out : (g + 1) * per_out])
+        total = np.zeros((n, per_out, *out), result.dtype)
+        for k, tap in enumerate(product(*map(range, weight.shape[2:]))):
+            window = part[window_slices([t * d for t, d in zip(tap, op.dilation)], out, op.stride)]
+            total += np.einsum("nc...,oc->no...", window, kernel.reshape(per_out, per_in, -1)[:, :, k], optimize=True)
+        result[:, g * per_out : (g + 1) * per_out] = total
+    return (result + widened(bias).reshape(-1, *(1,) * len(out))).astype(x.dtype)
+
+
+def transposed_correlation(
+    op: Any, src: np.ndarray, weight: np.ndarray, bias: np.ndarray, before: Sequence[int]
+) -> np.ndarray:
+    """A transposed convolution in NumPy, of [N, I, *S] with weights [I, O/group, *K] and a bias [O]: each element adds
+    its weights, scaled, to a window of the whole result, of which what is in front of `before` is cut off (of which
+    there is more, zeros, where that is negative)."""
+    n, o, *out = op.result_specs[0].dims
+    dims, lead = src.shape[2:], [max(0, -b) for b in before]
+    whole = [
+        e + max(b + k, (d - 1) * s + (w - 1) * l + 1)
+        for e, b, k, d, s, w, l in zip(lead, before, out, dims, op.stride, weight.shape[2:], op.dilation)
+    ]
+    result = np.zeros((n, o, *whole), widened(src).dtype)
+    per_in, per_out = src.shape[1] // op.group, weight.shape[1]
+    for g in range(op.group if src.size else 0):
+        x, kernel = (widened(a) for a in (src[:, g * per_in : (g + 1) * per_in], weight[g * per_in : (g + 1) * per_in]))
+        for k, tap in enumerate(product(*map(range, weight.shape[2:]))):
+            window = window_slices([e + t * d for e, t, d in zip(lead, tap, op.dilation)], dims, op.stride)
+            made = result[:, g * per_out : (g + 1) * per_out]
+            made[window] += np.einsum("nc...,co->no...", x, kernel.reshape(per_in, per_out, -1)[:, :, k], optimize=True)
+    result = result[window_slices([e + b for e, b in zip(lead, before)], out, [1] * len(out))]
+    return (result + widened(bias).reshape(-1, *(1,) * len(out))).astype(src.dtype)

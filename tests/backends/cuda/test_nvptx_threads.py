@@ -58,7 +58,7 @@ def without(module: ModuleOp, kind: type, number: int) -> ModuleOp:
     op = [op for op in changed.walk() if isinstance(op, kind)][number]
     if isinstance(op, AsyncCopyOp):
         rest = (op.destination, op.destination_indices, op.source, op.source_indices)
-        op.parent_block().insert_op_before(AsyncCopyOp(*rest, op.bytes.value.data), op)
+        op.parent_block().insert_op_before(AsyncCopyOp(*rest, None, bytes=op.bytes.value.data), op)
     op.detach()
     op.erase()
     return changed

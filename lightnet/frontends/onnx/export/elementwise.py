@@ -13,7 +13,7 @@ from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import DType, convert
 
 if TYPE_CHECKING:
-    from lightnet.dialects.ln.activation import Clip, Shrink
+    from lightnet.dialects.ln.activation import Shrink
     from lightnet.dialects.ln.elementwise import Lrelu
     from lightnet.dialects.ln.norm import LogSoftmax, Softmax
 
@@ -120,12 +120,12 @@ def shrink(g: ExportGraph, op: Shrink, src: str) -> str:
 
 
 @exporter("clip")
-def clip(g: ExportGraph, op: Clip, src: str) -> str:
+def clip(g: ExportGraph, op: LnOp, src: str) -> str:
     """By Clip where runtimes fuse it into convolutions (f32); elsewhere by Max and Min, in which NaN stays NaN, as
     ONNX's Clip does not promise (ONNX Runtime keeps it), and the bounds may be in the wrong order."""
     dtype = op.operand_specs[0].dtype
-    low, high = (g.const(_parameter(v, dtype), dtype) for v in (op.lo, op.hi))
-    if dtype.name == "f32" and op.lo <= op.hi:
+    low, high = (g.const(_parameter(v, dtype), dtype) for v in (op.param("lo"), op.param("hi")))
+    if dtype.name == "f32" and op.param("lo") <= op.param("hi"):
         return g.node("Clip", src, low, high)
     return g.extreme("Min", dtype, g.extreme("Max", dtype, src, low), high)
 

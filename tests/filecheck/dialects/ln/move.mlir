@@ -45,14 +45,14 @@ func.func @axis(%x: tensor<2x3xf32>) {
 
 // -----
 func.func @axes(%x: tensor<2x3xf32>) {
-  // expected-error@+1 {{should be a permutation}}
+  // expected-error@+1 {{permutation(axes)}}
   %a = ln.transpose %x {axes = [1, 1]} : tensor<3x3xf32>
   func.return
 }
 
 // -----
 func.func @reshape(%x: tensor<2x3xf32>) {
-  // expected-error@+1 {{expected 6, got 5}}
+  // expected-error@+1 {{5 against 6}}
   %a = ln.reshape %x : tensor<5xf32>
   func.return
 }
