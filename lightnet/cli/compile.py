@@ -20,8 +20,8 @@ from lightnet.cli.warning import Warnings, add_warnings
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.registry import runtime_of
 from lightnet.ir.runtime import COMPILE
-from lightnet.report.tables import size
 from lightnet.runtime.threads import ANY, Threads
+from lightnet.tables import size
 
 if TYPE_CHECKING:
     from lightnet.executable import Executable

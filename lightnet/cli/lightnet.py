@@ -165,7 +165,7 @@ def _compile_and_run(args: argparse.Namespace, warnings: Warnings) -> int:
         )
     warnings.show(network.warnings)
     only_run = args.run and not args.compile
-    report = watching.ReportFile(args.report, os.path.basename(args.source)) if args.report else None
+    report = watching.report_file(args.report, os.path.basename(args.source)) if args.report else None
     watchers = [*timing, *(report.watchers if report is not None else ())]
     executable = compiler.compile(
         network,

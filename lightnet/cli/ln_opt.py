@@ -188,9 +188,9 @@ class _Run:
         self.emit = _Emission(args) if args.emit else None
         defaults = {"target": args.target, "plan": args.plan, "layout": args.layout, **_told(args)}
         self.passes = parse_pipeline(",".join(args.passes), defaults)
-        self.before, self.after = (_names(v) for v in (args.print_ir_before, args.print_ir_after))
+        self.before, self.after = (names_of(v) for v in (args.print_ir_before, args.print_ir_after))
         self._check_names(self.passes)
-        self.watching = watching.Watching(args, self.passes)
+        self.watching = watching.watching(args, self.passes)
         self.checking = checking.Checking(args)
         self.given = self._given()
         self.timing: Timing | None = None
@@ -249,7 +249,8 @@ class _Run:
     def part(self, text: str, file: str, first_line: int) -> tuple[Any, list[LightNetError]]:
         """The module of one part as text, or in the forms of --emit (None if there was an error), and what is wrong."""
         output, errors = None, []
-        self.watching.part += 1
+        if self.watching is not None:
+            self.watching.part += 1
         try:
             output = self.text(self.transformed(text, file, first_line))
         except LightNetError as e:
@@ -333,7 +334,7 @@ class _Run:
                     sys.stderr, self.before, self.after, self.args.print_ir_after_change, watching.text_form(self.args)
                 )
             )
-        return [*watchers, *self.watching.watchers()]
+        return [*watchers, *(self.watching.watchers() if self.watching is not None else ())]
 
 
 class _Emission:
@@ -411,10 +412,6 @@ def split_input(text: str) -> list[tuple[int, str]]:
         line += text.count("\n", start, mark.end())
         start = mark.end()
     return [*parts, (line, text[start:])]
-
-
-def _names(values: Sequence[str]) -> list[str]:
-    return [name.strip() for value in values for name in value.split(",") if name.strip()]
 
 
 def _format(file: str, text: str) -> str:

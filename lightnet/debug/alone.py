@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from xdsl.ir import SSAValue
 
+from lightnet.debug.differences import ArrayDifference, difference
+from lightnet.debug.steps import specialized, stepper
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.names import tensor_names
 from lightnet.ir.op import LnOp
-from lightnet.report.differences import ArrayDifference, difference
-from lightnet.report.steps import specialized, stepper
 from lightnet.runtime.dtypes import is_float
 
 

@@ -18,13 +18,13 @@ from lightnet.cli import lightnet as lightnet_cli
 from lightnet.cli import ln_opt
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.context import make_context
-from lightnet.ir.dfg import DataFlowGraph, DataNode, DataTensor
 from lightnet.ir.instrumentation import peak_mib
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.passes import parse_pipeline, run_pipeline
-from lightnet.report.dot import dot
-from lightnet.report.graph import graph_of
-from lightnet.report.stats import Measure
+from lightnet_report.dfg import DataFlowGraph, DataNode, DataTensor
+from lightnet_report.dot import dot
+from lightnet_report.graph import graph_of
+from lightnet_report.stats import Measure
 
 ROOT = Path(__file__).parents[2]
 NETS = ROOT / "examples"

@@ -17,15 +17,15 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.dfg import DataFlowGraph
 from lightnet.ir.instrumentation import printing
 from lightnet.ir.memory import memory_of
 from lightnet.ir.printer import LnPrinter, wrapped_line
 from lightnet.ir.rewrites import Rewrite
 from lightnet.passes.planning.module import plan_report
 from lightnet.passes.planning.report import PlanReport
-from lightnet.report.graph import graph_of
-from lightnet.report.stats import Stats
+from lightnet_report.dfg import DataFlowGraph
+from lightnet_report.graph import graph_of
+from lightnet_report.stats import Stats
 
 #: So many rewrites are kept, and so many characters of a stage.
 MAX_REWRITES, MAX_TEXT = 20_000, 16 << 20

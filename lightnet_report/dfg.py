@@ -1,6 +1,6 @@
 """The data-flow graph of a module: document 004's `ln_dfg`, and the one graph that tools and reports look at.
 
-Nodes are ops, kernels or launches, edges the tensors between them; `report/graph.py` reads them out of a module of any
+Nodes are ops, kernels or launches, edges the tensors between them; `graph.py` reads them out of a module of any
 level. The IR is its own graph, so nothing is kept in step by hand: read a new one after a change. Imports xDSL and
 diagnostics.
 """

@@ -24,6 +24,7 @@ from xdsl.ir import Operation, SSAValue
 
 from lightnet.backends.builder import Builder
 from lightnet.backends.llvm.jit import NativeModule, compile_module
+from lightnet.debug.roofline import Peaks, measured, raised
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import CopyOp, LaunchLine, LaunchOp, lines_of
 from lightnet.dialects.ln.source import Source
@@ -33,7 +34,6 @@ from lightnet.ir.layout import byte_size
 from lightnet.ir.module import main_of, op_label
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import moves_left, place_of
-from lightnet.report.roofline import Peaks, measured, raised
 from lightnet.runtime.instance import Arena, Instance
 
 if TYPE_CHECKING:

@@ -20,6 +20,8 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 
+from lightnet.debug.profile import kernel_name
+from lightnet.debug.steps import specialized, stepper
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.source import ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp
@@ -28,8 +30,6 @@ from lightnet.ir.locations import loc_of
 from lightnet.ir.module import main_of
 from lightnet.ir.names import name_of, tensor_name, tensor_names
 from lightnet.ir.op import LnOp
-from lightnet.report.profile import kernel_name
-from lightnet.report.steps import specialized, stepper
 from lightnet.runtime.dtypes import is_float, numbers_of
 from lightnet.runtime.files import write_atomic
 from lightnet.runtime.weights import save_npz
