@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from lightnet.compiled import Compiled
 from lightnet.runtime.artifact import HOST
-from lightnet.runtime.hosted import HostedExecutable
+from lightnet.runtime.hosted import HostedExecutable, of_network
 
 if TYPE_CHECKING:
-    from xdsl.dialects.builtin import ModuleOp
-
     from lightnet.runtime.host.program import HostProgram
 
 
@@ -37,21 +35,9 @@ class HostedCompiled(HostedExecutable, Compiled):
             return self.network.__reduce__()
         return super().__reduce__()
 
-    @property
-    def is_native(self) -> bool:
-        return self.network.is_native
-
-    @property
-    def missing(self) -> list[str]:
-        return self.network.missing
-
-    @property
-    def weight_warnings(self) -> list[str]:
-        return self.network.weight_warnings
-
-    @property
-    def planned(self) -> ModuleOp:
-        return self.network.planned
+    is_native, missing, weight_warnings, planned = map(
+        of_network, ("is_native", "missing", "weight_warnings", "planned")
+    )
 
     def ir(self, stage: str | None = None) -> str:
         return self.network.ir(stage)

@@ -17,9 +17,8 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.instrumentation import printing
 from lightnet.ir.memory import memory_of
-from lightnet.ir.printer import LnPrinter, wrapped_line
+from lightnet.ir.printer import LnPrinter, printing, wrapped_line
 from lightnet.ir.rewrites import Rewrite
 from lightnet.passes.planning.module import plan_report
 from lightnet.passes.planning.report import PlanReport

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from lightnet.cli.watching import text_form
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.passes import Instrumentation
 from lightnet.runtime.files import write_atomic
+from lightnet_report.timing import Stage, Timing
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -39,6 +41,11 @@ class Watching:
         self.args = args
         self.part = 0  # the number of the part that is at work, from 1
         names = {p.name for p in passes}
+        self.before, self.after = (names_of(v) for v in (args.print_ir_before, args.print_ir_after))
+        for name in (*self.before, *self.after):
+            if name != "*" and name not in names:
+                raise LightNetError(f"--print-ir-before/-after: the pipeline has no pass '{name}'")
+        self.timing = Timing() if args.timing else None
         self.dots, self.flows = ([_stage_request(option, text, names) for text in texts]
                                  for option, texts in (("--dot", args.dot), ("--dfg", args.dfg)))  # fmt: skip
         self.folder: Any = None
@@ -64,7 +71,9 @@ class Watching:
 
     def watchers(self) -> list[Instrumentation]:
         """The watchers of the current part."""
-        found: list[Instrumentation] = []
+        found: list[Instrumentation] = [self.timing] if self.timing is not None else []
+        if self.before or self.after or self.args.print_ir_after_change:
+            found.append(self.printing())
         if self.args.trace_rewrites:
             from lightnet_report.trace import TraceRewrites
 
@@ -79,6 +88,21 @@ class Watching:
             report = HtmlReport(self.numbered(self.args.html_report), Path(self.args.file).name)
             found += [report.recorder, _at_end(report.write)]
         return found
+
+    def stage(self, name: str) -> AbstractContextManager[Stage | None]:
+        """A block that is a stage of the tool's work, for `--timing`."""
+        return self.timing.stage(name) if self.timing is not None else nullcontext()
+
+    def finish(self) -> None:
+        """Write what is about all parts."""
+        if self.timing is not None:
+            sys.stderr.write(self.timing.report())
+
+    def printing(self) -> Instrumentation:
+        from lightnet_report.printing import PrintIR
+
+        form = text_form(self.args)
+        return PrintIR(sys.stderr, self.before, self.after, self.args.print_ir_after_change, form)
 
     def stats(self, file: str) -> list[Instrumentation]:
         from lightnet_report.stats import Stats

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightnet.cli import common, targets
-from lightnet.cli.network import Network, add_loading, add_pipeline, add_precision, compile_options
+from lightnet.cli.network import Network, add_loading, add_pipeline, add_planning, add_precision, compile_options
 from lightnet.cli.progress import stages
 from lightnet.cli.warning import Warnings, add_warnings
 from lightnet.diagnostics import LightNetError, SourceLoc
@@ -69,23 +69,11 @@ def _parser(argv: Sequence[str] | None = None) -> common.ToolParser:
         help="code for several processors in one .lnx; the best that runs is taken when it is loaded",
     )
     option(
-        "--plan",
-        metavar="KIND",
-        default="default",
-        help="memory planning: default, or upstream as the C implementation",
-    )
-    option(
         "--threads",
         metavar="N|any",
         type=_threads,
         help="how many threads a call may use: a number, or any (default: LIGHTNET_THREADS, else of a .lnx any, of "
         "files for C 1)",
-    )
-    option(
-        "--layout",
-        metavar="KIND",
-        help="layouts of intermediate tensors, one of the target's: blocked (the default of cpu), nhwc (that of cuda) "
-        "or plain",
     )
     option(
         "--weight-memory",
@@ -100,6 +88,7 @@ def _parser(argv: Sequence[str] | None = None) -> common.ToolParser:
     )
     option("--exact", action="store_true", help="only algorithms that sum what an op's definition does (no Winograd)")
     option("--keep", metavar="TENSOR,...", default="", help="further tensors to return, by name")
+    add_planning(parser)
     add_precision(parser)
     add_pipeline(parser)
     add_loading(parser)

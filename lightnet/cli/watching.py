@@ -1,5 +1,5 @@
-"""The options of `ln-opt` that watch passes at work: `--trace-rewrites`, `--stats`, `--print-ir-tree-dir`, `--dfg`,
-`--dot`, `--html-report`; and `lightnet --report`.
+"""The options of `ln-opt` that watch passes at work: `--print-ir-after`, `--trace-rewrites`, `--stats`, `--dot`,
+`--html-report`, `--timing` and their like; and `lightnet --report`.
 
 What watches is of the package `lightnet_report`, which is asked for where an option of these is given.
 """
@@ -17,15 +17,31 @@ if TYPE_CHECKING:
     from xdsl.passes import ModulePass
 
     from lightnet.ir.printer import TextForm
+    from lightnet_report.timing import Timing
     from lightnet_report.watching import ReportFile, Watching
 
-#: Options whose value may be left out, with what they mean then (argparse would take the file for the value).
-OPTIONAL_VALUE = {"--trace-rewrites": "--trace-rewrites=*", "--stats": "--stats=-", "--dfg": "--dfg=-"}
+#: Options whose value may be left out, with what they mean then: every pass or rewrite, standard error.
+OPTIONAL_VALUE = {
+    "--print-ir-before": "--print-ir-before=*",
+    "--print-ir-after": "--print-ir-after=*",
+    "--trace-rewrites": "--trace-rewrites=*",
+    "--stats": "--stats=-",
+    "--dfg": "--dfg=-",
+}
 
 
 def add_options(group: argparse._ArgumentGroup) -> None:
     """Add the options to a parser's group."""
     option = group.add_argument
+    option(
+        "--print-ir-before",
+        action="append",
+        default=[],
+        metavar="PASS,...",
+        help="print the module to stderr before these passes (before every one: no value)",
+    )
+    option("--print-ir-after", action="append", default=[], metavar="PASS,...", help="... after them")
+    option("--print-ir-after-change", action="store_true", help="print what each pass changed, as a diff")
     option(
         "--trace-rewrites",
         action="append",
@@ -47,17 +63,24 @@ def add_options(group: argparse._ArgumentGroup) -> None:
     option("--dot", action="append", default=[], metavar="[after:PASS=]FILE",
            help="the graph for Graphviz, of the result, or of the module before or after a pass")  # fmt: skip
     option("--html-report", metavar="FILE", help="all of this as one page for a browser")
+    option("--timing", action="store_true", help="a tree of times, op counts and peak memory, on stderr")
+    group.set_defaults(watching=[action.dest for action in group._group_actions])
 
 
 def watching(args: argparse.Namespace, passes: Sequence[ModulePass]) -> Watching | None:
     """The watchers that the options ask for; None where they ask for none."""
-    for name in ("trace_rewrites", "stats", "print_ir_tree_dir", "dfg", "dot", "html_report"):
-        if getattr(args, name) not in (None, []):
+    for name in args.watching:
+        if getattr(args, name) not in (None, [], False):
             made: type[Watching] = resolve_beside(
                 "lightnet_report.watching:Watching", f"option '--{name.replace('_', '-')}'"
             )
             return made(args, passes)
     return None
+
+
+def timing() -> Timing:
+    """A watcher that times passes, for ``lightnet --debug``."""
+    return resolve_beside("lightnet_report.timing:Timing", "option '--debug'")()
 
 
 def report_file(file: str, title: str) -> ReportFile:

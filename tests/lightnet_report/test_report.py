@@ -26,7 +26,7 @@ from lightnet.debug.steps import steps_of
 from lightnet.diagnostics import LightNetError, SourceLoc, printable
 from lightnet.dialects.launch import lines_of
 from lightnet.ir.context import make_context
-from lightnet.ir.instrumentation import count_ops
+from lightnet.ir.module import count_ops
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.passes import Instrumentation, parse_pipeline, run_pipeline
 from lightnet.ir.registry import TARGETS

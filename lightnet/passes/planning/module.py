@@ -18,7 +18,7 @@ from lightnet.ir.views import place_of
 from lightnet.passes.plan_buffers import PlannedValues
 from lightnet.passes.planning.buffers import Buffer, lower_bound
 from lightnet.passes.planning.planner import MemoryPlan
-from lightnet.passes.planning.report import PlanReport, report
+from lightnet.passes.planning.report import PlanReport
 
 
 def plan_report(module: ModuleOp, space: str = ARENA) -> PlanReport:
@@ -27,7 +27,7 @@ def plan_report(module: ModuleOp, space: str = ARENA) -> PlanReport:
     buffers, offsets, ops = _buffers_of(module, space)
     peak = max((offsets[b.id] + b.size for b in buffers), default=0)
     found = "upstream's pool" if is_upstream(module) else "plan"
-    return report(buffers, MemoryPlan(offsets, peak, lower_bound(buffers), found), ops)
+    return PlanReport(buffers, MemoryPlan(offsets, peak, lower_bound(buffers), found), ops)
 
 
 def _buffers_of(module: ModuleOp, space: str) -> tuple[list[Buffer], dict[str, int], list[str]]:
