@@ -7,7 +7,6 @@ the static tensors again when a param is fed.
 from __future__ import annotations
 
 import io
-import os
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -411,7 +410,7 @@ class Executable(Compiled):
     @property
     def plan(self) -> Any:
         """The memory plan's report: `plan` (peak, bound, ratio), `text()`, `json()`, `svg()`, `html()`."""
-        from lightnet.passes.planning.module import plan_report
+        from lightnet.passes.plan import plan_report
 
         if not memory_of(self.planned):
             raise LightNetError("the network has no memory plan: target none runs it as it is")
@@ -446,20 +445,14 @@ class Executable(Compiled):
 
     # -- saving
 
-    def save(
-        self,
-        path: str | Path,
-        variants: Sequence[Any] = (),
-        sign: str | os.PathLike[str] | None = None,
-        texts: Mapping[str, str] | None = None,
-    ) -> None:
+    def _save(self, path: str | Path, variants: Sequence[Any], sign: Any, texts: dict[str, str]) -> None:
         signer = None
         if sign is not None:
             from lightnet.runtime.signing import Signer
 
             signer = Signer(sign)
         made = [executable.variant() for executable in (self, *variants)]
-        artifact.save(path, made, {**self._texts(), **(texts or {})}, signer)
+        artifact.save(path, made, {**self._texts(), **texts}, signer)
 
     def _texts(self) -> dict[str, str]:
         return {"planned": str(self.planned)}

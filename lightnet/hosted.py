@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,12 +41,6 @@ class HostedCompiled(HostedExecutable, Compiled):
     def ir(self, stage: str | None = None) -> str:
         return self.network.ir(stage)
 
-    def save(
-        self,
-        path: str | Path,
-        variants: Sequence[Any] = (),
-        sign: str | os.PathLike[str] | None = None,
-        texts: Mapping[str, str] | None = None,
-    ) -> None:
-        """As `Compiled.save`; the host part is a text of the file."""
-        self.network.save(path, [v.network for v in variants], sign, {**(texts or {}), HOST: self.host.to_json()})
+    def _save(self, path: str | Path, variants: Sequence[Any], sign: Any, texts: dict[str, str]) -> None:
+        """The host part is a text of the file."""
+        self.network.save(path, [v.network for v in variants], sign, {**texts, HOST: self.host.to_json()})

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightnet.diagnostics import printable
-from lightnet.passes.planning.report import PlanReport
 from lightnet_report.dfg import DataNode, DataTensor
 from lightnet_report.layout import layout
+from lightnet_report.plan_report import PlanReport
 from lightnet_report.recorder import Recorder, Snapshot
 
 if TYPE_CHECKING:

@@ -33,10 +33,10 @@ from lightnet.ir.types import spec_of
 from lightnet.ir.views import moves_left
 from lightnet.passes import pipelines
 from lightnet.passes.graph import graphs
-from lightnet.passes.planning.module import plan_report
 from lightnet.runtime.program import ports_of
 from lightnet_report.facts import FlowInfo, Inspection, MemoryInfo, Missing, OpInfo, TensorInfo
 from lightnet_report.graph import graph_of
+from lightnet_report.plan_report import plan_report
 
 if TYPE_CHECKING:
     from lightnet.model import Model

@@ -1,4 +1,4 @@
-"""The picture of a memory plan (`passes/planning/report.py`): SVG, or an HTML page around it.
+"""The picture of a memory plan (`plan_report.py`): SVG, or an HTML page around it.
 
 The picture has time from left to right and bytes from bottom to top, a rectangle for each buffer, the bytes that are
 live as a line, and the lower bound. It stands alone: no scripts, fonts or links.
@@ -11,8 +11,8 @@ from html import escape
 
 from lightnet.diagnostics import printable
 from lightnet.passes.planning.buffers import Buffer, load_profile
-from lightnet.passes.planning.report import PlanReport
 from lightnet.tables import size
+from lightnet_report.plan_report import PlanReport
 
 #: The picture in pixels: the whole, and the margins around the plot.
 WIDTH, HEIGHT = 1080, 620

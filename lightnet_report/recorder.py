@@ -20,10 +20,9 @@ from lightnet.diagnostics import LightNetError
 from lightnet.ir.memory import memory_of
 from lightnet.ir.printer import LnPrinter, printing, wrapped_line
 from lightnet.ir.rewrites import Rewrite
-from lightnet.passes.planning.module import plan_report
-from lightnet.passes.planning.report import PlanReport
 from lightnet_report.dfg import DataFlowGraph
 from lightnet_report.graph import graph_of
+from lightnet_report.plan_report import PlanReport, plan_report
 from lightnet_report.stats import Stats
 
 #: So many rewrites are kept, and so many characters of a stage.

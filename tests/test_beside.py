@@ -17,7 +17,7 @@ BESIDE = sorted(path.parent.name for path in ROOT.glob("lightnet_*/__init__.py")
 HOOKS = {
     "lightnet_descriptions": ["cli/lightnet.py", "ir/registry.py"],
     "lightnet_ptx": ["runtime/cuda/driver.py"],
-    "lightnet_report": ["cli/inspect.py", "cli/watching.py", "passes/planning/report.py"],
+    "lightnet_report": ["cli/inspect.py", "cli/watching.py", "passes/plan.py"],
     "lightnet_serving": ["cli/lightnet.py"],
     "lightnet_trust": ["cli/checking.py"],
 }

@@ -22,7 +22,7 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.passes.planning import check_offsets, lower_bound, pack
 from lightnet.passes.planning.buffers import Buffer, validate
 from lightnet.passes.planning.planner import EFFORTS, MemoryPlan
-from lightnet.passes.planning.report import PlanReport
+from lightnet_report.plan_report import PlanReport
 
 ALIASES = {"buffer": "id", "buffer_id": "id", "begin": "lower", "start": "lower", "end": "upper"}
 REQUIRED = ("id", "lower", "upper", "size")

@@ -296,7 +296,7 @@ class SavedExecutable(Runnable):
     def plan(self) -> Any:
         try:
             from lightnet.model import loads
-            from lightnet.passes.planning.module import plan_report
+            from lightnet.passes.plan import plan_report
         except ImportError:
             raise LightNetError(
                 "the report of a memory plan is made by the compiler, which is not installed here"

@@ -1,10 +1,15 @@
-"""The buffers of a module that is planned already, read off its places: what the report on a plan shows.
+"""The report on a memory plan: as text, as JSON, and as a picture (`plan_picture.py`).
 
-The one file of this folder that knows the IR. Values that an op makes out of each other and that share bytes (views,
-in-place results) are one buffer. Imports `ir`, `plan_buffers` and the numbers of `planning`.
+The buffers of a module that is planned are read off its places. Values that an op makes out of each other and that
+share bytes (views, in-place results) are one buffer.
 """
 
 from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
@@ -18,7 +23,66 @@ from lightnet.ir.views import place_of
 from lightnet.passes.plan_buffers import PlannedValues
 from lightnet.passes.planning.buffers import Buffer, lower_bound
 from lightnet.passes.planning.planner import MemoryPlan
-from lightnet.passes.planning.report import PlanReport
+from lightnet.tables import size, table
+
+
+@dataclass(frozen=True)
+class PlanReport:
+    """A plan and its buffers; `ops` names the op at each position of time, when they are ops."""
+
+    buffers: Sequence[Buffer]
+    plan: MemoryPlan
+    ops: Sequence[str] | None = None
+
+    def in_form(self, file: str) -> str:
+        """The report in the form that a file's suffix names: .json, .svg, .html (.htm), or else text."""
+        forms = {".json": self.json, ".svg": self.svg, ".html": self.html, ".htm": self.html}
+        return forms.get(Path(file).suffix.lower(), self.text)()
+
+    def text(self) -> str:
+        """Peak, lower bound and ratio, then a line for each buffer in order of its offset."""
+        plan = self.plan
+        lines = [
+            f"peak         {plan.peak} bytes ({size(plan.peak)})",
+            f"lower bound  {plan.bound} bytes ({size(plan.bound)})",
+            f"ratio        {plan.ratio:.4f}",
+            f"found by     {plan.heuristic}",
+            f"buffers      {len(self.buffers)}, {sum(b.size for b in self.buffers)} bytes without sharing",
+        ]
+        rows = ((str(x), str(x + b.size), str(b.size), self.live(b), b.id) for b, x in self.by_offset())
+        return "\n".join([*lines, table(("offset", "end", "size", "live", "buffer"), rows)]) + "\n"
+
+    def json(self) -> str:
+        """The same as a JSON object; `live` holds half-open intervals of positions, gaps taken out."""
+        plan = self.plan
+        entries = [
+            {"id": b.id, "offset": x, "size": b.size, "alignment": b.alignment, "live": b.segments()}
+            for b, x in self.by_offset()
+        ]
+        head = {"peak": plan.peak, "bound": plan.bound, "ratio": plan.ratio, "heuristic": plan.heuristic}
+        extra = {"ops": list(self.ops)} if self.ops is not None else {}
+        return json.dumps({**head, "buffers": entries, **extra}, indent=1) + "\n"
+
+    def svg(self, title: str = "Memory plan") -> str:
+        """A self-contained SVG picture of the plan; pointing at a buffer shows its name, lifetime and bytes."""
+        from lightnet_report import plan_picture
+
+        return plan_picture.svg(self, title)
+
+    def html(self, title: str = "Memory plan") -> str:
+        """An HTML page with the picture and a table of the buffers, light or dark as the reader's system is."""
+        from lightnet_report import plan_picture
+
+        return plan_picture.html(self, title)
+
+    def by_offset(self) -> list[tuple[Buffer, int]]:
+        """The buffers and their offsets, in the order of these."""
+        pairs = [(b, self.plan.offsets[b.id]) for b in self.buffers]
+        return sorted(pairs, key=lambda p: (p[1], p[0].lower, p[0].upper, p[0].id))
+
+    def live(self, b: Buffer) -> str:
+        """The half-open intervals of positions in which a buffer is live."""
+        return " ".join(f"[{lower}, {upper})" for lower, upper in b.segments())
 
 
 def plan_report(module: ModuleOp, space: str = ARENA) -> PlanReport:
