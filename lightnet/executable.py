@@ -172,8 +172,7 @@ class Executable(Compiled):
         static, residents = self._params(arrays)
         instance = self.instance
         self._quick = None if self._lacking else instance.quick
-        return instance.call(arrays, static=static, residents=residents, stream=call.stream, threads=call.threads,
-                             out=call.buffers)  # fmt: skip
+        return instance.call(call._replace(feeds=arrays), static, residents)
 
     def checked(self, name: str, value: Any) -> np.ndarray:
         """`value` as an array that the input or param `name` takes. Raises `LightNetError`."""

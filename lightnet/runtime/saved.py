@@ -252,9 +252,7 @@ class SavedExecutable(Runnable):
 
     def _run(self, call: Invocation) -> dict[str, np.ndarray]:
         run = self.instance.call
-        return call.answer(
-            self.program, lambda: run(call.feeds, stream=call.stream, threads=call.threads, out=call.buffers)
-        )
+        return call.answer(self.program, lambda: run(call))
 
     @property
     def texts_there(self) -> list[str]:
