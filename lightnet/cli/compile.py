@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightnet.cli import common, targets
-from lightnet.cli.network import Network, add_loading, add_pipeline, add_planning, add_precision, compile_options
+from lightnet.cli.network import (
+    Network,
+    add_loading,
+    add_pipeline,
+    add_planning,
+    add_precision,
+    compile_options,
+    names_of,
+)
 from lightnet.cli.progress import stages
 from lightnet.cli.warning import Warnings, add_warnings
 from lightnet.diagnostics import LightNetError, SourceLoc
@@ -100,7 +108,7 @@ def _kinds(args: argparse.Namespace) -> list[str]:
     from lightnet.deploy import check_kinds, kinds_of
 
     runtime = runtime_of(args.target)
-    kinds = list(dict.fromkeys(kind.strip() for kind in args.emit.split(",") if kind.strip()))
+    kinds = list(names_of(args.emit))
     if not kinds:
         raise LightNetError(f"--emit names nothing; there are: {', '.join(kinds_of(runtime))}")
     check_kinds(kinds, args.target, runtime)
@@ -185,13 +193,12 @@ def _made(
     args: argparse.Namespace, network: Network, variants: list[dict[str, Any]], stage: Callable[[str], None]
 ) -> list[Executable]:
     """The executables, the best first, with their machine code."""
-    outputs = [name.strip() for name in args.keep.split(",") if name.strip()]
     threads = args.threads
     if threads is None and not Threads.asked().is_said and args.emit != "lnx":
         threads = 1  # what C is linked with has a pool of threads only where that is asked for
     options = {
         "plan": args.plan,
-        "outputs": outputs,
+        "outputs": names_of(args.keep),
         "threads": threads,
         "exact": args.exact,
         "weight_memory": args.weight_memory,

@@ -7,10 +7,10 @@ Imports the reports when they are asked for.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lightnet.cli.network import Network, run_options
+from lightnet.cli.network import Network, names_of, run_options
 from lightnet.cli.peers import PEERS, expected_layers, rounding
 from lightnet.diagnostics import LightNetError, SourceLoc, printable
 from lightnet.runtime.files import write_atomic
@@ -60,7 +60,7 @@ class Inside:
         failed = self.check_nan(found) if self.args.check_nan else 0
         return failed | (self.compare(found, names) if self.args.layers else 0)
 
-    def tensors(self) -> tuple[Tensors, list[str]]:
+    def tensors(self) -> tuple[Tensors, Sequence[str]]:
         """The tensors, and the names of those that are asked for. Those that have no memory in the network as it ships
         are kept by compiling it again with them as outputs."""
         from lightnet.debug.steps import specialized
@@ -70,7 +70,7 @@ class Inside:
         if self.args.tensors is None:
             return found, list(found.arrays)
         known = computed_names(found.source)
-        wanted = known if self.args.tensors == "all" else [n for n in self.args.tensors.split(",") if n]
+        wanted = known if self.args.tensors == "all" else names_of(self.args.tensors)
         for name in wanted:
             if name not in known and name not in found.arrays:
                 raise unknown("computed tensor", name, known)
@@ -85,7 +85,7 @@ class Inside:
             )
         return found, wanted
 
-    def dump(self, found: Tensors, names: list[str]) -> None:
+    def dump(self, found: Tensors, names: Sequence[str]) -> None:
         """`--dump-tensors`."""
         from lightnet.debug.tensors import write_tensors
 
@@ -131,7 +131,7 @@ class Inside:
         if line := self.line(where):
             _show(f"    {shortened(line.strip(), 110)}")
 
-    def compare(self, found: Tensors, names: list[str]) -> int:
+    def compare(self, found: Tensors, names: Sequence[str]) -> int:
         """`--compare WITH --layers`."""
         from lightnet.debug.differences import compare_layers, layers_text
         from lightnet.debug.tensors import computed_names
@@ -175,7 +175,7 @@ class Inside:
         return self.network.line(loc)
 
 
-def _listed(names: list[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     return ", ".join(shortened(n, 60) for n in names[:MAX_SHOWN]) + (
         f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
     )

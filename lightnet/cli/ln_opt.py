@@ -304,7 +304,7 @@ class _Emission:
         from lightnet.ir.target import get_target
 
         self.output, self.target = args.output, get_target(args.target)
-        self.forms = list(dict.fromkeys(form.strip() for form in args.emit.split(",") if form.strip()))
+        self.forms = names_of(args.emit)
         self.options = targets.given(args)
         if not self.forms:
             raise LightNetError(f"--emit names nothing; there are: {', '.join(self.target.emitters) or 'none'}")

@@ -94,9 +94,9 @@ def add_pipeline(parser: argparse.ArgumentParser) -> None:
 
 
 def names_of(values: Sequence[str]) -> tuple[str, ...]:
-    """The names in an option that takes a list of them and may stand several times, or in one such list."""
+    """The names in an option that takes a list of them and may stand several times, or in one such list: each once."""
     values = [values] if isinstance(values, str) else values
-    return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
+    return tuple(dict.fromkeys(name.strip() for value in values for name in value.split(",") if name.strip()))
 
 
 def compile_options(args: argparse.Namespace) -> dict[str, Any]:

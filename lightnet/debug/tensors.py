@@ -167,7 +167,7 @@ class NonFinite:
 def first_non_finite(found: Tensors, executable: Any = None) -> list[NonFinite]:
     """The tensors at which NaN or infinity comes up, in order: none that they are computed from has any. With an
     executable, the weights that they read are looked at, too."""
-    bad = {n: float(is_float(a.dtype) and not np.isfinite(a.astype(np.float64)).all()) for n, a in found.arrays.items()}
+    bad = {n: float(not is_finite(a)) for n, a in found.arrays.items()}
     before, by = inherited(found.source, bad), makers(found.source)
     first = [n for n, op in by.items() if bad.get(n) and not before.get(n)]
     return [_non_finite(found, n, by[n], executable) for n in first]
@@ -204,7 +204,12 @@ def _is_bad(executable: Any, name: str) -> bool:
         array = executable.loaded(name)
     except LightNetError:  # it is an input, or folded into another weight
         return False
-    return is_float(array.dtype) and not np.isfinite(array.astype(np.float64)).all()
+    return not is_finite(array)
+
+
+def is_finite(array: np.ndarray) -> bool:
+    """Return whether an array has neither NaN nor infinities."""
+    return not is_float(array.dtype) or bool(np.isfinite(array.astype(np.float64)).all())
 
 
 # -- files
