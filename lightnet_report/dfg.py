@@ -87,6 +87,12 @@ class Edge:
     tensor: DataTensor
     result: int | None = None
 
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The numbers of both nodes, of an edge that does not dangle."""
+        assert self.source is not None and self.target is not None
+        return self.source, self.target
+
 
 @dataclass
 class DataFlowGraph:
@@ -248,9 +254,9 @@ class DataFlowGraph:
             raise LightNetError(message, reader.where, "dfg.dangling")
         self.layers()
         for edge in self.edges:
-            assert edge.source is not None and edge.target is not None
-            if edge.source >= edge.target:
-                maker, reader = self.nodes[edge.source], self.nodes[edge.target]
+            source, target = edge.ends
+            if source >= target:
+                maker, reader = self.nodes[source], self.nodes[target]
                 message = f"`{reader.label}` reads `{edge.tensor.label}` before `{maker.label}` makes it"
                 raise LightNetError(message, reader.where, "dfg.order")
 

@@ -81,7 +81,7 @@ def _kernel(number: int, node: DataNode) -> Iterator[str]:
 
 
 def _edge(graph: DataFlowGraph, edge: Edge) -> str:
-    source, target = graph.nodes[edge.source], graph.nodes[edge.target]
+    source, target = (graph.nodes[end] for end in edge.ends)
     tail = f"n{edge.source}" + (f"_{len(source.inner) - 1}" if source.inner else "")
     head = f"n{edge.target}" + ("_0" if target.inner else "")
     ends = f", ltail=cluster_n{edge.source}" if source.inner else ""

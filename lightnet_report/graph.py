@@ -147,7 +147,7 @@ def _title(op: Operation) -> str:
 
 
 def _inner(kernel: KernelOp) -> tuple[Inner, ...]:
-    made = {r: i for i, op in enumerate(kernel.ops) for r in op.results}
+    made: dict[SSAValue, int] = {r: i for i, op in enumerate(kernel.ops) for r in op.results}
     found = []
     for op in kernel.ops:
         tensors = tuple(n for n in tensor_names(op) if n)

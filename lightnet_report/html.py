@@ -132,7 +132,7 @@ def _graph(stage: Snapshot) -> dict[str, Any]:
     count = min(len(graph.nodes), NODES)
     edges = [e for e in graph.edges if (e.target or 0) < count]
     sizes = [_size(node) for node in graph.nodes[:count]]
-    drawing = layout(sizes, [(e.source, e.target) for e in edges])
+    drawing = layout(sizes, [e.ends for e in edges])
     nodes = [
         [
             round(x),

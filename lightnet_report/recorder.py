@@ -115,13 +115,13 @@ class _MarkingPrinter(LnPrinter):
 
     def __init__(self, stream: io.StringIO, wanted: set[Operation]):
         super().__init__(stream)
-        self.wanted = wanted
+        self.text, self.wanted = stream, wanted
         self.marks: dict[Operation, tuple[int, int]] = {}
 
     def print_op(self, op: Operation) -> None:
         if op not in self.wanted:
             super().print_op(op)
             return
-        start = self.stream.tell()
+        start = self.text.tell()
         super().print_op(op)
-        self.marks[op] = (start, self.stream.tell())
+        self.marks[op] = (start, self.text.tell())

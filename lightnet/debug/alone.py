@@ -47,13 +47,13 @@ def alone(
         return None
     walk = stepper(executable, feeds)
     for step in walk.steps:
-        found = isinstance(step.op, KernelOp) and name in tensor_names(step.op)
-        operands = [walk.read(v) for v in step.op.operands] if found else []  # the kernel may overwrite them
+        kernel = step.op if isinstance(step.op, KernelOp) and name in tensor_names(step.op) else None
+        operands = [walk.read(v) for v in kernel.operands] if kernel is not None else []  # it may overwrite them
         for run in walk.calls(step):
             run()
-        if found:
-            got = [walk.read(r) for r in step.op.results]
-            return _checked(step.op, operands, got, rtol, atol)
+        if kernel is not None:
+            got = [walk.read(r) for r in kernel.results]
+            return _checked(kernel, operands, got, rtol, atol)
     return None
 
 

@@ -57,12 +57,12 @@ def specialized(executable: Any, feeds: Mapping[str, Any] | None) -> tuple[Execu
     """The executable that runs `feeds`, and what it is fed: of one whose shapes a call decides, the one for these
     shapes, which does not take the values that decided them; of one with a host part, the network, and what this makes
     for it."""
-    feeds = dict(feeds or {})
+    fed = dict(feeds or {})
     if hasattr(executable, "split_feeds"):
-        _, feeds = executable.split_feeds(feeds)
+        _, fed = executable.split_feeds(fed)
         executable = executable.network
-    found = executable.specialized(feeds)
-    return found, feeds if found is executable else {n: v for n, v in feeds.items() if n in found.inputs}
+    found = executable.specialized(fed)
+    return found, fed if found is executable else {n: v for n, v in fed.items() if n in found.inputs}
 
 
 def steps_of(planned: ModuleOp, loops: ModuleOp) -> list[KernelStep]:

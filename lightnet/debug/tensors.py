@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2s
 from pathlib import Path
 from typing import Any
@@ -234,7 +235,7 @@ def write_tensors(found: Tensors, path: str, names: Sequence[str] | None = None)
     by, index, taken = makers(found.source), [], set[str]()
     for name, array in arrays.items():
         file = file_name(name, taken) + ".npy"
-        write_atomic(folder / file, lambda out, array=array: np.save(out, array, allow_pickle=False))
+        write_atomic(folder / file, partial(np.save, arr=array, allow_pickle=False))
         op = by.get(name)
         index.append({"name": name, "file": file, "dtype": str(array.dtype), "shape": list(array.shape),
                       "kernel": found.kernels.get(name, ""),
