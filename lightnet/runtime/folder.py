@@ -93,9 +93,9 @@ def clear(folder: Path | None, suffix: str) -> int:
 
 
 def evict(folder: Path, suffix: str, most: int, least: float, newest: str = "") -> int:
-    """Where files take more than `most` bytes, remove those that were not used for longest, but for the one called
-    `newest`, until they take `least` or fewer; and what was forgotten while it was written. The bytes that are
-    left below `most`."""
+    """Remove the files that were not used for longest, but for the one called `newest`, until they take `least` bytes
+    or fewer, where they take more than `most`; and what was forgotten while it was written. The bytes that are left
+    below `most`."""
     now, rows = time.time(), []
     for path, found in listed(folder, suffix):
         if path.suffix == suffix:
