@@ -99,6 +99,7 @@ class HostedExecutable(Runnable):
 class HostedSaved(HostedExecutable):
     """One whose network was read from a file, in this process or in another one that it went to."""
 
+    #: The processors that the file has code for; and whether it has a signature, whosever.
     variants, is_signed = map(of_network, ("variants", "is_signed"))
 
 
