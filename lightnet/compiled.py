@@ -57,7 +57,6 @@ class Compiled(Runnable):
         """The IR after the pass called `stage`; ``source`` is the network as it came in. Default: the planned
         module."""
 
-    @abstractmethod
     def save(
         self,
         path: str | Path,
@@ -71,3 +70,8 @@ class Compiled(Runnable):
         loader takes the first that it can run, this one above all. `sign` is the file of the private key to sign it
         with (`runtime.signing`). `texts` stand in the file by name, beside its own.
         """
+        self._save(path, variants, sign, dict(texts or {}))
+
+    @abstractmethod
+    def _save(self, path: str | Path, variants: Sequence[Any], sign: Any, texts: dict[str, str]) -> None:
+        """`save`, of an executable of this kind."""

@@ -7,7 +7,6 @@ the static tensors again when a param is fed.
 from __future__ import annotations
 
 import io
-import os
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -114,7 +113,7 @@ class Executable(Compiled):
 
     def filled(self, feeds: Mapping[str, Any] | None = None) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """The contents that a call on `feeds` starts from, for who runs its kernels one by one
-        (`lightnet/report/steps.py`): what the inputs and residents that are fed hold, and the bytes of the static
+        (`lightnet/debug/steps.py`): what the inputs and residents that are fed hold, and the bytes of the static
         tensors. Raises as a call does, and where there is no code.
         """
         if not self.is_native:
@@ -173,8 +172,7 @@ class Executable(Compiled):
         static, residents = self._params(arrays)
         instance = self.instance
         self._quick = None if self._lacking else instance.quick
-        return instance.call(arrays, static=static, residents=residents, stream=call.stream, threads=call.threads,
-                             out=call.buffers)  # fmt: skip
+        return instance.call(call._replace(feeds=arrays), static, residents)
 
     def checked(self, name: str, value: Any) -> np.ndarray:
         """`value` as an array that the input or param `name` takes. Raises `LightNetError`."""
@@ -411,7 +409,7 @@ class Executable(Compiled):
     @property
     def plan(self) -> Any:
         """The memory plan's report: `plan` (peak, bound, ratio), `text()`, `json()`, `svg()`, `html()`."""
-        from lightnet.passes.planning.module import plan_report
+        from lightnet.passes.plan import plan_report
 
         if not memory_of(self.planned):
             raise LightNetError("the network has no memory plan: target none runs it as it is")
@@ -446,20 +444,14 @@ class Executable(Compiled):
 
     # -- saving
 
-    def save(
-        self,
-        path: str | Path,
-        variants: Sequence[Any] = (),
-        sign: str | os.PathLike[str] | None = None,
-        texts: Mapping[str, str] | None = None,
-    ) -> None:
+    def _save(self, path: str | Path, variants: Sequence[Any], sign: Any, texts: dict[str, str]) -> None:
         signer = None
         if sign is not None:
             from lightnet.runtime.signing import Signer
 
             signer = Signer(sign)
         made = [executable.variant() for executable in (self, *variants)]
-        artifact.save(path, made, {**self._texts(), **(texts or {})}, signer)
+        artifact.save(path, made, {**self._texts(), **texts}, signer)
 
     def _texts(self) -> dict[str, str]:
         return {"planned": str(self.planned)}

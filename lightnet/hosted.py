@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightnet.compiled import Compiled
 from lightnet.runtime.artifact import HOST
-from lightnet.runtime.hosted import HostedExecutable
+from lightnet.runtime.hosted import HostedExecutable, of_network
 
 if TYPE_CHECKING:
-    from xdsl.dialects.builtin import ModuleOp
-
     from lightnet.runtime.host.program import HostProgram
 
 
@@ -37,31 +34,13 @@ class HostedCompiled(HostedExecutable, Compiled):
             return self.network.__reduce__()
         return super().__reduce__()
 
-    @property
-    def is_native(self) -> bool:
-        return self.network.is_native
-
-    @property
-    def missing(self) -> list[str]:
-        return self.network.missing
-
-    @property
-    def weight_warnings(self) -> list[str]:
-        return self.network.weight_warnings
-
-    @property
-    def planned(self) -> ModuleOp:
-        return self.network.planned
+    is_native, missing, weight_warnings, planned = map(
+        of_network, ("is_native", "missing", "weight_warnings", "planned")
+    )
 
     def ir(self, stage: str | None = None) -> str:
         return self.network.ir(stage)
 
-    def save(
-        self,
-        path: str | Path,
-        variants: Sequence[Any] = (),
-        sign: str | os.PathLike[str] | None = None,
-        texts: Mapping[str, str] | None = None,
-    ) -> None:
-        """As `Compiled.save`; the host part is a text of the file."""
-        self.network.save(path, [v.network for v in variants], sign, {**(texts or {}), HOST: self.host.to_json()})
+    def _save(self, path: str | Path, variants: Sequence[Any], sign: Any, texts: dict[str, str]) -> None:
+        """The host part is a text of the file."""
+        self.network.save(path, [v.network for v in variants], sign, {**texts, HOST: self.host.to_json()})

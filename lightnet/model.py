@@ -73,18 +73,17 @@ def load(path: str | Path, weights: Weights = None, shapes: Mapping[str, Sequenc
     runs code from the file) are for IL. Raises `LightNetError` for every mistake in the files, `OpenError` where more
     of `shapes` or `values` is needed.
     """
+    source: str | bytes
     if hasattr(path, "SerializeToString"):  # an onnx.ModelProto
-        return loads(
-            path.SerializeToString(),
-            ".onnx",
-            "<model>",
-            weights,
-            shapes,
-            values=values,
-            override=override,
-            seed=seed,
-            ctx=ctx,
-        )
+        source, suffix, name = path.SerializeToString(), ".onnx", "<model>"
+    else:
+        source, suffix, name = _found(path)
+    return _model(source, suffix, name, weights, shapes, values, override, seed, ctx, include_dirs=include_dirs,
+                  eval_mode=eval_mode, defines=defines)  # fmt: skip
+
+
+def _found(path: Any) -> tuple[str, str, str]:
+    """The text at a path (the path itself, where its form is read from the file), its form by suffix, and its name."""
     if not isinstance(path, str | os.PathLike):
         raise LightNetError(
             f"a network to load is a path, or an onnx.ModelProto, not a {type(path).__name__}: `loads` takes text and "
@@ -93,12 +92,10 @@ def load(path: str | Path, weights: Weights = None, shapes: Mapping[str, Sequenc
     path = os.fspath(path)
     name = STDIN_NAME if path == "-" else path
     suffix = Path(path).suffix.lower()
-    source: str | bytes = path
-    if suffix not in FRONTENDS or not FRONTENDS.get(suffix).binary:
-        source = read_text(path, MAX_SOURCE)
-        suffix = suffix if suffix in FRONTENDS else sniff(source)
-    return _model(source, suffix, name, weights, shapes, values, override, seed, ctx, include_dirs=include_dirs,
-                  eval_mode=eval_mode, defines=defines)  # fmt: skip
+    if suffix in FRONTENDS and FRONTENDS.get(suffix).binary:
+        return path, suffix, name
+    text = read_text(path, MAX_SOURCE)
+    return text, suffix if suffix in FRONTENDS else sniff(text), name
 
 
 def loads(source: str | bytes, suffix: str, name: str = "<text>", weights: Weights = None,

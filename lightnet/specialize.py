@@ -146,13 +146,7 @@ class SpecializingExecutable(Compiled):
     def ir(self, stage: str | None = None) -> str:
         raise self._of_each("module", "ir(stage)")
 
-    def save(
-        self,
-        path: str | Path,
-        variants: Sequence[Any] = (),
-        sign: str | os.PathLike[str] | None = None,
-        texts: Mapping[str, str] | None = None,
-    ) -> None:
+    def _save(self, path: str | Path, variants: Sequence[Any], sign: Any, texts: dict[str, str]) -> None:
         raise self._of_each("file", "save(path)")
 
     def _of_each(self, what: str, how: str) -> LightNetError:

@@ -15,8 +15,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.instrumentation import module_text
 from lightnet.ir.passes import Instrumentation, run_pipeline
+from lightnet.ir.printer import module_text
 from lightnet.ir.registry import TARGETS
 from lightnet.ir.rewrites import Rewrite
 from lightnet.ir.target import get_target

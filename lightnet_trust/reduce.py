@@ -17,9 +17,10 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.instrumentation import count_ops, module_text
 from lightnet.ir.memory import MEMORY, memory_of
+from lightnet.ir.module import count_ops
 from lightnet.ir.names import NAME, PLACES, TENSORS
+from lightnet.ir.printer import module_text
 from lightnet.ir.verify import verify_module
 from lightnet_trust import edits, loop_edits, shrink
 from lightnet_trust.judges import Judge

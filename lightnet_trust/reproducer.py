@@ -22,9 +22,8 @@ from xdsl.passes import ModulePass
 
 from lightnet import __version__
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.ir.instrumentation import module_text
 from lightnet.ir.passes import Instrumentation
-from lightnet.ir.printer import TextForm
+from lightnet.ir.printer import TextForm, module_text
 from lightnet.ir.rewrites import current
 from lightnet.runtime.files import write_atomic
 from lightnet_trust.check import CheckError, CheckOptions, run_checked

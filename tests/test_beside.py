@@ -17,13 +17,21 @@ BESIDE = sorted(path.parent.name for path in ROOT.glob("lightnet_*/__init__.py")
 HOOKS = {
     "lightnet_descriptions": ["cli/lightnet.py", "ir/registry.py"],
     "lightnet_ptx": ["runtime/cuda/driver.py"],
+    "lightnet_report": ["cli/inspect.py", "cli/watching.py", "passes/plan.py"],
     "lightnet_serving": ["cli/lightnet.py"],
     "lightnet_trust": ["cli/checking.py"],
 }
 
 
 def test_what_stands_beside() -> None:
-    assert BESIDE == ["lightnet_descriptions", "lightnet_lsp", "lightnet_ptx", "lightnet_serving", "lightnet_trust"]
+    assert BESIDE == [
+        "lightnet_descriptions",
+        "lightnet_lsp",
+        "lightnet_ptx",
+        "lightnet_report",
+        "lightnet_serving",
+        "lightnet_trust",
+    ]
 
 
 @pytest.mark.parametrize("name", BESIDE)
@@ -73,16 +81,16 @@ class Hiding:
 sys.meta_path[:] = map(Hiding, sys.meta_path)
 registry.is_installed.cache_clear()
 for words in (["run", net, "-i", "random"], ["compile", net, "-t", "cuda", "-o", "net.lnx"],
-              ["run", net, "-t", "cuda", "--on-cpu", "-i", "random"]):
+              ["run", net, "-t", "cuda", "--on-cpu", "-i", "random"], ["inspect", "net.lnx"], ["run", net, "-i", "random", "--profile"]):
     assert main(words) == 0, words
 for words in (["run", net, "-t", "cuda", "--emulate", "-i", "random"], ["run", "net.lnx", "--emulate", "-i", "random"],
               ["run", net, "--load", "ops.op"], ["run", net, "--load", "rules.mlir"], ["run", net, "-t", "tensorrt"],
               ["run", net, "-t", "teapot"], ["describe", "relu"],
-              ["serve", "net.lnx"]):
+              ["serve", "net.lnx"], ["inspect", net], ["-c", net, "--report=net.html"]):
     assert main(words) == 1, words
 from lightnet.cli.ln_opt import main
 assert main(["--pass=@cpu:plan", "-o", "plan.mlir", net]) == 0
-for words in (["--check", net], ["--bisect", net]):
+for words in (["--check", net], ["--bisect", net], ["--dot=net.dot", net], ["--stats", net]):
     assert main(words) == 1, words
 """
 
@@ -106,7 +114,10 @@ def test_the_package_works_without(tmp_path: Path) -> None:
         "error: unknown target 'teapot'; there are: cpu, cuda, none",
         f"error: command 'describe' {described}",
         f"error: command 'serve' {missing.format('lightnet_serving')}",
+        f"error: command 'inspect' of a network {missing.format('lightnet_report')}",
+        f"error: option '--report' {missing.format('lightnet_report')}",
         *(f"error: option '--{name}' {missing.format('lightnet_trust')}" for name in ("check", "bisect")),
+        *(f"error: option '--{name}' {missing.format('lightnet_report')}" for name in ("dot", "stats")),
     ]
 
 

@@ -16,7 +16,7 @@ from machine import machine
 
 import lightnet
 from lightnet import compiler
-from lightnet.ir.instrumentation import Instrumentation
+from lightnet.ir.passes import Instrumentation
 
 
 class Stages(Instrumentation):

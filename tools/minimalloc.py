@@ -22,7 +22,7 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.passes.planning import check_offsets, lower_bound, pack
 from lightnet.passes.planning.buffers import Buffer, validate
 from lightnet.passes.planning.planner import EFFORTS, MemoryPlan
-from lightnet.passes.planning.report import report
+from lightnet_report.plan_report import PlanReport
 
 ALIASES = {"buffer": "id", "buffer_id": "id", "begin": "lower", "start": "lower", "end": "upper"}
 REQUIRED = ("id", "lower", "upper", "size")
@@ -221,7 +221,7 @@ def _run(path: Path, options: argparse.Namespace) -> None:
         target = target / path.name if target.is_dir() else target
         target.write_text(write(instance, plan.offsets), encoding="utf-8")
     if options.html:
-        Path(options.html).write_text(report(buffers, plan).html(title=path.stem), encoding="utf-8")
+        Path(options.html).write_text(PlanReport(buffers, plan).html(title=path.stem), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -28,8 +28,8 @@ from xdsl.passes import ModulePass
 
 import lightnet
 from lightnet.deploy import emit
-from lightnet.ir.instrumentation import module_text
 from lightnet.ir.passes import Instrumentation
+from lightnet.ir.printer import module_text
 from lightnet.passes import pipelines
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from xdsl.dialects.builtin import ModuleOp
 
+    from lightnet.debug.steps import Stepper
     from lightnet.executable import Executable
-    from lightnet.report.steps import Stepper
 
 
 class Listed(NamedTuple):
@@ -63,7 +63,7 @@ class ListedRuntime(Runtime):
         return Sources(executable, name)
 
     def stepper(self, executable: Executable, feeds: Mapping[str, Any]) -> Stepper:
-        from lightnet.report.steps import InstanceStepper
+        from lightnet.debug.steps import InstanceStepper
 
         return InstanceStepper(executable, feeds)
 

@@ -223,7 +223,7 @@ def kinds_of_data(text: str | None) -> tuple[str, ...] | None:
     """The value of `--check-data`."""
     if text is None:
         return None
-    kinds = tuple(name.strip() for name in text.split(",") if name.strip())
+    kinds = names_of(text)
     if unknown := [name for name in kinds if name not in KINDS]:
         raise LightNetError(f"--check-data: unknown kind '{unknown[0]}'; there are: {', '.join(KINDS)}")
     if not kinds:

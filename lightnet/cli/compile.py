@@ -14,14 +14,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightnet.cli import common, targets
-from lightnet.cli.network import Network, add_loading, add_pipeline, add_precision, compile_options
+from lightnet.cli.network import (
+    Network,
+    add_loading,
+    add_pipeline,
+    add_planning,
+    add_precision,
+    compile_options,
+    names_of,
+)
 from lightnet.cli.progress import stages
 from lightnet.cli.warning import Warnings, add_warnings
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.registry import runtime_of
 from lightnet.ir.runtime import COMPILE
-from lightnet.report.tables import size
 from lightnet.runtime.threads import ANY, Threads
+from lightnet.tables import size
 
 if TYPE_CHECKING:
     from lightnet.executable import Executable
@@ -69,23 +77,11 @@ def _parser(argv: Sequence[str] | None = None) -> common.ToolParser:
         help="code for several processors in one .lnx; the best that runs is taken when it is loaded",
     )
     option(
-        "--plan",
-        metavar="KIND",
-        default="default",
-        help="memory planning: default, or upstream as the C implementation",
-    )
-    option(
         "--threads",
         metavar="N|any",
         type=_threads,
         help="how many threads a call may use: a number, or any (default: LIGHTNET_THREADS, else of a .lnx any, of "
         "files for C 1)",
-    )
-    option(
-        "--layout",
-        metavar="KIND",
-        help="layouts of intermediate tensors, one of the target's: blocked (the default of cpu), nhwc (that of cuda) "
-        "or plain",
     )
     option(
         "--weight-memory",
@@ -100,6 +96,7 @@ def _parser(argv: Sequence[str] | None = None) -> common.ToolParser:
     )
     option("--exact", action="store_true", help="only algorithms that sum what an op's definition does (no Winograd)")
     option("--keep", metavar="TENSOR,...", default="", help="further tensors to return, by name")
+    add_planning(parser)
     add_precision(parser)
     add_pipeline(parser)
     add_loading(parser)
@@ -111,7 +108,7 @@ def _kinds(args: argparse.Namespace) -> list[str]:
     from lightnet.deploy import check_kinds, kinds_of
 
     runtime = runtime_of(args.target)
-    kinds = list(dict.fromkeys(kind.strip() for kind in args.emit.split(",") if kind.strip()))
+    kinds = list(names_of(args.emit))
     if not kinds:
         raise LightNetError(f"--emit names nothing; there are: {', '.join(kinds_of(runtime))}")
     check_kinds(kinds, args.target, runtime)
@@ -196,13 +193,12 @@ def _made(
     args: argparse.Namespace, network: Network, variants: list[dict[str, Any]], stage: Callable[[str], None]
 ) -> list[Executable]:
     """The executables, the best first, with their machine code."""
-    outputs = [name.strip() for name in args.keep.split(",") if name.strip()]
     threads = args.threads
     if threads is None and not Threads.asked().is_said and args.emit != "lnx":
         threads = 1  # what C is linked with has a pool of threads only where that is asked for
     options = {
         "plan": args.plan,
-        "outputs": outputs,
+        "outputs": names_of(args.keep),
         "threads": threads,
         "exact": args.exact,
         "weight_memory": args.weight_memory,

@@ -6,7 +6,6 @@ The tensor of a text or ``.npy`` file is named after the leading word of the fil
 
 from __future__ import annotations
 
-import io
 import re
 import sys
 from collections.abc import Iterator
@@ -14,13 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from lightnet.cli.common import ToolParser, run_tool, write_atomic
+from lightnet.cli.common import ToolParser, run_tool
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.runtime.containers import npy_entry
 from lightnet.runtime.dtypes import BY_NAME, BY_NP, convert
 from lightnet.runtime.files import map_file
-from lightnet.runtime.weights import open_weights
-from lightnet.runtime.wts import write_wts
+from lightnet.runtime.weights import open_weights, save_wts
 
 _WORD = re.compile(r"[^\s,;!|\[\](){}<>]+")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -101,9 +99,7 @@ def genwts(argv: list[str]) -> int:
             tensors[name] = to_type(values, args.type)
     if not tensors:
         raise LightNetError("no input file could be used")
-    out = io.BytesIO()
-    write_wts(out, tensors)
-    write_atomic(args.outfile, out.getvalue())
+    save_wts(args.outfile, tensors)
     return 0
 
 

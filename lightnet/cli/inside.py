@@ -7,18 +7,18 @@ Imports the reports when they are asked for.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lightnet.cli.network import Network, run_options
+from lightnet.cli.network import Network, names_of, run_options
 from lightnet.cli.peers import PEERS, expected_layers, rounding
 from lightnet.diagnostics import LightNetError, SourceLoc, printable
-from lightnet.report.tables import shortened, some
 from lightnet.runtime.files import write_atomic
 from lightnet.runtime.program import unknown
+from lightnet.tables import shortened, some
 
 if TYPE_CHECKING:
-    from lightnet.report.tensors import NonFinite, Tensors
+    from lightnet.debug.tensors import NonFinite, Tensors
 
 #: Tensors without memory, and starts of NaN, that are named.
 MAX_SHOWN = 8
@@ -31,7 +31,7 @@ def _show(text: str) -> None:
 
 def show_profile(executable: Any, feeds: Mapping[str, Any], args: argparse.Namespace) -> None:
     """`--profile`: a table on stdout, or a trace in a file."""
-    from lightnet.report.profile import profiled
+    from lightnet.debug.profile import profiled
 
     if hasattr(executable, "split_feeds"):
         _, feeds = executable.split_feeds(feeds)
@@ -60,17 +60,17 @@ class Inside:
         failed = self.check_nan(found) if self.args.check_nan else 0
         return failed | (self.compare(found, names) if self.args.layers else 0)
 
-    def tensors(self) -> tuple[Tensors, list[str]]:
+    def tensors(self) -> tuple[Tensors, Sequence[str]]:
         """The tensors, and the names of those that are asked for. Those that have no memory in the network as it ships
         are kept by compiling it again with them as outputs."""
-        from lightnet.report.steps import specialized
-        from lightnet.report.tensors import computed_names, tensors
+        from lightnet.debug.steps import specialized
+        from lightnet.debug.tensors import computed_names, tensors
 
         found = tensors(self.executable, self.feeds)
         if self.args.tensors is None:
             return found, list(found.arrays)
         known = computed_names(found.source)
-        wanted = known if self.args.tensors == "all" else [n for n in self.args.tensors.split(",") if n]
+        wanted = known if self.args.tensors == "all" else names_of(self.args.tensors)
         for name in wanted:
             if name not in known and name not in found.arrays:
                 raise unknown("computed tensor", name, known)
@@ -85,9 +85,9 @@ class Inside:
             )
         return found, wanted
 
-    def dump(self, found: Tensors, names: list[str]) -> None:
+    def dump(self, found: Tensors, names: Sequence[str]) -> None:
         """`--dump-tensors`."""
-        from lightnet.report.tensors import write_tensors
+        from lightnet.debug.tensors import write_tensors
 
         written = write_tensors(found, self.args.dump_tensors, names)
         _show(f"\nwrote {some(len(written), 'tensor')} to {self.args.dump_tensors}")
@@ -102,7 +102,7 @@ class Inside:
 
     def check_nan(self, found: Tensors) -> int:
         """`--check-nan`."""
-        from lightnet.report.tensors import first_non_finite
+        from lightnet.debug.tensors import first_non_finite
 
         bad = first_non_finite(found, self.executable if hasattr(self.executable, "loaded") else None)
         if not bad:
@@ -117,9 +117,9 @@ class Inside:
 
     def show_non_finite(self, one: NonFinite) -> None:
         """One tensor, and, where a kernel of several ops made it, which of these."""
+        from lightnet.debug.alone import alone
+        from lightnet.debug.tensors import kernel_label
         from lightnet.ir.locations import loc_of
-        from lightnet.report.alone import alone
-        from lightnet.report.tensors import kernel_label
 
         where, inner = one.where, ""
         checked = alone(self.executable, self.feeds, one.name) if "+" in one.kernel else None
@@ -131,10 +131,10 @@ class Inside:
         if line := self.line(where):
             _show(f"    {shortened(line.strip(), 110)}")
 
-    def compare(self, found: Tensors, names: list[str]) -> int:
+    def compare(self, found: Tensors, names: Sequence[str]) -> int:
         """`--compare WITH --layers`."""
-        from lightnet.report.differences import compare_layers, layers_text
-        from lightnet.report.tensors import computed_names
+        from lightnet.debug.differences import compare_layers, layers_text
+        from lightnet.debug.tensors import computed_names
 
         what = self.args.compare
         asked = {name: array for name, array in found.arrays.items() if name in set(names)}
@@ -155,7 +155,7 @@ class Inside:
 
     def blame(self, name: str | None) -> None:
         """Say of the kernel that makes the first wrong tensor whether it does what its ops mean."""
-        from lightnet.report.alone import alone
+        from lightnet.debug.alone import alone
 
         if (
             name is None
@@ -175,7 +175,7 @@ class Inside:
         return self.network.line(loc)
 
 
-def _listed(names: list[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     return ", ".join(shortened(n, 60) for n in names[:MAX_SHOWN]) + (
         f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
     )

@@ -10,8 +10,9 @@ from __future__ import annotations
 import argparse
 
 from lightnet.cli import common
-from lightnet.cli.network import Network, add_loading, add_trust
+from lightnet.cli.network import add_loading, add_trust
 from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.ir.registry import resolve_beside
 
 
 def main(argv: list[str]) -> int:
@@ -55,21 +56,6 @@ def _inspect(args: argparse.Namespace) -> int:
             )
         return saved.inspect_saved(args)
     from lightnet.ir.target import get_target
-    from lightnet.report.inspection import inspect
-    from lightnet.report.survey import survey
 
     get_target(args.target)
-    try:
-        network = Network(args, args.network)
-        found = inspect(network.model(), args.target)
-    except LightNetError as error:
-        if args.network == "-":  # it has been read
-            raise
-        from lightnet.cli import feeding
-
-        shapes, values = feeding.shapes_of(args.shapes), feeding.fed_values(args.values)
-        found = survey(args.network, error, shapes=shapes, values=values, include_dirs=args.include,
-                       eval_mode=args.eval,
-                       defines=args.define)  # fmt: skip
-    print(found.json() if args.json else found.text(args.layers))
-    return 0 if found.runs else 1
+    return resolve_beside("lightnet_report.command:inspect_network", "command 'inspect' of a network")(args)

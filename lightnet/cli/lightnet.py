@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from lightnet import __version__
 from lightnet.cli import common
 from lightnet.cli.getopt import canonical
-from lightnet.cli.network import SEED, add_budget, add_load, add_shapes, compile_options, seed_of
+from lightnet.cli.network import Network, add_loading, add_planning, compile_options
 from lightnet.cli.targets import add_target
 from lightnet.cli.warning import Warnings, add_warnings, coloured
 from lightnet.diagnostics import LightNetError
@@ -82,30 +82,12 @@ def _parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
         argv,
         "the target: cpu (default), cuda, none for the interpreter, or another of `ln-opt --list-targets`",
     )
-    option("-f", "--datafile", metavar="FILE", help="weights: .wts, .npz, .safetensors or .params")
     option("-c", "--compile", action="store_true", help="compile only")
     option("-r", "--run", action="store_true", help="run only: SOURCE is a compiled network")
     option("-d", "--debug", action="store_true", help="show the passes' times, and Python's traceback of an error")
     add_warnings(parser)
-    option(
-        "--plan",
-        metavar="KIND",
-        default="default",
-        help="memory planning: default, or upstream as the C implementation",
-    )
-    option(
-        "--layout",
-        metavar="KIND",
-        help="layouts of intermediate tensors, one of the target's: blocked (the default of cpu), nhwc (that of cuda) "
-        "or plain",
-    )
-    option(
-        "--eval", metavar="MODE", default="arith", help="what ${eval} may hold: arith; perl runs code from the network"
-    )
-    option("-I", "--include", metavar="DIR", action="append", default=[], help="a folder for #include")
-    option("-D", "--define", metavar="NAME[=VALUE]", action="append", default=[], help="define a macro")
-    add_shapes(parser)
-    option("--seed", metavar="N", type=seed_of, help=SEED)
+    add_planning(parser)
+    add_loading(parser, weights="--datafile")
     option("--onnx", metavar="FILE", help="write the network as an ONNX model (needs the package onnx); - is stdout")
     option("--nnvm", metavar="FILE", help="write the network as an NNVM graph in JSON, without weights; - is stdout")
     option(
@@ -118,8 +100,6 @@ def _parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
         metavar="FILE",
         help="write the memory plan: .txt, .json or .svg; with graph, passes and kernel times: .html; the graph: .dot",
     )
-    add_budget(parser)
-    add_load(parser)
     return parser
 
 
@@ -143,29 +123,17 @@ def _run(args: argparse.Namespace, warnings: Warnings) -> int:
 
 
 def _compile_and_run(args: argparse.Namespace, warnings: Warnings) -> int:
-    from lightnet import compiler, model
-    from lightnet.cli import feeding, watching
+    from lightnet import compiler
+    from lightnet.cli import watching
     from lightnet.frontends import exporter, json_ir
-    from lightnet.ir.budget import limited
-    from lightnet.ir.instrumentation import Timing
     from lightnet.ir.registry import TARGETS
 
     TARGETS.get(args.target)
-    timing = [Timing()] if args.debug else []
-    with limited(args.compile_budget):
-        network = model.load(
-            args.source,
-            weights=args.datafile,
-            shapes=feeding.shapes_of(args.shapes),
-            values=feeding.fed_values(args.values),
-            seed=args.seed,
-            include_dirs=args.include,
-            eval_mode=args.eval,
-            defines=args.define,
-        )
+    timing = [watching.timing()] if args.debug else []
+    network = Network(args, args.source).model()
     warnings.show(network.warnings)
     only_run = args.run and not args.compile
-    report = watching.ReportFile(args.report, os.path.basename(args.source)) if args.report else None
+    report = watching.report_file(args.report, os.path.basename(args.source)) if args.report else None
     watchers = [*timing, *(report.watchers if report is not None else ())]
     executable = compiler.compile(
         network,

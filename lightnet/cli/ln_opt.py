@@ -31,21 +31,14 @@ from lightnet.source import STDIN_NAME, end_of, read_text
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
-    from xdsl.passes import ModulePass
 
     from lightnet.ir.context import LnContext
-    from lightnet.ir.instrumentation import Timing
 
 MAX_INPUT = 256 << 20
 _SPLIT = re.compile(r"^[^\S\n]*+// -----.*$", re.MULTILINE)
 _BLANK = re.compile(r"(?:\s+|//[^\n]*|/\*.*?\*/)*+", re.DOTALL)
-#: Options whose value is optional: given bare they mean every pass (argparse would take the file for the
-#: value).
-_OPTIONAL_VALUE = (
-    {f"--print-ir-{when}": f"--print-ir-{when}=*" for when in ("before", "after")}
-    | watching.OPTIONAL_VALUE
-    | checking.OPTIONAL_VALUE
-)
+#: Options whose value is optional, as they are then spelt (argparse would take the file for the value).
+_OPTIONAL_VALUE = watching.OPTIONAL_VALUE | checking.OPTIONAL_VALUE
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -128,18 +121,8 @@ def _parser(argv: Sequence[str] | None = None) -> ToolParser:
         help="option `layout` of the passes that have it: blocked (cpu), nhwc (cuda) or plain",
     )
     watch = p.add_argument_group("watching")
-    watch.add_argument(
-        "--print-ir-before",
-        action="append",
-        default=[],
-        metavar="PASS,...",
-        help="print the module to stderr before these passes (before every one: no value)",
-    )
-    watch.add_argument("--print-ir-after", action="append", default=[], metavar="PASS,...", help="... after them")
-    watch.add_argument("--print-ir-after-change", action="store_true", help="print what each pass changed, as a diff")
     watching.add_options(watch)
     checking.add_options(p)
-    watch.add_argument("--timing", action="store_true", help="a tree of times, op counts and peak memory, on stderr")
     watch.add_argument("--traceback", action="store_true", help="show where in the Python code an error arose")
     check = p.add_argument_group("checking")
     check.add_argument("--verify-each", action="store_true", help="verify after every pass, not only after the last")
@@ -188,16 +171,9 @@ class _Run:
         self.emit = _Emission(args) if args.emit else None
         defaults = {"target": args.target, "plan": args.plan, "layout": args.layout, **_told(args)}
         self.passes = parse_pipeline(",".join(args.passes), defaults)
-        self.before, self.after = (_names(v) for v in (args.print_ir_before, args.print_ir_after))
-        self._check_names(self.passes)
-        self.watching = watching.Watching(args, self.passes)
+        self.watching = watching.watching(args, self.passes)
         self.checking = checking.Checking(args)
         self.given = self._given()
-        self.timing: Timing | None = None
-        if args.timing:
-            from lightnet.ir.instrumentation import Timing
-
-            self.timing = Timing()
 
     def _given(self) -> dict[str, Any]:
         """The shapes, values and weights that the arguments give a network."""
@@ -209,12 +185,6 @@ class _Run:
 
         weights = open_weights(args.weights) if args.weights else None
         return {"shapes": shapes_of(args.shapes), "values": fed_values(args.values), "weights": weights}
-
-    def _check_names(self, passes: Sequence[ModulePass]) -> None:
-        known = {p.name for p in passes}
-        for name in (*self.before, *self.after):
-            if name != "*" and name not in known:
-                raise LightNetError(f"--print-ir-before/-after: the pipeline has no pass '{name}'")
 
     def run(self) -> int:
         file = STDIN_NAME if self.args.file == "-" else self.args.file
@@ -229,8 +199,8 @@ class _Run:
             output, errors = self.part(part, file, first_line)
             outputs += [output] if output is not None else []
             problems += errors
-        if self.timing is not None:
-            sys.stderr.write(self.timing.report())
+        if self.watching is not None:
+            self.watching.finish()
         if not problems:
             if self.emit is not None:
                 self.emit.write(outputs)
@@ -249,7 +219,8 @@ class _Run:
     def part(self, text: str, file: str, first_line: int) -> tuple[Any, list[LightNetError]]:
         """The module of one part as text, or in the forms of --emit (None if there was an error), and what is wrong."""
         output, errors = None, []
-        self.watching.part += 1
+        if self.watching is not None:
+            self.watching.part += 1
         try:
             output = self.text(self.transformed(text, file, first_line))
         except LightNetError as e:
@@ -280,13 +251,12 @@ class _Run:
             self.checking.run(ctx, module, self.passes, [*self.watchers(), *watchers])
 
     def read(self, ctx: LnContext, text: str, file: str, first_line: int) -> ModuleOp:
-        from lightnet.ir.instrumentation import count_ops
         from lightnet.ir.verify import verify_module
 
         with self.stage("parse") as stage:
             module = self.parse(ctx, text, file, first_line)
         if stage is not None:
-            stage.ops_after = count_ops(module)
+            stage.made(module)
         with self.stage("verify"):
             verify_module(module, ctx)
             if self.passes or self.emit is not None:
@@ -313,7 +283,7 @@ class _Run:
         return module if front_end.reshapes else reshaped(module, options)
 
     def text(self, module: ModuleOp) -> Any:
-        from lightnet.ir.instrumentation import module_text
+        from lightnet.ir.printer import module_text
 
         with self.stage("print"):
             if self.emit is not None:
@@ -321,19 +291,10 @@ class _Run:
             return module_text(module, watching.text_form(self.args))
 
     def stage(self, name: str) -> Any:
-        return self.timing.stage(name) if self.timing is not None else nullcontext()
+        return self.watching.stage(name) if self.watching is not None else nullcontext()
 
     def watchers(self) -> list[Any]:
-        from lightnet.ir.instrumentation import PrintIR
-
-        watchers: list[Any] = [self.timing] if self.timing is not None else []
-        if self.before or self.after or self.args.print_ir_after_change:
-            watchers.append(
-                PrintIR(
-                    sys.stderr, self.before, self.after, self.args.print_ir_after_change, watching.text_form(self.args)
-                )
-            )
-        return [*watchers, *self.watching.watchers()]
+        return self.watching.watchers() if self.watching is not None else []
 
 
 class _Emission:
@@ -343,7 +304,7 @@ class _Emission:
         from lightnet.ir.target import get_target
 
         self.output, self.target = args.output, get_target(args.target)
-        self.forms = list(dict.fromkeys(form.strip() for form in args.emit.split(",") if form.strip()))
+        self.forms = names_of(args.emit)
         self.options = targets.given(args)
         if not self.forms:
             raise LightNetError(f"--emit names nothing; there are: {', '.join(self.target.emitters) or 'none'}")
@@ -411,10 +372,6 @@ def split_input(text: str) -> list[tuple[int, str]]:
         line += text.count("\n", start, mark.end())
         start = mark.end()
     return [*parts, (line, text[start:])]
-
-
-def _names(values: Sequence[str]) -> list[str]:
-    return [name.strip() for value in values for name in value.split(",") if name.strip()]
 
 
 def _format(file: str, text: str) -> str:

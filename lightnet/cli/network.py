@@ -54,6 +54,15 @@ def add_shapes(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> Non
     )
 
 
+def add_planning(parser: argparse.ArgumentParser) -> None:
+    """The options ``--plan`` and ``--layout``, for tools that compile networks."""
+    parser.add_argument("--plan", metavar="KIND", default="default",
+                        help="memory planning: default, or upstream as the C implementation")  # fmt: skip
+    parser.add_argument("--layout", metavar="KIND",
+                        help="layouts of intermediate tensors, one of the target's: blocked (the default of cpu), nhwc "
+                             "(that of cuda) or plain")  # fmt: skip
+
+
 def add_precision(parser: argparse.ArgumentParser) -> None:
     """The options ``--precision`` and ``--check-indices``, for tools that compile networks."""
     parser.add_argument(
@@ -85,9 +94,9 @@ def add_pipeline(parser: argparse.ArgumentParser) -> None:
 
 
 def names_of(values: Sequence[str]) -> tuple[str, ...]:
-    """The names in an option that takes a list of them and may stand several times, or in one such list."""
+    """The names in an option that takes a list of them and may stand several times, or in one such list: each once."""
     values = [values] if isinstance(values, str) else values
-    return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
+    return tuple(dict.fromkeys(name.strip() for value in values for name in value.split(",") if name.strip()))
 
 
 def compile_options(args: argparse.Namespace) -> dict[str, Any]:
@@ -140,12 +149,11 @@ class _Replace(argparse.Action):
         namespace.load = [*namespace.load[:-1], Replacing(namespace.load[-1])]
 
 
-def add_loading(parser: argparse.ArgumentParser) -> None:
-    """Add the further options that say how a network is read (`lightnet` itself has these options under upstream's
-    names).
-    """
+def add_loading(parser: argparse.ArgumentParser, weights: str = "--weights") -> None:
+    """Add the options that say how a network is read. `weights` is the long name of the option for them, which
+    upstream's `lightnet` calls otherwise."""
     option = parser.add_argument
-    option("-f", "--weights", metavar="FILE", dest="datafile", help="weights: .wts, .npz, .safetensors or .params")
+    option("-f", weights, metavar="FILE", dest="datafile", help="weights: .wts, .npz, .safetensors or .params")
     add_shapes(parser)
     option("--seed", metavar="N", type=seed_of, help=SEED)
     option("-I", "--include", metavar="DIR", action="append", default=[], help="a folder for #include of IL")

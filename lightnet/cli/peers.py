@@ -50,7 +50,7 @@ def expected_layers(what: str, network: Network, feeds: Mapping[str, Any], names
     """As `expectation`, for any tensors: those called `names` that the peer has. The interpreter runs the network as it
     came in, and ONNX Runtime the model with these tensors as further outputs."""
     if what == "interpreter":
-        from lightnet.report.steps import specialized
+        from lightnet.debug.steps import specialized
 
         executable, fed = specialized(network.compile("none"), feeds)
         return executable.interpreted(fed)

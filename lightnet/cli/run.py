@@ -32,7 +32,7 @@ from lightnet.cli.targets import add_target
 from lightnet.cli.warning import Warnings, add_warnings
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.runtime import RUN
-from lightnet.report.tables import shortened, table
+from lightnet.tables import shortened, table
 
 #: Outputs that are listed above a profile.
 SHOWN_BESIDE_PROFILE = 8
@@ -284,7 +284,7 @@ def difference_row(
     name: str, got: Any, want: Any, rtol: float, atol: float | None, share: float = 1e-4
 ) -> tuple[str, str, str, str, str]:
     """A row: name, largest absolute and relative difference, largest expected value, verdict (`report.differences`)."""
-    from lightnet.report import differences
+    from lightnet.debug import differences
 
     d = differences.difference(got, want, rtol, atol, share)
     if d.mismatch:

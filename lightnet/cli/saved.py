@@ -14,8 +14,8 @@ from lightnet.cli.targets import DEFAULT
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.registry import runtime_of
 from lightnet.ir.runtime import RUN
-from lightnet.report.tables import shape, size, table
 from lightnet.runtime.threads import ANY
+from lightnet.tables import shape, size, table
 
 if TYPE_CHECKING:
     from lightnet.executable import Executable

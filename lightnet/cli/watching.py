@@ -1,42 +1,47 @@
-"""The options of `ln-opt` that show what passes did: --trace-rewrites, --stats, --print-ir-tree-dir, --dfg, --dot,
---html-report; and what `lightnet --report FILE.html` writes.
+"""The options of `ln-opt` that watch passes at work: `--print-ir-after`, `--trace-rewrites`, `--stats`, `--dot`,
+`--html-report`, `--timing` and their like; and `lightnet --report`.
 
-Imports `report` (and with it xDSL) only when an option asks for it.
+What watches is of the package `lightnet_report`, which is asked for where an option of these is given.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import re
-import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from lightnet.cli.common import write_atomic
 from lightnet.diagnostics import LightNetError
+from lightnet.ir.registry import resolve_beside
 
 if TYPE_CHECKING:
-    from xdsl.dialects.builtin import ModuleOp
     from xdsl.passes import ModulePass
 
-    from lightnet.ir.passes import Instrumentation
     from lightnet.ir.printer import TextForm
-    from lightnet.report.recorder import Recorder
+    from lightnet_report.timing import Timing
+    from lightnet_report.watching import ReportFile, Watching
 
-#: Options whose value may be left out, with what they mean then (argparse would take the file for the value).
-OPTIONAL_VALUE = {"--trace-rewrites": "--trace-rewrites=*", "--stats": "--stats=-", "--dfg": "--dfg=-"}
-
-#: Rounds of a profile, whose median counts.
-ROUNDS = 3
-
-_STAGE = re.compile(r"(before|after):([\w-]+)(?:=(.*))?")
+#: Options whose value may be left out, with what they mean then: every pass or rewrite, standard error.
+OPTIONAL_VALUE = {
+    "--print-ir-before": "--print-ir-before=*",
+    "--print-ir-after": "--print-ir-after=*",
+    "--trace-rewrites": "--trace-rewrites=*",
+    "--stats": "--stats=-",
+    "--dfg": "--dfg=-",
+}
 
 
 def add_options(group: argparse._ArgumentGroup) -> None:
     """Add the options to a parser's group."""
     option = group.add_argument
+    option(
+        "--print-ir-before",
+        action="append",
+        default=[],
+        metavar="PASS,...",
+        help="print the module to stderr before these passes (before every one: no value)",
+    )
+    option("--print-ir-after", action="append", default=[], metavar="PASS,...", help="... after them")
+    option("--print-ir-after-change", action="store_true", help="print what each pass changed, as a diff")
     option(
         "--trace-rewrites",
         action="append",
@@ -58,172 +63,29 @@ def add_options(group: argparse._ArgumentGroup) -> None:
     option("--dot", action="append", default=[], metavar="[after:PASS=]FILE",
            help="the graph for Graphviz, of the result, or of the module before or after a pass")  # fmt: skip
     option("--html-report", metavar="FILE", help="all of this as one page for a browser")
+    option("--timing", action="store_true", help="a tree of times, op counts and peak memory, on stderr")
+    group.set_defaults(watching=[action.dest for action in group._group_actions])
 
 
-class Watching:
-    """The watchers of one run of the tool, which may have several parts (``--split-input-file``)."""
-
-    def __init__(self, args: argparse.Namespace, passes: Sequence[ModulePass]):
-        self.args = args
-        self.part = 0  # the number of the part that is at work, from 1
-        names = {p.name for p in passes}
-        self.dots, self.flows = ([_stage_request(option, text, names) for text in texts]
-                                 for option, texts in (("--dot", args.dot), ("--dfg", args.dfg)))  # fmt: skip
-        self.folder: Any = None
-        self._check_files()
-
-    def _check_files(self) -> None:
-        """Refuse an empty name, and two things that go to one place: each file, and standard output, holds one text."""
-        args = self.args
-        files = {"-o": args.output, "--stats": args.stats, "--html-report": args.html_report,
-                 "--print-ir-tree-dir": args.print_ir_tree_dir}  # fmt: skip
-        places: dict[str, str] = {}
-        graphs = (("--dot", self.dots), ("--dfg", self.flows))
-        for option, file in (*files.items(), *((option, file) for option, stages in graphs for *_, file in stages)):
-            if file == "":
-                raise LightNetError(f"{option} is empty: it takes a name")
-            if file is None or file == os.devnull or (option in ("--stats", "--dfg") and file == "-"):
-                continue
-            place = file if file == "-" else os.path.abspath(file)
-            if place in places:
-                where = "standard output: give one of them a file" if file == "-" else f"'{file}'"
-                raise LightNetError(f"{places[place]} and {option} both write {where}")
-            places[place] = option
-
-    def watchers(self) -> list[Instrumentation]:
-        """The watchers of the current part."""
-        found: list[Instrumentation] = []
-        if self.args.trace_rewrites:
-            from lightnet.report.trace import TraceRewrites
-
-            found.append(TraceRewrites(sys.stderr, names(self.args.trace_rewrites)))
-        if self.args.stats:
-            found += self.stats(self.args.stats)
-        if self.args.print_ir_tree_dir:
-            found.append(self.tree(Path(self.args.print_ir_tree_dir)))
-        found += [self.dot(*request) for request in self.dots]
-        found += [self.flow(*request) for request in self.flows]
-        if self.args.html_report:
-            report = HtmlReport(self.numbered(self.args.html_report), Path(self.args.file).name)
-            found += [report.recorder, _at_end(report.write)]
-        return found
-
-    def stats(self, file: str) -> list[Instrumentation]:
-        from lightnet.report.stats import Stats
-
-        stats = Stats()
-        if file == "-":
-            heading = f"part {self.part}:\n" if self.args.split_input_file else ""
-            return [stats, _at_end(lambda: sys.stderr.write(heading + stats.text()))]
-        return [stats, _at_end(lambda: write_atomic(self.numbered(file), stats.json()))]
-
-    def tree(self, path: Path) -> Instrumentation:
-        from lightnet.report.tree_dir import Folder, IRTree
-
-        self.folder = self.folder or Folder(path)
-        prefix = f"part{self.part}/" if self.args.split_input_file else ""
-        return IRTree(self.folder, prefix, text_form(self.args))
-
-    def dot(self, when: str, pass_name: str, file: str) -> Instrumentation:
-        from lightnet.report.dot import dot
-
-        title = Path(self.args.file).stem
-        target = self.numbered(file)
-        return _at_stage(when, pass_name, lambda module: write_atomic(target, dot(module, title)))
-
-    def flow(self, when: str, pass_name: str, file: str) -> Instrumentation:
-        from lightnet.report.graph import graph_of
-
-        target = self.numbered(file)
-
-        def write(module: ModuleOp) -> None:
-            text = graph_of(module).text()
-            if file == "-":
-                sys.stderr.write(text)
-            else:
-                write_atomic(target, text)
-
-        return _at_stage(when, pass_name, write)
-
-    def numbered(self, file: str) -> str:
-        """The name of a file of the current part: ``net.part2.html`` where there are parts."""
-        if not self.args.split_input_file or file == "-":
-            return file
-        path = Path(file)
-        return str(path.with_name(f"{path.stem}.part{self.part}{path.suffix}"))
+def watching(args: argparse.Namespace, passes: Sequence[ModulePass]) -> Watching | None:
+    """The watchers that the options ask for; None where they ask for none."""
+    for name in args.watching:
+        if getattr(args, name) not in (None, [], False):
+            made: type[Watching] = resolve_beside(
+                "lightnet_report.watching:Watching", f"option '--{name.replace('_', '-')}'"
+            )
+            return made(args, passes)
+    return None
 
 
-class HtmlReport:
-    """The page about a compilation: give `recorder` to the pipelines as a watcher, then `write`."""
-
-    def __init__(self, file: str, title: str):
-        from lightnet.report.recorder import Recorder
-
-        self.file, self.title = file, title
-        self.recorder: Recorder = Recorder()
-
-    def write(self, executable: Any = None) -> None:
-        """Write the file, with the times of the kernels of `executable` if one is given."""
-        from lightnet.report import html
-
-        write_atomic(
-            self.file, html.page(self.recorder, self.title, html.NOT_RUN if executable is None else _times(executable))
-        )
+def timing() -> Timing:
+    """A watcher that times passes, for ``lightnet --debug``."""
+    return resolve_beside("lightnet_report.timing:Timing", "option '--debug'")()
 
 
-class ReportFile:
-    """The report that ``lightnet --report FILE`` writes, in the form that the file's suffix names; `watchers` are for
-    the compiler.
-    """
-
-    def __init__(self, file: str, title: str):
-        self.file, self.suffix = file, Path(file).suffix.lower()
-        self.html = HtmlReport(file, title) if self.suffix in (".html", ".htm") else None
-        self.watchers: list[Instrumentation] = [self.html.recorder, _on_failure(self.html.write)] if self.html else []
-
-    def write(self, executable: Any) -> None:
-        """Write the report on a compiled network, which need not have run."""
-        if self.html is not None:
-            self.html.write()
-        elif self.suffix in (".dot", ".gv"):
-            from lightnet.report.dot import dot
-
-            write_atomic(self.file, dot(executable.planned, Path(self.file).stem))
-        else:
-            write_atomic(self.file, executable.plan.in_form(self.file))
-
-    def write_times(self, executable: Any) -> None:
-        """Write it again after a run, with the times of the kernels, where the form has room for them."""
-        if self.html is not None:
-            self.html.write(executable)
-
-
-def _times(executable: Any) -> Any:
-    """The profile of an executable, or why there is none."""
-    from lightnet.report.profile import profiled
-
-    try:
-        return profiled(executable, None, ROUNDS)
-    except LightNetError as e:
-        return f"There are no times of kernels: {e.message}"
-
-
-def names(values: Sequence[str]) -> list[str]:
-    """The names in options that take lists and may stand several times."""
-    return [name.strip() for value in values for name in value.split(",") if name.strip()] or ["*"]
-
-
-def _stage_request(option: str, text: str, passes: set[str]) -> tuple[str, str, str]:
-    """(when, the pass, the file) of a value of --dot or --dfg; no pass means the end."""
-    match = _STAGE.fullmatch(text)
-    if match is None:
-        return "after", "", text
-    when, pass_name, file = match.groups()
-    if pass_name not in passes:
-        raise LightNetError(f"{option}: the pipeline has no pass '{pass_name}'")
-    if not file:
-        raise LightNetError(f"{option}: say where the graph goes: {option} {when}:{pass_name}=FILE")
-    return when, pass_name, file
+def report_file(file: str, title: str) -> ReportFile:
+    """The report that ``lightnet --report FILE`` writes on a network."""
+    return resolve_beside("lightnet_report.watching:ReportFile", "option '--report'")(file, title)
 
 
 def text_form(args: argparse.Namespace) -> TextForm:
@@ -234,49 +96,3 @@ def text_form(args: argparse.Namespace) -> TextForm:
     if columns < 0:
         raise LightNetError(f"--columns should not be negative, and is {columns}")
     return TextForm(args.print_op_generic, args.print_locations, columns)
-
-
-def _at_end(write: Callable[[], object]) -> Instrumentation:
-    """A watcher that calls `write` once at the end, also where a pass failed: that is when one looks."""
-    return _ending(write, write)
-
-
-def _on_failure(write: Callable[[], object]) -> Instrumentation:
-    """A watcher that calls `write` where a pass failed."""
-    return _ending(lambda: None, write)
-
-
-def _ending(finish: Callable[[], object], fail: Callable[[], object]) -> Instrumentation:
-    from lightnet.ir.passes import Instrumentation
-
-    class Ending(Instrumentation):
-        def after_pipeline(self, module: ModuleOp) -> None:
-            finish()
-
-        def pass_failed(self, pass_: ModulePass, module: ModuleOp, error: Exception) -> None:
-            try:
-                fail()
-            except LightNetError as e:  # the error that is on its way matters more
-                print(e.render(), file=sys.stderr)
-
-    return Ending()
-
-
-def _at_stage(when: str, pass_name: str, write: Callable[[ModuleOp], object]) -> Instrumentation:
-    """A watcher that calls `write` before or after a pass, or at the end where none is named."""
-    from lightnet.ir.passes import Instrumentation
-
-    class AtStage(Instrumentation):
-        def before_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
-            if (when, pass_name) == ("before", pass_.name):
-                write(module)
-
-        def after_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
-            if (when, pass_name) == ("after", pass_.name):
-                write(module)
-
-        def after_pipeline(self, module: ModuleOp) -> None:
-            if not pass_name:
-                write(module)
-
-    return AtStage()

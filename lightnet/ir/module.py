@@ -36,3 +36,8 @@ def op_label(op: Operation) -> str:
     if isinstance(op, KernelOp):
         return "+".join(name_of(o) or o.name for o in op.ops[:6]) or op.name
     return op.name
+
+
+def count_ops(module: Operation) -> int:
+    """The number of ops in a module, itself among them."""
+    return sum(1 for _ in module.walk())

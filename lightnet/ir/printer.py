@@ -11,13 +11,16 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType
+from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, ModuleOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.printer import Printer
 from xdsl.traits import IsolatedFromAbove
+
+from lightnet.diagnostics import LightNetError
 
 #: Columns that a line should have at most.
 COLUMNS = 120
@@ -42,6 +45,21 @@ class TextForm:
         LnPrinter(stream, print_generic_format=self.generic, print_debuginfo=self.locations).print_op(op)
         text = stream.getvalue().rstrip("\n")
         return wrapped(text, self.columns) if self.columns else text
+
+
+def module_text(module: ModuleOp, form: TextForm = TextForm()) -> str:
+    """The module as text, ending in a newline. Raises `LightNetError` where it is nested too deeply."""
+    with printing():
+        return form.text(module) + "\n"
+
+
+@contextmanager
+def printing() -> Iterator[None]:
+    """Raise `LightNetError` for what is printed inside and nested too deeply."""
+    try:
+        yield
+    except RecursionError as e:
+        raise LightNetError("the module is nested too deeply to be printed") from e
 
 
 class LnPrinter(Printer):

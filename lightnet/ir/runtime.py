@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from xdsl.context import Context
     from xdsl.dialects.builtin import ModuleOp
 
+    from lightnet.debug.steps import Stepper
     from lightnet.executable import Executable
-    from lightnet.report.steps import Stepper
     from lightnet.runtime.program import Program
 
 #: The tools that an option may be one of: those that run networks (`lightnet`, `lightnet run`, `lightnet serve`),

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp
@@ -32,12 +33,16 @@ from lightnet.ir.module import op_label
 from lightnet.ir.op import PLACES, WORKSPACE
 from lightnet.ir.passes import LnPass
 from lightnet.ir.place import PlaceAttr
+from lightnet.ir.registry import resolve_beside
 from lightnet.ir.target import Space, get_target
 from lightnet.passes.plan_buffers import PackingProblem, PlannedValues, ValueGroup, best_groups, in_arena
 from lightnet.passes.planning import MemoryPlan, pack
 from lightnet.passes.planning.buffers import load_profile
 from lightnet.runtime.arrays import align_up
 from lightnet.runtime.program import is_port
+
+if TYPE_CHECKING:
+    from lightnet_report.plan_report import PlanReport
 
 CAPACITY = Space().capacity
 ALIGNMENT = Space().alignment
@@ -243,10 +248,14 @@ def _overflow(network: PlannedValues, problem: PackingProblem, error: LightNetEr
     return error
 
 
+def plan_report(module: ModuleOp, space: str = ARENA) -> PlanReport:
+    """The report on one memory space of a planned module (text, json, svg, html): peak, lower bound, ratio, and the
+    interval of each buffer in op positions."""
+    return resolve_beside("lightnet_report.plan_report:plan_report", "the report on a memory plan")(module, space)
+
+
 def write_report(module: ModuleOp, file: str) -> None:
     """Write the arena's report in the form that the file's suffix names."""
-    from lightnet.passes.planning.module import plan_report
-
     try:
         Path(file).write_text(plan_report(module).in_form(file), encoding="utf-8")
     except OSError as e:

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from lightnet.runtime.arrays import aligned
-from lightnet.runtime.folder import listed, open_ours, remove, usable, where
+from lightnet.runtime.folder import HOUR, clear, evict, limit_of, listed, open_ours, usable, where
 
 #: Sections below this many bytes are read into memory.
 LEAST = 1 << 20
@@ -32,8 +32,6 @@ DEFAULT_MIB = 1 << 14
 _SUFFIX = ".lnw"
 #: Bytes that are read, checked and written at a time.
 _PIECE = 1 << 22
-#: An entry is marked as used no more often than so (seconds); a forgotten scratch file is as old.
-_HOUR = 3600.0
 #: The free share of a disk below which nothing is copied to it.
 _FREE = 0.05
 
@@ -105,14 +103,12 @@ def copied_bytes() -> int:
 
 def clear_copies() -> int:
     """Remove every copy; how many there were. Who has mapped one keeps it."""
-    folder = weights_folder(make=False)
-    return sum(remove(path) for path, _ in listed(folder, _SUFFIX)) if folder is not None else 0
+    return clear(weights_folder(make=False), _SUFFIX)
 
 
 def copies_limit() -> int:
     """The most bytes that the copies may take, but for the newest."""
-    text = os.environ.get(SIZE_VARIABLE, "")
-    return (int(text) if text.isdecimal() and len(text) < 12 else DEFAULT_MIB) << 20
+    return limit_of(SIZE_VARIABLE, DEFAULT_MIB)
 
 
 def _pieces(fd: int, offset: int, size: int) -> Iterator[memoryview]:
@@ -145,7 +141,8 @@ def _copy(folder: Path, digest: str, pieces: Iterator[memoryview]) -> bool:
         if hashed.hexdigest() != digest:
             raise Damaged
         os.replace(scratch, folder / f"{digest}{_SUFFIX}")
-        _evict(folder, f"{digest}{_SUFFIX}")
+        most = copies_limit()
+        evict(folder, _SUFFIX, most, most, f"{digest}{_SUFFIX}")
         return True
     finally:
         os.close(to)
@@ -170,20 +167,6 @@ def _has_room(folder: Path, size: int) -> bool:
     return size <= copies_limit() and found.f_bavail * found.f_frsize - size > _FREE * found.f_blocks * found.f_frsize
 
 
-def _evict(folder: Path, newest: str) -> None:
-    now, rows = time.time(), []
-    for path, found in listed(folder, _SUFFIX):
-        if path.suffix == _SUFFIX:
-            rows.append((path.name == newest, found.st_mtime, found.st_size, path))
-        elif now - found.st_mtime > _HOUR:
-            remove(path)
-    total = sum(size for _, _, size, _ in rows)
-    for is_newest, _, size, path in sorted(rows):
-        if total <= copies_limit() or is_newest:
-            return
-        total -= size * remove(path)
-
-
 def _shared(path: Path, size: int) -> np.ndarray | None:
     """The copy at `path`, mapped; None where it is not there or not usable."""
     fd = open_ours(path)
@@ -193,7 +176,7 @@ def _shared(path: Path, size: int) -> np.ndarray | None:
         found = os.fstat(fd)
         if found.st_size != size:
             return None
-        if time.time() - found.st_mtime > _HOUR:
+        if time.time() - found.st_mtime > HOUR:
             os.utime(fd)
         return _mapped(fd, size)
     except OSError:

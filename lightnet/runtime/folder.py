@@ -10,9 +10,12 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+#: A file that is read is marked as used no more often than so (seconds); one that was being written is forgotten then.
+HOUR = 3600.0
 #: The variable that names the folder; ``off`` is none.
 VARIABLE = "LIGHTNET_CACHE"
 
@@ -76,6 +79,36 @@ def listed(folder: Path, suffix: str) -> Iterator[tuple[Path, os.stat_result]]:
                     yield Path(item.path), item.stat(follow_symlinks=False)
     except OSError:
         return
+
+
+def limit_of(variable: str, default: int) -> int:
+    """The most bytes that a folder may hold: so many MiB as a variable of the environment says, or else `default`."""
+    text = os.environ.get(variable, "")
+    return (int(text) if text.isdecimal() and len(text) < 12 else default) << 20
+
+
+def clear(folder: Path | None, suffix: str) -> int:
+    """Remove every file whose name ends with `suffix`; how many there were."""
+    return sum(remove(path) for path, _ in listed(folder, suffix)) if folder is not None else 0
+
+
+def evict(folder: Path, suffix: str, most: int, least: float, newest: str = "") -> int:
+    """Remove the files that were not used for longest, but for the one called `newest`, until they take `least` bytes
+    or fewer, where they take more than `most`; and what was forgotten while it was written. The bytes that are left
+    below `most`."""
+    now, rows = time.time(), []
+    for path, found in listed(folder, suffix):
+        if path.suffix == suffix:
+            rows.append((path.name == newest, found.st_mtime, found.st_size, path))
+        elif now - found.st_mtime > HOUR:
+            remove(path)  # of a process that was killed while it wrote
+    total = sum(size for _, _, size, _ in rows)
+    bound = least if total > most else most
+    for is_newest, _, size, path in sorted(rows):
+        if total <= bound or is_newest:
+            break
+        total -= size * remove(path)
+    return max(most - total, 0)
 
 
 def remove(path: Path) -> bool:

@@ -7,6 +7,7 @@ Imports NumPy, the standard library and the rest of the runtime.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,13 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.runtime.artifact import HOST
 from lightnet.runtime.calls import Invocation, copied_out
 from lightnet.runtime.host.program import HostProgram
-from lightnet.runtime.program import Program, unknown
+from lightnet.runtime.program import unknown
 from lightnet.runtime.runnable import Runnable
+
+
+def of_network(name: str) -> Any:
+    """The property `name` of an executable with a host part, which is its network's."""
+    return property(attrgetter(f"network.{name}"))
 
 
 class HostedExecutable(Runnable):
@@ -76,41 +82,15 @@ class HostedExecutable(Runnable):
             name: kind for name, kind in known.items() if name not in found and name not in self.host.leaving
         }
 
-    @property
-    def params(self) -> dict[str, Any]:
-        return self.network.params
-
-    @property
-    def threads(self) -> int:
-        return self.network.threads
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return self.network.options
-
-    @property
-    def warnings(self) -> list[str]:
-        return self.network.warnings
-
-    @property
-    def plan(self) -> Any:
-        """The plan of the network."""
-        return self.network.plan
+    params, threads, options, warnings, plan, is_closed, program = map(
+        of_network, ("params", "threads", "options", "warnings", "plan", "is_closed", "program")
+    )
 
     def prepare(self) -> None:
         self.network.prepare()
 
-    @property
-    def is_closed(self) -> bool:
-        return self.network.is_closed
-
     def close(self) -> None:
         self.network.close()
-
-    @property
-    def program(self) -> Program:
-        """The program of the network."""
-        return self.network.program
 
     def __reduce__(self) -> Any:
         return HostedSaved, (self.network, self.host)
@@ -119,15 +99,8 @@ class HostedExecutable(Runnable):
 class HostedSaved(HostedExecutable):
     """One whose network was read from a file, in this process or in another one that it went to."""
 
-    @property
-    def variants(self) -> list[str]:
-        """The processors that the file has code for."""
-        return self.network.variants
-
-    @property
-    def is_signed(self) -> bool:
-        """True if the file has a signature, whosever."""
-        return self.network.is_signed
+    #: The processors that the file has code for; and whether it has a signature, whosever.
+    variants, is_signed = map(of_network, ("variants", "is_signed"))
 
 
 def with_host(saved: Any, where: SourceLoc) -> HostedSaved:

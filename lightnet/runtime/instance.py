@@ -18,6 +18,7 @@ from typing import Any, Protocol, TextIO
 import numpy as np
 
 from lightnet.runtime.arrays import ALIGNMENT, aligned
+from lightnet.runtime.calls import Invocation
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.pool import pool_run
 from lightnet.runtime.printing import open_fprint, print_tensor
@@ -25,7 +26,10 @@ from lightnet.runtime.program import BODY, FRAME, HostCall, Program, sized
 from lightnet.runtime.threads import processors
 
 _ARENA, _STATIC, _HOST = range(len(FRAME))
-_NONE: Mapping[str, np.ndarray] = {}
+#: Arrays by name: what tensors hold, and what a run gives.
+Contents = Mapping[str, np.ndarray]
+Outputs = dict[str, np.ndarray]
+_NONE: Contents = {}
 
 
 class Arena:
@@ -67,16 +71,7 @@ class Callee(Protocol):
     def quick(self, feeds: Any) -> dict[str, np.ndarray] | None:
         """The result of `call` in the common case, or None."""
 
-    def call(
-        self,
-        feeds: Mapping[str, Any],
-        *,
-        static: np.ndarray | None = None,
-        stream: TextIO | None = None,
-        residents: Mapping[str, np.ndarray] | None = None,
-        threads: int | None = None,
-        out: Mapping[str, np.ndarray] | None = None,
-    ) -> dict[str, np.ndarray]:
+    def call(self, call: Invocation, static: np.ndarray | None = None, residents: Contents | None = None) -> Outputs:
         """Run once."""
 
 
@@ -187,25 +182,15 @@ class Instance:
         arena.quick = quick
         return quick
 
-    def call(
-        self,
-        feeds: Mapping[str, Any],
-        *,
-        static: np.ndarray | None = None,
-        stream: TextIO | None = None,
-        residents: Mapping[str, np.ndarray] | None = None,
-        threads: int | None = None,
-        out: Mapping[str, np.ndarray] | None = None,
-    ) -> dict[str, np.ndarray]:
-        """Run once on `feeds` (input name → array) and return the outputs, new arrays but for those that `out` has
-        arrays for, in the program's order.
+    def call(self, call: Invocation, static: np.ndarray | None = None, residents: Contents | None = None) -> Outputs:
+        """Run once on what `call` feeds, and return the outputs, new arrays but for those that it has buffers for, in
+        the program's order.
 
-        `static` and `residents` replace the loaded contents of the static space and of residents, for this call;
-        `threads` is the number of threads, at most that which the program is compiled for (unless given also no more
-        than processors).
+        `static` and `residents` replace the loaded contents of the static space and of residents, for this call; the
+        number of threads is at most that which the program is compiled for (unless given also no more than processors).
         """
-        threads = self.program.bound.of_call(threads, self._most)
-        arrays = self.program.fed(feeds)
+        threads, out = self.program.bound.of_call(call.threads, self._most), call.buffers or _NONE
+        arrays = self.program.fed(call.feeds)
         static = self.static if static is None else static
         try:
             arena = self._idle.pop()
@@ -213,15 +198,13 @@ class Instance:
             arena = Arena(self.program)
         try:
             made = self.start(arena, {**(residents or {}), **arrays}, static, out)
-            self.run(arena, static, stream, threads)
-            return sized(self._found(arena, static, made, out or {}), self.program.counts)
+            self.run(arena, static, call.stream, threads)
+            return sized(self._found(arena, static, made, out), self.program.counts)
         finally:
             arena.ports.clear()
             self._idle.append(arena)
 
-    def _found(
-        self, arena: Arena, static: np.ndarray, made: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] = _NONE
-    ) -> dict[str, np.ndarray]:
+    def _found(self, arena: Arena, static: np.ndarray, made: Contents, out: Contents = _NONE) -> Outputs:
         """The outputs of a run: the arrays of ports, and copies of what stands elsewhere, which go to `out` where that
         has arrays."""
         memory = arena.memory(static)
@@ -235,19 +218,13 @@ class Instance:
             found[t.name] = t.view(memory).copy() if array is None else array
         return found
 
-    def start(
-        self,
-        arena: Arena,
-        feeds: Mapping[str, np.ndarray],
-        static: np.ndarray,
-        out: Mapping[str, np.ndarray] | None = None,
-    ) -> dict[str, np.ndarray]:
+    def start(self, arena: Arena, feeds: Contents, static: np.ndarray, out: Contents = _NONE) -> Outputs:
         """Write the inputs that need it (`fill`), and let the ports stand for arrays (`bind`): a run on `arena` starts
         from there."""
         self.fill(arena, feeds, static)
-        return self.bind(arena, feeds, out or {})
+        return self.bind(arena, feeds, out)
 
-    def fill(self, arena: Arena, feeds: Mapping[str, np.ndarray], static: np.ndarray) -> None:
+    def fill(self, arena: Arena, feeds: Contents, static: np.ndarray) -> None:
         """Write the inputs that need it into the arena."""
         memory = {"arena": arena.bytes, "static": static}
         names = set(self._filled) if arena.stale is None else {*arena.stale, *feeds, *self.program.restore}
@@ -256,9 +233,7 @@ class Instance:
             self._filled[name].view(memory)[...] = feeds[name] if name in feeds else self.defaults[name]
         arena.stale = set(feeds)
 
-    def bind(
-        self, arena: Arena, feeds: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] = _NONE
-    ) -> dict[str, np.ndarray]:
+    def bind(self, arena: Arena, feeds: Contents, out: Contents = _NONE) -> Outputs:
         """Let the ports stand for the inputs that are fed, which are contiguous, or for what they hold otherwise, and
         for the arrays of `out` that share no memory with these, or new ones: by the name of the output."""
         made = {}

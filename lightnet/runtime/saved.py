@@ -252,9 +252,7 @@ class SavedExecutable(Runnable):
 
     def _run(self, call: Invocation) -> dict[str, np.ndarray]:
         run = self.instance.call
-        return call.answer(
-            self.program, lambda: run(call.feeds, stream=call.stream, threads=call.threads, out=call.buffers)
-        )
+        return call.answer(self.program, lambda: run(call))
 
     @property
     def texts_there(self) -> list[str]:
@@ -296,7 +294,7 @@ class SavedExecutable(Runnable):
     def plan(self) -> Any:
         try:
             from lightnet.model import loads
-            from lightnet.passes.planning.module import plan_report
+            from lightnet.passes.plan import plan_report
         except ImportError:
             raise LightNetError(
                 "the report of a memory plan is made by the compiler, which is not installed here"

@@ -15,7 +15,8 @@ from typing import Any, Self, TextIO
 
 import numpy as np
 
-from lightnet.runtime.instance import host_call
+from lightnet.runtime.calls import Invocation
+from lightnet.runtime.instance import Contents, Outputs, host_call
 from lightnet.runtime.machine import Area, Machine, Opened
 from lightnet.runtime.program import Program, Tensor, sized
 
@@ -76,31 +77,21 @@ class SpacesInstance(ABC):
         """The way around checks and look-ups that `Instance` has: there is none here, and `call` does everything."""
         return None
 
-    def call(
-        self,
-        feeds: Mapping[str, Any],
-        *,
-        static: np.ndarray | None = None,
-        stream: TextIO | None = None,
-        residents: Mapping[str, np.ndarray] | None = None,
-        threads: int | None = None,
-        out: Mapping[str, np.ndarray] | None = None,
-    ) -> dict[str, np.ndarray]:
-        """Run once on `feeds` (input name → array) and return the outputs, new arrays but for those that `out` has
-        arrays for, in the program's order.
+    def call(self, call: Invocation, static: np.ndarray | None = None, residents: Contents | None = None) -> Outputs:
+        """Run once on what `call` feeds, and return the outputs, new arrays but for those that it has buffers for, in
+        the program's order.
 
-        `static` and `residents` replace the loaded contents of the static space and of residents, for this call.
-        `threads` is checked, and means nothing to the machine.
+        `static` and `residents` replace the loaded contents of the static space and of residents, for this call. The
+        number of threads is checked, and means nothing to the machine.
         """
-        self.program.bound.of_call(threads)
+        self.program.bound.of_call(call.threads)
         if self.opened is not None:
             _ = self.opened.state  # an error once it is closed
-        arrays = self.program.fed(feeds)
+        arrays, out = self.program.fed(call.feeds), call.buffers or {}
         with self._lock:
             self._start({**(residents or {}), **arrays}, self.static if static is None else static)
-            self.run_all(stream or sys.stdout)
-            outputs = (t for t in self.program.outputs if t.name not in self._lost)
-            found = {t.name: self._read(t, (out or {}).get(t.name)) for t in outputs}
+            self.run_all(call.stream or sys.stdout)
+            found = {t.name: self._read(t, out.get(t.name)) for t in self.program.outputs if t.name not in self._lost}
             self.wait()  # a program without outputs has errors, too
             return sized(found, self.program.counts)
 

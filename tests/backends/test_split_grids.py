@@ -18,6 +18,7 @@ from lightnet.backends import loop_function
 from lightnet.backends.cpu.selection import SELECTION
 from lightnet.backends.launches import Launch, LaunchMemory, launch_memory_of
 from lightnet.backends.llvm.jit import NativeModule, compile_module
+from lightnet.debug.steps import started
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.launch import LaunchOp, launches
 from lightnet.dialects.ln.conv import Conv2d
@@ -26,7 +27,6 @@ from lightnet.dialects.ln.elementwise import Relu
 from lightnet.dialects.ln.matmul import Matmul
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import TensorSpec, spec_of, tensor_type
-from lightnet.report.steps import started
 from lightnet.runtime.arrays import align_up, aligned
 from lightnet.runtime.dtypes import BY_NAME
 

@@ -274,7 +274,8 @@ def test_nothing_asks_which_target_it_is() -> None:
     assert [found for path in files for found in compared(path)] == []
     shared = [
         *package.glob("*.py"),
-        *(package / "report").glob("*.py"),
+        *(package / "debug").glob("*.py"),
+        *(ROOT / "lightnet_report").glob("*.py"),
         *(ROOT / "lightnet_trust").glob("*.py"),
         *(package / "cli").glob("*.py"),
     ]

@@ -18,11 +18,10 @@ from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import kernels, lines_of
 from lightnet.frontends import mlir
 from lightnet.ir.context import make_context
-from lightnet.ir.instrumentation import module_text
 from lightnet.ir.locations import loc_of, places
 from lightnet.ir.names import tensor_name, tensor_names
 from lightnet.ir.passes import parse_pipeline
-from lightnet.ir.printer import COLUMNS, TextForm, wrapped, wrapped_line
+from lightnet.ir.printer import COLUMNS, TextForm, module_text, wrapped, wrapped_line
 from lightnet.ir.verify import verify_module
 from lightnet.model import Model
 

@@ -191,8 +191,8 @@ def test_pass_is_documented(name: str) -> None:
 
 #: A file imports its own layer and lower ones when it is loaded; what it imports inside of functions is on demand.
 LAYERS = {
-    "diagnostics": 0, "source": 0, "parsing": 0, "json_text": 0, "runtime": 1, "ir": 2, "dialects": 3, "frontends": 4, "backends": 4,
-    "passes": 5, "report": 6, "plugins": 6, "cli": 7,
+    "diagnostics": 0, "source": 0, "parsing": 0, "json_text": 0, "tables": 0, "runtime": 1, "ir": 2, "dialects": 3, "frontends": 4, "backends": 4,
+    "passes": 5, "debug": 6, "plugins": 6, "cli": 7,
 }  # fmt: skip
 API = 6  # the modules of the package itself: model, compiler, executable, context
 #: A file that stands higher than its folder.

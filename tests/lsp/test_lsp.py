@@ -20,7 +20,7 @@ from pygls.lsp.client import LanguageClient
 from lightnet.diagnostics import SourceLoc
 from lightnet.frontends.il import reader as il
 from lightnet.frontends.importer import to_module
-from lightnet.ir.instrumentation import module_text
+from lightnet.ir.printer import module_text
 from lightnet_lsp.protocol import Units
 from lightnet_lsp.text import Text
 

@@ -15,7 +15,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.frontends.il import reader as il
 from lightnet.frontends.importer import to_module
 from lightnet.frontends.mlir import read
-from lightnet.ir.instrumentation import module_text
+from lightnet.ir.printer import module_text
 from lightnet_lsp.documents import MAX_TEXT, Cancelled, Document, open_document
 from lightnet_lsp.mlir_document import MlirDocument
 from lightnet_lsp.op_docs import topic_markdown

@@ -29,9 +29,8 @@ from lightnet.ir.types import spec_of
 from lightnet.ir.views import _definition_relations, moves_left, operand_pieces, overwritable, views_of
 from lightnet.passes.check_plan import ByteMap, check_plan
 from lightnet.passes.choose import _parsed
-from lightnet.passes.plan import check_spaces, plan_module
+from lightnet.passes.plan import check_spaces, plan_module, plan_report
 from lightnet.passes.plan_upstream import plan_upstream
-from lightnet.passes.planning.module import plan_report
 
 NETS = Path(__file__).parents[1] / "data" / "nets"
 COMPILED = sorted(p.stem for p in (NETS / "compiled-cpu").glob("*.json"))

@@ -12,10 +12,10 @@ from network_cases import other_feeds, random_model
 from ports import with_ports
 
 import lightnet
+from lightnet.debug.profile import profiled
+from lightnet.debug.steps import started
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.memory import memory_of
-from lightnet.report.profile import profiled
-from lightnet.report.steps import started
 from lightnet.runtime.program import FRAME, Program, is_port, ports_of
 
 pytestmark = pytest.mark.meaning

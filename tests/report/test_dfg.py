@@ -18,13 +18,13 @@ from lightnet.cli import lightnet as lightnet_cli
 from lightnet.cli import ln_opt
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.context import make_context
-from lightnet.ir.dfg import DataFlowGraph, DataNode, DataTensor
-from lightnet.ir.instrumentation import peak_mib
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.passes import parse_pipeline, run_pipeline
-from lightnet.report.dot import dot
-from lightnet.report.graph import graph_of
-from lightnet.report.stats import Measure
+from lightnet_report.dfg import DataFlowGraph, DataNode, DataTensor
+from lightnet_report.dot import dot
+from lightnet_report.graph import graph_of
+from lightnet_report.stats import Measure
+from lightnet_report.timing import peak_mib
 
 ROOT = Path(__file__).parents[2]
 NETS = ROOT / "examples"
@@ -243,7 +243,7 @@ def test_peak_memory_is_this_programs() -> None:
     ballast = bytearray(200 << 20)
     ballast[::4096] = b"x" * len(ballast[::4096])
     assert peak_mib() > 200
-    code = "from lightnet.ir.instrumentation import peak_mib; print(peak_mib()); x = bytes(range(256)) * (120 << 12); print(peak_mib())"
+    code = "from lightnet_report.timing import peak_mib; print(peak_mib()); x = bytes(range(256)) * (120 << 12); print(peak_mib())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     before, after = map(float, done.stdout.split())
     assert before < 120 < after

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 import lightnet
+from lightnet import tables
 from lightnet.cli.lightnet import main
+from lightnet.debug import costs
 from lightnet.diagnostics import printable
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import TensorSpec, tensor_type
-from lightnet.report import costs, tables
-from lightnet.report.inspection import inspect
 from lightnet.runtime.dtypes import BY_NAME
+from lightnet_report.inspection import inspect
 
 NETS = Path(__file__).parents[1] / "data" / "nets" / "il"
 ROOT = Path(__file__).parents[2]

@@ -20,27 +20,27 @@ from counting import calls
 import lightnet
 from lightnet.cli import lightnet as lightnet_cli
 from lightnet.cli import ln_opt
+from lightnet.debug.profile import KernelTime, Profile
+from lightnet.debug.roofline import Peaks
+from lightnet.debug.steps import steps_of
 from lightnet.diagnostics import LightNetError, SourceLoc, printable
 from lightnet.dialects.launch import lines_of
 from lightnet.ir.context import make_context
-from lightnet.ir.instrumentation import count_ops
+from lightnet.ir.module import count_ops
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.passes import Instrumentation, parse_pipeline, run_pipeline
 from lightnet.ir.registry import TARGETS
 from lightnet.ir.target import get_target
 from lightnet.passes import pipelines
-from lightnet.report import html
-from lightnet.report.dot import dot
-from lightnet.report.graph import graph_of
-from lightnet.report.html import page, script_json
-from lightnet.report.layout import GAP_X, apart, layout
-from lightnet.report.profile import KernelTime, Profile
-from lightnet.report.recorder import Recorder
-from lightnet.report.roofline import Peaks
-from lightnet.report.stats import Measure, Stats
-from lightnet.report.steps import steps_of
-from lightnet.report.trace import TraceRewrites, aligned_lines, elided
-from lightnet.report.tree_dir import Folder, IRTree
+from lightnet_report import html
+from lightnet_report.dot import dot
+from lightnet_report.graph import graph_of
+from lightnet_report.html import page, script_json
+from lightnet_report.layout import GAP_X, apart, layout
+from lightnet_report.recorder import Recorder
+from lightnet_report.stats import Measure, Stats
+from lightnet_report.trace import TraceRewrites, aligned_lines, elided
+from lightnet_report.tree_dir import Folder, IRTree
 
 NETS = Path(__file__).parents[1] / "data" / "nets" / "il"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cnn.net"

@@ -1,5 +1,5 @@
 """What reports say of modules that are not networks of a front end: several functions and none, ops of other dialects, names that are not there,
-stages that failed; and of tensors that differ."""
+stages that failed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from xdsl.dialects.builtin import IndexType, MemRefType, f32
 
+from lightnet.debug import costs
+from lightnet.debug.tensors import kernel_label
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.context import make_context
 from lightnet.ir.parser import parse_mlir
-from lightnet.report import costs, memory, recorder
-from lightnet.report.differences import ArrayDifference, Layer, layers_text
-from lightnet.report.graph import graph_of
-from lightnet.report.stats import Measure, Stats, _Stage
-from lightnet.report.tensors import kernel_label
+from lightnet_report import recorder, stats
+from lightnet_report.graph import graph_of
+from lightnet_report.stats import Measure, Stats, _Stage
 
 NET = """func.func @main() -> tensor<2x3xf32> {
   %x = ln.input : tensor<2x3xf32> as ("x")
@@ -63,8 +63,8 @@ def test_costs_of_ops_of_other_dialects() -> None:
 
 
 def test_bytes_of_types() -> None:
-    assert memory.nbytes(next(op for op in module_of(NET).walk() if op.name == "ln.relu").results[0].type) == 24
-    assert memory.nbytes(MemRefType(f32, [2, 3])) == 24 and memory.nbytes(IndexType()) == 0
+    assert stats.nbytes(next(op for op in module_of(NET).walk() if op.name == "ln.relu").results[0].type) == 24
+    assert stats.nbytes(MemRefType(f32, [2, 3])) == 24 and stats.nbytes(IndexType()) == 0
 
 
 def test_a_recorder_cuts_long_texts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,67 +126,3 @@ def test_a_table_of_stages() -> None:
         ["p", "ln.b", "0", "4"],
         ["p", "ln.a", "3", "1"],
     ]
-
-
-def layer(name: str, wrong: int = 0, jumps: bool = False, constant: bool = False, **facts: Any) -> Layer:
-    found = ArrayDifference(0.5, 0.25, 2.0, wrong, 8, **facts.pop("found", {}))
-    return Layer(name, f"relu {name}", facts.get("kernel", ""), facts.get("where"), (2, 4), found, jumps, constant)
-
-
-def test_layers_that_agree() -> None:
-    assert layers_text([layer("a")]).endswith("\n\nthe tensor agrees")
-    assert layers_text([layer("a"), layer("b")]).endswith("\n\nall 2 tensors agree")
-    half = layers_text([layer("a", constant=True), layer("b")])
-    assert "constant" not in half
-    most = layers_text([layer("a", constant=True), layer("b"), layer("c", constant=True)])
-    assert "2 of 3 tensors are constant, which proves little: are weights missing?" in most
-    row = layers_text([layer("a")]).splitlines()[1].split()
-    assert row == ["a", "relu", "a", "2x4", "0.5", "0.25", "2", "agrees"]
-    assert layers_text([layer("a", found={"exact": True})]).splitlines()[1].split() == [
-        "a",
-        "relu",
-        "a",
-        "2x4",
-        "0.5",
-        "2",
-        "agrees",
-    ]
-
-
-def test_layers_that_differ() -> None:
-    here = SourceLoc("net.mlir", 3, 5)
-    layers = [
-        layer("a"),
-        layer("b", 3, where=here, kernel="relu b + add"),
-        layer("c", 1, found={"mismatch": "type f32, not f64"}),
-    ]
-    lines = layers_text(layers, lambda loc: "  %y = ln.relu %x" if loc == here else None).splitlines()
-    assert lines[2].split() == [
-        "b",
-        "relu",
-        "b",
-        "2x4",
-        "0.5",
-        "0.25",
-        "2",
-        "DIFFERS",
-        "in",
-        "3",
-        "of",
-        "8",
-        "elements",
-    ]
-    assert lines[3].split() == ["c", "relu", "c", "2x4", "DIFFERS:", "type", "f32,", "not", "f64"]
-    assert lines[4:] == [
-        "",
-        "first difference: 'b', by relu b (net.mlir:3:5)",
-        "  %y = ln.relu %x",
-        "  in the kernel relu b + add",
-        "2 of 3 tensors differ",
-    ]
-    lines = layers_text([layer("b", 3, True, kernel="relu b")], lambda loc: None).splitlines()
-    assert lines[2:] == ["", "first difference: 'b', by relu b", "1 of 1 tensors differ"]
-    for count, end in ((8, ""), (9, ", ...")):
-        many = layers_text([layer(f"n{k}", 1, True) for k in range(count)])
-        assert f"the error jumps at: {', '.join(f'n{k}' for k in range(8))}{end}\n" in many
-    assert "the error jumps at: b\n" in layers_text([layer("a", 1), layer("b", 1, True)])

@@ -10,44 +10,12 @@ from types import SimpleNamespace
 import pytest
 
 from lightnet.diagnostics import SourceLoc
-from lightnet.ir.dfg import DataFlowGraph, DataNode, DataTensor, Edge, Inner
 from lightnet.ir.rewrites import Rewrite
-from lightnet.report import dot, html, recorder, tables, trace
-from lightnet.report.facts import MAX_NAMED, FlowInfo, Inspection, MemoryInfo, Missing, OpInfo, TensorInfo
-from lightnet.report.profile import KernelTime, Profile
-from lightnet.report.roofline import Peaks
-from lightnet.report.tensors import MAX_FILE_NAME, NonFinite, file_name
+from lightnet_report import dot, html, recorder, trace
+from lightnet_report.dfg import DataFlowGraph, DataNode, DataTensor, Edge, Inner
+from lightnet_report.facts import MAX_NAMED, FlowInfo, Inspection, MemoryInfo, Missing, OpInfo, TensorInfo
 
 HERE = SourceLoc("net.mlir", 3, 5)
-
-
-@pytest.mark.parametrize(("value", "text"), [
-    (0, "0"), (7, "7"), (999.4, "999"), (999.5, "1 k"), (1000, "1 k"), (1234, "1.23 k"), (999_499, "999 k"), (999_500, "1 M"), (40e6, "40 M"),
-    (5.284e9, "5.28 G"), (3e12, "3 T"), (-2500, "-2.5 k"), (0.5, "0.5"),
-])  # fmt: skip
-def test_counts(value: float, text: str) -> None:
-    assert tables.count(value) == text
-    assert tables.count(value, "B") == text + ("B" if text[-1] in "kMGT" else " B")
-
-
-@pytest.mark.parametrize(("value", "text"), [
-    (0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (1025, "1 KiB"), (1536, "1.5 KiB"), (999 * 1024, "999 KiB"), (999.5 * 1024, "1000 KiB"), (1000 * 1024 - 1, "1000 KiB"), (1000 * 1024, "1000 KiB"),
-    (1023 * 1024, "1023 KiB"), (1 << 20, "1 MiB"), (42.5 * 2**20, "42.5 MiB"), (1 << 30, "1 GiB"), (2000 << 30, "2000 GiB"),
-])  # fmt: skip
-def test_sizes(value: float, text: str) -> None:
-    assert tables.size(value) == text
-
-
-def test_shapes_and_cuts() -> None:
-    assert [tables.shape(d) for d in (None, (), (1, 3), (None, "n", 4))] == ["?", "scalar", "1x3", "?xnx4"]
-    assert [tables.shortened("abcdef", n) for n in (7, 6, 5, 1)] == ["abcdef", "abcdef", "abcd…", "…"]
-    assert (tables.some(0, "op"), tables.some(1, "op"), tables.some(2, "op")) == ("0 ops", "1 op", "2 ops")
-
-
-def test_tables() -> None:
-    rows = [("a", "1", "1.5 k", "x"), ("long", "22", "", "3"), ("b\n", "3%", "42 MiB", "")]
-    want = "name   n    size  what\na      1   1.5 k  x\nlong  22          3\nb\\n   3%  42 MiB"
-    assert tables.table(("name", "n", "size", "what"), rows) == want
 
 
 # -- inspections
@@ -115,55 +83,6 @@ def test_totals_of_an_inspection() -> None:
     assert inspection(weights_missing=names[:1])._totals()[3:] == ["weights: no weight file is given for 1 tensor (w0)"]
     assert inspection(weights_missing=names[:MAX_NAMED], weights_given=True)._totals()[3:] == [f"weights: no given file has {MAX_NAMED} tensors ({', '.join(names[:MAX_NAMED])})"]  # fmt: skip
     assert inspection(weights_missing=names, weights_given=True)._totals()[3].endswith(f"w{MAX_NAMED - 1}, ...)")
-
-
-# -- profiles
-def kernel(name: str, seconds: float, flops: int = 0, bound: float = 0.0, where: SourceLoc | None = None) -> KernelTime:
-    return KernelTime(
-        name, f"f_{name}", (f"relu {name}", "add s"), 1, seconds, flops, 2_000_000, bound, "2 -> 2", where
-    )
-
-
-def test_a_profile() -> None:
-    peaks = Peaks(1e9, ((1024, 1e9),))
-    kernels = (kernel("a", 0.001, 2_000_000, 0.0005, HERE), kernel("b", 0.003), kernel("c", 0.0))
-    made = Profile(kernels, 0.005, 3, peaks, "a clock")
-    top = made.text(2).split("\n")
-    assert top[0].split() == [
-        "kernel",
-        "ops",
-        "function",
-        "us",
-        "share",
-        "GFLOP/s",
-        "MB",
-        "GB/s",
-        "of",
-        "bound",
-        "shapes",
-    ]
-    assert top[1].split() == ["b", "relu+add", "f_b", "3000.0", "75.0%", "2.00", "0.7", "2", "->", "2"]
-    assert top[2].split() == ["a", "relu+add", "f_a", "1000.0", "25.0%", "2.0", "2.00", "2.0", "50%", "2", "->", "2"]
-    assert top[3:6] == ["and 1 more kernel, 0.0 us", "", "sum of 3 kernels: 4.000 ms, 500 MFLOP/s (median of 3 rounds)"]
-    assert top[6:9] == [
-        "one call of the network: 5.000 ms",
-        "roofline bound: 0.500 ms, 12% of the time",
-        "times: a clock",
-    ]
-    assert "more kernel" not in made.text(3) and made.text(1).count("and 2 more kernels, 1000.0 us") == 1
-    assert [k["where"] for k in json.loads(made.json())["lightnet"]["kernels"]] == ["net.mlir:3:5", None, None]
-    bare = Profile((kernel("c", 0.0, 5, 0.1),), None, 1, None)
-    assert bare._totals() == ["sum of 1 kernel: 0.000 ms (median of 1 round)"] and bare.kernels[0].share_of_bound == 0
-    assert bare.text().split("\n")[1].split() == ["c", "relu+add", "f_c", "0.0", "0.0%", "2.00", "2", "->", "2"]
-
-
-def test_the_roofline() -> None:
-    peaks = Peaks(100.0, ((10, 8.0), (20, 4.0), (40, 2.0)))
-    assert [peaks.bytes_per_second(n) for n in (5, 10, 19, 20, 39, 40, 99)] == [8, 8, 8, 4, 4, 2, 2]
-    assert (peaks.bound(1000, 0), peaks.bound(1000, 0, 2), peaks.bound(1000, 0, 8)) == (10, 10, 20)
-    assert peaks.bound(0, 40) == 20 and peaks.bound(1000, 40) == 20 and peaks.bound(3000, 40) == 30
-    short = Peaks(100.0, peaks.bandwidth, 400.0)
-    assert (short.bound(1000, 0), short.bound(1000, 0, 2), short.bound(1000, 0, 1)) == (10, 2.5, 10)
 
 
 # -- graphs
@@ -277,30 +196,3 @@ def test_a_recorder_keeps_so_many_rewrites(monkeypatch: pytest.MonkeyPatch) -> N
         made.rewrote(rewrite(number=number))
     assert [r.number for r in made.applied] == [0, 1] and made.left_out == 3
     assert made.stages[0].rewrites == {"Fold": 5}
-
-
-# -- tensors
-def test_names_of_files() -> None:
-    taken: set[str] = set()
-    assert (
-        file_name("a/b c", taken) == "a%2fb%20c"
-        and file_name(".hid", taken) == "%2ehid"
-        and file_name("-o", taken) == "%2do"
-    )
-    again = file_name("A/B C", taken)
-    assert (
-        again.startswith("A%2fB%20C-") and len(again) == len("A%2fB%20C") + 13 and taken >= {"a%2fb%20c", again.lower()}
-    )
-    longest = "n" * MAX_FILE_NAME
-    assert file_name(longest, taken) == longest
-    cut = file_name(longest + "n", taken)
-    assert len(cut) == MAX_FILE_NAME and cut.startswith("n" * (MAX_FILE_NAME - 13) + "-")
-    assert len(file_name("", taken)) == 13 and len({*taken}) == len(taken)
-
-
-def test_tensors_that_are_not_finite() -> None:
-    assert str(NonFinite("y", 2, 0, 8, "relu r", HERE)) == "'y' has 2 NaN of 8 elements, computed by relu r"
-    assert (
-        str(NonFinite("y", 1, 3, 8, "", None, ("w", "b")))
-        == "'y' has 1 NaN and 3 infinite of 8 elements, as it was fed; so have the weights w, b"
-    )

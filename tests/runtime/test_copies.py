@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from lightnet.runtime import copies
+from lightnet.runtime.folder import evict
 
 MIB = 1 << 20
 DATA = bytes(range(256)) * 40
@@ -132,7 +133,7 @@ def test_a_disk_that_is_full(folder: Path, source: int, monkeypatch: pytest.Monk
     assert not copies._copy(folder / "missing", DIGEST, iter([]))
 
 
-def test_eviction(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_eviction(folder: Path) -> None:
     """What was not used for longest goes first, the newest never; scratch files go when they are an hour old."""
     now = time.time()
 
@@ -143,19 +144,18 @@ def test_eviction(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def left() -> set[str]:
         return {p.name for p in folder.iterdir()}
 
-    monkeypatch.setenv("LIGHTNET_WEIGHTS_SIZE", "1")
     put("old.lnw", MIB // 2, 500)
     put("new.lnw", MIB // 2, 900)
     put("mid.lnw", MIB // 4, 300)
     put("late.lnw", MIB // 4, 100)
     put(".a.tmp", 10, 3500)
     put(".b.tmp", 10, 3700)
-    copies._evict(folder, "new.lnw")
+    evict(folder, ".lnw", MIB, MIB, "new.lnw")
     assert left() == {"new.lnw", "mid.lnw", "late.lnw", ".a.tmp"}  # just as much as may be
     put("late.lnw", MIB // 4 + 1, 400)
-    copies._evict(folder, "new.lnw")
+    evict(folder, ".lnw", MIB, MIB, "new.lnw")
     assert left() == {"new.lnw", "mid.lnw", ".a.tmp"}
     put("new.lnw", MIB + 1, 5000)
-    copies._evict(folder, "new.lnw")
+    evict(folder, ".lnw", MIB, MIB, "new.lnw")
     assert left() == {"new.lnw", ".a.tmp"}
     assert copies.copied_bytes() == MIB + 11 and copies.clear_copies() == 2 and left() == set()

@@ -19,9 +19,9 @@ from lightnet import model
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends import mlir
 from lightnet.ir.context import make_context
-from lightnet.ir.instrumentation import module_text
 from lightnet.ir.memory import memory_of
 from lightnet.ir.passes import parse_pipeline, run_pipeline
+from lightnet.ir.printer import module_text
 from lightnet.passes.check_plan import check_plan
 from lightnet_trust import ln_reduce
 from lightnet_trust.edits import graph_ops

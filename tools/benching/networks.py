@@ -23,11 +23,11 @@ from sampled_weights import sampled_weights
 import lightnet
 from benching.engines import write_arrays
 from benching.reference import error, expected
+from lightnet.debug import costs
 from lightnet.dialects.ln.source import Source
 from lightnet.frontends.onnx.export.model import export, input_contents
 from lightnet.ir.op import LnOp
 from lightnet.model import Model
-from lightnet.report import costs
 from lightnet.runtime.dtypes import BY_NP
 from lightnet.runtime.initial import sample
 

@@ -102,7 +102,7 @@ def network(**options: Any) -> Run:
     def do(data: bytes, path: Path, seen: dict[str, list[str]]) -> str:
         import lightnet
         from lightnet.frontends import mlir
-        from lightnet.ir.instrumentation import module_text
+        from lightnet.ir.printer import module_text
 
         model = lightnet.load(path, **options)
         seen["op"] = sorted({op.name for op in model.module.walk()})

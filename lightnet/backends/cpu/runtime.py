@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
     from lightnet.backends.llvm.jit import CodeMachine, NativeModule
+    from lightnet.debug.steps import Stepper
     from lightnet.executable import Executable
-    from lightnet.report.steps import Stepper
     from lightnet.runtime.program import Program
 
 #: Bytes of static tensors from which on it pays to give back the pages of LLVM's code.
@@ -85,7 +85,7 @@ class CpuRuntime(Runtime):
             release_library()
 
     def stepper(self, executable: Executable, feeds: Mapping[str, Any]) -> Stepper:
-        from lightnet.report.steps import NativeStepper
+        from lightnet.debug.steps import NativeStepper
 
         return NativeStepper(executable, feeds)
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from lightnet.backends.cuda.module import CudaModule
     from lightnet.backends.cuda.threads import CudaThreads
+    from lightnet.debug.steps import Stepper
     from lightnet.executable import Executable
-    from lightnet.report.steps import Stepper
     from lightnet.runtime.cuda.program import CudaCode
 
 #: The triple of the code, as LLVM names it.

@@ -22,8 +22,8 @@ import llvmlite.binding as llvm
 
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.files import write_atomic
+from lightnet.runtime.folder import HOUR, clear, evict, limit_of, listed, open_ours, usable, where
 from lightnet.runtime.folder import VARIABLE as VARIABLE
-from lightnet.runtime.folder import listed, open_ours, remove, usable, where
 
 #: The variable that bounds its size, in MiB.
 SIZE_VARIABLE = "LIGHTNET_CACHE_SIZE"
@@ -36,8 +36,6 @@ _SUFFIX = ".lno"
 _LARGEST = 1 << 26
 #: What eviction leaves of the bound, so that not every compilation has to evict.
 _KEPT = 0.8
-#: An entry that is read is marked as used, but not more often than so (seconds); a forgotten scratch file is as old.
-_HOUR = 3600.0
 #: Of what is left below the bound, the share that a process writes before it looks at the folder again: that takes time
 #: in proportion to the entries, and other processes write, too.
 _SHARE = 4
@@ -89,15 +87,14 @@ def write_cache(entries: Mapping[str, bytes]) -> None:
             write_atomic(path, _MAGIC + hashlib.sha256(data).digest() + data)
             os.chmod(path, 0o600)
         left = _unseen.get((folder, most), 0) - sum(len(_MAGIC) + _DIGEST + len(data) for data in entries.values())
-        _unseen[folder, most] = left if left >= 0 else _evict(folder, most) // _SHARE
+        _unseen[folder, most] = left if left >= 0 else evict(folder, _SUFFIX, most, _KEPT * most) // _SHARE
     except (LightNetError, OSError):
         return  # read-only, or full: what is there can still be read
 
 
 def clear_cache() -> int:
     """Remove every entry; how many there were."""
-    folder = _folder()
-    return sum(remove(path) for path, _ in listed(folder, _SUFFIX)) if folder is not None else 0
+    return clear(_folder(), _SUFFIX)
 
 
 def info() -> Info:
@@ -116,8 +113,7 @@ def info() -> Info:
 
 def cache_bound() -> int:
     """The most bytes that the entries may take."""
-    text = os.environ.get(SIZE_VARIABLE, "")
-    return (int(text) if text.isdecimal() and len(text) < 12 else DEFAULT_MIB) << 20
+    return limit_of(SIZE_VARIABLE, DEFAULT_MIB)
 
 
 def _folder(make: bool = False) -> Path | None:
@@ -134,7 +130,7 @@ def _entry(path: Path) -> bytes | None:
         if found.st_size > _LARGEST:
             return None
         data = os.read(fd, found.st_size)
-        if time.time() - found.st_mtime > _HOUR:
+        if time.time() - found.st_mtime > HOUR:
             os.utime(path)
     except OSError:
         return None
@@ -144,21 +140,3 @@ def _entry(path: Path) -> bytes | None:
     payload = data[start:]
     intact = data.startswith(_MAGIC) and hashlib.sha256(payload).digest() == data[len(_MAGIC) : start]
     return payload if intact else None
-
-
-def _evict(folder: Path, most: int) -> int:
-    """Drop what is beyond the bound; the bytes that are left below it."""
-    now = time.time()
-    rows = []
-    for path, found in listed(folder, _SUFFIX):
-        if path.suffix == _SUFFIX:
-            rows.append((found.st_mtime, found.st_size, path))
-        elif now - found.st_mtime > _HOUR:
-            remove(path)  # of a process that was killed while it wrote
-    total = sum(size for _, size, _ in rows)
-    if total > most:
-        for _, size, path in sorted(rows):
-            total -= size * remove(path)
-            if total <= _KEPT * most:
-                break
-    return max(most - total, 0)

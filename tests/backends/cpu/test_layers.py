@@ -16,10 +16,10 @@ from network_cases import random_model
 import lightnet
 from lightnet.backends.cpu.selection import SELECTION
 from lightnet.cli.lightnet import main
+from lightnet.debug.alone import alone
+from lightnet.debug.differences import compare_layers, difference, layers_text
+from lightnet.debug.tensors import Tensors, file_name, first_non_finite, tensors, write_tensors
 from lightnet.diagnostics import LightNetError
-from lightnet.report.alone import alone
-from lightnet.report.differences import compare_layers, difference, layers_text
-from lightnet.report.tensors import Tensors, file_name, first_non_finite, tensors, write_tensors
 from lightnet.runtime.dtypes import BFLOAT16
 
 pytestmark = pytest.mark.meaning

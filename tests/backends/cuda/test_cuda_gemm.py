@@ -39,6 +39,7 @@ from lightnet.backends.cuda.gemm.problem import match
 from lightnet.backends.cuda.selection import SELECTION, choose
 from lightnet.backends.cuda.simt import Simt
 from lightnet.compilation import Compilation
+from lightnet.debug.steps import steps_of
 from lightnet.diagnostics import LightNetError
 from lightnet.executable import Executable
 from lightnet.ir.context import make_context
@@ -48,7 +49,6 @@ from lightnet.ir.module import main_of
 from lightnet.ir.target import Request
 from lightnet.ir.views import alignment_of
 from lightnet.passes import pipelines
-from lightnet.report.steps import steps_of
 from lightnet.runtime.dtypes import BY_NAME
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

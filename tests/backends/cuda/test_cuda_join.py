@@ -11,12 +11,12 @@ from cuda_plans import timed
 import lightnet
 from lightnet.backends.cuda.gemm.join import JOIN, JOIN_MMA
 from lightnet.backends.cuda.loops import LOOPS
+from lightnet.debug.steps import steps_of
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.module import main_of
 from lightnet.passes import pipelines
-from lightnet.report.steps import steps_of
 from lightnet.runtime.cuda.program import KernelLine
 
 

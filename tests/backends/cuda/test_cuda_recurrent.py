@@ -22,6 +22,7 @@ from lightnet.backends.cuda.device import DEVICES, device_of
 from lightnet.backends.cuda.recurrent import RECURRENT
 from lightnet.backends.cuda.selection import SELECTION, choose
 from lightnet.backends.cuda.simt import Simt
+from lightnet.debug.steps import steps_of
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda import CudaKernelOp
 from lightnet.dialects.cuda_checks import ARCHS
@@ -30,7 +31,6 @@ from lightnet.dialects.ln.dialect import optypes
 from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.target import Request
 from lightnet.ir.types import TensorSpec, tensor_type
-from lightnet.report.steps import steps_of
 from lightnet.runtime.dtypes import BY_NAME
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 import lightnet
+from lightnet.debug.alone import alone
+from lightnet.debug.differences import compare_layers
+from lightnet.debug.profile import profiled
+from lightnet.debug.steps import stepper
+from lightnet.debug.tensors import first_non_finite, tensors
 from lightnet.dialects.cuda_launch import CudaLaunchOp
-from lightnet.report import html
-from lightnet.report.alone import alone
-from lightnet.report.differences import compare_layers
-from lightnet.report.profile import profiled
-from lightnet.report.recorder import Recorder
-from lightnet.report.steps import stepper
-from lightnet.report.tensors import first_non_finite, tensors
 from lightnet.runtime.cuda import machine
 from lightnet_ptx.emulator import Emulator
+from lightnet_report import html
+from lightnet_report.recorder import Recorder
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

@@ -11,8 +11,8 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.context import make_context
-from lightnet.ir.instrumentation import module_text
 from lightnet.ir.parser import parse_mlir
+from lightnet.ir.printer import module_text
 
 FOLDER = Path(__file__).parents[2] / "filecheck"
 FILES = sorted(

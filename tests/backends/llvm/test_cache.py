@@ -177,8 +177,8 @@ def test_the_least_recently_used_go_first(folder: Path, monkeypatch: pytest.Monk
 def test_the_folder_is_looked_at_now_and_then(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Looking takes time in proportion to the entries: not for each that is written; and yet the bound holds."""
     monkeypatch.setenv(cache.SIZE_VARIABLE, "1")
-    looks, evict = [], cache._evict
-    monkeypatch.setattr(cache, "_evict", lambda *words: looks.append(words) or evict(*words))
+    looks, evict = [], cache.evict
+    monkeypatch.setattr(cache, "evict", lambda *words: looks.append(words) or evict(*words))
     for i in range(600):
         cache.write_cache({cache.key(str(i)): bytes(4000)})
         assert i % 20 or cache.info().nbytes <= 1 << 20
@@ -303,7 +303,7 @@ def test_as_much_is_dropped_as_is_beyond_the_bound(folder: Path, monkeypatch: py
     """Entries of exactly the bound stay; of more than that, four fifths of the bound are left; scratch files go after an hour."""
     folder.mkdir()
     now = time.time()
-    monkeypatch.setattr(cache, "time", SimpleNamespace(time=lambda: now))
+    monkeypatch.setattr(runtime_folder, "time", SimpleNamespace(time=lambda: now))
 
     def entries(count: int) -> None:
         for n in range(count):
@@ -312,21 +312,21 @@ def test_as_much_is_dropped_as_is_beyond_the_bound(folder: Path, monkeypatch: py
             os.utime(path, (now - 10_000 + n,) * 2)
 
     entries(10)
-    assert cache._evict(folder, 1000) == 0 and len(list(folder.iterdir())) == 10
+    assert runtime_folder.evict(folder, ".lno", 1000, 800) == 0 and len(list(folder.iterdir())) == 10
     entries(11)
-    assert cache._evict(folder, 1000) == 200
+    assert runtime_folder.evict(folder, ".lno", 1000, 800) == 200
     assert sorted(p.name for p in folder.iterdir()) == [f"{n:02}.lno" for n in range(3, 11)]
     for age in (3600, 3601):
         scratch = folder / f".{age}.lno.0123.tmp"
         scratch.write_bytes(b"half")
         os.utime(scratch, (now - age,) * 2)
-    cache._evict(folder, 1000)
+    runtime_folder.evict(folder, ".lno", 1000, 800)
     assert [p.name for p in folder.glob(".*")] == [".3600.lno.0123.tmp"]
 
 
 def test_the_folder_is_looked_at_when_its_share_is_used_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
-    monkeypatch.setattr(cache, "_evict", lambda folder, most: looks.append(most) or 4000)
+    monkeypatch.setattr(cache, "evict", lambda folder, suffix, most, least: looks.append(most) or 4000)
     cache.write_cache({cache.key("a"): bytes(100)})
     size = (folder / f"{cache.key('a')}.lno").stat().st_size
     assert len(looks) == 1 and list(cache._unseen.values())[-1] == 1000

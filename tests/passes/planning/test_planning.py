@@ -6,12 +6,10 @@ published pool addresses, and the MiniMalloc instances, whose capacity is known 
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import subprocess
 import sys
-import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +23,6 @@ from lightnet.diagnostics import LightNetError
 from lightnet.passes.planning import Buffer, MemoryPlan, check_offsets, lower_bound, pack
 from lightnet.passes.planning.buffers import Conflicts
 from lightnet.passes.planning.greedy import UNPLACED, conflict_weights, contention, orders, place_buffers
-from lightnet.passes.planning.report import human, report
 from lightnet.passes.planning.search import EjectionSearch
 from lightnet.passes.planning.upstream import Pool
 
@@ -543,51 +540,6 @@ def test_the_tool_packs_checks_and_writes_answers(tmp_path, capsys):
     assert main([example, "-c", "11"]) == 1
     assert main([str(tmp_path / "none.csv")]) == 1
     assert "Traceback" not in capsys.readouterr().err
-
-
-# The report
-
-
-NASTY = "a<b>&\"'\x1b\x00]]>"
-
-
-def test_the_report_holds_peak_bound_and_every_buffer():
-    buffers = [Buffer("x", 0, 3, 100, 64), Buffer(NASTY, 1, 9, 28, 64, ((3, 5),)), Buffer("z", 3, 5, 4, 64)]
-    plan = pack(buffers)
-    made = report(buffers, plan, ops=["create", "conv"])
-    text = made.text()
-    assert f"peak         {plan.peak} bytes" in text and "lower bound" in text and "[1, 3) [5, 9)" in text
-    assert "\x1b" not in text and "\x00" not in text
-    data = json.loads(made.json())
-    assert (data["peak"], data["bound"], data["ratio"]) == (plan.peak, plan.bound, plan.ratio)
-    assert {e["id"]: e["offset"] for e in data["buffers"]} == plan.offsets
-    assert data["ops"] == ["create", "conv"]
-
-
-def test_the_picture_is_well_formed_and_true_to_scale():
-    buffers = [Buffer("x", 0, 3, 100), Buffer(NASTY, 1, 9, 28, 1, ((3, 5),)), Buffer("z", 3, 5, 50)]
-    plan = pack(buffers)
-    root = ElementTree.fromstring(report(buffers, plan, ops=["create"]).svg(NASTY))
-    space = "{http://www.w3.org/2000/svg}"
-    areas = {}
-    for group in root.findall(f"{space}g"):
-        name = group.find(f"{space}title").text.split("\n")[0]
-        areas[name] = sum(float(r.get("width")) * float(r.get("height")) for r in group.findall(f"{space}rect"))
-    x, nasty, z = (areas[n] for n in ("x", "a<b>&\"'\ufffd\ufffd]]>", "z"))
-    assert nasty / x == pytest.approx(28 * 6 / 300, rel=0.01)
-    assert z / x == pytest.approx(50 * 2 / 300, rel=0.01)
-    html = report(buffers, plan).html(NASTY)
-    assert "<b>" not in html and "script" not in html and "http" not in html.replace("http://www.w3.org/2000/svg", "")
-
-
-def test_an_empty_plan_has_a_report():
-    made = report([], pack([]))
-    assert "peak         0 bytes" in made.text()
-    ElementTree.fromstring(made.svg())
-
-
-def test_sizes_are_given_in_the_unit_that_reads_best():
-    assert [human(n) for n in (0, 1023, 1536, 1 << 40)] == ["0 B", "1023 B", "1.50 KiB", "1.00 TiB"]
 
 
 def test_a_search_among_pinned_buffers_ends_where_none_can_be_lower():

@@ -24,6 +24,7 @@ from lightnet.cli.network import run_options
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.accesses import LineAccesses
 from lightnet.dialects.cuda_launch import cuda_kernels, cuda_launches, dynamic_shared, verify_cuda
+from lightnet.runtime.calls import Invocation
 from lightnet.runtime.cuda import driver as drivers
 from lightnet.runtime.cuda.driver import CudaUnavailable, Device, capability_of, open_driver, runs_on
 from lightnet.runtime.cuda.program import CudaCode, CudaInstance, HostLine, KernelLine
@@ -153,7 +154,7 @@ def test_a_network_runs_on_its_maps():
     a, b = (rng.standard_normal(t.dims).astype(np.float16) for t in whole.inputs)
     instance = CudaInstance(whole, code, np.zeros(1, np.uint8), {"a": a, "b": b}, driver(code.arch))
     want = a.astype(np.float64) @ b.astype(np.float64).transpose(0, 2, 1)
-    np.testing.assert_allclose(instance.call({})["c"], want, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(instance.call(Invocation({}))["c"], want, rtol=0, atol=1e-4)
     instance.release()
 
 

@@ -19,6 +19,7 @@ from xdsl.dialects.builtin import MemRefType, ModuleOp, f32
 from lightnet.backends.builder import Builder
 from lightnet.backends.llvm.jit import CodeMachine, compile_module
 from lightnet.runtime.arrays import aligned
+from lightnet.tables import size
 
 #: Independent chains of multiply-adds: latency times throughput of today's cores, and no more than half of their
 #: registers.
@@ -45,7 +46,7 @@ class Peaks:
     def bytes_per_second(self, nbytes: int) -> float:
         """The bandwidth for a working set: that of the largest measured one that is no larger, so that it is an upper
         limit."""
-        return next((rate for size, rate in reversed(self.bandwidth) if size <= nbytes), self.bandwidth[0][1])
+        return next((rate for least, rate in reversed(self.bandwidth) if least <= nbytes), self.bandwidth[0][1])
 
     def bound(self, flops: int, nbytes: int, item: int = 4) -> float:
         """Seconds that so many operations on elements of `item` bytes, and so many bytes, take at least."""
@@ -53,7 +54,7 @@ class Peaks:
         return max(flops / peak, nbytes / self.bytes_per_second(nbytes))
 
     def __str__(self) -> str:
-        sizes = ", ".join(f"{rate / 1e9:.0f} GB/s from {_size(size)}" for size, rate in self.bandwidth)
+        sizes = ", ".join(f"{rate / 1e9:.0f} GB/s from {size(nbytes)}" for nbytes, rate in self.bandwidth)
         short = f", {self.short_flops / 1e9:.0f} GFLOP/s (f16)" if self.short_flops else ""
         return f"{self.flops / 1e9:.0f} GFLOP/s (f32){short}, {sizes}; {self.of}"
 
@@ -63,9 +64,9 @@ def measured() -> Peaks:
     """The limits of this machine, measured at the first call in a process (some 0.2 s)."""
     width = CodeMachine.host().vectors.width
     bandwidth, least = [], float("inf")
-    for size in SETS:
-        least = min(least, _read_rate(width, size))  # a larger set is not faster, but for noise
-        bandwidth.append((size, least))
+    for nbytes in SETS:
+        least = min(least, _read_rate(width, nbytes))  # a larger set is not faster, but for noise
+        bandwidth.append((nbytes, least))
     return Peaks(_fma_rate(width), tuple(bandwidth))
 
 
@@ -134,7 +135,3 @@ def _fastest(b: Builder, lengths: list[int], grid: int) -> float:
         seconds = max(time.thread_time() - start, 1e-9)
         best, spent = min(best, seconds), spent + seconds
     return best
-
-
-def _size(nbytes: int) -> str:
-    return f"{nbytes >> 20} MiB" if nbytes >= 1 << 20 else f"{nbytes >> 10} KiB"

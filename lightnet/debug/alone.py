@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from xdsl.ir import SSAValue
 
+from lightnet.debug.differences import ArrayDifference, difference
+from lightnet.debug.steps import specialized, stepper
+from lightnet.debug.tensors import is_finite
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.names import tensor_names
 from lightnet.ir.op import LnOp
-from lightnet.report.differences import ArrayDifference, difference
-from lightnet.report.steps import specialized, stepper
-from lightnet.runtime.dtypes import is_float
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ def alone(
         return None
     walk = stepper(executable, feeds)
     for step in walk.steps:
-        found = isinstance(step.op, KernelOp) and name in tensor_names(step.op)
-        operands = [walk.read(v) for v in step.op.operands] if found else []  # the kernel may overwrite them
+        kernel = step.op if isinstance(step.op, KernelOp) and name in tensor_names(step.op) else None
+        operands = [walk.read(v) for v in kernel.operands] if kernel is not None else []  # it may overwrite them
         for run in walk.calls(step):
             run()
-        if found:
-            got = [walk.read(r) for r in step.op.results]
-            return _checked(step.op, operands, got, rtol, atol)
+        if kernel is not None:
+            got = [walk.read(r) for r in kernel.results]
+            return _checked(kernel, operands, got, rtol, atol)
     return None
 
 
@@ -65,12 +65,8 @@ def _checked(
     for op in kernel.ops:
         read = [values[v] for v in op.operands]
         made = op.evaluate(read)
-        if first is None and not _finite(made) and _finite(read):
+        if first is None and not all(map(is_finite, made)) and all(map(is_finite, read)):
             first = op
         values.update(zip(op.results, made))
     want = [values[v] for v in kernel.terminator.operands]
     return Alone(kernel, tuple(difference(a, b, rtol, atol) for a, b in zip(got, want)), first)
-
-
-def _finite(arrays: list[np.ndarray]) -> bool:
-    return all(not is_float(a.dtype) or bool(np.isfinite(a.astype(np.float64)).all()) for a in arrays)

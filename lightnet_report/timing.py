@@ -1,83 +1,19 @@
-"""The watchers of a pipeline: printing the IR around passes, and timing. Writes to the stream it is given.
-
-Imports xDSL's printer and `ir/passes.py`.
-"""
+"""`--timing`: a tree of what a tool does, with the wall time, the ops and the peak of memory of each stage."""
 
 from __future__ import annotations
 
-import difflib
 import resource
 import sys
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TextIO
+from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
-from lightnet.diagnostics import LightNetError
+from lightnet.ir.module import count_ops
 from lightnet.ir.passes import Instrumentation
-from lightnet.ir.printer import TextForm
-
-#: Stands for every pass in `--print-ir-before` and `--print-ir-after`.
-EVERY = "*"
-
-
-def module_text(module: ModuleOp, form: TextForm = TextForm()) -> str:
-    """The module as text, ending in a newline. Raises `LightNetError` where it is nested too deeply."""
-    with printing():
-        return form.text(module) + "\n"
-
-
-@contextmanager
-def printing() -> Iterator[None]:
-    """Raise `LightNetError` for what is printed inside and nested too deeply."""
-    try:
-        yield
-    except RecursionError as e:
-        raise LightNetError("the module is nested too deeply to be printed") from e
-
-
-@dataclass
-class PrintIR(Instrumentation):
-    """Prints the module before and after the named passes, or as a diff after the passes that change it."""
-
-    stream: TextIO
-    before: Collection[str] = ()
-    after: Collection[str] = ()
-    after_change: bool = False
-    form: TextForm = field(default_factory=TextForm)
-    _previous: str = field(default="", init=False)
-
-    def text(self, module: ModuleOp) -> str:
-        return module_text(module, self.form)
-
-    def before_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
-        if self.after_change and not self._previous:
-            self._previous = self.text(module)
-        if _wanted(pass_.name, self.before):
-            self.stream.write(f"// ----- IR before {pass_.spec()} -----\n{self.text(module)}")
-
-    def after_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
-        if _wanted(pass_.name, self.after):
-            self.stream.write(f"// ----- IR after {pass_.spec()} -----\n{self.text(module)}")
-        if not self.after_change:
-            return
-        old, self._previous = self._previous, self.text(module)
-        before, after = (s.splitlines(keepends=True) for s in (old, self._previous))
-        diff = difflib.unified_diff(before, after, f"before {pass_.name}", f"after {pass_.name}", n=2)
-        self.stream.write("".join(diff) or f"// ----- no change by {pass_.spec()} -----\n")
-
-
-def _wanted(name: str, names: Collection[str]) -> bool:
-    return EVERY in names or name in names
-
-
-def count_ops(module: Operation) -> int:
-    return sum(1 for _ in module.walk())
 
 
 def peak_mib() -> float:
@@ -104,6 +40,10 @@ class Stage:
     ops_before: int | None = None
     ops_after: int | None = None
     peak: float = 0.0
+
+    def made(self, module: ModuleOp) -> None:
+        """Note the size of a module that the stage made."""
+        self.ops_after = count_ops(module)
 
 
 class Timing(Instrumentation):

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from lightnet.debug.tensors import Tensors, inherited, kernel_label, makers
 from lightnet.diagnostics import SourceLoc
 from lightnet.dialects.ln.source import Source
 from lightnet.ir.locations import loc_of
-from lightnet.report.tables import shape, shortened, table
-from lightnet.report.tensors import Tensors, inherited, kernel_label, makers
 from lightnet.runtime.dtypes import is_float
+from lightnet.tables import shape, shortened, table
 
 #: An error is new where it is so many times that of the operands.
 JUMP = 10.0

@@ -17,15 +17,13 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.dfg import DataFlowGraph
-from lightnet.ir.instrumentation import printing
 from lightnet.ir.memory import memory_of
-from lightnet.ir.printer import LnPrinter, wrapped_line
+from lightnet.ir.printer import LnPrinter, printing, wrapped_line
 from lightnet.ir.rewrites import Rewrite
-from lightnet.passes.planning.module import plan_report
-from lightnet.passes.planning.report import PlanReport
-from lightnet.report.graph import graph_of
-from lightnet.report.stats import Stats
+from lightnet_report.dfg import DataFlowGraph
+from lightnet_report.graph import graph_of
+from lightnet_report.plan_report import PlanReport, plan_report
+from lightnet_report.stats import Stats
 
 #: So many rewrites are kept, and so many characters of a stage.
 MAX_REWRITES, MAX_TEXT = 20_000, 16 << 20
@@ -117,13 +115,13 @@ class _MarkingPrinter(LnPrinter):
 
     def __init__(self, stream: io.StringIO, wanted: set[Operation]):
         super().__init__(stream)
-        self.wanted = wanted
+        self.text, self.wanted = stream, wanted
         self.marks: dict[Operation, tuple[int, int]] = {}
 
     def print_op(self, op: Operation) -> None:
         if op not in self.wanted:
             super().print_op(op)
             return
-        start = self.stream.tell()
+        start = self.text.tell()
         super().print_op(op)
-        self.marks[op] = (start, self.stream.tell())
+        self.marks[op] = (start, self.text.tell())

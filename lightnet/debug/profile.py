@@ -1,6 +1,6 @@
 """The time of a compiled network by kernel: each kernel timed by itself, beside what the machine could do at best.
 
-    from lightnet.report.profile import profile
+    from lightnet.debug.profile import profile
     for kernel in profile(lightnet.compile("squeezedet.net")):
         print(kernel.name, kernel.seconds, kernel.bound_seconds / kernel.seconds)
 
@@ -20,6 +20,8 @@ from typing import Any
 
 from xdsl.ir import Operation
 
+from lightnet.debug import costs, roofline
+from lightnet.debug.steps import KernelStep, specialized, stepper
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.launch import CopyOp, LaunchLine
 from lightnet.ir.kernel import KernelOp
@@ -28,9 +30,7 @@ from lightnet.ir.module import op_label
 from lightnet.ir.names import name_of, tensor_names
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import spec_of
-from lightnet.report import costs, roofline
-from lightnet.report.steps import KernelStep, specialized, stepper
-from lightnet.report.tables import count, shape, shortened, some, table
+from lightnet.tables import count, shape, shortened, some, table
 
 #: Rows of the table on a terminal.
 TOP = 40

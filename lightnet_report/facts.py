@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
 from lightnet.diagnostics import SourceLoc, printable
-from lightnet.report.tables import count, shape, shortened, size, some, table
+from lightnet.tables import count, shape, shortened, size, some, table
 
 #: Names of ops, or of weights, that a line of text shows.
 MAX_NAMED = 5
@@ -81,7 +81,7 @@ class MemoryInfo:
 
 @dataclass(frozen=True)
 class FlowInfo:
-    """The data-flow graph of the network without its weights (`ir/dfg.py`): how many topological layers of inputs, ops
+    """The data-flow graph of the network without its weights (`dfg.py`): how many topological layers of inputs, ops
     and outputs it has, how many of them are in the largest, and the names of those that are linked with no other."""
 
     edges: int

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2s
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 
+from lightnet.debug.profile import kernel_name
+from lightnet.debug.steps import specialized, stepper
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.source import ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp
@@ -28,8 +31,6 @@ from lightnet.ir.locations import loc_of
 from lightnet.ir.module import main_of
 from lightnet.ir.names import name_of, tensor_name, tensor_names
 from lightnet.ir.op import LnOp
-from lightnet.report.profile import kernel_name
-from lightnet.report.steps import specialized, stepper
 from lightnet.runtime.dtypes import is_float, numbers_of
 from lightnet.runtime.files import write_atomic
 from lightnet.runtime.weights import save_npz
@@ -167,7 +168,7 @@ class NonFinite:
 def first_non_finite(found: Tensors, executable: Any = None) -> list[NonFinite]:
     """The tensors at which NaN or infinity comes up, in order: none that they are computed from has any. With an
     executable, the weights that they read are looked at, too."""
-    bad = {n: float(is_float(a.dtype) and not np.isfinite(a.astype(np.float64)).all()) for n, a in found.arrays.items()}
+    bad = {n: float(not is_finite(a)) for n, a in found.arrays.items()}
     before, by = inherited(found.source, bad), makers(found.source)
     first = [n for n, op in by.items() if bad.get(n) and not before.get(n)]
     return [_non_finite(found, n, by[n], executable) for n in first]
@@ -204,7 +205,12 @@ def _is_bad(executable: Any, name: str) -> bool:
         array = executable.loaded(name)
     except LightNetError:  # it is an input, or folded into another weight
         return False
-    return is_float(array.dtype) and not np.isfinite(array.astype(np.float64)).all()
+    return not is_finite(array)
+
+
+def is_finite(array: np.ndarray) -> bool:
+    """Return whether an array has neither NaN nor infinities."""
+    return not is_float(array.dtype) or bool(np.isfinite(array.astype(np.float64)).all())
 
 
 # -- files
@@ -229,7 +235,7 @@ def write_tensors(found: Tensors, path: str, names: Sequence[str] | None = None)
     by, index, taken = makers(found.source), [], set[str]()
     for name, array in arrays.items():
         file = file_name(name, taken) + ".npy"
-        write_atomic(folder / file, lambda out, array=array: np.save(out, array, allow_pickle=False))
+        write_atomic(folder / file, partial(np.save, arr=array, allow_pickle=False))
         op = by.get(name)
         index.append({"name": name, "file": file, "dtype": str(array.dtype), "shape": list(array.shape),
                       "kernel": found.kernels.get(name, ""),

@@ -15,18 +15,19 @@ from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation
+from xdsl.ir import Attribute, Operation
 from xdsl.passes import ModulePass
 
-from lightnet.dialects.launch import LaunchLine, lines_of
+from lightnet import tables
+from lightnet.debug import costs
+from lightnet.dialects.launch import LaunchLine, lines_of, memref_bytes
 from lightnet.dialects.ln.source import ParamOp
 from lightnet.dialects.ln.structure import OnceOp
+from lightnet.ir.layout import byte_size
 from lightnet.ir.memory import memory_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.passes import Instrumentation
 from lightnet.ir.rewrites import Rewrite
-from lightnet.report import costs, tables
-from lightnet.report.memory import nbytes
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,16 @@ def _walk(module: ModuleOp) -> Iterator[tuple[Operation, bool]]:
             for block in reversed(region.blocks)
             for o in reversed(list(block.ops))
         ]
+
+
+def nbytes(type: Attribute) -> int:
+    """Bytes of a tensor or memref type; 0 of any other."""
+    if isinstance(type, TensorType):
+        try:
+            return byte_size(type)
+        except TypeError:
+            return 0
+    return memref_bytes(type)
 
 
 @dataclass

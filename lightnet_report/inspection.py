@@ -17,6 +17,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import ReturnOp
 from xdsl.ir import SSAValue
 
+from lightnet.debug import costs
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Input, ParamOp, Source
 from lightnet.ir.host import host_of
@@ -32,11 +33,10 @@ from lightnet.ir.types import spec_of
 from lightnet.ir.views import moves_left
 from lightnet.passes import pipelines
 from lightnet.passes.graph import graphs
-from lightnet.passes.planning.module import plan_report
-from lightnet.report import costs
-from lightnet.report.facts import FlowInfo, Inspection, MemoryInfo, Missing, OpInfo, TensorInfo
-from lightnet.report.graph import graph_of
 from lightnet.runtime.program import ports_of
+from lightnet_report.facts import FlowInfo, Inspection, MemoryInfo, Missing, OpInfo, TensorInfo
+from lightnet_report.graph import graph_of
+from lightnet_report.plan_report import plan_report
 
 if TYPE_CHECKING:
     from lightnet.model import Model

@@ -1,4 +1,4 @@
-"""The graph of a module for Graphviz: `dot -Tsvg`. Imports `report.graph`.
+"""The graph of a module for Graphviz: `dot -Tsvg`. Imports `graph`.
 
 Kernels are clusters with their ops, functions are clusters where there are several; an edge has its tensor's name, type
 and place; weights are lines of the node that reads them. Equal modules give equal text.
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.diagnostics import printable
-from lightnet.ir.dfg import DataFlowGraph, DataNode, DataTensor, Edge
-from lightnet.report.graph import graph_of
+from lightnet_report.dfg import DataFlowGraph, DataNode, DataTensor, Edge
+from lightnet_report.graph import graph_of
 
 #: Longest name in a label; a node lists at most so many weights.
 LONGEST, WEIGHTS = 60, 4
@@ -81,7 +81,7 @@ def _kernel(number: int, node: DataNode) -> Iterator[str]:
 
 
 def _edge(graph: DataFlowGraph, edge: Edge) -> str:
-    source, target = graph.nodes[edge.source], graph.nodes[edge.target]
+    source, target = (graph.nodes[end] for end in edge.ends)
     tail = f"n{edge.source}" + (f"_{len(source.inner) - 1}" if source.inner else "")
     head = f"n{edge.target}" + ("_0" if target.inner else "")
     ends = f", ltail=cluster_n{edge.source}" if source.inner else ""

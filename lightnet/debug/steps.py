@@ -24,6 +24,7 @@ from xdsl.ir import Operation, SSAValue
 
 from lightnet.backends.builder import Builder
 from lightnet.backends.llvm.jit import NativeModule, compile_module
+from lightnet.debug.roofline import Peaks, measured, raised
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import CopyOp, LaunchLine, LaunchOp, lines_of
 from lightnet.dialects.ln.source import Source
@@ -33,7 +34,6 @@ from lightnet.ir.layout import byte_size
 from lightnet.ir.module import main_of, op_label
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import moves_left, place_of
-from lightnet.report.roofline import Peaks, measured, raised
 from lightnet.runtime.instance import Arena, Instance
 
 if TYPE_CHECKING:
@@ -57,12 +57,12 @@ def specialized(executable: Any, feeds: Mapping[str, Any] | None) -> tuple[Execu
     """The executable that runs `feeds`, and what it is fed: of one whose shapes a call decides, the one for these
     shapes, which does not take the values that decided them; of one with a host part, the network, and what this makes
     for it."""
-    feeds = dict(feeds or {})
+    fed = dict(feeds or {})
     if hasattr(executable, "split_feeds"):
-        _, feeds = executable.split_feeds(feeds)
+        _, fed = executable.split_feeds(fed)
         executable = executable.network
-    found = executable.specialized(feeds)
-    return found, feeds if found is executable else {n: v for n, v in feeds.items() if n in found.inputs}
+    found = executable.specialized(fed)
+    return found, fed if found is executable else {n: v for n, v in fed.items() if n in found.inputs}
 
 
 def steps_of(planned: ModuleOp, loops: ModuleOp) -> list[KernelStep]:

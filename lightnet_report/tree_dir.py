@@ -19,9 +19,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.instrumentation import module_text
 from lightnet.ir.passes import Instrumentation
-from lightnet.ir.printer import TextForm
+from lightnet.ir.printer import TextForm, module_text
 from lightnet.runtime.files import write_atomic
 
 #: The file that makes a folder ours, and lists what was written into it.

@@ -1,4 +1,4 @@
-"""The data-flow graph (`ir/dfg.py`) of a module of any level.
+"""The data-flow graph (`dfg.py`) of a module of any level.
 
 At levels 1 to 3 a node is an op of the graph or a kernel (with the ops in it), at level 4 a launch; there the edges
 follow from memory: who wrote last what a launch reads. Imports xDSL, `ir`, dialects and `bind`.
@@ -18,7 +18,6 @@ from lightnet.dialects.dependences import writers_of
 from lightnet.dialects.launch import CopyOp, LaunchLine, Line, lines_of
 from lightnet.dialects.ln.source import Create, Input, ParamOp
 from lightnet.dialects.ln.structure import OnceOp
-from lightnet.ir.dfg import DataFlowGraph, DataNode, DataTensor, Inner
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import layout_of
 from lightnet.ir.locations import loc_of
@@ -28,6 +27,7 @@ from lightnet.ir.op import LnOp
 from lightnet.ir.views import place_of
 from lightnet.passes.bind import is_data
 from lightnet.passes.graph import is_constant
+from lightnet_report.dfg import DataFlowGraph, DataNode, DataTensor, Inner
 
 
 def graph_of(module: ModuleOp) -> DataFlowGraph:
@@ -147,7 +147,7 @@ def _title(op: Operation) -> str:
 
 
 def _inner(kernel: KernelOp) -> tuple[Inner, ...]:
-    made = {r: i for i, op in enumerate(kernel.ops) for r in op.results}
+    made: dict[SSAValue, int] = {r: i for i, op in enumerate(kernel.ops) for r in op.results}
     found = []
     for op in kernel.ops:
         tensors = tuple(n for n in tensor_names(op) if n)

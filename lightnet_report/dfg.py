@@ -1,6 +1,6 @@
 """The data-flow graph of a module: document 004's `ln_dfg`, and the one graph that tools and reports look at.
 
-Nodes are ops, kernels or launches, edges the tensors between them; `report/graph.py` reads them out of a module of any
+Nodes are ops, kernels or launches, edges the tensors between them; `graph.py` reads them out of a module of any
 level. The IR is its own graph, so nothing is kept in step by hand: read a new one after a change. Imports xDSL and
 diagnostics.
 """
@@ -86,6 +86,12 @@ class Edge:
     target: int | None
     tensor: DataTensor
     result: int | None = None
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The numbers of both nodes, of an edge that does not dangle."""
+        assert self.source is not None and self.target is not None
+        return self.source, self.target
 
 
 @dataclass
@@ -248,9 +254,9 @@ class DataFlowGraph:
             raise LightNetError(message, reader.where, "dfg.dangling")
         self.layers()
         for edge in self.edges:
-            assert edge.source is not None and edge.target is not None
-            if edge.source >= edge.target:
-                maker, reader = self.nodes[edge.source], self.nodes[edge.target]
+            source, target = edge.ends
+            if source >= target:
+                maker, reader = self.nodes[source], self.nodes[target]
                 message = f"`{reader.label}` reads `{edge.tensor.label}` before `{maker.label}` makes it"
                 raise LightNetError(message, reader.where, "dfg.order")
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.frontends.loading import OpenError, is_nnvm
-from lightnet.report.facts import Inspection, OpInfo, TensorInfo, grouped
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.source import read_text
+from lightnet_report.facts import Inspection, OpInfo, TensorInfo, grouped
 
 if TYPE_CHECKING:
     from lightnet.frontends.netlist import Netlist, NetTensor

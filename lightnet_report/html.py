@@ -3,7 +3,7 @@ browser without a network.
 
 The page is `page/page.html` with its style sheet, its scripts and the data put in. The data is JSON in a script element
 that is never run; the scripts put it into the page as text nodes only. So whatever a model calls its tensors stays
-text; and the page's policy allows no request, and no script but these. Imports the recorder and `report.layout`.
+text; and the page's policy allows no request, and no script but these. Imports the recorder and `layout`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightnet.diagnostics import printable
-from lightnet.ir.dfg import DataNode, DataTensor
-from lightnet.passes.planning.report import PlanReport
-from lightnet.report.layout import layout
-from lightnet.report.recorder import Recorder, Snapshot
+from lightnet_report.dfg import DataNode, DataTensor
+from lightnet_report.layout import layout
+from lightnet_report.plan_report import PlanReport
+from lightnet_report.recorder import Recorder, Snapshot
 
 if TYPE_CHECKING:
-    from lightnet.report.profile import KernelTime, Profile
+    from lightnet.debug.profile import KernelTime, Profile
 
 PAGE = Path(__file__).parent / "page"
 SCRIPTS = (
@@ -132,7 +132,7 @@ def _graph(stage: Snapshot) -> dict[str, Any]:
     count = min(len(graph.nodes), NODES)
     edges = [e for e in graph.edges if (e.target or 0) < count]
     sizes = [_size(node) for node in graph.nodes[:count]]
-    drawing = layout(sizes, [(e.source, e.target) for e in edges])
+    drawing = layout(sizes, [e.ends for e in edges])
     nodes = [
         [
             round(x),
