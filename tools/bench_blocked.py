@@ -34,7 +34,7 @@ from lightnet.backends.llvm.jit import compile_module
 from lightnet.debug import roofline
 from lightnet.ir.arrays import to_memory
 from lightnet.ir.layout import byte_size
-from lightnet.ir.registry import resolve
+from lightnet.ir.resolving import resolve
 from lightnet.ir.target import Halo
 from lightnet.ir.types import ParamAttr, spec_of
 from lightnet.runtime.arrays import aligned

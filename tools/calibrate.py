@@ -31,7 +31,7 @@ from lightnet.backends.generator import Generator
 from lightnet.backends.llvm.jit import CodeMachine as Processor
 from lightnet.debug import roofline
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.registry import resolve
+from lightnet.ir.resolving import resolve
 from lightnet.ir.types import ParamAttr
 
 MODELS = "lightnet.backends.cpu.blocked."

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightnet.cli.network import names_of
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.registry import resolve_beside
+from lightnet.ir.resolving import resolve_beside
 from lightnet.source import read_text
 
 if TYPE_CHECKING:

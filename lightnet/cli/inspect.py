@@ -12,7 +12,7 @@ import argparse
 from lightnet.cli import common
 from lightnet.cli.network import add_loading, add_trust
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.ir.registry import resolve_beside
+from lightnet.ir.resolving import resolve_beside
 
 
 def main(argv: list[str]) -> int:

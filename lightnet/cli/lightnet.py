@@ -22,7 +22,7 @@ from lightnet.cli.network import Network, add_loading, add_planning, compile_opt
 from lightnet.cli.targets import add_target
 from lightnet.cli.warning import Warnings, add_warnings, coloured
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.registry import resolve_beside
+from lightnet.ir.resolving import resolve_beside
 from lightnet.ir.runtime import RUN
 
 #: Subcommands: name -> "module:function" taking argv; it may stand in a package beside this one (`ir/registry.py`).

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.registry import resolve_beside
+from lightnet.ir.resolving import resolve_beside
 
 if TYPE_CHECKING:
     from xdsl.passes import ModulePass

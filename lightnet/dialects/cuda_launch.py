@@ -46,7 +46,7 @@ from lightnet.ir.interval_map import SpaceMap
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import memory_of
 from lightnet.ir.place import PlaceAttr, parse_places, print_places
-from lightnet.ir.registry import resolve
+from lightnet.ir.resolving import resolve
 from lightnet.runtime.cuda.tensor_map import ALIGNMENT, BYTES
 
 #: Every allocation of shared memory begins at a multiple of so many bytes, rows of a stage (`cuda_hopper`) at one of

@@ -56,7 +56,7 @@ from lightnet.ir.names import (
     tensor_name,
     tensor_names,
 )
-from lightnet.ir.params import ParamValue
+from lightnet.ir.params import ParamValue, same_value
 from lightnet.ir.schema import (
     Case,
     Operand,
@@ -426,15 +426,6 @@ def definition_of(cls: type[LnOp]) -> str | None:
     """The text in index notation that defines all ops of a class; None where there is none, or one for each op."""
     found: object = cls.definition
     return found if isinstance(found, str) else None
-
-
-def same_value(a: object, b: object) -> bool:
-    """Equal and of the same kind (1 and 1.0 differ in text, 1 and true in meaning)."""
-    return (
-        type(a) is type(b)
-        and a == b
-        and (not isinstance(a, tuple) or not isinstance(b, tuple) or all(map(same_value, a, b)))
-    )
 
 
 def _is_unit(attr: Attribute) -> bool:

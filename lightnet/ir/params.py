@@ -19,3 +19,12 @@ def ptype_of(value: ParamValue) -> str:
         return "LN_PARAM_ARRAY_NULL"  # of no op: IL may write one, and upstream's JSON parser takes none
     base = "BOOL" if isinstance(scalar, bool) else "STRING" if isinstance(scalar, str) else "NUMBER"
     return f"LN_PARAM_{'ARRAY_' if isinstance(value, tuple) else ''}{base}"
+
+
+def same_value(a: object, b: object) -> bool:
+    """Equal and of the same kind (1 and 1.0 differ in text, 1 and true in meaning)."""
+    return (
+        type(a) is type(b)
+        and a == b
+        and (not isinstance(a, tuple) or not isinstance(b, tuple) or all(map(same_value, a, b)))
+    )

@@ -25,7 +25,8 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir import budget
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.context import sources_of
-from lightnet.ir.registry import PASSES, resolve
+from lightnet.ir.registry import PASSES
+from lightnet.ir.resolving import resolve
 from lightnet.ir.rewrites import Rewrite, Rewrites, crash_place, is_disabled, recording
 from lightnet.ir.rewriting import inherit, keep_names, rewrite_greedily
 from lightnet.ir.verify import verify_module

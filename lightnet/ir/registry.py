@@ -4,7 +4,7 @@ A row is ``name -> "module:Attribute"``, so that listing costs nothing and grep 
 `Table.add`; a clash is an error that names both sides. What an installed package brings (`lightnet/plugins`) is looked
 for when a table is listed, or lacks a name. Rows may name what stands in a package beside this one
 (`lightnet_descriptions`): where that is not installed, no list has them, and who asks for one is told what to install.
-Imports the standard library only.
+Imports `resolving`, and the standard library.
 """
 
 from __future__ import annotations
@@ -13,52 +13,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from lightnet.diagnostics import LightNetError, near
+from lightnet.ir.resolving import is_beside, is_installed, package_of, resolve, resolve_beside
 
 if TYPE_CHECKING:
     from xdsl.pattern_rewriter import RewritePattern
-
-
-def resolve(row: str) -> Any:
-    """The object that ``module:Attribute`` names, or the module that ``module`` names, imported."""
-    module, _, attribute = row.partition(":")
-    return getattr(import_module(module), attribute) if attribute else import_module(module)
-
-
-#: The distribution that has the packages that stand beside this one.
-DISTRIBUTION = "lightnet-compiler"
-
-
-def resolve_beside(row: str, what: str) -> Any:
-    """As `resolve`, of a row that may be of a package beside this one. Raises LightNetError, for `what` is asked for,
-    where that is not installed."""
-    try:
-        return resolve(row)
-    except ModuleNotFoundError as e:
-        if e.name is None or not _is_beside(row) or e.name != package_of(row):
-            raise
-        text = f"{what} is of the package {e.name}, which is not here: install {DISTRIBUTION}, which brings it"
-        raise LightNetError(text) from None
-
-
-def package_of(row: str) -> str:
-    """The package that the module of a row is in."""
-    return row.partition(":")[0].partition(".")[0]
-
-
-def _is_beside(row: Any) -> bool:
-    return isinstance(row, str) and package_of(row) not in ("lightnet", "xdsl")
-
-
-@cache
-def is_installed(package: str) -> bool:
-    """Return whether a package can be imported."""
-    return find_spec(package) is not None
 
 
 def where_from(row: Any) -> str:
@@ -112,7 +73,7 @@ class Table:
         self._rows: dict[str, Any] = dict(rows)
         self._values: dict[str, Any] = {}  # what rows stand for, once it was asked for
         self._sources: dict[str, str | None] = {}
-        self._beside = {name: package_of(row) for name, row in rows.items() if _is_beside(row)}
+        self._beside = {name: package_of(row) for name, row in rows.items() if is_beside(row)}
         _TABLES.append(self)
 
     def __iter__(self) -> Iterator[str]:

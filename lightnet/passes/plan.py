@@ -33,7 +33,7 @@ from lightnet.ir.module import op_label
 from lightnet.ir.op import PLACES, WORKSPACE
 from lightnet.ir.passes import LnPass
 from lightnet.ir.place import PlaceAttr
-from lightnet.ir.registry import resolve_beside
+from lightnet.ir.resolving import resolve_beside
 from lightnet.ir.target import Space, get_target
 from lightnet.passes.plan_buffers import PackingProblem, PlannedValues, ValueGroup, best_groups, in_arena
 from lightnet.passes.planning import MemoryPlan, pack
