@@ -140,10 +140,10 @@ def _rounded_up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
-class Part(NamedTuple):
-    """What one dimension of memory is of an axis of the tensor: its blocks of `by` elements (``block``), the place in
-    such a block (``lane``), or all of it (``whole``), rounded up to a multiple of `by`, with `border` elements in front
-    and behind (None: it never has any)."""
+class MemoryDim(NamedTuple):
+    """One dimension of memory, and what it is of an axis of the tensor: its blocks of `by` elements (``block``), the
+    place in such a block (``lane``), or all of it (``whole``), rounded up to a multiple of `by`, with `border` elements
+    in front and behind (None: it never has any)."""
 
     axis: int
     kind: str = "whole"
@@ -156,7 +156,7 @@ class Tiled(Layout):
     is a part has one element."""
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[MemoryDim, ...]:
         """The dimensions of memory, in order; an axis is one of them as a whole, or two as blocks and lanes."""
         raise NotImplementedError
 
@@ -238,9 +238,9 @@ class Blocked(Tiled):
         return len(dims) == 4
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
-        rows, cols = (Part(2 + k, border=n) for k, n in enumerate(self.halo))
-        return Part(0), Part(1, "block", self.block), rows, cols, Part(1, "lane", self.block)
+    def parts(self) -> tuple[MemoryDim, ...]:
+        rows, cols = (MemoryDim(2 + k, border=n) for k, n in enumerate(self.halo))
+        return MemoryDim(0), MemoryDim(1, "block", self.block), rows, cols, MemoryDim(1, "lane", self.block)
 
     def gaps(self, dims: Sequence[int]) -> list[Box]:
         (n, c, h, w), (rows, cols) = dims, self.halo
@@ -271,8 +271,8 @@ class ChannelsLast(Tiled):
         return len(dims) == 4
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
-        return Part(0), Part(2), Part(3), Part(1, "whole", self.multiple)
+    def parts(self) -> tuple[MemoryDim, ...]:
+        return MemoryDim(0), MemoryDim(2), MemoryDim(3), MemoryDim(1, "whole", self.multiple)
 
 
 @dataclass(frozen=True)
@@ -328,14 +328,14 @@ class Packed(Tiled):
         return not self.winograd or tuple(dims[2:]) in ((3, 3), (3, 1), (1, 3))
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[MemoryDim, ...]:
         outer, inner = (1, 0) if self.axes in "tn" else (0, 1)
-        block, lane = Part(outer, "block", self.block), Part(outer, "lane", self.block)
+        block, lane = MemoryDim(outer, "block", self.block), MemoryDim(outer, "lane", self.block)
         if self.inner:
-            pair = Part(inner, "block", self.inner), Part(inner, "lane", self.inner)
-            return block, Part(2), pair[0], Part(3), pair[1], lane
+            pair = MemoryDim(inner, "block", self.inner), MemoryDim(inner, "lane", self.inner)
+            return block, MemoryDim(2), pair[0], MemoryDim(3), pair[1], lane
         between = {"v": (), "n": (inner,), "d": (2, 3)}.get(self.axes, (inner, 2, 3))
-        return block, *map(Part, between), lane
+        return block, *map(MemoryDim, between), lane
 
     def physical_dims(self, dims: Sequence[int]) -> tuple[int, ...]:
         if not self.winograd:

@@ -1,5 +1,5 @@
-"""What a row of a registry names: an object as ``module:Attribute``, of this package or of one that stands beside it.
-Imports the standard library only.
+"""The names in the rows of a registry: an object as ``module:Attribute``, of this package or of one that stands beside
+it. Imports the standard library only.
 """
 
 from __future__ import annotations
