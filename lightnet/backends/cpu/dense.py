@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType
-from xdsl.dialects.func import FuncOp
 from xdsl.dialects.vector import FMAOp
 from xdsl.ir import SSAValue
 
@@ -15,6 +14,7 @@ from lightnet.backends.builder import Index
 from lightnet.backends.cpu.window import StagedWindow
 from lightnet.backends.cpu.window_kernel import WindowKernel, pieces_of
 from lightnet.backends.expressions import TileView
+from lightnet.backends.launches import Launch
 from lightnet.ir.types import spec_of, storage_type
 
 
@@ -36,7 +36,7 @@ class DenseKernel(WindowKernel):
 
     OUTPUTS = 16
 
-    def build(self) -> tuple[FuncOp, int]:
+    def build(self) -> Launch:
         w, b = self.window, self.b
         grid = w.batch * w.groups
         self.pieces, self.tiles = pieces_of(w, self.OUTPUTS, grid)
@@ -44,7 +44,7 @@ class DenseKernel(WindowKernel):
             part, self.piece = b.divmod(block.iv, self.pieces)
             n, group = b.divmod(part, w.groups)
             self.over_outputs(self.OUTPUTS, lambda o, outputs: self.rows(n, group, o, outputs))
-        return b.finish(), grid * self.pieces
+        return self.done(grid * self.pieces)
 
     def memref(self, value: SSAValue) -> MemRefType:
         """Input [N, groups, K], weights [O, K]: the sum is one contiguous dimension. With one pixel they stay [N, C, 1,

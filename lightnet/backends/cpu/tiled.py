@@ -6,17 +6,18 @@ maps (`narrow.py`), or the one for a single output pixel (`dense.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
+from typing import NamedTuple
 
-from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from lightnet.backends.cpu.dense import DenseKernel, is_dense
 from lightnet.backends.cpu.narrow import NarrowKernel, narrow_layout_of
-from lightnet.backends.cpu.window import staged_window_of
+from lightnet.backends.cpu.window import StagedWindow, staged_window_of
 from lightnet.backends.cpu.window_kernel import TiledKernel, pieces_of, tile_shape, vector_lanes
 from lightnet.backends.expressions import has_tile_epilogue
+from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.pool import Avgpool2d, Maxpool2d
 from lightnet.ir.kernel import KernelOp
@@ -55,36 +56,41 @@ def readable(anchor: LnOp) -> tuple[int, ...]:
     return (0, 1)
 
 
+class _Cut(NamedTuple):
+    """The kernel that a window gets, the blocks of its grid, and bytes of scratch of one of them."""
+
+    window: StagedWindow
+    kind: type[DenseKernel | NarrowKernel | TiledKernel]
+    grid: int
+    scratch: int
+
+
+def _cut(kernel: KernelOp, width: int) -> _Cut:
+    window = staged_window_of(kernel.ops[0])
+    kind: type[DenseKernel | NarrowKernel | TiledKernel]
+    if is_dense(window):
+        kind, outputs, band, scratch = DenseKernel, DenseKernel.OUTPUTS, window.rows, 0
+    elif (layout := narrow_layout_of(window, width)) is not None:
+        kind, outputs, band, scratch = NarrowKernel, layout.outputs, layout.band, layout.workspace_bytes
+    else:
+        lanes, shape = vector_lanes(window, width), tile_shape(window, width)
+        kind, outputs, band = TiledKernel, shape.outputs, window.band(lanes, shape.rows)
+        scratch = window.staged_bytes(band, lanes)
+    coarse = window.batch * window.groups * -(-window.rows // band)
+    return _Cut(window, kind, coarse * pieces_of(window, outputs, coarse)[0], scratch)
+
+
 def workspace_bytes(kernel: KernelOp, width: int) -> int:
     """Bytes of staged input that one block needs, for a target with `width` lanes of f32."""
-    window = staged_window_of(kernel.ops[0])
-    if is_dense(window):
-        return 0
-    if (layout := narrow_layout_of(window, width)) is not None:
-        return layout.workspace_bytes
-    lanes = vector_lanes(window, width)
-    return window.staged_bytes(window.band(lanes, tile_shape(window, width).rows), lanes)
+    return _cut(kernel, width).scratch
 
 
 def grid(kernel: KernelOp, width: int) -> int:
     """The blocks of the kernel."""
-    window = staged_window_of(kernel.ops[0])
-    outputs, bands = DenseKernel.OUTPUTS, 1
-    if not is_dense(window) and (layout := narrow_layout_of(window, width)) is not None:
-        outputs, bands = layout.outputs, -(-window.rows // layout.band)
-    elif not is_dense(window):
-        shape = tile_shape(window, width)
-        outputs, bands = shape.outputs, -(-window.rows // window.band(vector_lanes(window, width), shape.rows))
-    coarse = window.batch * window.groups * bands
-    return coarse * pieces_of(window, outputs, coarse)[0]
+    return _cut(kernel, width).grid
 
 
-def build(kernel: KernelOp, name: str, width: int, aliases: dict[int, int]) -> tuple[FuncOp, int]:
-    """The kernel function and its grid. `aliases` maps a result to the operand whose memory it takes."""
-    window = staged_window_of(kernel.ops[0])
-    make: type[DenseKernel | NarrowKernel | TiledKernel] = TiledKernel
-    if is_dense(window):
-        make = DenseKernel
-    elif narrow_layout_of(window, width) is not None:
-        make = NarrowKernel
-    return make(kernel, window, name, width, aliases, workspace_bytes(kernel, width)).build()
+def build(kernel: KernelOp, name: str, width: int, aliases: Mapping[int, int]) -> Launch:
+    """The kernel function. `aliases` maps a result to the operand whose memory it takes."""
+    cut = _cut(kernel, width)
+    return cut.kind(kernel, cut.window, name, width, aliases, cut.scratch).build()

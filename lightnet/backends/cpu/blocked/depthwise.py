@@ -147,16 +147,14 @@ class DepthwiseKernel(BlockedKernel):
         self.pictures, self.channels, self.height, self.width = conv.result_specs[0].dims
 
     def build(self) -> Launch:
-        b, blocks = self.b, blocks_of(self.channels, self.lanes)
         band = self.band()
-        bands = -(-self.height // band)
-        with b.loop(b.lo, b.hi, name="number") as number:
-            n, block, index = self.coordinates(number.iv, (self.pictures, blocks, bands), "n block band")
-            first = b.mul(index, band)
-            last = self.row_end(first, band, self.height)
+
+        def block(n: Index, block: Index, first: Index, last: Index) -> None:
             self.walk(n, block, first, last, self.rows if band >= self.rows else 1)
             self.zero_halos(n, block, 1, first, last)
-        return self.done(self.pictures * blocks * bands)
+
+        extents = self.pictures, blocks_of(self.channels, self.lanes)
+        return self.by_bands(extents, "n block", self.height, band, block)
 
     def band(self) -> int:
         """Rows of a block of the grid: a multiple of the tile's, and all of them where they leave no multiple."""

@@ -109,15 +109,11 @@ class FirstKernel(BlockedKernel):
         self.grey = self.staged_dims[0] == 1
 
     def build(self) -> Launch:
-        b, s = self.b, self.shape
-        bands = -(-self.height // s.band)
-        with b.loop(b.lo, b.hi, name="number") as number:
-            n, index = self.coordinates(number.iv, (self.pictures, bands), "n band")
-            first = b.mul(index, s.band)
-            last = self.row_end(first, s.band, self.height)
+        def block(n: Index, first: Index, last: Index) -> None:
             self.rows(n, first, last)
             self.zero_halos(n, 0, blocks_of(self.channels, self.lanes), first, last)
-        return self.done(self.pictures * bands)
+
+        return self.by_bands((self.pictures,), "n", self.height, self.shape.band, block)
 
     def rows(self, n: Index, first: Index, last: Index) -> None:
         """The rows [first, last) of the result, at most a band, in which `first` is the first of a tile."""

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, blocks_of, lanes_of, read_rate
-from lightnet.backends.cpu.blocked.evaluator import BlockedEvaluator
+from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, blocks_of, read_rate
 from lightnet.backends.cpu.blocked.forms import elementwise_form, keeps_zero, weight_layouts
-from lightnet.backends.cpu.blocked.kernel import BlockedKernel, MapTile, joined_rows, memref_of
+from lightnet.backends.cpu.blocked.kernel import MapTile, RowsKernel
 from lightnet.backends.expressions import bind_op
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
@@ -68,50 +66,25 @@ class Maps(BlockedGenerator):
         return Plan.of(self, kernel, form, time, weights=weights)
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        return [_MapKernel(kernel, name, lanes_of(kernel), aliases).build()]
+        return [_MapKernel(kernel, name, aliases).build()]
 
 
-class _MapKernel(BlockedKernel):
+class _MapKernel(RowsKernel):
     """Builds one kernel function. The grid is pictures x blocks of channels x bands of rows."""
 
-    def __init__(self, kernel: KernelOp, name: str, lanes: int, aliases: Mapping[int, int]):
-        dims = spec_of(kernel.results[0].type).dims
-        self.joined = joined_rows([*kernel.body.args, *kernel.terminator.operands], (dims[2], dims[3]))
-        self.rows, self.cols = dims[2] // self.joined, dims[3] * self.joined
-        super().__init__(kernel, name, lanes, aliases)
-        self.channels = dims[1]
+    def build(self) -> Launch:
         most = max(1, min(PIXELS, BODY // operations(self.ops)))
         self.pixels = next((p for p in range(most, most // 2, -1) if self.cols % p == 0), min(most, self.cols))
-
-    def memref(self, value: SSAValue) -> MemRefType:
-        type, spec = memref_of(value.type), spec_of(value.type)
-        if self.joined == 1 or spec.dims[2:] != (self.rows * self.joined, self.cols // self.joined) or spec.len == 1:
-            return type
-        n, blocks, _, _, lanes = type.get_shape()
-        return MemRefType(type.element_type, [n, blocks, self.rows, self.cols, lanes])
-
-    def build(self) -> Launch:
-        b, blocks = self.b, blocks_of(self.channels, self.lanes)
+        pictures, blocks = spec_of(self.yielded[0].type).dims[0], blocks_of(self.channels, self.lanes)
         band = max(1, min(self.rows, BAND // (4 * self.cols * self.lanes)))
-        bands = -(-self.rows // band)
         partial = self.channels % self.lanes
         used = partial if partial and not keeps_zero(self.ops) else self.lanes
-        pictures = spec_of(self.yielded[0].type).dims[0]
-        with b.loop(b.lo, b.hi, name="number") as number:
-            n, block, index = self.coordinates(number.iv, (pictures, blocks, bands), "n block band")
-            first = b.mul(index, band)
-            last = self.row_end(first, band, self.rows)
-            if used == self.lanes:
-                self.band(n, block, first, last, used)
-            elif blocks == 1:
-                self.band(n, 0, first, last, used)
-            else:
-                with b.when(b.cmpi("ne", b.index(block), b.index(blocks - 1))):
-                    self.band(n, block, first, last, self.lanes)
-                with self.only(block, blocks - 1):
-                    self.band(n, blocks - 1, first, last, used)
+
+        def block(n: Index, block: Index, first: Index, last: Index) -> None:
+            self.by_lanes(block, blocks, used, lambda block, used: self.band(n, block, first, last, used))
             self.zero_halos(n, block, 1, first, last)
-        return self.done(pictures * blocks * bands)
+
+        return self.by_bands((pictures, blocks), "n block", self.rows, band, block)
 
     def band(self, n: Index, block: Index, first: Index, last: Index, used: int) -> None:
         """Rows [first, last) of one block of channels."""
@@ -123,11 +96,7 @@ class _MapKernel(BlockedKernel):
                 self.tile(MapTile(n, block, y.iv, self.cols - rest, (1, rest, 1, self.lanes), used))
 
     def tile(self, tile: MapTile) -> None:
-        evaluator = BlockedEvaluator(self, tile)
-        for op in self.ops:
-            evaluator.run(op)
-        for yielded, memref in zip(self.yielded, self.results):
-            self.put(tile, evaluator.registers[yielded], yielded, memref)
+        self.evaluate(tile, {}, self.ops)
 
 
 MAPS = Maps()

@@ -166,18 +166,15 @@ class WindowsKernel(_PoolKernel):
             self.table = self.b.view(memory, offset, MemRefType(self.element, [window.cols.positions]), name="table")
 
     def build(self) -> Launch:
-        b, height = self.b, self.window.rows.positions
+        height = self.window.rows.positions
         bands = max(1, min(height, height * row_steps(self.window) // BLOCK))
-        band = -(-height // bands)
-        bands = -(-height // band)
-        with b.loop(b.lo, b.hi, name="number") as number:
-            n, block, index = self.coordinates(number.iv, (self.pictures, self.blocks, bands), "n block band")
-            first = b.mul(index, band)
-            last = self.row_end(first, band, height)
+
+        def block(n: Index, block: Index, first: Index, last: Index) -> None:
             self.prepare()
             self.walk(n, block, first, last)
             self.zero_halos(n, block, 1, first, last)
-        return self.done(self.pictures * self.blocks * bands)
+
+        return self.by_bands((self.pictures, self.blocks), "n block", height, -(-height // bands), block)
 
     def walk(self, n: Index, block: Index, first: Index, last: Index) -> None:
         """The rows [first, last) of the result, behind `prepare`."""

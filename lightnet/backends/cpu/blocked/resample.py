@@ -14,7 +14,6 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import INDEX, Index
 from lightnet.backends.cpu.blocked.base import NO_HALO, BlockedGenerator, ProcessorModel, blocks_of, lanes_of, read_rate
-from lightnet.backends.cpu.blocked.evaluator import BlockedEvaluator
 from lightnet.backends.cpu.blocked.forms import elementwise_form, keeps_zero, weight_layouts
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, MapTile
 from lightnet.backends.generator import Plan
@@ -80,7 +79,6 @@ class _ResampleKernel(BlockedKernel):
     of it becomes a whole number of rows)."""
 
     def build(self) -> Launch:
-        b = self.b
         self.anchor = _anchor(self.kernel)
         self.source = self.anchor.operands[0]
         pictures, channels, self.height, self.width = self.anchor.result_specs[0].dims
@@ -92,22 +90,15 @@ class _ResampleKernel(BlockedKernel):
         units = self.height // step
         makes_nan = isinstance(self.anchor, Interpolate)  # of the zeros in unused lanes, where a weight is infinite
         band = max(1, min(units, BAND // (self.width * step)))
-        bands = -(-units // band)
-        with b.loop(b.lo, b.hi, name="number") as number:
-            n, block, index = self.coordinates(number.iv, (pictures, blocks, bands), "n block band")
-            first = b.mul(index, band)
-            last = self.row_end(first, band, units)
-            partial = channels % self.lanes if makes_nan or not keeps_zero(self.rest) else 0
-            if not partial:
-                self.band(n, block, first, last, self.lanes)
-            else:
-                if blocks > 1:
-                    with b.when(b.cmpi("ne", b.index(block), b.index(blocks - 1))):
-                        self.band(n, block, first, last, self.lanes)
-                with self.only(block if blocks > 1 else 0, blocks - 1):
-                    self.band(n, blocks - 1, first, last, partial)
-            self.zero_halos(n, block, 1, b.mul(first, step), b.mul(last, step))
-        return self.done(pictures * blocks * bands)
+        partial = channels % self.lanes if makes_nan or not keeps_zero(self.rest) else 0
+
+        def block(n: Index, block: Index, first: Index, last: Index) -> None:
+            self.by_lanes(
+                block, blocks, partial or self.lanes, lambda block, used: self.band(n, block, first, last, used)
+            )
+            self.zero_halos(n, block, 1, self.b.mul(first, step), self.b.mul(last, step))
+
+        return self.by_bands((pictures, blocks), "n block", units, band, block)
 
     @property
     def rest(self) -> list[LnOp]:
@@ -116,12 +107,7 @@ class _ResampleKernel(BlockedKernel):
 
     def finish(self, tile: MapTile, value: SSAValue) -> None:
         """Run the elementwise ops on a finished tile of the resampled map, and store what the kernel yields."""
-        evaluator = BlockedEvaluator(self, tile)
-        evaluator.registers[self.anchor.results[0]] = value
-        for op in self.rest:
-            evaluator.run(op)
-        for yielded, memref in zip(self.yielded, self.results):
-            self.put(tile, evaluator.registers[yielded], yielded, memref)
+        self.evaluate(tile, {self.anchor.results[0]: value}, self.rest)
 
     def band(self, n: Index, block: Index, first: Index, last: Index, used: int) -> None:
         """Units of rows [first, last) of one block of channels."""
