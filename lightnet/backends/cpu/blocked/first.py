@@ -29,6 +29,7 @@ from lightnet.ir.layout import Packed
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import ParamAttr
+from lightnet.ir.windows import Axis
 
 #: Channels of a picture, at most.
 CHANNELS = 4
@@ -103,7 +104,6 @@ class FirstKernel(BlockedKernel):
         self.direct = size == 0
         if not self.direct:
             memory = self.scratch if host is None else scratch
-            assert memory is not None
             assert memory is not None
             self.staged = self.b.view(memory, 0, MemRefType(self.element, self.staged_dims), name="staged")
         self.grey = self.staged_dims[0] == 1
@@ -196,7 +196,7 @@ class FirstKernel(BlockedKernel):
         column = b.mul(tile.x, conv.stride[1])
         if self.direct:
             row, column = b.add(b.mul(tile.y, conv.stride[0]), -self.pad[0]), b.add(column, -self.pad[1])
-            taps = self.rows_inside(row)
+            taps = self.clip(Axis.of(conv, 0), row, conv.operand_specs[0].dims[2])
         else:
             row = b.mul(b.op(arith.SubiOp, b.index(tile.y), b.index(first)), conv.stride[0])
             taps = 0, 1 if self.grey else conv.size[0]
@@ -207,20 +207,6 @@ class FirstKernel(BlockedKernel):
                 q.yields(b.fma(pixels, self.weights(group, (r.iv, q.iv)), q.args[0]))
             r.yields(*q.results)
         self.finish(tile, r.results[0])
-
-    def rows_inside(self, begin: Index) -> tuple[Index, Index]:
-        """The rows of a window, which begins at row `begin` of the picture, that are inside of it: from, to."""
-        b, conv, d = self.b, self.anchor, self.anchor.dilation[0]
-        height = conv.operand_specs[0].dims[2]
-        low: Index = 0
-        high: Index = conv.size[0]
-        if self.pad[0] > 0:  # ceil(-begin / d), at least 0
-            behind = b.op(arith.SubiOp, b.index(d - 1), b.index(begin))
-            low = b.op(arith.MaxSIOp, b.divmod(behind, d)[0], b.index(0))
-        if (self.height - 1) * conv.stride[0] + (conv.size[0] - 1) * d - self.pad[0] >= height:
-            left = b.op(arith.SubiOp, b.index(height + d - 1), b.index(begin))
-            high = b.op(arith.MinSIOp, b.divmod(left, d)[0], b.index(conv.size[0]))
-        return low, high
 
     def pixels(self, tile: MapTile, at: Sequence[Index]) -> SSAValue:
         """[rows, columns, channels] under one tap, of a grey picture [rows, columns, taps of a column]."""

@@ -29,6 +29,7 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, layout_of
 from lightnet.ir.target import Halo
 from lightnet.ir.types import spec_of
+from lightnet.ir.windows import Axis
 from lightnet.runtime.arrays import align_up
 
 
@@ -198,6 +199,19 @@ class BlockedKernel(TileKernel):
         """The end of the band of rows that starts at `first`."""
         end = self.b.add(first, band)
         return end if rows % band == 0 else self.b.op(arith.MinSIOp, self.b.index(end), self.b.index(rows))
+
+    def clip(self, axis: Axis, begin: Index, end: int) -> tuple[Index, Index]:
+        """The taps [low, high) of a window of `axis`, which begins at `begin`, that lie in [0, end)."""
+        b, d = self.b, axis.dilation
+        low: Index = 0
+        high: Index = axis.taps
+        if axis.before > 0:  # ceil(-begin / d), at least 0
+            behind = b.op(arith.SubiOp, b.index(d - 1), b.index(begin))
+            low = b.op(arith.MaxSIOp, b.divmod(behind, d)[0], b.index(0))
+        if axis.reach - axis.before > end:
+            left = b.op(arith.SubiOp, b.index(end + d - 1), b.index(begin))
+            high = b.op(arith.MinSIOp, b.divmod(left, d)[0], b.index(axis.taps))
+        return low, high
 
     def across(self, width: int, columns: int, body: Callable[[Index, int], None]) -> None:
         """`body` on tiles of [0, width), given the first column and how many: the last tile lies on the one before, or
