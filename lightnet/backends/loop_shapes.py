@@ -5,7 +5,6 @@ Part of `loops.py`; works on bound statements with linear addresses alone, befor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import gcd
 
@@ -89,7 +88,7 @@ def _cut(nest: Nest, k: int, c: int, serial: int) -> Nest:
     return _over(nest, loops, {name: both})
 
 
-def _over(nest: Nest, loops: tuple[Loop, ...], by: Mapping[str, Node]) -> Nest:
+def _over(nest: Nest, loops: tuple[Loop, ...], by: dict[str, Node]) -> Nest:
     """A nest over other loops, by which its indices are known."""
     statements = []
     for s in nest.statements:

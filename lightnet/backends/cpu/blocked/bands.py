@@ -65,9 +65,6 @@ class Bands(BlockedGenerator):
             weights=stage_weights(parts, plans), scratch_bytes=stages.scratch_bytes,
         )  # fmt: skip
 
-    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        return [_BandKernel(kernel, plan.schedule, name, aliases).build()]
-
 
 # -- the kernel --------------------------------------------------------------------------------------------------------
 
@@ -257,4 +254,4 @@ class _BandKernel(StagesKernel):
                 b.tile_store(zero, memory, [0, block.iv, row.iv, x, 0], [3, 4])
 
 
-BANDS = Bands()
+BANDS = Bands(_BandKernel)

@@ -16,7 +16,7 @@ from lightnet.backends.cpu.blocked import bands_model as model
 from lightnet.backends.cpu.blocked import conv_choices, conv_model, depthwise
 from lightnet.backends.cpu.blocked.bands_body import EXPAND, PROJECT, WINDOW, ChainStage, Stage, chain_of, stages_of
 from lightnet.backends.cpu.blocked.bands_model import BandSchedule, Chain
-from lightnet.backends.cpu.blocked.base import NO_HALO, ProcessorModel, choice_ints, lanes_of
+from lightnet.backends.cpu.blocked.base import NO_HALO, ProcessorModel, choice_ints, lanes_of, refused
 from lightnet.backends.cpu.blocked.conv import DIRECT
 from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, TileWalk
 from lightnet.backends.cpu.blocked.depthwise import depthwise_halo_of
@@ -24,10 +24,8 @@ from lightnet.backends.cpu.blocked.first import FIRST
 from lightnet.backends.cpu.blocked.first_model import band_of
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel
 from lightnet.backends.generator import Plan
-from lightnet.diagnostics import LightNetError
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, Layout, with_layout
-from lightnet.ir.locations import loc_of
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr
 from lightnet.runtime.arrays import align_up
@@ -41,11 +39,8 @@ def band_schedule_of(kernel: KernelOp, machine: ProcessorModel) -> BandSchedule:
     attr, height = kernel.attributes.get("band"), chain.window.rows.positions
     band = None if attr is None else getattr(getattr(attr, "value", attr), "data", attr)
     if band is not None and (isinstance(band, bool) or not isinstance(band, int) or not 1 <= band <= height):
-        raise LightNetError(
-            f"band = {band}: a chain of convolutions takes a number of rows from 1 to {height}",
-            loc_of(kernel),
-            label="bands.band",
-        )
+        message = f"band = {band}: a chain of convolutions takes a number of rows from 1 to {height}"
+        raise refused(kernel, "bands.band", message)
     schedule = model.best_schedule(chain, machine, band, _flag(kernel, "keep"))
     given = {name: tile for name in (EXPAND, WINDOW, PROJECT) if (tile := choice_ints(kernel, name)) is not None}
     if WINDOW in given:
@@ -58,11 +53,8 @@ def band_schedule_of(kernel: KernelOp, machine: ProcessorModel) -> BandSchedule:
             schedule = replace(schedule, expand=shape) if name == EXPAND else replace(schedule, project=shape)
     rows = schedule.window[0], *(shape.rows for shape in (schedule.expand, schedule.project) if shape is not None)
     if max(rows) > 1 and chain.bands(schedule.band) > 1:
-        raise LightNetError(
-            f"band = {schedule.band}: tiles of several rows need one band, of all {height} rows",
-            loc_of(kernel),
-            label="bands.tile",
-        )
+        message = f"band = {schedule.band}: tiles of several rows need one band, of all {height} rows"
+        raise refused(kernel, "bands.tile", message)
     return schedule
 
 
@@ -73,7 +65,7 @@ def _flag(kernel: KernelOp, name: str) -> bool | None:
         return None
     value = attr.data if isinstance(attr, ParamAttr) else attr.value.data if isinstance(attr, IntegerAttr) else None
     if value not in (0, 1, -1):  # true is -1 in an i1
-        raise LightNetError(f"{name} is true or false", loc_of(kernel), label=f"bands.{name}")
+        raise refused(kernel, f"bands.{name}", f"{name} is true or false")
     return bool(value)
 
 

@@ -6,8 +6,9 @@ Imports layouts and what generators are; `forms.py` has what most bodies have in
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from xdsl.ir import SSAValue
 
@@ -72,6 +73,11 @@ class BlockedGenerator(generator.Generator[ProcessorModel]):
     #: Whether its kernels may be on maps, as `layout` should know.
     on_maps = True
 
+    def __init__(self, function: Callable[..., Any] | None = None):
+        """`function` makes what builds the function of a kernel, given the kernel, the plan's schedule, a name and
+        aliases."""
+        self.function = function
+
     @abstractmethod
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         """The form of a body, None where this is no generator for it. Ops may be those of a kernel, or a union that
@@ -80,6 +86,10 @@ class BlockedGenerator(generator.Generator[ProcessorModel]):
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Sequence[Form]:
         form = self.form(ops, yielded, machine)
         return () if form is None else (form,)
+
+    def build(self, kernel: KernelOp, plan: generator.Plan, name: str, aliases: Mapping[int, int]) -> list[Any]:
+        assert self.function is not None
+        return [self.function(kernel, plan.schedule, name, aliases).build()]
 
 
 def read_rate(machine: ProcessorModel, size: int) -> float:
@@ -108,6 +118,11 @@ def chosen_lanes(kernel: KernelOp) -> int:
     return value if isinstance(value, int) else -1
 
 
+def refused(kernel: KernelOp, label: str, message: str) -> LightNetError:
+    """The error that a kernel cannot have one of its choices."""
+    return LightNetError(message, loc_of(kernel), label=label)
+
+
 def choice_ints(kernel: KernelOp, name: str, length: int | None = None) -> tuple[int, ...] | None:
     """A choice of a kernel that is an array of integers, `length` of them if that is given; None where it has none.
     `LightNetError` for anything else."""
@@ -117,7 +132,5 @@ def choice_ints(kernel: KernelOp, name: str, length: int | None = None) -> tuple
     found = choice_integers(attr)
     if not isinstance(found, tuple) or (length is not None and len(found) != length):
         what = "integers" if length is None else f"{length} integer{'s' * (length > 1)}"
-        raise LightNetError(
-            f"choice {name} = {attr}: expected an array of {what}", loc_of(kernel), label=f"choice.{name}"
-        )
+        raise refused(kernel, f"choice.{name}", f"choice {name} = {attr}: expected an array of {what}")
     return found

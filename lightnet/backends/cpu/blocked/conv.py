@@ -67,9 +67,6 @@ class Direct(BlockedGenerator):
         time = 100 + max(compute + model.TRAFFIC * moved, moved)
         return Plan.of(self, kernel, form, time, made, choices=choices, weights=weights)
 
-    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        return [DirectKernel(kernel, plan.schedule, name, aliases).build()]
-
 
 # -- the kernel --------------------------------------------------------------------------------------------------------
 
@@ -299,4 +296,4 @@ def summed_channels(b: Builder, total: int, block: Index, lanes: int) -> Index:
     return b.op(arith.MinSIOp, b.op(arith.SubiOp, b.index(total), b.mul(block, lanes)), b.index(lanes))
 
 
-DIRECT = Direct()
+DIRECT = Direct(DirectKernel)

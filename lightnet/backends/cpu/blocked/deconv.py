@@ -49,9 +49,6 @@ class Transposed(BlockedGenerator):
         weights = weight_layouts(kernel, form, machine.lanes, packed)
         return Plan.of(self, kernel, form, time, shape, choices=choices, weights=weights)
 
-    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        return [_Kernel(kernel, plan.schedule, name, aliases).build()]
-
 
 def _halo_of(op: Deconv2d) -> Halo | None:
     """The halo of the input, None for deconvolutions that there is no kernel for."""
@@ -196,4 +193,4 @@ class _Kernel(BlockedKernel):
         return k.results[0]
 
 
-DECONV = Transposed()
+DECONV = Transposed(_Kernel)

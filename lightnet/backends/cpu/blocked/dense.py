@@ -18,18 +18,16 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu import gemm
-from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, choice_ints
+from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, choice_ints, refused
 from lightnet.backends.cpu.blocked.dense_model import DenseSchedule, best_dense_tile, dense_schedule_of, product_time
 from lightnet.backends.cpu.blocked.maps import operations
 from lightnet.backends.cpu.registers import cover, even
 from lightnet.backends.expressions import TileView
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
-from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.matmul import Matmul, gemm_shape
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Packed
-from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import ParamAttr, memref_type_of, spec_of
@@ -65,9 +63,6 @@ class Dense(BlockedGenerator):
             choices={"tile": ParamAttr(tile)}, weights={number: Packed("n", made.columns)}, scratch_bytes=made.scratch,
         )  # fmt: skip
 
-    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        return [_DenseKernel(kernel, plan.schedule, name, aliases).build()]
-
 
 def _tile_of(kernel: KernelOp, machine: ProcessorModel) -> tuple[int, int]:
     """Rows and vectors of a tile: the kernel's choice if it has one, which must be two numbers (`LightNetError`), or
@@ -77,11 +72,8 @@ def _tile_of(kernel: KernelOp, machine: ProcessorModel) -> tuple[int, int]:
         _, m, _, n = gemm_shape(_product(kernel))
         return best_dense_tile(m, n, machine)
     if min(given) < 1 or given[0] * given[1] > MOST_SUMS:
-        raise LightNetError(
-            f"tile = {list(given)}: a product takes [rows, vectors] of at most {MOST_SUMS} sums",
-            loc_of(kernel),
-            label="dense.tile",
-        )
+        message = f"tile = {list(given)}: a product takes [rows, vectors] of at most {MOST_SUMS} sums"
+        raise refused(kernel, "dense.tile", message)
     return given[0], given[1]
 
 
@@ -205,4 +197,4 @@ class _DenseKernel(gemm.ProductKernel):
         return b.fma(a, b.tile_load(right, [panel, k, 0], [1, 2], (depth, self.schedule.columns)), acc)
 
 
-DENSE = Dense()
+DENSE = Dense(_DenseKernel)

@@ -75,9 +75,6 @@ class First(BlockedGenerator):
             scratch_bytes=picture_bytes(conv, shape),
         )  # fmt: skip
 
-    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        return [FirstKernel(kernel, plan.schedule, name, aliases).build()]
-
 
 class FirstKernel(BlockedKernel):
     """Builds one kernel function, or (`rows`) part of another, which gives `scratch`. The grid is pictures x bands of
@@ -227,4 +224,4 @@ class FirstKernel(BlockedKernel):
         )  # fmt: skip
 
 
-FIRST = First()
+FIRST = First(FirstKernel)

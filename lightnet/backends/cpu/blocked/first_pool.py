@@ -25,6 +25,7 @@ from lightnet.backends.cpu.blocked.base import (
     blocks_of,
     choice_ints,
     lanes_of,
+    refused,
 )
 from lightnet.backends.cpu.blocked.first import FIRST, FirstKernel
 from lightnet.backends.cpu.blocked.first_model import band_of, tile_of
@@ -33,11 +34,9 @@ from lightnet.backends.cpu.blocked.pool import POOL, WindowsKernel
 from lightnet.backends.cpu.blocked.pool_model import PoolWindow, pool_window_of
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
-from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import Body
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, byte_size
-from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import ParamAttr
@@ -73,9 +72,6 @@ class FirstPool(BlockedGenerator):
             choices={"tile": ParamAttr(made.tile), "band": ParamAttr((made.band,))},
             weights=stage_weights(parts, plans), scratch_bytes=stages.scratch_bytes,
         )  # fmt: skip
-
-    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        return [_Kernel(kernel, plan.schedule, name, aliases).build()]
 
 
 # -- bodies ------------------------------------------------------------------------------------------------------------
@@ -142,13 +138,9 @@ def first_pool_schedule_of(kernel: KernelOp, machine: ProcessorModel) -> FirstPo
     (band,) = choice_ints(kernel, "band", 1) or (best,)
     tile = choice_ints(kernel, "tile", 3) or tile_of(1, width, blocks, machine.registers)
     if not 1 <= band <= height or tile[0] != 1 or row * _ring(window, band) > MAX_RING:
-        raise LightNetError(
-            f"tile = {list(tile)}, band = {[band]}: a first convolution with a pool takes tiles of one row, and bands "
-            f"of 1 to {height} "
-            f"rows that need no more than {MAX_RING} bytes",
-            loc_of(kernel),
-            label="first-pool.band",
-        )
+        message = f"tile = {list(tile)}, band = {[band]}: a first convolution with a pool takes tiles of one row, and "
+        message += f"bands of 1 to {height} rows that need no more than {MAX_RING} bytes"
+        raise refused(kernel, "first-pool.band", message)
     ring = _ring(window, band)
     return FirstPoolSchedule(band, ring, min(band_of(conv, 1), ring), (tile[0], tile[1], tile[2]))
 
@@ -228,4 +220,4 @@ class _Kernel(StagesKernel):
         return b.select(fresh, low, b.op(arith.MaxSIOp, low, there)), end
 
 
-FIRST_POOL = FirstPool()
+FIRST_POOL = FirstPool(_Kernel)
