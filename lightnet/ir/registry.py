@@ -275,7 +275,7 @@ GENERATORS = Table("generator", {
     "first-pool": "lightnet.backends.cpu.blocked.first_pool:FIRST_POOL",
     "depthwise": "lightnet.backends.cpu.blocked.depthwise:DEPTHWISE",
     "pool": "lightnet.backends.cpu.blocked.pool:POOL",
-    "view": "lightnet.backends.cpu.blocked.views:VIEWS",
+    "view": "lightnet.backends.cpu.blocked.channels:VIEWS",
     "channels": "lightnet.backends.cpu.blocked.channels:CHANNELS",
     "resample": "lightnet.backends.cpu.blocked.resample:RESAMPLE",
     "map": "lightnet.backends.cpu.blocked.maps:MAPS",
