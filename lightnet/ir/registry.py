@@ -277,7 +277,7 @@ GENERATORS = Table("generator", {
     "pool": "lightnet.backends.cpu.blocked.pool:POOL",
     "view": "lightnet.backends.cpu.blocked.channels:VIEWS",
     "channels": "lightnet.backends.cpu.blocked.channels:CHANNELS",
-    "resample": "lightnet.backends.cpu.blocked.resample:RESAMPLE",
+    "resample": "lightnet.backends.cpu.blocked.maps:RESAMPLE",
     "map": "lightnet.backends.cpu.blocked.maps:MAPS",
     "reorder": "lightnet.backends.cpu.blocked.reorder:REORDER",
     "nhwc": "lightnet.backends.cpu.blocked.nhwc:NHWC",
