@@ -59,6 +59,7 @@ def form_of_stages(stages: Sequence[Stage], body: Body, machine: ProcessorModel)
     maps: dict[SSAValue, Halo] = {}
     weights: set[SSAValue] = set()
     made: set[SSAValue] = set()
+    alone: list[SSAValue] = []  # a picture stays plain, and each filter lies in a way of its own
     for stage, following in zip(stages, (*stages[1:], None)):
         source = body.value(stage.source)
         reads = [v for v in map(body.value, (v for op in stage.ops for v in op.operands)) if v in made]
@@ -72,11 +73,9 @@ def form_of_stages(stages: Sequence[Stage], body: Body, machine: ProcessorModel)
             known = maps.get(body.value(value), (0, 0))
             maps[body.value(value)] = (max(rows, known[0]), max(cols, known[1]))
         weights |= set(map(body.value, form.weights))
+        alone += [body.value(v) for v in stage.ops[0].operands[1:2]] + [source] * (stage.source not in form.maps)
         made |= set(stage.results)
     reads = [body.value(v) for op in body.ops for v in op.operands]
-    alone = [body.value(v) for s in stages for v in s.ops[0].operands[1:2]]  # filters, each in a way of its own
-    first = body.value(stages[0].source)
-    alone += [] if first in maps else [first]  # a picture stays plain
     if any(reads.count(v) > 1 for v in alone) or weights & set(maps):
         return None
     return Form({v: halo for v, halo in maps.items() if v not in made}, frozenset(weights))
