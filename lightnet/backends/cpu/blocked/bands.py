@@ -32,7 +32,7 @@ from lightnet.backends.cpu.blocked.bands_parts import (
     stage_tiles,
     stage_weights,
 )
-from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, blocks_of, lanes_of
+from lightnet.backends.cpu.blocked.base import KernelGenerator, ProcessorModel, blocks_of, lanes_of
 from lightnet.backends.cpu.blocked.conv import DirectKernel
 from lightnet.backends.cpu.blocked.depthwise import DepthwiseKernel, depthwise_halo_of
 from lightnet.backends.cpu.blocked.first import FIRST, FirstKernel
@@ -46,7 +46,7 @@ from lightnet.ir.target import Form
 from lightnet.ir.types import ParamAttr, memref_type_of
 
 
-class Bands(BlockedGenerator):
+class Bands(KernelGenerator):
     """The generator of chains of convolutions on maps of f32."""
 
     alg = "bands"

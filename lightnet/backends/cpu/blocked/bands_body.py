@@ -2,8 +2,8 @@
 
 A chain is a depthwise convolution with a pointwise one before it, behind it, or both, each with an epilogue; what a
 stage makes is read once, by the convolution of the next. Instead of a pointwise one, the first convolution of a
-network, of a picture, may stand before it. `Stage` is what such kernels are made of, that of a first convolution and a
-pool too. Imports the generators of the single convolutions and the model in numbers.
+network, of a picture, may stand before it. `BodyStage` is what such kernels are made of, that of a first convolution
+and a pool too. Imports the generators of the single convolutions and the model in numbers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CHAINS = ((EXPAND, WINDOW, PROJECT), (WINDOW, PROJECT), (EXPAND, WINDOW))
 
 
 @dataclass(frozen=True)
-class Stage:
+class BodyStage:
     """An anchor and its epilogue, whose kernel `generator` makes."""
 
     ops: tuple[LnOp, ...]
@@ -51,7 +51,7 @@ class Stage:
         return [r for op in self.ops for r in op.results]
 
 
-def form_of_stages(stages: Sequence[Stage], body: Body, machine: ProcessorModel) -> Form | None:
+def form_of_stages(stages: Sequence[BodyStage], body: Body, machine: ProcessorModel) -> Form | None:
     """The form of a body of stages, None for other bodies: each stage reads what the one before makes once, as its
     anchor's input, and nothing else lies in memory in two ways."""
     if not set(body.yielded) <= set(stages[-1].results):
@@ -82,7 +82,7 @@ def form_of_stages(stages: Sequence[Stage], body: Body, machine: ProcessorModel)
 
 
 @dataclass(frozen=True)
-class ChainStage(Stage):
+class ChainStage(BodyStage):
     """A convolution of a chain and its epilogue; `kind` is one of the names in `CHAINS`."""
 
     kind: str

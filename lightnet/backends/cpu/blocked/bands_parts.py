@@ -14,9 +14,9 @@ from xdsl.ir import Attribute, Block, SSAValue
 
 from lightnet.backends.cpu.blocked import bands_model as model
 from lightnet.backends.cpu.blocked import conv_choices, conv_model, depthwise
-from lightnet.backends.cpu.blocked.bands_body import EXPAND, PROJECT, WINDOW, ChainStage, Stage, chain_of, stages_of
+from lightnet.backends.cpu.blocked.bands_body import EXPAND, PROJECT, WINDOW, BodyStage, ChainStage, chain_of, stages_of
 from lightnet.backends.cpu.blocked.bands_model import BandSchedule, Chain
-from lightnet.backends.cpu.blocked.base import NO_HALO, ProcessorModel, choice_ints, lanes_of, refused
+from lightnet.backends.cpu.blocked.base import NO_HALO, ProcessorModel, choice_error, choice_ints, lanes_of
 from lightnet.backends.cpu.blocked.conv import DIRECT
 from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, TileWalk
 from lightnet.backends.cpu.blocked.depthwise import depthwise_halo_of
@@ -40,7 +40,7 @@ def band_schedule_of(kernel: KernelOp, machine: ProcessorModel) -> BandSchedule:
     band = None if attr is None else getattr(getattr(attr, "value", attr), "data", attr)
     if band is not None and (isinstance(band, bool) or not isinstance(band, int) or not 1 <= band <= height):
         message = f"band = {band}: a chain of convolutions takes a number of rows from 1 to {height}"
-        raise refused(kernel, "bands.band", message)
+        raise choice_error(kernel, "bands.band", message)
     schedule = model.best_schedule(chain, machine, band, _flag(kernel, "keep"))
     given = {name: tile for name in (EXPAND, WINDOW, PROJECT) if (tile := choice_ints(kernel, name)) is not None}
     if WINDOW in given:
@@ -54,7 +54,7 @@ def band_schedule_of(kernel: KernelOp, machine: ProcessorModel) -> BandSchedule:
     rows = schedule.window[0], *(shape.rows for shape in (schedule.expand, schedule.project) if shape is not None)
     if max(rows) > 1 and chain.bands(schedule.band) > 1:
         message = f"band = {schedule.band}: tiles of several rows need one band, of all {height} rows"
-        raise refused(kernel, "bands.tile", message)
+        raise choice_error(kernel, "bands.tile", message)
     return schedule
 
 
@@ -65,7 +65,7 @@ def _flag(kernel: KernelOp, name: str) -> bool | None:
         return None
     value = attr.data if isinstance(attr, ParamAttr) else attr.value.data if isinstance(attr, IntegerAttr) else None
     if value not in (0, 1, -1):  # true is -1 in an i1
-        raise refused(kernel, f"bands.{name}", f"{name} is true or false")
+        raise choice_error(kernel, f"bands.{name}", f"{name} is true or false")
     return bool(value)
 
 
@@ -79,7 +79,7 @@ def stage_tiles(schedule: BandSchedule) -> dict[str, ParamAttr]:
 
 
 @dataclass(frozen=True)
-class Part:
+class StagePart:
     """A stage as a kernel by itself. `outer` has for each of its operands the number of the whole kernel's operand,
     None where it is what the stage before makes; `holder` defines its operands."""
 
@@ -100,9 +100,9 @@ class Part:
 
 
 def parts_of_stages(
-    kernel: KernelOp, stages: Sequence[Stage], lanes: int, halo_of: Callable[[Any], Halo],
+    kernel: KernelOp, stages: Sequence[BodyStage], lanes: int, halo_of: Callable[[Any], Halo],
     choices_of: Callable[[Any], Mapping[str, Attribute]],
-) -> list[Part]:  # fmt: skip
+) -> list[StagePart]:  # fmt: skip
     """The stages of a kernel as kernels of their own with choices. Maps in between have the halo that the stage behind
     reads."""
     numbers: dict[SSAValue, int] = {v: i for i, v in enumerate(kernel.body.args)}
@@ -122,7 +122,7 @@ def parts_of_stages(
             values[following.source]._type = types[following.source]
         part = type(kernel).around(block, holder.args, [values[v] for v in outputs])
         part.attributes.update(choices_of(stage))
-        parts.append(Part(stage, part, tuple(numbers.get(v) for v in inputs), holder))
+        parts.append(StagePart(stage, part, tuple(numbers.get(v) for v in inputs), holder))
     return parts
 
 
@@ -138,7 +138,7 @@ class StagePlans(NamedTuple):
         return sum(map(align_up, self.sizes))
 
 
-def stage_weights(parts: Sequence[Part], plans: Sequence[Plan]) -> dict[int, Layout]:
+def stage_weights(parts: Sequence[StagePart], plans: Sequence[Plan]) -> dict[int, Layout]:
     """The layouts of packed weights of the parts, by the number of the whole kernel's operand."""
     found = ((part.outer[i], layout) for part, plan in zip(parts, plans) for i, layout in plan.weights.items())
     return {number: layout for number, layout in found if number is not None}
@@ -148,7 +148,7 @@ class StagesKernel(BlockedKernel):
     """The function of a kernel of stages; `parts`, which hold their bodies, make the code."""
 
     def __init__(
-        self, kernel: KernelOp, stages: StagePlans, parts: Sequence[Part], name: str, aliases: Mapping[int, int]
+        self, kernel: KernelOp, stages: StagePlans, parts: Sequence[StagePart], name: str, aliases: Mapping[int, int]
     ):
         self.schedule, self.plans, self.sizes = stages
         self.parts, self.aliases = parts, aliases
@@ -161,7 +161,7 @@ class StagesKernel(BlockedKernel):
         type = MemRefType(self.element, shape) if shape else MemRefType(IntegerType(8), [size])
         return self.b.view(self.scratch, sum(map(align_up, self.sizes[:number])), type)
 
-    def inputs_of(self, part: Part, between: SSAValue | None) -> dict[SSAValue, SSAValue]:
+    def inputs_of(self, part: StagePart, between: SSAValue | None) -> dict[SSAValue, SSAValue]:
         """The memrefs of a part's operands: `between` is what the stage before makes."""
         found: dict[SSAValue, SSAValue] = {}
         for value, number in zip(part.kernel.body.args, part.outer):
@@ -171,7 +171,7 @@ class StagesKernel(BlockedKernel):
         return found
 
 
-def parts_of(kernel: KernelOp, schedule: BandSchedule, lanes: int) -> list[Part]:
+def parts_of(kernel: KernelOp, schedule: BandSchedule, lanes: int) -> list[StagePart]:
     """The stages of a kernel as kernels of their own, whose tiles are choices. Maps in between have the halo that is
     read."""
     stages = stages_of(kernel.ops)
@@ -192,7 +192,7 @@ def parts_of(kernel: KernelOp, schedule: BandSchedule, lanes: int) -> list[Part]
     return parts_of_stages(kernel, stages, lanes, halo_of, choices_of)
 
 
-def plan_of_part(part: Part, chain: Chain, schedule: BandSchedule, machine: ProcessorModel) -> Plan:
+def plan_of_part(part: StagePart, chain: Chain, schedule: BandSchedule, machine: ProcessorModel) -> Plan:
     """The plan of a stage. Of a pointwise one whose weights do not stay near between bands, each tile fetches its share
     of the next group's."""
     if part.stage.generator is not DIRECT:

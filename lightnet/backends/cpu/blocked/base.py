@@ -73,11 +73,6 @@ class BlockedGenerator(generator.Generator[ProcessorModel]):
     #: Whether its kernels may be on maps, as `layout` should know.
     on_maps = True
 
-    def __init__(self, function: Callable[..., Any] | None = None):
-        """`function` makes what builds the function of a kernel, given the kernel, the plan's schedule, a name and
-        aliases."""
-        self.function = function
-
     @abstractmethod
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         """The form of a body, None where this is no generator for it. Ops may be those of a kernel, or a union that
@@ -87,8 +82,16 @@ class BlockedGenerator(generator.Generator[ProcessorModel]):
         form = self.form(ops, yielded, machine)
         return () if form is None else (form,)
 
+
+class KernelGenerator(BlockedGenerator):
+    """A generator of which each kernel is one function."""
+
+    def __init__(self, function: Callable[..., Any]):
+        """`function` makes what builds the function of a kernel, given the kernel, the plan's schedule, a name and
+        aliases."""
+        self.function = function
+
     def build(self, kernel: KernelOp, plan: generator.Plan, name: str, aliases: Mapping[int, int]) -> list[Any]:
-        assert self.function is not None
         return [self.function(kernel, plan.schedule, name, aliases).build()]
 
 
@@ -118,7 +121,7 @@ def chosen_lanes(kernel: KernelOp) -> int:
     return value if isinstance(value, int) else -1
 
 
-def refused(kernel: KernelOp, label: str, message: str) -> LightNetError:
+def choice_error(kernel: KernelOp, label: str, message: str) -> LightNetError:
     """The error that a kernel cannot have one of its choices."""
     return LightNetError(message, loc_of(kernel), label=label)
 
@@ -132,5 +135,5 @@ def choice_ints(kernel: KernelOp, name: str, length: int | None = None) -> tuple
     found = choice_integers(attr)
     if not isinstance(found, tuple) or (length is not None and len(found) != length):
         what = "integers" if length is None else f"{length} integer{'s' * (length > 1)}"
-        raise refused(kernel, f"choice.{name}", f"choice {name} = {attr}: expected an array of {what}")
+        raise choice_error(kernel, f"choice.{name}", f"choice {name} = {attr}: expected an array of {what}")
     return found

@@ -18,7 +18,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
 from lightnet.backends.cpu.blocked import conv_model as model
-from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, lanes_of
+from lightnet.backends.cpu.blocked.base import KernelGenerator, ProcessorModel, lanes_of
 from lightnet.backends.cpu.blocked.conv_choices import ConvSchedule, conv_schedule_of
 from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, Geometry
 from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
@@ -33,7 +33,7 @@ from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr, vector_type_of
 
 
-class Direct(BlockedGenerator):
+class Direct(KernelGenerator):
     """The generator of `conv2d` on maps of f32, of one group or of groups of whole blocks, with an elementwise
     epilogue."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightnet.backends.cpu.blocked import conv_model as model
-from lightnet.backends.cpu.blocked.base import NO_HALO, ProcessorModel, choice_ints, refused
+from lightnet.backends.cpu.blocked.base import NO_HALO, ProcessorModel, choice_error, choice_ints
 from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, ROWS, ConvTile, Geometry, TileWalk
 from lightnet.backends.cpu.blocked.depthwise import conv_of
 from lightnet.ir.body import choice
@@ -53,7 +53,9 @@ def conv_schedule_of(kernel: KernelOp, machine: ProcessorModel, alone: bool = Tr
         shape = chosen_conv_tile(kernel, geometry, machine.lanes, given, halo_rows)
     order, band = choice(kernel, "order"), choice_ints(kernel, "band")
     if order not in (None, OUTPUTS, ROWS):
-        raise refused(kernel, "convolution.order", f"order = '{order}': a convolution takes '{OUTPUTS}' or '{ROWS}'")
+        raise choice_error(
+            kernel, "convolution.order", f"order = '{order}': a convolution takes '{OUTPUTS}' or '{ROWS}'"
+        )
     walk = model.best_walk(geometry, machine, shape, order)
     if band is not None:
         walk = _checked_walk(kernel, geometry, shape, walk.order, band)
@@ -90,7 +92,7 @@ def chosen_conv_tile(
     height, width = geometry.positions
     said = f"tile = {list(given)}: a convolution takes [rows, columns, vectors, unroll]"
     if len(given) != 4 or min(given) < 1:
-        raise refused(kernel, "convolution.tile", said)
+        raise choice_error(kernel, "convolution.tile", said)
     shape, blocks = ConvTile(*given), model.blocks_of(geometry.outputs, lanes)
     large = shape.sums > MOST_SUMS or shape.sums * shape.unroll > 2 * model.BODY
     outside = shape.rows > 1 and halo_rows is not None and halo_rows < geometry.rows.halo
@@ -103,7 +105,7 @@ def chosen_conv_tile(
     )
     for wrong, problem in problems:
         if wrong:
-            raise refused(kernel, "convolution.tile", said + problem)
+            raise choice_error(kernel, "convolution.tile", said + problem)
     return shape
 
 
@@ -116,5 +118,5 @@ def _checked_walk(kernel: KernelOp, geometry: Geometry, shape: ConvTile, order: 
     )
     if not fits:
         message = f"band = {list(band)}: a convolution takes [rows, columns] that are multiples of the tile's "
-        raise refused(kernel, "convolution.band", f"{message}{list(tile)}, or all {[height, width]}")
+        raise choice_error(kernel, "convolution.band", f"{message}{list(tile)}, or all {[height, width]}")
     return TileWalk(order, *band)

@@ -15,7 +15,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked import conv_model as model
-from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, blocks_of, choice_ints, lanes_of
+from lightnet.backends.cpu.blocked.base import KernelGenerator, ProcessorModel, blocks_of, choice_ints, lanes_of
 from lightnet.backends.cpu.blocked.conv import summed_channels
 from lightnet.backends.cpu.blocked.conv_choices import chosen_conv_tile
 from lightnet.backends.cpu.blocked.conv_model import ConvTile, Geometry
@@ -32,7 +32,7 @@ from lightnet.ir.types import ParamAttr, vector_type_of
 from lightnet.ir.windows import Axis
 
 
-class Transposed(BlockedGenerator):
+class Transposed(KernelGenerator):
     """The generator of `deconv2d` on maps of f32, of one group and without dilation, with an elementwise epilogue."""
 
     alg = "deconv"

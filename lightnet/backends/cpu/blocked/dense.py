@@ -18,7 +18,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu import gemm
-from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, choice_ints, refused
+from lightnet.backends.cpu.blocked.base import KernelGenerator, ProcessorModel, choice_error, choice_ints
 from lightnet.backends.cpu.blocked.dense_model import DenseSchedule, best_dense_tile, dense_schedule_of, product_time
 from lightnet.backends.cpu.blocked.maps import operations
 from lightnet.backends.cpu.registers import cover, even
@@ -36,7 +36,7 @@ from lightnet.ir.types import ParamAttr, memref_type_of, spec_of
 MOST_SUMS = 64
 
 
-class Dense(BlockedGenerator):
+class Dense(KernelGenerator):
     """One product of f32 with a static matrix B [K, N], and elementwise ops on its result."""
 
     alg = "packed"
@@ -73,7 +73,7 @@ def _tile_of(kernel: KernelOp, machine: ProcessorModel) -> tuple[int, int]:
         return best_dense_tile(m, n, machine)
     if min(given) < 1 or given[0] * given[1] > MOST_SUMS:
         message = f"tile = {list(given)}: a product takes [rows, vectors] of at most {MOST_SUMS} sums"
-        raise refused(kernel, "dense.tile", message)
+        raise choice_error(kernel, "dense.tile", message)
     return given[0], given[1]
 
 

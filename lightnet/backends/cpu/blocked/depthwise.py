@@ -14,13 +14,13 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked.base import (
-    BlockedGenerator,
+    KernelGenerator,
     ProcessorModel,
     blocks_of,
+    choice_error,
     choice_ints,
     lanes_of,
     read_rate,
-    refused,
 )
 from lightnet.backends.cpu.blocked.conv_model import Geometry
 from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
@@ -41,7 +41,7 @@ BODY, TAPS, WIDTH = 250, 12, 32
 BLOCK = 12_000
 
 
-class Depthwise(BlockedGenerator):
+class Depthwise(KernelGenerator):
     """The generator of `conv2d` with one input channel and one output channel a group, of f32."""
 
     alg = "depthwise"
@@ -105,7 +105,7 @@ def chosen_depthwise_tile(kernel: KernelOp, extents: tuple[int, int], given: tup
     if len(given) != 2 or not (1 <= given[0] <= height and 1 <= given[1] <= width) or given[0] * given[1] > 64:
         most = f"of at most {[height, width]} and 64 pixels"
         message = f"tile = {list(given)}: a depthwise kernel takes [rows, columns] {most}"
-        raise refused(kernel, "depthwise.tile", message)
+        raise choice_error(kernel, "depthwise.tile", message)
     return given[0], given[1]
 
 

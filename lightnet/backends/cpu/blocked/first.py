@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import IntegerType, MemRefType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, blocks_of, lanes_of, read_rate
+from lightnet.backends.cpu.blocked.base import KernelGenerator, ProcessorModel, blocks_of, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.conv_model import TRAFFIC
 from lightnet.backends.cpu.blocked.first_model import FirstConvTile, picture_bytes, shape_of, staged_bytes, staged_dims
 from lightnet.backends.cpu.blocked.forms import epilogue_form, weight_layouts
@@ -37,7 +37,7 @@ CHANNELS = 4
 MAX_STAGED = 1 << 20
 
 
-class First(BlockedGenerator):
+class First(KernelGenerator):
     """The generator of `conv2d` in one group, of f32, on a plain picture of at most `CHANNELS` channels."""
 
     alg = "first"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightnet.backends.cpu.blocked.base import ProcessorModel, blocks_of, choice_ints, refused
+from lightnet.backends.cpu.blocked.base import ProcessorModel, blocks_of, choice_error, choice_ints
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
 from lightnet.ir.windows import Axis
@@ -44,7 +44,7 @@ def shape_of(kernel: KernelOp, machine: ProcessorModel) -> FirstConvTile:
         message += (
             f"columns, vectors] of at most {[height, width, blocks]}, the last a divisor, the product at most 64; "
         )
-        raise refused(kernel, "first.tile", message + "and bands of whole tiles")
+        raise choice_error(kernel, "first.tile", message + "and bands of whole tiles")
     return FirstConvTile(rows, columns, vectors, min(band, height))
 
 

@@ -16,16 +16,22 @@ from xdsl.dialects import arith
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.blocked.bands_body import Stage, form_of_stages, is_taken, producer_of
-from lightnet.backends.cpu.blocked.bands_parts import Part, StagePlans, StagesKernel, parts_of_stages, stage_weights
+from lightnet.backends.cpu.blocked.bands_body import BodyStage, form_of_stages, is_taken, producer_of
+from lightnet.backends.cpu.blocked.bands_parts import (
+    StagePart,
+    StagePlans,
+    StagesKernel,
+    parts_of_stages,
+    stage_weights,
+)
 from lightnet.backends.cpu.blocked.base import (
     NO_HALO,
-    BlockedGenerator,
+    KernelGenerator,
     ProcessorModel,
     blocks_of,
+    choice_error,
     choice_ints,
     lanes_of,
-    refused,
 )
 from lightnet.backends.cpu.blocked.first import FIRST, FirstKernel
 from lightnet.backends.cpu.blocked.first_model import band_of, tile_of
@@ -50,7 +56,7 @@ SMALL = 0.25
 LEAST_BANDS = 8
 
 
-class FirstPool(BlockedGenerator):
+class FirstPool(KernelGenerator):
     """The generator of what `First` takes, then a pool that it takes (windows, not one over all of the map), each with
     an epilogue."""
 
@@ -77,12 +83,12 @@ class FirstPool(BlockedGenerator):
 # -- bodies ------------------------------------------------------------------------------------------------------------
 
 
-def _stages_of(ops: Sequence[LnOp]) -> tuple[Stage, Stage] | None:
+def _stages_of(ops: Sequence[LnOp]) -> tuple[BodyStage, BodyStage] | None:
     """The ops up to a pool of windows, and those from there on; None where there is none, or nothing before it."""
     for i, op in enumerate(ops):
         if (window := pool_window_of(op)) is not None:
             known = i > 0 and not window.is_global
-            return (Stage(tuple(ops[:i]), FIRST), Stage(tuple(ops[i:]), POOL)) if known else None
+            return (BodyStage(tuple(ops[:i]), FIRST), BodyStage(tuple(ops[i:]), POOL)) if known else None
     return None
 
 
@@ -140,7 +146,7 @@ def first_pool_schedule_of(kernel: KernelOp, machine: ProcessorModel) -> FirstPo
     if not 1 <= band <= height or tile[0] != 1 or row * _ring(window, band) > MAX_RING:
         message = f"tile = {list(tile)}, band = {[band]}: a first convolution with a pool takes tiles of one row, and "
         message += f"bands of 1 to {height} rows that need no more than {MAX_RING} bytes"
-        raise refused(kernel, "first-pool.band", message)
+        raise choice_error(kernel, "first-pool.band", message)
     ring = _ring(window, band)
     return FirstPoolSchedule(band, ring, min(band_of(conv, 1), ring), (tile[0], tile[1], tile[2]))
 
@@ -151,7 +157,7 @@ def _ring(window: PoolWindow, band: int) -> int:
     return min(rows.span(band), rows.size)
 
 
-def _parts_of(kernel: KernelOp, schedule: FirstPoolSchedule, lanes: int) -> list[Part]:
+def _parts_of(kernel: KernelOp, schedule: FirstPoolSchedule, lanes: int) -> list[StagePart]:
     """The stages of a kernel as kernels of their own. The map in between has no halo."""
     stages = _stages_of(kernel.ops)
     assert stages is not None
