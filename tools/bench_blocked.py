@@ -233,7 +233,7 @@ def moves() -> list[Case]:
         cases.append(Case(f"shuffle 2x{c} @{n}", "channels:CHANNELS", {"a": half, "b": half}, body, 0))
     for c, n in ((256, 13), (128, 26)):
         larger = tensor(1, c, 2 * n, 2 * n)
-        cases.append(one(f"twice as large {c}", "resample:RESAMPLE", tensor(1, c, n, n), "ln.resize %x", larger, n))
+        cases.append(one(f"twice as large {c}", "maps:RESAMPLE", tensor(1, c, n, n), "ln.resize %x", larger, n))
     return cases
 
 

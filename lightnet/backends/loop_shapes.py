@@ -85,30 +85,34 @@ def _cut(nest: Nest, k: int, c: int, serial: int) -> Nest:
     inner = f"{name}_{serial}"
     both = Apply("add", (Apply("mul", (Idx(name), Const(c, I64)), I64), Idx(inner)), I64)
     loops = (*nest.loops[:k], (name, n // c), (inner, c), *nest.loops[k + 1 :])
+    return _over(nest, loops, {name: both})
+
+
+def _over(nest: Nest, loops: tuple[Loop, ...], by: dict[str, Node]) -> Nest:
+    """A nest over other loops, by which its indices are known."""
     statements = []
     for s in nest.statements:
         space = IndexSpace(loops + s.reductions)
-        address, *subs, value = (space.simplify(substitute(node, {name: both})) for node in (*s.subs, s.value))
+        address, *subs, value = (space.simplify(substitute(node, by)) for node in (*s.subs, s.value))
         statements.append(replace(s, loops=loops, subs=(address, *subs), value=value))
     return replace(nest, loops=loops, statements=statements)
 
 
 def collapsed(nest: Nest, k: int) -> Nest | None:
     """Loops `k` and `k + 1` as one, when every address is linear in their common position."""
-    (a, m), (c, n) = nest.loops[k : k + 2]
-    both = Idx(a)
-    by: dict[str, Node] = {
-        a: Apply("floordiv", (both, Const(n, I64)), I64),
-        c: Apply("mod", (both, Const(n, I64)), I64),
-    }
-    loops = (*nest.loops[:k], (a, m * n), *nest.loops[k + 2 :])
-    statements = []
-    for s in nest.statements:
-        space = IndexSpace(loops + s.reductions)
-        address, *subs, value = (space.simplify(substitute(node, by)) for node in (*s.subs, s.value))
-        statements.append(replace(s, loops=loops, subs=(address, *subs), value=value))
-    joined = replace(nest, loops=loops, statements=statements)
+    loops, by = _joined(nest.loops, k)
+    joined = _over(nest, loops, by)
     return joined if _divisions(joined) <= _divisions(nest) else None
+
+
+def _joined(loops: tuple[Loop, ...], k: int) -> tuple[tuple[Loop, ...], dict[str, Node]]:
+    """Loops of which `k` and `k + 1` are one, and these two by it."""
+    (a, m), (c, n) = loops[k : k + 2]
+    by: dict[str, Node] = {
+        a: Apply("floordiv", (Idx(a), Const(n, I64)), I64),
+        c: Apply("mod", (Idx(a), Const(n, I64)), I64),
+    }
+    return (*loops[:k], (a, m * n), *loops[k + 2 :]), by
 
 
 def collapsed_reductions(s: Statement) -> Statement:
@@ -116,12 +120,7 @@ def collapsed_reductions(s: Statement) -> Statement:
     longer an innermost loop, the better it vectorises. An index that is a value itself (`argmax`) keeps its loop."""
     k = len(s.reductions) - 2
     while k >= 0 and s.arg is None:
-        (a, m), (c, n) = s.reductions[k : k + 2]
-        by: dict[str, Node] = {
-            a: Apply("floordiv", (Idx(a), Const(n, I64)), I64),
-            c: Apply("mod", (Idx(a), Const(n, I64)), I64),
-        }
-        joined = (*s.reductions[:k], (a, m * n), *s.reductions[k + 2 :])
+        joined, by = _joined(s.reductions, k)
         value = IndexSpace(s.loops + joined).simplify(substitute(s.value, by))
         if divisions([value]) <= divisions([s.value]):
             s = replace(s, reductions=joined, value=value)

@@ -23,10 +23,9 @@ from xdsl.traits import IsTerminator
 from xdsl.utils.exceptions import VerifyException
 
 from lightnet.backends.cuda.simt import Sizes
-from lightnet.backends.simt_helpers import Helpers
 from lightnet.backends.simt_ops import Thread
 from lightnet.backends.simt_threads import Slot, ThreadGroup, ThreadLoops
-from lightnet.backends.simt_warpgroups import product_types
+from lightnet.backends.simt_warpgroups import Helpers, product_types
 from lightnet.backends.simt_warps import mma_types, read_row
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import BLOCK, WARP, require_uniform

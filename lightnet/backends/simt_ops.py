@@ -20,9 +20,7 @@ from lightnet.backends.builder import Index
 from lightnet.backends.cuda.simt import Sizes
 from lightnet.backends.simt_memory import async_copy, round_tf32, tma_load
 from lightnet.dialects.cuda_checks import WARP
-from lightnet.dialects.cuda_hopper import (
-    TmaLoadOp,
-)
+from lightnet.dialects.cuda_hopper import TmaLoadOp
 from lightnet.dialects.cuda_matrix import RoundTf32Op
 from lightnet.dialects.cuda_mbarrier import (
     MbarrierArriveOp,

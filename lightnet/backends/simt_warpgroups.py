@@ -8,14 +8,14 @@ swizzle. Imports the builder and the `cuda` dialect.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 
 from xdsl.dialects import func, memref
 from xdsl.dialects.builtin import MemRefType, f32, i8
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import INDEX, Builder, Index
-from lightnet.backends.simt_warps import PrivateFunction
+from lightnet.backends.simt_warps import PrivateFunction, mma_function
 from lightnet.dialects.cuda_stages import PANEL, ROWS, WARPGROUP
 from lightnet.ir.types import memref_type_of
 
@@ -120,3 +120,37 @@ def _tile(b: Builder, left: tuple[SSAValue, SSAValue], panel: SSAValue,
         other = b.tile_load(panel, [k.iv, 0], [0, 1], [_UNROLL, shape[1]])
         k.yields(b.fma(own, other, k.args[0]))
     b.tile_store(k.results[0], sums, [at, col], [0, 1])
+
+
+# ---- for a module ----------------------------------------------------------------------------------------------------
+
+
+class Helpers:
+    """The private functions that kernels of a module call: a product of fragments or of stages each for its types."""
+
+    def __init__(self, taken: set[str]):
+        self.taken, self.functions = taken, dict[Hashable, func.FuncOp]()
+
+    def fresh(self, name: str) -> str:
+        """A name for a function that no other has."""
+        found, number = name, 0
+        while found in self.taken:
+            found, number = f"{name}_{number}", number + 1
+        self.taken.add(found)
+        return found
+
+    def mma(self, element: Attribute, threads: int) -> str:
+        """The name of the product of the fragments of a warp."""
+        return self._of(
+            f"mma_{element}_{threads}", (element, threads), lambda name: mma_function(name, element, threads)
+        )
+
+    def product(self, types: list[MemRefType], by_k: bool) -> str:
+        """The name of the product of stages by a warpgroup."""
+        name = f"wgmma_{types[0].element_type}_{types[2].get_shape()[1]}"
+        return self._of(name, (*types, by_k), lambda name: product_function(name, types, by_k))
+
+    def _of(self, name: str, key: Hashable, make: Callable[[str], func.FuncOp]) -> str:
+        if key not in self.functions:
+            self.functions[key] = make(self.fresh(name))
+        return self.functions[key].sym_name.data

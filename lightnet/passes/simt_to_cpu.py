@@ -25,8 +25,8 @@ from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.backends.cuda.arch import ARCH, arch_of
 from lightnet.backends.cuda.simt import Sizes
-from lightnet.backends.simt_helpers import Helpers
 from lightnet.backends.simt_loops import simt_loops_of
+from lightnet.backends.simt_warpgroups import Helpers
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_launch import CudaLaunchOp, cuda_kernels, cuda_launches, verify_cuda
 from lightnet.dialects.launch import LaunchOp, kernels, memref_bytes

@@ -79,12 +79,12 @@ func.return %y : tensor<4x1xf32>
     ),
     _lower(
         "rest-of-sum-lost", "leaves out what does not fill a vector",
-        Edit("backends/cpu/dense.py", "            acc = step(whole, acc, length - whole)\n", "            pass\n"),
+        Edit("backends/cpu/tiled.py", "            acc = step(whole, acc, length - whole)\n", "            pass\n"),
         _DENSE,
     ),
     _lower(
         "bias-lost", "does not add the bias",
-        Edit("backends/cpu/dense.py", "self.finish(tile, b.op(arith.AddfOp, total, start))", "self.finish(tile, total)"),
+        Edit("backends/cpu/tiled.py", "self.finish(tile, b.op(arith.AddfOp, total, start))", "self.finish(tile, total)"),
         _DENSE,
     ),
 )  # fmt: skip

@@ -9,22 +9,22 @@ and the TLB cannot hold.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from xdsl.dialects.builtin import MemRefType
-from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.registers import BODY, REGISTERS, cover
 from lightnet.backends.cpu.tile_kernel import TileKernel
 from lightnet.backends.expressions import TileView, has_tile_epilogue
+from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.matmul import Matmul, gemm_shape
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
-from lightnet.ir.types import memref_type_of, spec_of, storage_type
+from lightnet.ir.types import memref_type_of, spec_of
 
 #: Rows of tiles from which on a block copies its panel of B.
 PACK_FROM = 3
@@ -95,24 +95,39 @@ def grid(kernel: KernelOp, width: int) -> int:
     return batch * -(-anchor.result_specs[0].dims[-1] // (shape.vectors * lanes))
 
 
-def build(kernel: KernelOp, name: str, width: int, aliases: dict[int, int]) -> tuple[FuncOp, int]:
-    """The kernel function and its grid. `aliases` maps a result to the operand whose memory it takes."""
+def build(kernel: KernelOp, name: str, width: int, aliases: Mapping[int, int]) -> Launch:
+    """The kernel function. `aliases` maps a result to the operand whose memory it takes."""
     return _Gemm(kernel, name, width, aliases).build()
 
 
-class _Gemm(TileKernel):
-    """Builds one kernel function."""
+class ProductKernel(TileKernel):
+    """The common part of the kernels of matrix products, [m, k] x [k, n]."""
 
     anchor: Matmul
 
-    def __init__(self, kernel: KernelOp, name: str, width: int, aliases: dict[int, int]):
-        self.lanes, self.shape, workspace = self.plan(kernel, width)
-        super().__init__(kernel, name, aliases, workspace)
+    def describe(self, kernel: KernelOp) -> None:
+        super().describe(kernel)
         _, self.m, self.k, self.n = gemm_shape(self.anchor)
+
+    def memref(self, value: SSAValue) -> MemRefType:
+        """The memref of a tensor: packed as it is, else its own dimensions, batch folded into the rows where the
+        product does so."""
+        type, dims = super().memref(value), spec_of(value.type).dims
+        if folds(self.anchor) and (value is self.anchor.operands[0] or dims == self.anchor.result_specs[0].dims):
+            return MemRefType(type.element_type, (*(1 for _ in dims[:-2]), prod(dims[:-1]), dims[-1]))
+        return type
+
+
+class _Gemm(ProductKernel):
+    """Builds one kernel function."""
+
+    def __init__(self, kernel: KernelOp, name: str, width: int, aliases: Mapping[int, int]):
+        self.lanes, self.shape, scratch = self.plan(kernel, width)
+        super().__init__(kernel, name, aliases, scratch)
         self.columns = self.shape.vectors * self.lanes
         self.panel: SSAValue | None = None
-        if workspace:
-            self.panel = self.b.view(self.b.args[-1], 0, MemRefType(self.element, [self.k, self.columns]), name="panel")
+        if scratch:
+            self.panel = self.b.view(self.scratch, 0, MemRefType(self.element, [self.k, self.columns]), name="panel")
 
     @staticmethod
     def plan(kernel: KernelOp, width: int) -> tuple[int, Shape, int]:
@@ -126,15 +141,7 @@ class _Gemm(TileKernel):
         packs = -(-m // shape.rows) >= PACK_FROM and k * n * itemsize > NEAR and n != shape.vectors * lanes
         return lanes, shape, k * shape.vectors * lanes * itemsize if packs else 0
 
-    def memref(self, value: SSAValue) -> MemRefType:
-        """The memref of a tensor: its own dimensions, batch folded into the rows where the product does so."""
-        spec = spec_of(value.type)
-        dims = spec.dims
-        if folds(self.anchor) and (value is self.anchor.operands[0] or dims == self.anchor.result_specs[0].dims):
-            dims = (*(1 for _ in dims[:-2]), prod(dims[:-1]), dims[-1])
-        return MemRefType(storage_type(spec.dtype), dims)
-
-    def build(self) -> tuple[FuncOp, int]:
+    def build(self) -> Launch:
         b, outer = self.b, self.anchor.result_specs[0].dims[:-2]
         panels = -(-self.n // self.columns)
         batch = 1 if folds(self.anchor) else prod(outer)
@@ -152,7 +159,7 @@ class _Gemm(TileKernel):
                     self.column_panel(b.mul(panel, self.columns), self.columns)
                 with b.when(last):
                     self.column_panel((panels - 1) * self.columns, left)
-        return b.finish(), batch * panels
+        return self.done(batch * panels)
 
     def coordinates(self, number: SSAValue, dims: Sequence[int]) -> list[Index]:
         """The batch indices of a block."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType
-from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
@@ -21,6 +20,7 @@ from lightnet.backends.cpu.registers import BODY, REGISTERS, cover, even
 from lightnet.backends.cpu.window import StagedWindow
 from lightnet.backends.cpu.window_kernel import TiledKernel, pieces_of
 from lightnet.backends.expressions import TileView
+from lightnet.backends.launches import Launch
 from lightnet.runtime.arrays import align_up
 
 #: Bytes of the staged rows of one block.
@@ -76,18 +76,20 @@ def narrow_layout_of(window: StagedWindow, width: int) -> _Layout | None:
 class NarrowKernel(TiledKernel):
     """Builds the kernel function; a block is a band of rows of one group of one picture, for a piece of its outputs."""
 
-    def build(self) -> tuple[FuncOp, int]:
+    def build(self) -> Launch:
         w, b = self.window, self.b
         layout = narrow_layout_of(w, self.width)
         assert layout is not None
         self.layout, planes = layout, (w.channels, len(w.plane_rows), len(w.plane_cols))
         self.columns = layout.pitch
         self.staged = b.view(
-            b.args[-1], 0, MemRefType(self.element, [*planes, layout.rows, layout.pitch]), name="staged"
+            self.scratch, 0, MemRefType(self.element, [*planes, layout.rows, layout.pitch]), name="staged"
         )
-        self.flat = b.view(b.args[-1], 0, MemRefType(self.element, [*planes, layout.rows * layout.pitch]), name="flat")
+        self.flat = b.view(
+            self.scratch, 0, MemRefType(self.element, [*planes, layout.rows * layout.pitch]), name="flat"
+        )
         buffer = MemRefType(self.element, [layout.outputs, layout.vectors * layout.lanes])
-        self.buffer = b.view(b.args[-1], layout.staged_bytes, buffer, name="buffer")
+        self.buffer = b.view(self.scratch, layout.staged_bytes, buffer, name="buffer")
         bands = -(-w.rows // layout.band)
         grid = w.batch * w.groups * bands
         self.pieces, self.tiles = pieces_of(w, layout.outputs, grid)
@@ -104,7 +106,7 @@ class NarrowKernel(TiledKernel):
                 self.close()
             first = b.mul(self.group, w.outputs)
             self.over_outputs(layout.outputs, lambda o, outputs: self.outputs(b.add(first, o), outputs, rows))
-        return b.finish(), grid * self.pieces
+        return self.done(grid * self.pieces)
 
     def close(self) -> None:
         """The padding behind the last staged row, which stands where a next row would begin."""

@@ -20,7 +20,7 @@ from lightnet.backends.cpu import gemm, tiled
 from lightnet.backends.cpu.blocked.base import NO_HALO, BlockedGenerator, ProcessorModel, chosen_lanes
 from lightnet.backends.generator import Plan
 from lightnet.backends.kernel_loops import bind_op
-from lightnet.backends.launches import Argument, Launch
+from lightnet.backends.launches import Launch
 from lightnet.backends.loop_layouts import laid_out
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.move import Forward
@@ -70,12 +70,7 @@ class Tiles(Plain):
         )  # fmt: skip
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        function, grid = self.make.build(kernel, name, plan.schedule, dict(aliases))
-        args = [Argument("operand", i) for i in range(len(kernel.operands))]
-        args += [Argument("result", i) for i in range(len(kernel.results)) if i not in aliases]
-        if plan.scratch_bytes:
-            args.append(Argument("scratch", 0))
-        return [Launch(function, grid, tuple(args))]
+        return [self.make.build(kernel, name, plan.schedule, aliases)]
 
 
 class Loops(BlockedGenerator):

@@ -1,7 +1,7 @@
 """The target `cpu`: kernels on plain memory, run in process or from an object file.
 
 Every op runs from its definition or its loop-level builder, so `supports` refuses only what has neither; what is faster
-than that stands in `combiners`, `expanders` and the kernel generators of this folder.
+than that stands in `combiners`, `subgraphs` and the kernel generators of this folder.
 """
 
 from __future__ import annotations
@@ -16,15 +16,20 @@ from lightnet.backends.cpu.blocked.bands_body import chain_around
 from lightnet.backends.cpu.blocked.base import processor_model_of
 from lightnet.backends.cpu.blocked.first_pool import pair_around
 from lightnet.backends.cpu.combiners import accepts
-from lightnet.backends.cpu.expanders import EXPANDERS, supports
 from lightnet.backends.cpu.parallel import THREADS, worthwhile
 from lightnet.backends.cpu.selection import SELECTION, is_blocked
 from lightnet.backends.cpu.subgraphs import SUBGRAPHS
 from lightnet.backends.selection import Chosen, with_workspace
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.memory import ARENA, STATIC
+from lightnet.ir.op import LnOp
 from lightnet.ir.registry import GENERATORS
 from lightnet.ir.target import Request, Space, Target
+
+
+def supports(op: LnOp) -> bool:
+    """Return whether the CPU can run `op` by itself: from its definition, or by its loop-level builder."""
+    return op.definition is not None or op.has_builder
 
 
 def _choose(kernel: KernelOp, request: Request) -> Mapping[str, Attribute]:
@@ -87,7 +92,6 @@ CPU = Target(
     accepts=accepts,
     choose=_choose,
     settle=settle,
-    expanders=EXPANDERS,
     subgraphs=SUBGRAPHS,
     layouts=("blocked", "plain"),
     generators=GENERATORS,

@@ -9,7 +9,7 @@ windows, the builder and the epilogue.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -17,7 +17,6 @@ from itertools import chain
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerType, MemRefType
-from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
@@ -25,8 +24,9 @@ from lightnet.backends.cpu.registers import BODY, REGISTERS, cover, even
 from lightnet.backends.cpu.tile_kernel import TileKernel
 from lightnet.backends.cpu.window import BLOCKS, Phase, StagedWindow, Tap
 from lightnet.backends.expressions import TileView
+from lightnet.backends.launches import Launch
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.types import spec_of, storage_type, vector_type_of
+from lightnet.ir.types import spec_of, vector_type_of
 
 #: With more phases (a transposed convolution of stride 4 or more), each of which is code of its own, tiles are small.
 MANY_PHASES = 9
@@ -73,7 +73,7 @@ def pieces_of(window: StagedWindow, tile_outputs: int, grid: int) -> tuple[int, 
 
 
 class WindowKernel(TileKernel):
-    """The common part of all kernels of windows: views of tensors, and the outputs of a block. `workspace` is the size
+    """The common part of all kernels of windows: views of tensors, and the outputs of a block. `scratch` is the size
     of theirs in bytes.
     """
 
@@ -82,10 +82,10 @@ class WindowKernel(TileKernel):
     piece: Index = 0
 
     def __init__(
-        self, kernel: KernelOp, window: StagedWindow, name: str, width: int, aliases: dict[int, int], workspace: int
+        self, kernel: KernelOp, window: StagedWindow, name: str, width: int, aliases: Mapping[int, int], scratch: int
     ):
         self.window, self.width, self.lanes = window, width, vector_lanes(window, width)
-        super().__init__(kernel, name, aliases, workspace)
+        super().__init__(kernel, name, aliases, scratch)
 
     def over_outputs(self, size: int, tile: Callable[[Index, int], None]) -> None:
         """Make ``tile(first output, outputs)`` for the tiles of `size` outputs, and a smaller one, of a block's
@@ -118,20 +118,18 @@ class WindowKernel(TileKernel):
 
     def memref(self, value: SSAValue) -> MemRefType:
         """The memref of a tensor: pictures take the window's [rows, columns] (1x1 windows see one row)."""
-        spec = spec_of(value.type)
-        dims = spec.dims
-        anchor = self.anchor
+        type, dims, anchor = super().memref(value), spec_of(value.type).dims, self.anchor
         if value is anchor.operands[0]:
-            dims = (*dims[:2], *self.window.in_hw)
-        elif dims == anchor.result_specs[0].dims and len(dims) == 4:
-            dims = (*dims[:2], *self.window.out_hw)
-        return MemRefType(storage_type(spec.dtype), dims)
+            return MemRefType(type.element_type, (*dims[:2], *self.window.in_hw))
+        if dims == anchor.result_specs[0].dims and len(dims) == 4:
+            return MemRefType(type.element_type, (*dims[:2], *self.window.out_hw))
+        return type
 
 
 class TiledKernel(WindowKernel):
     """The general window kernel."""
 
-    def build(self) -> tuple[FuncOp, int]:
+    def build(self) -> Launch:
         w, b = self.window, self.b
         self.shape = tile_shape(w, self.width)
         band = w.band(self.lanes, self.shape.rows)
@@ -141,7 +139,7 @@ class TiledKernel(WindowKernel):
         self.columns = w.cols + w.reach[1]
         if w.staged:
             staged = MemRefType(self.element, w.staged_shape(band, self.lanes))
-            self.staged = b.view(b.args[-1], 0, staged, name="staged")
+            self.staged = b.view(self.scratch, 0, staged, name="staged")
         with b.loop(b.lo, b.hi, name="block") as block:
             number, self.piece = b.divmod(block.iv, self.pieces)
             picture, self.band_index = b.divmod(number, bands)
@@ -152,7 +150,7 @@ class TiledKernel(WindowKernel):
                     self.stage(band)
             for phase in w.phases:
                 self.phase(phase, band, bands)
-        return b.finish(), grid * self.pieces
+        return self.done(grid * self.pieces)
 
     # -- staging
 

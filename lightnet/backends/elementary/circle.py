@@ -19,6 +19,7 @@ from lightnet.backends.elementary.code import (
     BodyText,
     Pair,
     TypedText,
+    constant_pair,
     pair_multiply,
     quick_sum,
     rational_pair,
@@ -143,13 +144,9 @@ def _fraction(c: BodyText, high: TypedText, low: TypedText) -> Pair:
     lead = c.cast("uitofp", high & -0x800, "double") * 2.0**-64
     rest = c.cast("uitofp", ((high & 0x7FF) << 53) | (low >> 11), "double") * 2.0**-117
     scale = c.power_of_two(0 - zeros, "double")
-    r = pair_multiply(Pair(lead * scale, rest * scale), _pair(c, _pair_of_pi(2)))
+    r = pair_multiply(Pair(lead * scale, rest * scale), constant_pair(c, _pair_of_pi(2)))
     sign = c.select(ones.equals(0), c.const(1.0, "double"), -1.0)
     return Pair(r.hi * sign, r.lo * sign)
-
-
-def _pair(c: BodyText, number: tuple[float, float]) -> Pair:
-    return Pair(c.const(number[0], "double"), c.const(number[1], "double"))
 
 
 # ---- sin, cos, tan ---------------------------------------------------------------------------------------------------

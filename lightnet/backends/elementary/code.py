@@ -88,29 +88,30 @@ class TypedText:
     def __abs__(self) -> TypedText:
         return self.code.call("fabs", self)
 
-    def _compare(self, floats: str, integers: str, other: TypedText | float) -> TypedText:
+    def compare(self, floats: str, integers: str, other: TypedText | float) -> TypedText:
+        """A comparison by its name for floats, and that for integers."""
         operation = f"fcmp {floats}" if self.type in FLOATS else f"icmp {integers}"
         return self.code.ins("i1", f"{operation} {self.typed}, {self.code.lift(other, self.type).text}")
 
     def __lt__(self, other: TypedText | float) -> TypedText:
-        return self._compare("olt", "slt", other)
+        return self.compare("olt", "slt", other)
 
     def __le__(self, other: TypedText | float) -> TypedText:
-        return self._compare("ole", "sle", other)
+        return self.compare("ole", "sle", other)
 
     def __gt__(self, other: TypedText | float) -> TypedText:
-        return self._compare("ogt", "sgt", other)
+        return self.compare("ogt", "sgt", other)
 
     def __ge__(self, other: TypedText | float) -> TypedText:
-        return self._compare("oge", "sge", other)
+        return self.compare("oge", "sge", other)
 
     def equals(self, other: TypedText | float) -> TypedText:
         """Equality; of floats, false where one is NaN."""
-        return self._compare("oeq", "eq", other)
+        return self.compare("oeq", "eq", other)
 
     def differs(self, other: TypedText | float) -> TypedText:
         """Inequality; of floats, true where one is NaN."""
-        return self._compare("une", "ne", other)
+        return self.compare("une", "ne", other)
 
 
 class BodyText:
@@ -313,6 +314,11 @@ def pair_divide(x: Pair, y: Pair) -> Pair:
     quotient = x.hi / y.hi
     rest = code.residue(x.hi, quotient, y.hi)
     return quick_sum(quotient, (rest + code.fma(-quotient, y.lo, x.lo)) / y.hi)
+
+
+def constant_pair(c: BodyText, number: tuple[float, float]) -> Pair:
+    """A pair of doubles that are known."""
+    return Pair(c.const(number[0], "double"), c.const(number[1], "double"))
 
 
 def rational_pair(number: tuple[int, int], type: str = "double") -> tuple[float, float]:

@@ -19,6 +19,7 @@ from lightnet.backends.elementary.code import (
     Definition,
     Pair,
     TypedText,
+    constant_pair,
     pair_add,
     pair_divide,
     pair_multiply,
@@ -204,8 +205,7 @@ def _log_pair(c: BodyText, x: TypedText) -> tuple[TypedText, Pair]:
 
 
 def _constant(c: BodyText, number: tuple[int, int]) -> Pair:
-    hi, lo = rational_pair(number)
-    return Pair(c.const(hi, "double"), c.const(lo, "double"))
+    return constant_pair(c, rational_pair(number))
 
 
 def _log_base(c: BodyText, x: TypedText, two: tuple[int, int], e: tuple[int, int]) -> TypedText:

@@ -52,31 +52,24 @@ class CodeMachine:
     def _level(self) -> int:
         return {"x86-64-v2": 2, "x86-64-v3": 3, "x86-64-v4": 4}.get(self.cpu, 0)
 
+    def _has(self, level: int, *features: str) -> bool:
+        """Return whether it is of a level of x86-64 at least, or has one of some features."""
+        return self._level >= level or any(f"+{f}" in self.features.split(",") for f in features)
+
     @property
     def has_fma(self) -> bool:
         """True if a fused multiply-add is an instruction (and not a call for each element)."""
-        wanted = ("+fma", "+avx512f", "+neon")
-        return self._level >= 3 or self.cpu == "generic" or any(f in self.features.split(",") for f in wanted)
-
-    @property
-    def _has_rounding(self) -> bool:
-        wanted = ("+sse4.1", "+fp-armv8", "+neon")
-        return self._level >= 2 or self.cpu == "generic" or any(f in self.features.split(",") for f in wanted)
+        return self.cpu == "generic" or self._has(3, "fma", "avx512f", "neon")
 
     @property
     def vectors(self) -> TargetVectors:
         """The width that its features allow."""
-        features = self.features.split(",")
-        level = self._level
+        generic = self.cpu == "generic"
         # AVX-512F has the conversions of F16C; AArch64 always has them, in a feature of another name.
-        half = (
-            level >= 3
-            or self.cpu == "generic"
-            or any(f in features for f in ("+f16c", "+avx512f", "+fp-armv8", "+neon"))
-        )
-        wide = "+avx512f" in features or level == 4
-        width = 16 if wide else 8 if "+avx2" in features or level == 3 else 4
-        return TargetVectors(width, half, self.has_fma, self._has_rounding)
+        half = generic or self._has(3, "f16c", "avx512f", "fp-armv8", "neon")
+        rounding = generic or self._has(2, "sse4.1", "fp-armv8", "neon")
+        width = 16 if self._has(4, "avx512f") else 8 if self._has(3, "avx2") else 4
+        return TargetVectors(width, half, self.has_fma, rounding)
 
     def target_machine(self, opt: int = 3) -> llvm.TargetMachine:
         """LLVM's code generator for it, at level `opt` (the launch list is made at 0: it is long and runs once)."""

@@ -9,20 +9,20 @@ One table entry an op: a function of the operands' texts. What differs from plai
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, IndexType, IntegerAttr, VectorType
 from xdsl.ir import Operation, SSAValue
 
+from lightnet.backends.elementary.code import DIGITS, BodyText, TypedText
 from lightnet.backends.elementary.table import BY_OP
 from lightnet.backends.llvm.function import FunctionEmitter, Handler
 from lightnet.backends.llvm.short_floats import SHORT, element_text, is_short, short_float, to_odd, widen
 from lightnet.backends.llvm.values import (
     Lin,
     Vec,
-    float_literal,
     leaf_type,
     literal,
     llvm_type,
@@ -45,16 +45,11 @@ def _flags(op: Operation) -> str:
     return "".join(f"{f} " for f in _FLAG_ORDER if f in given or f == "contract")
 
 
-def _binary(instruction: str) -> Emit:
+def _instruction(name: str, flagged: bool = False) -> Emit:
+    """An instruction on one operand or two of one type, which has the op's fast-math flags or none."""
+
     def emit(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
-        return e.ins(f"{instruction} {t} {a[0]}, {a[1]}")
-
-    return emit
-
-
-def _float_binary(instruction: str) -> Emit:
-    def emit(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
-        return e.ins(f"{instruction} {_flags(op)}{t} {a[0]}, {a[1]}")
+        return e.ins(f"{name} {_flags(op) if flagged else ''}{t} {', '.join(a)}")
 
     return emit
 
@@ -66,18 +61,12 @@ def _cast(instruction: str) -> Emit:
     return emit
 
 
-def _intrinsic(name: str) -> Emit:
-    """An overloaded intrinsic on floats, whose operands have the result's type."""
+def _intrinsic(name: str, extra: str = "", flagged: bool = False) -> Emit:
+    """An overloaded intrinsic, whose operands have the result's type."""
 
     def emit(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
-        return e.intrinsic(name, r, [(r, x) for x in a], _flags(op))
-
-    return emit
-
-
-def _int_intrinsic(name: str, extra: str = "") -> Emit:
-    def emit(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
-        return e.intrinsic(name, r, [(r, x) for x in a] + ([("i1", extra)] if extra else []))
+        args = [(r, x) for x in a] + ([("i1", extra)] if extra else [])
+        return e.intrinsic(name, r, args, _flags(op) if flagged else "")
 
     return emit
 
@@ -89,45 +78,29 @@ def _saturating(instruction: str) -> Emit:
     signed = instruction == "fptosi"
 
     def emit(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
-        source, bits = element_text(t), int(element_text(r)[1:])
-        digits = bits - 1 if signed else bits
+        c, source, target = BodyText(e, lanes), element_text(t), element_text(r)
+        digits = int(target[1:]) - signed
         low, high = (-(2**digits) if signed else 0), 2**digits - 1
-        cond = leaf_type("i1", lanes)
-
-        def number(value: float) -> str:
-            return splat_literal(source, lanes, float_literal(float(value), source))
-
-        def choose(test: str, yes: str, no: str, type: str) -> str:
-            return e.ins(f"select {cond} {test}, {type} {yes}, {type} {no}")
-
-        x = choose(e.ins(f"fcmp ord {t} {a[0]}, {number(0)}"), a[0], number(0), t)
-        x = choose(e.ins(f"fcmp ogt {t} {x}, {number(low)}"), x, number(low), t)
-        last = high if digits <= _DIGITS[source] else 2**digits - 2 ** (digits - _DIGITS[source])
-        whole = e.ins(
-            f"{instruction} {t} {choose(e.ins(f'fcmp olt {t} {x}, {number(last)}'), x, number(last), t)} to {r}"
-        )
-        if last == high:
-            return whole
-        above = e.ins(f"fcmp oge {t} {x}, {number(2**digits)}")
-        return choose(above, splat_literal(element_text(r), lanes, str(high)), whole, r)
+        x = TypedText(c, source, a[0])
+        x = c.select(x.compare("ord", "", 0), x, 0)
+        x = c.select(x > low, x, low)
+        held = DIGITS[source] + 1
+        last = high if digits <= held else 2**digits - 2 ** (digits - held)
+        whole = c.cast(instruction, c.select(x < last, x, last), target)
+        return whole.text if last == high else c.select(x >= 2**digits, high, whole).text
 
     return emit
-
-
-#: Digits of the significand.
-_DIGITS = {"float": 24, "double": 53}
 
 
 def _extremum(name: str, predicate: str) -> Emit:
     """`maximumf`/`minimumf` (NaN wins). With a constant, a compare and select: one machine instruction."""
 
     def emit(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
-        x, c = (a[1], a[0]) if _is_number(a[0]) else (a[0], a[1])
-        if not _is_number(c):
-            return e.intrinsic(name, r, [(r, x), (r, c)])
-        kept = e.ins(f"fcmp {predicate} {r} {c}, {x}")  # false for NaN: x stays
-        cond = f"<{lanes} x i1>" if lanes > 1 else "i1"
-        return e.ins(f"select {cond} {kept}, {r} {c}, {r} {x}")
+        x, number = (a[1], a[0]) if _is_number(a[0]) else (a[0], a[1])
+        if not _is_number(number):
+            return e.intrinsic(name, r, [(r, x), (r, number)])
+        kept = e.ins(f"fcmp {predicate} {r} {number}, {x}")  # false for NaN: x stays
+        return e.ins(f"select {leaf_type('i1', lanes)} {kept}, {r} {number}, {r} {x}")
 
     return emit
 
@@ -146,25 +119,21 @@ def _divide(instruction: str) -> Emit:
     signed, remainder = instruction[0] == "s", instruction.endswith("rem")
 
     def emit(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
-        x, y = a
-        elem = t[1:-1].partition(" x ")[2] if lanes > 1 else t
-        cond = f"<{lanes} x i1>" if lanes > 1 else "i1"
-        const = {k: splat_literal(elem, lanes, k) for k in ("0", "1", "-1")}
-        if not y.startswith(("%", "<")) and y not in (const["0"], const["-1"]):
-            return e.ins(f"{instruction} {t} {x}, {y}")
-        zero = e.ins(f"icmp eq {t} {y}, {const['0']}")
-        risky = zero
+        c, elem = BodyText(e, lanes), element_text(t)
+        x, y = (TypedText(c, elem, text) for text in a)
+        if not y.text.startswith(("%", "<")) and y.text not in (c.const(0, elem).text, c.const(-1, elem).text):
+            return e.ins(f"{instruction} {x.typed}, {y.text}")
+        zero = risky = y.equals(0)
         if signed:
-            minus = e.ins(f"icmp eq {t} {y}, {const['-1']}")
-            risky = e.ins(f"or {cond} {zero}, {minus}")
-        safe = e.ins(f"select {cond} {risky}, {t} {const['1']}, {t} {y}")
-        result = e.ins(f"{instruction} {t} {x}, {safe}")  # x % 1 is 0 already
+            minus = y.equals(-1)
+            risky = zero | minus
+        safe = c.select(risky, 1, y)
+        result = c.ins(elem, f"{instruction} {x.typed}, {safe.text}")  # x % 1 is 0 already
         if remainder:
-            return result
+            return result.text
         if signed:
-            negated = e.ins(f"sub {t} {const['0']}, {x}")
-            result = e.ins(f"select {cond} {minus}, {t} {negated}, {t} {result}")
-        return e.ins(f"select {cond} {zero}, {t} {const['0']}, {t} {result}")
+            result = c.select(minus, 0 - x, result)
+        return c.select(zero, 0, result).text
 
     return emit
 
@@ -174,30 +143,27 @@ def _rounded_divide(up: bool, signed: bool) -> Emit:
     prefix = "s" if signed else "u"
 
     def emit(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
-        elem = t[1:-1].partition(" x ")[2] if lanes > 1 else t
-        cond = f"<{lanes} x i1>" if lanes > 1 else "i1"
-        zero = splat_literal(elem, lanes, "0")
-        quotient = _divide(f"{prefix}div")(e, op, a, t, r, lanes)
-        rest = _divide(f"{prefix}rem")(e, op, a, t, r, lanes)
-        off = e.ins(f"icmp ne {t} {rest}, {zero}")
+        c, elem = BodyText(e, lanes), element_text(t)
+        quotient, rest = (
+            TypedText(c, elem, _divide(f"{prefix}{what}")(e, op, a, t, r, lanes)) for what in ("div", "rem")
+        )
+        off = rest.differs(0)
         if signed:  # the signs of remainder and divisor differ: the true quotient is below the truncated one
-            mixed = e.ins(f"xor {t} {rest}, {a[1]}")
-            sign = e.ins(f"icmp {'sge' if up else 'slt'} {t} {mixed}, {zero}")
-            off = e.ins(f"and {cond} {off}, {sign}")
-        step = e.ins(f"zext {cond} {off} to {t}")
-        return e.ins(f"{'add' if up else 'sub'} {t} {quotient}, {step}")
+            mixed = rest ^ TypedText(c, elem, a[1])
+            off = off & (mixed >= 0 if up else mixed < 0)
+        step = c.cast("zext", off, elem)
+        return (quotient + step if up else quotient - step).text
 
     return emit
 
 
-def _cmpi(e: FunctionEmitter, op: arith.CmpiOp, a: list[str], t: str, r: str, lanes: int) -> str:
-    predicate = arith.CMPI_COMPARISON_OPERATIONS[op.predicate.value.data]
-    return e.ins(f"icmp {predicate} {t} {a[0]}, {a[1]}")
+def _comparison(instruction: str, predicates: Sequence[str]) -> Emit:
+    """`cmpi` or `cmpf`, whose predicates are numbers."""
 
+    def emit(e: FunctionEmitter, op: Any, a: list[str], t: str, r: str, lanes: int) -> str:
+        return e.ins(f"{instruction} {predicates[op.predicate.value.data]} {t} {a[0]}, {a[1]}")
 
-def _cmpf(e: FunctionEmitter, op: arith.CmpfOp, a: list[str], t: str, r: str, lanes: int) -> str:
-    predicate = arith.CMPF_COMPARISON_OPERATIONS[op.predicate.value.data]
-    return e.ins(f"fcmp {predicate} {t} {a[0]}, {a[1]}")
+    return emit
 
 
 def _cmp(e: FunctionEmitter, op: tile_arith.CmpOp, a: list[str], t: str, r: str, lanes: int) -> str:
@@ -248,18 +214,9 @@ def _in_float(emit: Emit) -> Emit:
     return wide
 
 
-def _fma(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
-    return e.intrinsic("fma", r, [(r, x) for x in a])
-
-
-def _negf(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
-    return e.ins(f"fneg {t} {a[0]}")
-
-
 def _rsqrt(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
-    elem = r[1:-1].partition(" x ")[2] if lanes > 1 else r
     root = e.intrinsic("sqrt", r, [(r, a[0])])
-    return e.ins(f"fdiv contract {r} {splat_literal(elem, lanes, float_literal(1.0, elem))}, {root}")
+    return e.ins(f"fdiv contract {BodyText(e, lanes).const(1.0, element_text(r)).typed}, {root}")
 
 
 def _elementary(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
@@ -273,7 +230,7 @@ def _rounded(name: str) -> Emit:
 
     def emit(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
         if e.has_rounding:
-            return _intrinsic(name)(e, op, a, t, r, lanes)
+            return _intrinsic(name, flagged=True)(e, op, a, t, r, lanes)
         from lightnet.backends.elementary import emission, rounding
 
         return emission.in_place(getattr(rounding, name), e, a, r, lanes)
@@ -282,32 +239,35 @@ def _rounded(name: str) -> Emit:
 
 
 ELEMENTWISE: dict[type[Operation], Emit] = {
-    arith.AddiOp: _binary("add"), arith.SubiOp: _binary("sub"), arith.MuliOp: _binary("mul"),
-    arith.AndIOp: _binary("and"), arith.OrIOp: _binary("or"), arith.XOrIOp: _binary("xor"),
-    arith.ShLIOp: _binary("shl"), arith.ShRUIOp: _binary("lshr"), arith.ShRSIOp: _binary("ashr"),
+    arith.AddiOp: _instruction("add"), arith.SubiOp: _instruction("sub"), arith.MuliOp: _instruction("mul"),
+    arith.AndIOp: _instruction("and"), arith.OrIOp: _instruction("or"), arith.XOrIOp: _instruction("xor"),
+    arith.ShLIOp: _instruction("shl"), arith.ShRUIOp: _instruction("lshr"), arith.ShRSIOp: _instruction("ashr"),
     arith.DivSIOp: _divide("sdiv"), arith.DivUIOp: _divide("udiv"),
     arith.RemSIOp: _divide("srem"), arith.RemUIOp: _divide("urem"),
     arith.FloorDivSIOp: _rounded_divide(up=False, signed=True),
     arith.CeilDivSIOp: _rounded_divide(up=True, signed=True),
     arith.CeilDivUIOp: _rounded_divide(up=True, signed=False),
-    arith.MaxSIOp: _int_intrinsic("smax"), arith.MinSIOp: _int_intrinsic("smin"),
-    arith.MaxUIOp: _int_intrinsic("umax"), arith.MinUIOp: _int_intrinsic("umin"),
-    arith.AddfOp: _float_binary("fadd"), arith.SubfOp: _float_binary("fsub"),
-    arith.MulfOp: _float_binary("fmul"), arith.DivfOp: _float_binary("fdiv"), arith.NegfOp: _negf,
+    arith.MaxSIOp: _intrinsic("smax"), arith.MinSIOp: _intrinsic("smin"),
+    arith.MaxUIOp: _intrinsic("umax"), arith.MinUIOp: _intrinsic("umin"),
+    arith.AddfOp: _instruction("fadd", flagged=True), arith.SubfOp: _instruction("fsub", flagged=True),
+    arith.MulfOp: _instruction("fmul", flagged=True), arith.DivfOp: _instruction("fdiv", flagged=True),
+    arith.NegfOp: _instruction("fneg"),
     arith.MaximumfOp: _extremum("maximum", "ogt"), arith.MinimumfOp: _extremum("minimum", "olt"),
-    arith.MaxnumfOp: _intrinsic("maxnum"), arith.MinnumfOp: _intrinsic("minnum"),
-    arith.CmpiOp: _cmpi, arith.CmpfOp: _cmpf,
+    arith.MaxnumfOp: _intrinsic("maxnum", flagged=True), arith.MinnumfOp: _intrinsic("minnum", flagged=True),
+    arith.CmpiOp: _comparison("icmp", arith.CMPI_COMPARISON_OPERATIONS),
+    arith.CmpfOp: _comparison("fcmp", arith.CMPF_COMPARISON_OPERATIONS),
     arith.ExtFOp: _CASTS["extf"], arith.TruncFOp: _CASTS["truncf"], arith.ExtSIOp: _CASTS["extsi"],
     arith.ExtUIOp: _CASTS["extui"], arith.TruncIOp: _CASTS["trunci"], arith.SIToFPOp: _CASTS["sitofp"],
     arith.UIToFPOp: _CASTS["uitofp"], arith.FPToSIOp: _CASTS["fptosi"], arith.FPToUIOp: _CASTS["fptoui"],
     arith.BitcastOp: _CASTS["bitcast"], tile_arith.CmpOp: _cmp, tile_arith.CastOp: _tile_cast,
-    math.RsqrtOp: _rsqrt, math.AbsIOp: _int_intrinsic("abs", "false"),
-    math.CountLeadingZerosOp: _int_intrinsic("ctlz", "false"),
-    math.CountTrailingZerosOp: _int_intrinsic("cttz", "false"),
-    math.CtPopOp: _int_intrinsic("ctpop"),
-    math.AbsFOp: _intrinsic("fabs"), math.SqrtOp: _intrinsic("sqrt"), math.CopySignOp: _intrinsic("copysign"),
+    math.RsqrtOp: _rsqrt, math.AbsIOp: _intrinsic("abs", "false"),
+    math.CountLeadingZerosOp: _intrinsic("ctlz", "false"),
+    math.CountTrailingZerosOp: _intrinsic("cttz", "false"),
+    math.CtPopOp: _intrinsic("ctpop"),
+    math.AbsFOp: _intrinsic("fabs", flagged=True), math.SqrtOp: _intrinsic("sqrt", flagged=True),
+    math.CopySignOp: _intrinsic("copysign", flagged=True),
     math.FloorOp: _rounded("floor"), math.CeilOp: _rounded("ceil"), math.TruncOp: _rounded("trunc"),
-    math.RoundOp: _rounded("round"), math.RoundEvenOp: _rounded("roundeven"), math.FmaOp: _fma,
+    math.RoundOp: _rounded("round"), math.RoundEvenOp: _rounded("roundeven"), math.FmaOp: _intrinsic("fma"),
     **dict.fromkeys(BY_OP, _elementary),
 }  # fmt: skip
 

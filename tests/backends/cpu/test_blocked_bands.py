@@ -196,16 +196,28 @@ def shared(read: str):
     return operands, body.replace("ln.yield %p", read.replace("T", tensor(1, 16, 8, 8)))
 
 
+def picture_twice():
+    """A chain whose picture, which a first convolution reads as it is, would be read in blocks at the end."""
+    picture = tensor(1, 3, 8, 8)
+    operands = {"x": picture, "w": tensor(3, 3, 3, 3), "b": tensor(3), "v": tensor(3, 1, 3, 3), "c": tensor(3)}
+    window = "{size = [3, 3], padding = [1, 1, 1, 1]"
+    return operands, (
+        f"%p = ln.conv2d %x, %w, %b {window}}} : {picture} %q = ln.conv2d %p, %v, %c {window}, group = 3}} : {picture} "
+        f"%y = ln.add %q, %x : {picture} ln.yield %y"
+    )
+
+
 @pytest.mark.parametrize(
     "body",
     [
+        picture_twice(),
         shared("%y = ln.add %p, %da : T ln.yield %y"),
         shared("ln.yield %p, %e"),
         chain((1, 16, 8, 8), size=(3, 3)),
         chain((1, 16, 8, 8), 16, 16, size=(1, 1), pad=(0, 0, 0, 0)),
         ({"x": "tensor<1x8x4x5xf32>"}, "%y = ln.relu %x : tensor<1x8x4x5xf32> ln.yield %y"),
     ],
-    ids=["read twice", "yielded", "one convolution", "pointwise", "relu"],
+    ids=["picture read twice", "read twice", "yielded", "one convolution", "pointwise", "relu"],
 )
 def test_other_bodies_are_left_to_others(body):
     kernel = kernel_of(*body)

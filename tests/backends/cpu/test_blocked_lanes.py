@@ -14,9 +14,8 @@ from lightnet.backends.cpu.blocked.conv import DIRECT
 from lightnet.backends.cpu.blocked.deconv import DECONV
 from lightnet.backends.cpu.blocked.first import FIRST
 from lightnet.backends.cpu.blocked.first_pool import FIRST_POOL
-from lightnet.backends.cpu.blocked.maps import MAPS
+from lightnet.backends.cpu.blocked.maps import MAPS, RESAMPLE
 from lightnet.backends.cpu.blocked.nhwc import NHWC
-from lightnet.backends.cpu.blocked.resample import RESAMPLE
 from lightnet.backends.cpu.blocked.winograd import WINOGRAD2, WINOGRAD4
 from lightnet.ir.types import spec_of
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lightnet.backends.cpu.blocked.base import ProcessorModel
-from lightnet.backends.cpu.blocked.resample import RESAMPLE
+from lightnet.backends.cpu.blocked.maps import RESAMPLE
 
 MACHINES = [ProcessorModel(), ProcessorModel(lanes=8, registers=16), ProcessorModel(lanes=4)]
 

@@ -31,8 +31,10 @@ def test_products(index, width):
     if not gemm.accepts([op]):
         pytest.skip("left to the generic loops")
     kernel = CpuKernelOp.wrap([op])
-    function, grid = gemm.build(kernel, "k", width, {})
-    (got,) = run_native(function, grid, arrays, op.result_specs, workspace=gemm.workspace_bytes(kernel, width))
+    launch = gemm.build(kernel, "k", width, {})
+    (got,) = run_native(
+        launch.function, launch.grid, arrays, op.result_specs, workspace=gemm.workspace_bytes(kernel, width)
+    )
     agree(got, np.matmul(*arrays), 1e-5)
 
 
@@ -64,9 +66,9 @@ def test_epilogues(a, b, c, width):
     rng = np.random.default_rng(0)
     arrays += [rng.standard_normal(d).astype(np.float32) for d in (c, spec.dims)]
     kernel = fused(ops, [*op.operands, bias, residual])
-    function, grid = gemm.build(kernel, "k", width, {0: 3})
+    launch = gemm.build(kernel, "k", width, {0: 3})
     workspace = gemm.workspace_bytes(kernel, width)
-    (got,) = run_native(function, grid, arrays, [spec], aliases={0: 3}, workspace=workspace)
+    (got,) = run_native(launch.function, launch.grid, arrays, [spec], aliases={0: 3}, workspace=workspace)
     want = np.matmul(arrays[0], arrays[1]) + arrays[2]
     agree(got, np.where(want < 0, want * np.float32(0.1), want) + arrays[3], 1e-5)
 

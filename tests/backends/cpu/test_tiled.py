@@ -31,8 +31,10 @@ def test_window_kernels(cls, index, width):
     if not tiled.accepts([op]):
         pytest.skip("left to the generic loops")
     kernel = CpuKernelOp.wrap([op])
-    function, grid = tiled.build(kernel, "k", width, {})
-    (got,) = run_native(function, grid, arrays, op.result_specs, workspace=tiled.workspace_bytes(kernel, width))
+    launch = tiled.build(kernel, "k", width, {})
+    (got,) = run_native(
+        launch.function, launch.grid, arrays, op.result_specs, workspace=tiled.workspace_bytes(kernel, width)
+    )
     agree(got, np.asarray(op.reference(*arrays)))
 
 
@@ -54,10 +56,12 @@ def test_epilogues_stay_on_tiles():
         arrays = [*arrays, *(m.astype(np.float32) for m in more)]
         kernel = fused(ops, [*conv.operands, *vectors, residual])
         order = [*arrays[:3], *arrays[4:], arrays[3]]
-        function, grid = tiled.build(kernel, "k", 16, {0: 7})  # in place of the residual
+        launch = tiled.build(kernel, "k", 16, {0: 7})  # in place of the residual
         want = conv.reference(*order[:3])
         want = act.reference(norm.reference(want, *order[3:7])) + order[7]
-        (got,) = run_native(function, grid, order, [specs], aliases={0: 7}, workspace=tiled.workspace_bytes(kernel, 16))
+        (got,) = run_native(
+            launch.function, launch.grid, order, [specs], aliases={0: 7}, workspace=tiled.workspace_bytes(kernel, 16)
+        )
         agree(got, want)
 
 
@@ -89,8 +93,8 @@ def test_residuals_of_one_pixel_windows(dims):
     more = np.random.default_rng(0).normal(size=dims).astype(np.float32)
     kernel = fused([conv, one, two], [*conv.operands, extra.args[0]])
     assert tiled.accepts(kernel.ops, kernel.terminator.operands)
-    function, grid = tiled.build(kernel, "k", 16, {})
-    (got,) = run_native(function, grid, [*arrays, more], [conv.result_specs[0]],
+    launch = tiled.build(kernel, "k", 16, {})
+    (got,) = run_native(launch.function, launch.grid, [*arrays, more], [conv.result_specs[0]],
                         workspace=tiled.workspace_bytes(kernel, 16))  # fmt: skip
     agree(got, conv.reference(*arrays) + arrays[0] + more)
 
@@ -116,8 +120,8 @@ def test_narrow_maps(size, stride, dims, group, width, bands, monkeypatch):
     if width == 16 and not bands:
         assert narrow.narrow_layout_of(staged_window_of(conv), width) is not None
     more = np.random.default_rng(0).normal(size=spec.dims).astype(np.float32)
-    function, grid = tiled.build(kernel, "k", width, {0: 3})  # in place of the other summand
-    (got,) = run_native(function, grid, [*arrays, more], [spec], aliases={0: 3},
+    launch = tiled.build(kernel, "k", width, {0: 3})  # in place of the other summand
+    (got,) = run_native(launch.function, launch.grid, [*arrays, more], [spec], aliases={0: 3},
                         workspace=tiled.workspace_bytes(kernel, width))  # fmt: skip
     agree(got, act.reference(conv.reference(*arrays) + more))
 
@@ -135,8 +139,8 @@ def test_what_an_epilogue_cannot_be():
 def test_rows_in_even_tiles(pixels):
     """A row is cut into tiles that differ by one vector at most, whatever is left at its end."""
     conv, arrays = op_of(Conv2d, op_case(src=(1, 5, 1, pixels), weight=(9, 5, 1, 1), bias=(9,), size=(1, 1)))
-    function, grid = tiled.build(CpuKernelOp.wrap([conv]), "k", 16, {})
-    (got,) = run_native(function, grid, arrays, conv.result_specs)
+    launch = tiled.build(CpuKernelOp.wrap([conv]), "k", 16, {})
+    (got,) = run_native(launch.function, launch.grid, arrays, conv.result_specs)
     agree(got, conv.reference(*arrays))
 
 
@@ -189,7 +193,9 @@ def test_transposed_convolutions_of_many_phases(stride, width):
     assert len(window.phases) == stride[0] * stride[1]
     assert shape.outputs == (8 if width == 16 else 4) and (not many or (shape.rows, shape.vectors) == (1, 1))
     kernel = CpuKernelOp.wrap([op])
-    function, grid = tiled.build(kernel, "k", width, {})
+    launch = tiled.build(kernel, "k", width, {})
     if width == 16:
-        (got,) = run_native(function, grid, arrays, op.result_specs, workspace=tiled.workspace_bytes(kernel, width))
+        (got,) = run_native(
+            launch.function, launch.grid, arrays, op.result_specs, workspace=tiled.workspace_bytes(kernel, width)
+        )
         agree(got, np.asarray(op.reference(*arrays)))

@@ -48,13 +48,13 @@ def check(seed: int, width: int, machine: CodeMachine | None = None, vectors: Ta
     case = random_case(seed)
     if not tiled.accepts(case.kernel.ops):
         return False
-    function, grid = tiled.build(case.kernel, "k", width, case.aliases)
+    launch = tiled.build(case.kernel, "k", width, case.aliases)
     workspace = tiled.workspace_bytes(case.kernel, width)
-    native = compiled(function, machine, vectors)
-    whole = run_pieces(native, "k", [(0, grid)], case, workspace)
+    native = compiled(launch.function, machine, vectors)
+    whole = run_pieces(native, "k", [(0, launch.grid)], case, workspace)
     for got, want in zip(whole, case.want, strict=True):
         agree(got, want, f"{case.label} width {width}")
-    pieces = random_pieces(grid, np.random.default_rng(seed))
+    pieces = random_pieces(launch.grid, np.random.default_rng(seed))
     for got, want in zip(run_pieces(native, "k", pieces, case, workspace), whole, strict=True):
         assert got.tobytes() == want.tobytes(), f"{case.label} width {width}: {pieces}"
     return True
@@ -71,11 +71,13 @@ def interpret(seed: int) -> bool:
     case, width = random_case(seed, small=True), (16, 8, 4)[seed % 3]
     if not tiled.accepts(case.kernel.ops):
         return False
-    function, grid = tiled.build(case.kernel, "k", width, case.aliases)
+    launch = tiled.build(case.kernel, "k", width, case.aliases)
     memory = Memory(case, tiled.workspace_bytes(case.kernel, width))
-    types = function.function_type.inputs.data[2:]
+    types = launch.function.function_type.inputs.data[2:]
     arrays = [v.view(memory_dtype(t)).reshape(t.get_shape()) for v, t in zip(memory.arguments(), types, strict=True)]
-    LoopProgram(ModuleOp([function])).launch("k", np.random.default_rng(seed).permutation(grid).tolist(), arrays)
+    LoopProgram(ModuleOp([launch.function])).launch(
+        "k", np.random.default_rng(seed).permutation(launch.grid).tolist(), arrays
+    )
     for got, want in zip(memory.check(), case.want, strict=True):
         agree(got, want, f"{case.label} width {width}")
     return True

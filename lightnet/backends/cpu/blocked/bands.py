@@ -17,19 +17,26 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import IntegerType, MemRefType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked import bands_model as model
 from lightnet.backends.cpu.blocked.bands_body import EXPAND, WINDOW, chain_of, form_of
-from lightnet.backends.cpu.blocked.bands_model import BandSchedule
-from lightnet.backends.cpu.blocked.bands_parts import band_schedule_of, parts_of, plan_of_part, sizes_of, stage_tiles
-from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, blocks_of, lanes_of
+from lightnet.backends.cpu.blocked.bands_parts import (
+    StagePlans,
+    StagesKernel,
+    band_schedule_of,
+    parts_of,
+    plan_of_part,
+    sizes_of,
+    stage_tiles,
+    stage_weights,
+)
+from lightnet.backends.cpu.blocked.base import KernelGenerator, ProcessorModel, blocks_of, lanes_of
 from lightnet.backends.cpu.blocked.conv import DirectKernel
 from lightnet.backends.cpu.blocked.depthwise import DepthwiseKernel, depthwise_halo_of
 from lightnet.backends.cpu.blocked.first import FIRST, FirstKernel
-from lightnet.backends.cpu.blocked.kernel import BandWindow, BlockedKernel, Host
+from lightnet.backends.cpu.blocked.kernel import BandWindow, Host
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.ir.body import Body
@@ -37,10 +44,9 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import ParamAttr, memref_type_of
-from lightnet.runtime.arrays import align_up
 
 
-class Bands(BlockedGenerator):
+class Bands(KernelGenerator):
     """The generator of chains of convolutions on maps of f32."""
 
     alg = "bands"
@@ -52,25 +58,12 @@ class Bands(BlockedGenerator):
         chain, made, lanes = chain_of(kernel.ops), band_schedule_of(kernel, machine), machine.lanes
         parts = parts_of(kernel, made, lanes)
         plans = [plan_of_part(part, chain, made, machine) for part in parts]
-        outer = ((part.outer[i], layout) for part, plan in zip(parts, plans) for i, layout in plan.weights.items())
-        stages = Stages(made, tuple(plans), sizes_of(chain, made, plans, lanes))
+        stages = StagePlans(made, tuple(plans), sizes_of(chain, made, plans, lanes))
         return Plan.of(
             self, kernel, form, model.time(chain, machine, made), stages,
             choices={"band": ParamAttr(made.band), "keep": ParamAttr(made.keep), **stage_tiles(made)},
-            weights={number: layout for number, layout in outer if number is not None},
-            scratch_bytes=sum(map(align_up, stages.sizes)),
+            weights=stage_weights(parts, plans), scratch_bytes=stages.scratch_bytes,
         )  # fmt: skip
-
-    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        return [_BandKernel(kernel, plan.schedule, name, aliases).build()]
-
-
-class Stages(NamedTuple):
-    """The schedule of a chain, the plans of its stages as parts of the kernel, and bytes of scratch (`sizes_of`)."""
-
-    schedule: BandSchedule
-    plans: tuple[Plan, ...]
-    sizes: tuple[int, int, int]
 
 
 # -- the kernel --------------------------------------------------------------------------------------------------------
@@ -107,16 +100,13 @@ class _Pointwise(DirectKernel):
         return b.mul(b.add(b.mul(row, -(-width // shape.columns)), column), self.weights_ahead // 4)
 
 
-class _BandKernel(BlockedKernel):
+class _BandKernel(StagesKernel):
     """Builds one kernel function over pictures x bands. Maps in between stand in scratch memory, one picture of
     each."""
 
-    def __init__(self, kernel: KernelOp, stages: Stages, name: str, aliases: Mapping[int, int]):
-        lanes = lanes_of(kernel)
-        self.schedule, self.plans, self.sizes = stages
-        self.chain, self.aliases = chain_of(kernel.ops), aliases
-        self.parts = parts_of(kernel, self.schedule, lanes)
-        super().__init__(kernel, name, lanes, aliases, scratch=sum(map(align_up, self.sizes)))
+    def __init__(self, kernel: KernelOp, stages: StagePlans, name: str, aliases: Mapping[int, int]):
+        lanes, self.chain = lanes_of(kernel), chain_of(kernel.ops)
+        super().__init__(kernel, stages, parts_of(kernel, stages.schedule, lanes), name, aliases)
         source = kernel.number_of(kernel.ops[0].operands[0])
         assert source not in aliases.values(), "rows of it are read after others are written"
         window = next(p.stage.anchor for p in self.parts if p.stage.kind == WINDOW)
@@ -124,25 +114,12 @@ class _BandKernel(BlockedKernel):
         self.batch, self.height = self.chain.window.batch, self.chain.window.rows.positions
         #: The width of the expanded map, and its halo.
         self.width, self.halos = self.chain.window.cols.size, depthwise_halo_of(window)
-        self.memories = self.scratch_maps()
-        at, size = sum(map(align_up, self.sizes[:2])), self.sizes[2]
-        self.staged = self.b.view(self.scratch, at, MemRefType(IntegerType(8), [size])) if size else None
-
-    def scratch_maps(self) -> tuple[SSAValue | None, SSAValue | None]:
-        """The memrefs of the rows of both maps in between."""
-        shapes = (
-            (self.schedule.held(self.blocks), self.chain.ring(self.schedule.band), self.width + 2 * self.halos[1]),
-            (
-                self.blocks,
-                self.schedule.band,
-                self.chain.window.cols.positions,
-            ),
-        )
-        found = []
-        for size, shape, at in zip(self.sizes[:2], shapes, (0, align_up(self.sizes[0]))):
-            type = MemRefType(self.element, [1, *shape, self.lanes])
-            found.append(self.b.view(self.scratch, at, type) if size else None)
-        return found[0], found[1]
+        band, wide = self.schedule.band, self.width + 2 * self.halos[1]
+        before = [1, self.schedule.held(self.blocks), self.chain.ring(band), wide, lanes]
+        behind = [1, self.blocks, band, self.chain.window.cols.positions, lanes]
+        #: The rows of both maps in between.
+        self.memories = self.area(0, before), self.area(1, behind)
+        self.staged = self.area(2)
 
     def build(self) -> Launch:
         b, chain = self.b, self.chain
@@ -211,12 +188,10 @@ class _BandKernel(BlockedKernel):
         expanded map, of which `before` is there."""
         number = next(i for i, p in enumerate(self.parts) if p.stage.kind == kind)
         part, plan, behind = self.parts[number], self.plans[number], BandWindow(first)
-        outer = list(zip(part.kernel.body.args, part.outer))
         is_window = kind == WINDOW
-        inputs: dict[SSAValue, SSAValue] = {
-            v: self.memory(not is_window) if k is None else self.inputs[self.kernel.body.args[k]] for v, k in outer
-        }
-        windows: dict[SSAValue, BandWindow] = {v: before if is_window else behind for v, k in outer if k is None}
+        inputs = self.inputs_of(part, self.memories[not is_window])
+        read = (v for v, k in zip(part.kernel.body.args, part.outer) if k is None)
+        windows: dict[SSAValue, BandWindow] = dict.fromkeys(read, before if is_window else behind)
         results, aliases = self.results, self.aliases
         if number + 1 < len(self.parts):
             windows[part.kernel.terminator.operands[0]] = behind if is_window else before
@@ -279,4 +254,4 @@ class _BandKernel(BlockedKernel):
                 b.tile_store(zero, memory, [0, block.iv, row.iv, x, 0], [3, 4])
 
 
-BANDS = Bands()
+BANDS = Bands(_BandKernel)

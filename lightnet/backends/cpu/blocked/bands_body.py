@@ -2,12 +2,13 @@
 
 A chain is a depthwise convolution with a pointwise one before it, behind it, or both, each with an epilogue; what a
 stage makes is read once, by the convolution of the next. Instead of a pointwise one, the first convolution of a
-network, of a picture, may stand before it. Imports the generators of the single convolutions and the model in numbers.
+network, of a picture, may stand before it. `BodyStage` is what such kernels are made of, that of a first convolution
+and a pool too. Imports the generators of the single convolutions and the model in numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -34,32 +35,69 @@ CHAINS = ((EXPAND, WINDOW, PROJECT), (WINDOW, PROJECT), (EXPAND, WINDOW))
 
 
 @dataclass(frozen=True)
-class ChainStage:
+class BodyStage:
+    """An anchor and its epilogue, whose kernel `generator` makes."""
+
+    ops: tuple[LnOp, ...]
+    generator: BlockedGenerator
+
+    @property
+    def source(self) -> SSAValue:
+        """The map, or picture, that the anchor reads."""
+        return self.ops[0].operands[0]
+
+    @property
+    def results(self) -> list[SSAValue]:
+        return [r for op in self.ops for r in op.results]
+
+
+def form_of_stages(stages: Sequence[BodyStage], body: Body, machine: ProcessorModel) -> Form | None:
+    """The form of a body of stages, None for other bodies: each stage reads what the one before makes once, as its
+    anchor's input, and nothing else lies in memory in two ways."""
+    if not set(body.yielded) <= set(stages[-1].results):
+        return None
+    maps: dict[SSAValue, Halo] = {}
+    weights: set[SSAValue] = set()
+    made: set[SSAValue] = set()
+    alone: list[SSAValue] = []  # a picture stays plain, and each filter lies in a way of its own
+    for stage, following in zip(stages, (*stages[1:], None)):
+        source = body.value(stage.source)
+        reads = [v for v in map(body.value, (v for op in stage.ops for v in op.operands)) if v in made]
+        if reads != [source] * bool(made):
+            return None
+        yielded = body.yielded if following is None else [body.value(following.source)]
+        form = stage.generator.form(stage.ops, yielded, machine) if set(yielded) <= set(stage.results) else None
+        if form is None:
+            return None
+        for value, (rows, cols) in form.maps.items():
+            known = maps.get(body.value(value), (0, 0))
+            maps[body.value(value)] = (max(rows, known[0]), max(cols, known[1]))
+        weights |= set(map(body.value, form.weights))
+        alone += [body.value(v) for v in stage.ops[0].operands[1:2]] + [source] * (stage.source not in form.maps)
+        made |= set(stage.results)
+    reads = [body.value(v) for op in body.ops for v in op.operands]
+    if any(reads.count(v) > 1 for v in alone) or weights & set(maps):
+        return None
+    return Form({v: halo for v, halo in maps.items() if v not in made}, frozenset(weights))
+
+
+@dataclass(frozen=True)
+class ChainStage(BodyStage):
     """A convolution of a chain and its epilogue; `kind` is one of the names in `CHAINS`."""
 
     kind: str
-    ops: tuple[LnOp, ...]
+
+    @classmethod
+    def of(cls, kind: str, ops: tuple[LnOp, ...]) -> ChainStage:
+        first = ops[0]
+        assert isinstance(first, Conv2d)
+        return cls(ops, DEPTHWISE if kind == WINDOW else DIRECT if _is_pointwise(first) else FIRST, kind)
 
     @property
     def anchor(self) -> Conv2d:
         conv = self.ops[0]
         assert isinstance(conv, Conv2d)
         return conv
-
-    @property
-    def source(self) -> SSAValue:
-        """The map that the convolution reads."""
-        return self.anchor.operands[0]
-
-    @property
-    def results(self) -> list[SSAValue]:
-        return [r for op in self.ops for r in op.results]
-
-    @property
-    def generator(self) -> BlockedGenerator:
-        if self.kind == WINDOW:
-            return DEPTHWISE
-        return DIRECT if _is_pointwise(self.anchor) else FIRST
 
 
 def stages_of(ops: Sequence[LnOp]) -> tuple[ChainStage, ...] | None:
@@ -74,7 +112,7 @@ def stages_of(ops: Sequence[LnOp]) -> tuple[ChainStage, ...] | None:
     names = (EXPAND, WINDOW, PROJECT)[1 - depthwise :][: len(groups)]
     if names not in CHAINS:
         return None
-    stages = tuple(map(ChainStage, names, groups))
+    stages = tuple(map(ChainStage.of, names, groups))
     around = [s for s in stages if s.kind != WINDOW]
     known = all(_is_pointwise(s.anchor) or (s.kind == EXPAND and _reads_picture(s.anchor)) for s in around)
     return stages if known and _in_numbers(stages).reaches else None
@@ -93,33 +131,9 @@ def _is_depthwise(op: LnOp) -> bool:
 
 
 def form_of(body: Body, machine: ProcessorModel) -> Form | None:
-    """The form of a chain, None for other bodies: each stage reads what the one before makes once, as its convolution's
-    input."""
+    """The form of a chain, None for other bodies."""
     stages = stages_of(body.ops)
-    if stages is None or not set(body.yielded) <= set(stages[-1].results) or not chain_of(body.ops).reaches:
-        return None
-    maps: dict[SSAValue, Halo] = {}
-    weights: set[SSAValue] = set()
-    made: set[SSAValue] = set()
-    for stage, following in zip(stages, (*stages[1:], None)):
-        source = body.value(stage.source)
-        reads = [v for v in map(body.value, (v for op in stage.ops for v in op.operands)) if v in made]
-        if reads != [source] * bool(made):
-            return None
-        yielded = body.yielded if following is None else [body.value(following.source)]
-        form = stage.generator.form(stage.ops, yielded, machine) if set(yielded) <= set(stage.results) else None
-        if form is None:
-            return None
-        for value, (rows, cols) in form.maps.items():
-            known = maps.get(body.value(value), (0, 0))
-            maps[body.value(value)] = (max(rows, known[0]), max(cols, known[1]))
-        weights |= set(map(body.value, form.weights))
-        made |= set(stage.results)
-    filters = [body.value(s.anchor.operands[1]) for s in stages]  # each lies in memory in a way of its own
-    reads = [body.value(v) for op in body.ops for v in op.operands]
-    if any(reads.count(v) > 1 for v in filters) or weights & set(maps):
-        return None
-    return Form({v: halo for v, halo in maps.items() if v not in made}, frozenset(weights))
+    return None if stages is None or not chain_of(body.ops).reaches else form_of_stages(stages, body, machine)
 
 
 def chain_of(ops: Sequence[LnOp]) -> Chain:
@@ -140,7 +154,7 @@ def chain_around(kernel: KernelOp, machine: ProcessorModel) -> list[KernelOp]:
     that saves nothing."""
     if not isinstance(kernel.ops[0], Conv2d) or not _is_depthwise(kernel.ops[0]):
         return []
-    before, behind = _producer(kernel), _consumer(kernel)
+    before, behind = producer_of(kernel), _consumer(kernel)
     candidates = [[before, kernel, behind], [kernel, behind], [before, kernel]]
     best: tuple[float, list[KernelOp]] = (0.0, [])
     for candidate in candidates:
@@ -154,18 +168,9 @@ def chain_around(kernel: KernelOp, machine: ProcessorModel) -> list[KernelOp]:
         if not chain.reaches:
             continue
         gain = model.gain(chain, machine, model.best_schedule(chain, machine))
-        if gain > best[0] and _is_taken(kernels, machine):
+        if gain > best[0] and is_taken(kernels, form_of, machine):
             best = gain, kernels
     return best[1]
-
-
-def _is_taken(kernels: Sequence[KernelOp], machine: ProcessorModel) -> bool:
-    """Return whether kernels in order can be one, with the layouts that they have: a first convolution may have been
-    laid out for another generator, which reads its picture in blocks.
-    """
-    union = union_of(kernels)
-    form = form_of(union, machine)
-    return form is not None and lies_right(form, union.inputs, kernels[-1].results, machine.lanes)
 
 
 def union_of(kernels: Sequence[KernelOp]) -> Body:
@@ -176,22 +181,34 @@ def union_of(kernels: Sequence[KernelOp]) -> Body:
     return body
 
 
-def _producer(kernel: KernelOp) -> KernelOp | None:
-    """The kernel that makes the map which a kernel's convolution reads, for it alone."""
+def is_taken(
+    kernels: Sequence[KernelOp], form_of: Callable[[Body, ProcessorModel], Form | None], machine: ProcessorModel
+) -> bool:
+    """Return whether kernels in order can be one, with the layouts that they have: a first convolution may have been
+    laid out for another generator, which reads its picture in blocks.
+    """
+    union = union_of(kernels)
+    form = form_of(union, machine)
+    return form is not None and lies_right(form, union.inputs, kernels[-1].results, machine.lanes)
+
+
+def producer_of(kernel: KernelOp) -> KernelOp | None:
+    """The kernel that makes the map which a kernel's anchor reads, for it alone."""
     source = Body.of(kernel).value(kernel.ops[0].operands[0])
     made = source.owner
     is_map = isinstance(layout_of(source.type), Blocked)
-    return made if is_map and isinstance(made, KernelOp) and _used_once(made) else None
+    return made if is_map and isinstance(made, KernelOp) and is_used_once(made) else None
+
+
+def is_used_once(kernel: KernelOp) -> bool:
+    """Return whether a kernel's one result has one use."""
+    return len(kernel.results) == 1 and len(list(kernel.results[0].uses)) == 1
 
 
 def _consumer(kernel: KernelOp) -> KernelOp | None:
     """The kernel whose convolution alone reads what a kernel makes."""
-    if not _used_once(kernel):
+    if not is_used_once(kernel):
         return None
     (use,) = kernel.results[0].uses
     is_map = isinstance(layout_of(kernel.results[0].type), Blocked)
     return use.operation if is_map and isinstance(use.operation, KernelOp) else None
-
-
-def _used_once(kernel: KernelOp) -> bool:
-    return len(kernel.results) == 1 and len(list(kernel.results[0].uses)) == 1

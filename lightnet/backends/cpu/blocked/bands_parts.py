@@ -5,28 +5,30 @@ Imports what chains are as bodies, the model in numbers, and the checks of the s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
-from xdsl.dialects.builtin import IntegerAttr
+from xdsl.dialects.builtin import IntegerAttr, IntegerType, MemRefType
 from xdsl.ir import Attribute, Block, SSAValue
 
 from lightnet.backends.cpu.blocked import bands_model as model
 from lightnet.backends.cpu.blocked import conv_choices, conv_model, depthwise
-from lightnet.backends.cpu.blocked.bands_body import EXPAND, PROJECT, WINDOW, ChainStage, chain_of, stages_of
+from lightnet.backends.cpu.blocked.bands_body import EXPAND, PROJECT, WINDOW, BodyStage, ChainStage, chain_of, stages_of
 from lightnet.backends.cpu.blocked.bands_model import BandSchedule, Chain
-from lightnet.backends.cpu.blocked.base import ProcessorModel, choice_ints
+from lightnet.backends.cpu.blocked.base import NO_HALO, ProcessorModel, choice_error, choice_ints, lanes_of
 from lightnet.backends.cpu.blocked.conv import DIRECT
 from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, TileWalk
 from lightnet.backends.cpu.blocked.depthwise import depthwise_halo_of
 from lightnet.backends.cpu.blocked.first import FIRST
 from lightnet.backends.cpu.blocked.first_model import band_of
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel
 from lightnet.backends.generator import Plan
-from lightnet.diagnostics import LightNetError
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import Blocked, with_layout
-from lightnet.ir.locations import loc_of
+from lightnet.ir.layout import Blocked, Layout, with_layout
+from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr
+from lightnet.runtime.arrays import align_up
 
 
 def band_schedule_of(kernel: KernelOp, machine: ProcessorModel) -> BandSchedule:
@@ -37,11 +39,8 @@ def band_schedule_of(kernel: KernelOp, machine: ProcessorModel) -> BandSchedule:
     attr, height = kernel.attributes.get("band"), chain.window.rows.positions
     band = None if attr is None else getattr(getattr(attr, "value", attr), "data", attr)
     if band is not None and (isinstance(band, bool) or not isinstance(band, int) or not 1 <= band <= height):
-        raise LightNetError(
-            f"band = {band}: a chain of convolutions takes a number of rows from 1 to {height}",
-            loc_of(kernel),
-            label="bands.band",
-        )
+        message = f"band = {band}: a chain of convolutions takes a number of rows from 1 to {height}"
+        raise choice_error(kernel, "bands.band", message)
     schedule = model.best_schedule(chain, machine, band, _flag(kernel, "keep"))
     given = {name: tile for name in (EXPAND, WINDOW, PROJECT) if (tile := choice_ints(kernel, name)) is not None}
     if WINDOW in given:
@@ -54,11 +53,8 @@ def band_schedule_of(kernel: KernelOp, machine: ProcessorModel) -> BandSchedule:
             schedule = replace(schedule, expand=shape) if name == EXPAND else replace(schedule, project=shape)
     rows = schedule.window[0], *(shape.rows for shape in (schedule.expand, schedule.project) if shape is not None)
     if max(rows) > 1 and chain.bands(schedule.band) > 1:
-        raise LightNetError(
-            f"band = {schedule.band}: tiles of several rows need one band, of all {height} rows",
-            loc_of(kernel),
-            label="bands.tile",
-        )
+        message = f"band = {schedule.band}: tiles of several rows need one band, of all {height} rows"
+        raise choice_error(kernel, "bands.tile", message)
     return schedule
 
 
@@ -69,7 +65,7 @@ def _flag(kernel: KernelOp, name: str) -> bool | None:
         return None
     value = attr.data if isinstance(attr, ParamAttr) else attr.value.data if isinstance(attr, IntegerAttr) else None
     if value not in (0, 1, -1):  # true is -1 in an i1
-        raise LightNetError(f"{name} is true or false", loc_of(kernel), label=f"bands.{name}")
+        raise choice_error(kernel, f"bands.{name}", f"{name} is true or false")
     return bool(value)
 
 
@@ -83,22 +79,32 @@ def stage_tiles(schedule: BandSchedule) -> dict[str, ParamAttr]:
 
 
 @dataclass(frozen=True)
-class _Part:
-    """A stage as a kernel by itself. `outer` has for each of its operands the number of the chain's operand, None where
-    it is what the stage before makes; `holder` defines its operands."""
+class StagePart:
+    """A stage as a kernel by itself. `outer` has for each of its operands the number of the whole kernel's operand,
+    None where it is what the stage before makes; `holder` defines its operands."""
 
-    stage: ChainStage
+    stage: Any
     kernel: KernelOp
     outer: tuple[int | None, ...]
     holder: Block
 
+    def plan(self, machine: ProcessorModel) -> Plan:
+        """The plan of its generator."""
+        return self.stage.generator.plan(self.kernel, self.form(machine), machine)
 
-def parts_of(kernel: KernelOp, schedule: BandSchedule, lanes: int) -> list[_Part]:
-    """The stages of a kernel as kernels of their own, whose tiles are choices. Maps in between have the halo that is
-    read."""
-    stages = stages_of(kernel.ops)
-    assert stages is not None
-    tiles = stage_tiles(schedule)
+    def form(self, machine: ProcessorModel) -> Form:
+        """The form in which its generator takes it."""
+        form = self.stage.generator.form(self.kernel.ops, list(self.kernel.terminator.operands), machine)
+        assert form is not None
+        return form
+
+
+def parts_of_stages(
+    kernel: KernelOp, stages: Sequence[BodyStage], lanes: int, halo_of: Callable[[Any], Halo],
+    choices_of: Callable[[Any], Mapping[str, Attribute]],
+) -> list[StagePart]:  # fmt: skip
+    """The stages of a kernel as kernels of their own with choices. Maps in between have the halo that the stage behind
+    reads."""
     numbers: dict[SSAValue, int] = {v: i for i, v in enumerate(kernel.body.args)}
     types: dict[SSAValue, Attribute] = {v: v.type for v in kernel.body.args}
     parts = []
@@ -112,30 +118,86 @@ def parts_of(kernel: KernelOp, schedule: BandSchedule, lanes: int) -> list[_Part
         outputs = list(kernel.terminator.operands)
         if following is not None:
             outputs = [following.source]
-            halo = depthwise_halo_of(following.anchor) if following.kind == WINDOW else (0, 0)
-            types[following.source] = with_layout(following.source.type, Blocked(lanes, halo))
+            types[following.source] = with_layout(following.source.type, Blocked(lanes, halo_of(following)))
             values[following.source]._type = types[following.source]
         part = type(kernel).around(block, holder.args, [values[v] for v in outputs])
-        part.attributes["tile"] = tiles[stage.kind]
-        if stage.generator is FIRST:
-            tile = tiles[stage.kind].data
-            assert isinstance(tile, tuple)
-            part.attributes["tile"] = ParamAttr(tile[:3])
-            step = min(band_of(stage.anchor, 1), chain_of(kernel.ops).ring(schedule.band))
-            part.attributes["band"] = ParamAttr((min(step, stage.anchor.result_specs[0].dims[2]),))
-        parts.append(_Part(stage, part, tuple(numbers.get(v) for v in inputs), holder))
+        part.attributes.update(choices_of(stage))
+        parts.append(StagePart(stage, part, tuple(numbers.get(v) for v in inputs), holder))
     return parts
 
 
-def plan_of_part(part: _Part, chain: Chain, schedule: BandSchedule, machine: ProcessorModel) -> Plan:
+class StagePlans(NamedTuple):
+    """The schedule of a kernel of stages, their plans as parts of it, and bytes of its areas of scratch."""
+
+    schedule: Any
+    plans: tuple[Plan, ...]
+    sizes: Sequence[int]
+
+    @property
+    def scratch_bytes(self) -> int:
+        return sum(map(align_up, self.sizes))
+
+
+def stage_weights(parts: Sequence[StagePart], plans: Sequence[Plan]) -> dict[int, Layout]:
+    """The layouts of packed weights of the parts, by the number of the whole kernel's operand."""
+    found = ((part.outer[i], layout) for part, plan in zip(parts, plans) for i, layout in plan.weights.items())
+    return {number: layout for number, layout in found if number is not None}
+
+
+class StagesKernel(BlockedKernel):
+    """The function of a kernel of stages; `parts`, which hold their bodies, make the code."""
+
+    def __init__(
+        self, kernel: KernelOp, stages: StagePlans, parts: Sequence[StagePart], name: str, aliases: Mapping[int, int]
+    ):
+        self.schedule, self.plans, self.sizes = stages
+        self.parts, self.aliases = parts, aliases
+        super().__init__(kernel, name, lanes_of(kernel), aliases, scratch=stages.scratch_bytes)
+
+    def area(self, number: int, shape: Sequence[int] = ()) -> SSAValue | None:
+        """An area of scratch as floats of a shape, or as bytes; None where it is empty."""
+        if not (size := self.sizes[number]):
+            return None
+        type = MemRefType(self.element, shape) if shape else MemRefType(IntegerType(8), [size])
+        return self.b.view(self.scratch, sum(map(align_up, self.sizes[:number])), type)
+
+    def inputs_of(self, part: StagePart, between: SSAValue | None) -> dict[SSAValue, SSAValue]:
+        """The memrefs of a part's operands: `between` is what the stage before makes."""
+        found: dict[SSAValue, SSAValue] = {}
+        for value, number in zip(part.kernel.body.args, part.outer):
+            memref = between if number is None else self.inputs[self.kernel.body.args[number]]
+            assert memref is not None
+            found[value] = memref
+        return found
+
+
+def parts_of(kernel: KernelOp, schedule: BandSchedule, lanes: int) -> list[StagePart]:
+    """The stages of a kernel as kernels of their own, whose tiles are choices. Maps in between have the halo that is
+    read."""
+    stages = stages_of(kernel.ops)
+    assert stages is not None
+    tiles = stage_tiles(schedule)
+
+    def halo_of(stage: ChainStage) -> Halo:
+        return depthwise_halo_of(stage.anchor) if stage.kind == WINDOW else NO_HALO
+
+    def choices_of(stage: ChainStage) -> dict[str, Attribute]:
+        if stage.generator is not FIRST:
+            return {"tile": tiles[stage.kind]}
+        tile, step = tiles[stage.kind].data, min(band_of(stage.anchor, 1), chain_of(kernel.ops).ring(schedule.band))
+        assert isinstance(tile, tuple)
+        band = min(step, stage.anchor.result_specs[0].dims[2])
+        return {"tile": ParamAttr(tile[:3]), "band": ParamAttr((band,))}
+
+    return parts_of_stages(kernel, stages, lanes, halo_of, choices_of)
+
+
+def plan_of_part(part: StagePart, chain: Chain, schedule: BandSchedule, machine: ProcessorModel) -> Plan:
     """The plan of a stage. Of a pointwise one whose weights do not stay near between bands, each tile fetches its share
     of the next group's."""
-    kernel, generator = part.kernel, part.stage.generator
-    form = generator.form(kernel.ops, list(kernel.terminator.operands), machine)
-    assert form is not None
-    if generator is not DIRECT:
-        return generator.plan(kernel, form, machine)
-    plan = DIRECT.part(kernel, form, machine, alone=False)
+    if part.stage.generator is not DIRECT:
+        return part.plan(machine)
+    plan = DIRECT.part(part.kernel, part.form(machine), machine, alone=False)
     if schedule.keep:
         return plan
     made, rows = plan.schedule, chain.least_rows(schedule.band) if part.stage.kind == EXPAND else schedule.band

@@ -6,8 +6,9 @@ Imports layouts and what generators are; `forms.py` has what most bodies have in
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from xdsl.ir import SSAValue
 
@@ -82,6 +83,18 @@ class BlockedGenerator(generator.Generator[ProcessorModel]):
         return () if form is None else (form,)
 
 
+class KernelGenerator(BlockedGenerator):
+    """A generator of which each kernel is one function."""
+
+    def __init__(self, function: Callable[..., Any]):
+        """`function` makes what builds the function of a kernel, given the kernel, the plan's schedule, a name and
+        aliases."""
+        self.function = function
+
+    def build(self, kernel: KernelOp, plan: generator.Plan, name: str, aliases: Mapping[int, int]) -> list[Any]:
+        return [self.function(kernel, plan.schedule, name, aliases).build()]
+
+
 def read_rate(machine: ProcessorModel, size: int) -> float:
     """Bytes a nanosecond that memory gives for data of `size` bytes which a kernel walks once."""
     return (
@@ -108,6 +121,11 @@ def chosen_lanes(kernel: KernelOp) -> int:
     return value if isinstance(value, int) else -1
 
 
+def choice_error(kernel: KernelOp, label: str, message: str) -> LightNetError:
+    """The error that a kernel cannot have one of its choices."""
+    return LightNetError(message, loc_of(kernel), label=label)
+
+
 def choice_ints(kernel: KernelOp, name: str, length: int | None = None) -> tuple[int, ...] | None:
     """A choice of a kernel that is an array of integers, `length` of them if that is given; None where it has none.
     `LightNetError` for anything else."""
@@ -117,7 +135,5 @@ def choice_ints(kernel: KernelOp, name: str, length: int | None = None) -> tuple
     found = choice_integers(attr)
     if not isinstance(found, tuple) or (length is not None and len(found) != length):
         what = "integers" if length is None else f"{length} integer{'s' * (length > 1)}"
-        raise LightNetError(
-            f"choice {name} = {attr}: expected an array of {what}", loc_of(kernel), label=f"choice.{name}"
-        )
+        raise choice_error(kernel, f"choice.{name}", f"choice {name} = {attr}: expected an array of {what}")
     return found

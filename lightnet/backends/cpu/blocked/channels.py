@@ -1,9 +1,10 @@
-"""Moves of whole channels of blocked maps: concatenations and slices that do not lie between blocks, channel shuffles.
+"""Moves of whole channels of blocked maps: concatenations and slices, channel shuffles.
 
 A body of `concat`, `slice`, `reshape` and `transpose` that leaves the pixels where they are says for each channel of
 the result which channel of which operand it is. A block of channels is then made, pixel by pixel, of as few registers
-as it has sources, by shuffles. Blocks with equal shuffles, whose sources follow each other, share their code. Imports
-the base and the moves.
+as it has sources, by shuffles. Blocks with equal shuffles, whose sources follow each other, share their code.
+Concatenations and slices of whole blocks are memory that the plan shares, and no code (`Views`). Imports the base and
+the moves.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from functools import reduce
 from itertools import accumulate, pairwise
 
 import numpy as np
-from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
-from lightnet.backends.cpu.blocked.base import NO_HALO, BlockedGenerator, ProcessorModel, blocks_of, lanes_of, read_rate
-from lightnet.backends.cpu.blocked.kernel import BlockedKernel, joined_rows, memref_of
+from lightnet.backends.cpu.blocked.base import NO_HALO, BlockedGenerator, ProcessorModel, blocks_of, read_rate
+from lightnet.backends.cpu.blocked.kernel import RowsKernel
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
+from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.move import Concat, Forward, Reshape, Slice, Transpose
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import byte_size
@@ -58,7 +59,7 @@ class Channels(BlockedGenerator):
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         assert not aliases, "a channel may be read after it was written"
-        return [_ChannelKernel(kernel, name).build()]
+        return [_ChannelKernel(kernel, name, {}).build()]
 
 
 # -- which channel is which ------------------------------------------------------------------------------------------
@@ -170,47 +171,27 @@ def _advancing(members: Sequence[tuple[int, list[tuple[int, int]]]]) -> int:
 # -- code ------------------------------------------------------------------------------------------------------------
 
 
-class _ChannelKernel(BlockedKernel):
+class _ChannelKernel(RowsKernel):
     """Builds one kernel function. The grid is pictures x blocks of channels x bands of rows."""
 
-    def __init__(self, kernel: KernelOp, name: str):
-        found = channel_sources(kernel.ops, kernel.terminator.operands)
+    def build(self) -> Launch:
+        found = channel_sources(self.ops, self.yielded)
         assert found is not None
         self.sources, table = found
-        self.pictures, _, height, width = spec_of(kernel.results[0].type).dims
-        values = [*kernel.body.args, *kernel.terminator.operands]
-        self.joined = joined_rows(values, (height, width))
-        self.rows, self.cols = height // self.joined, width * self.joined
-        super().__init__(kernel, name, lanes_of(kernel), {})
-        self.target = self.yielded[0]
-        self.runs = runs_of(table, self.lanes)
+        runs = runs_of(table, self.lanes)
+        ends = list(accumulate(run.count for run in runs))
 
-    def memref(self, value: SSAValue) -> MemRefType:
-        """Rows without a halo may be joined."""
-        type = memref_of(value.type)
-        if self.joined == 1:
-            return type
-        n, blocks, _, _, lanes = type.get_shape()
-        return MemRefType(type.element_type, [n, blocks, self.rows, self.cols, lanes])
-
-    def build(self) -> Launch:
-        b = self.b
-        band = max(1, min(self.rows, BAND // self.cols))
-        bands = -(-self.rows // band)
-        total = sum(run.count for run in self.runs)
-        ends = list(accumulate(run.count for run in self.runs))
-        with b.loop(b.lo, b.hi, name="number") as number:
-            n, item, index = self.coordinates(number.iv, (self.pictures, total, bands), "n item band")
-            first = b.mul(index, band)
-            last = self.row_end(first, band, self.rows)
-            for run, end in zip(self.runs, ends):
+        def block(n: Index, item: Index, first: Index, last: Index) -> None:
+            for run, end in zip(runs, ends):
                 start = end - run.count
-                if len(self.runs) == 1:
+                if len(runs) == 1:
                     self.run(run, n, item, first, last)
                     continue
-                with b.when(b.cmpi("ult", b.add(item, -start), b.index(run.count))):
-                    self.run(run, n, b.add(item, -start), first, last)
-        return self.done(self.pictures * total * bands)
+                with self.b.when(self.b.cmpi("ult", self.b.add(item, -start), self.b.index(run.count))):
+                    self.run(run, n, self.b.add(item, -start), first, last)
+
+        band = max(1, min(self.rows, BAND // self.cols))
+        return self.by_bands((self.pictures, ends[-1]), "n item", self.rows, band, block)
 
     def run(self, run: _Run, n: Index, i: Index, first: Index, last: Index) -> None:
         """Rows [first, last) of block number `i` of a run."""
@@ -224,7 +205,7 @@ class _ChannelKernel(BlockedKernel):
                 where = self.at(value, n, at, y.iv, x.iv)
                 registers.append(b.tile_load(self.inputs[value], where, [4], (self.lanes,)))
             pixel = gathered(b, registers, run.lanes)
-            b.tile_store(pixel, self.results[0], self.at(self.target, n, block, y.iv, x.iv), [4])
+            b.tile_store(pixel, self.results[0], self.at(self.yielded[0], n, block, y.iv, x.iv), [4])
         self.zero_halos(n, block, 1, first, last)
 
 
@@ -249,4 +230,45 @@ def gathered(b: Builder, registers: Sequence[SSAValue], lanes: Sequence[tuple[in
     return reduce(joined, range(2, len(parts)), b.shuffle(parts[0], parts[1], start))
 
 
-CHANNELS = Channels()
+# -- whole blocks ------------------------------------------------------------------------------------------------------
+
+
+class Views(BlockedGenerator):
+    """One `forward`, or one `concat` or `slice` of one picture along its channels, between whole blocks: a view of
+    `ir/views.py` once it is planned. What the plan cannot place so is copied block by block (`lower-cpu`)."""
+
+    alg = "view"
+
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
+        if len(ops) != 1:
+            return None
+        (op,) = ops
+        if not isinstance(op, Concat | Slice | Forward) or list(yielded) != list(op.results):
+            return None
+        result = op.result_specs[0]
+        if result.ndim != 4 or result.dtype.name != "f32" or result.len == 0:
+            return None
+        if not isinstance(op, Forward) and (
+            result.dims[0] != 1 or op.axis != 1 or not _between_blocks(op, machine.lanes)
+        ):
+            return None
+        if len(set(op.operands)) != len(op.operands):
+            return None
+        return Form(dict.fromkeys(op.operands, NO_HALO), tied=True)
+
+    def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
+        return Plan.of(self, kernel, form, 0.0)
+
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+        raise LightNetError(f"{kernel.name} of a view has maps of several layouts: run layout again")
+
+
+def _between_blocks(op: Concat | Slice, lanes: int) -> bool:
+    """Return whether an op cuts between blocks only."""
+    if isinstance(op, Slice):
+        end = op.start + op.len
+        return op.start % lanes == 0 and (end % lanes == 0 or end == op.operand_specs[0].dims[1])
+    return all(s.len for s in op.operand_specs) and all(s.dims[1] % lanes == 0 for s in op.operand_specs[:-1])
+
+
+CHANNELS, VIEWS = Channels(), Views()

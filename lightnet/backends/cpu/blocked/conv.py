@@ -18,7 +18,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
 from lightnet.backends.cpu.blocked import conv_model as model
-from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, lanes_of
+from lightnet.backends.cpu.blocked.base import KernelGenerator, ProcessorModel, lanes_of
 from lightnet.backends.cpu.blocked.conv_choices import ConvSchedule, conv_schedule_of
 from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, Geometry
 from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
@@ -33,7 +33,7 @@ from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr, vector_type_of
 
 
-class Direct(BlockedGenerator):
+class Direct(KernelGenerator):
     """The generator of `conv2d` on maps of f32, of one group or of groups of whole blocks, with an elementwise
     epilogue."""
 
@@ -66,9 +66,6 @@ class Direct(BlockedGenerator):
         weights = weight_layouts(kernel, form, machine.lanes, packed)
         time = 100 + max(compute + model.TRAFFIC * moved, moved)
         return Plan.of(self, kernel, form, time, made, choices=choices, weights=weights)
-
-    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        return [DirectKernel(kernel, plan.schedule, name, aliases).build()]
 
 
 # -- the kernel --------------------------------------------------------------------------------------------------------
@@ -299,4 +296,4 @@ def summed_channels(b: Builder, total: int, block: Index, lanes: int) -> Index:
     return b.op(arith.MinSIOp, b.op(arith.SubiOp, b.index(total), b.mul(block, lanes)), b.index(lanes))
 
 
-DIRECT = Direct()
+DIRECT = Direct(DirectKernel)

@@ -9,14 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightnet.backends.cpu.blocked import conv_model as model
-from lightnet.backends.cpu.blocked.base import NO_HALO, ProcessorModel, choice_ints
+from lightnet.backends.cpu.blocked.base import NO_HALO, ProcessorModel, choice_error, choice_ints
 from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, ROWS, ConvTile, Geometry, TileWalk
 from lightnet.backends.cpu.blocked.depthwise import conv_of
-from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, layout_of
-from lightnet.ir.locations import loc_of
 from lightnet.ir.types import spec_of
 
 #: Accumulators of a tile that a choice may ask for, at most: more do not fit in any machine's registers.
@@ -55,7 +53,9 @@ def conv_schedule_of(kernel: KernelOp, machine: ProcessorModel, alone: bool = Tr
         shape = chosen_conv_tile(kernel, geometry, machine.lanes, given, halo_rows)
     order, band = choice(kernel, "order"), choice_ints(kernel, "band")
     if order not in (None, OUTPUTS, ROWS):
-        _refuse(kernel, "order", f"order = '{order}': a convolution takes '{OUTPUTS}' or '{ROWS}'")
+        raise choice_error(
+            kernel, "convolution.order", f"order = '{order}': a convolution takes '{OUTPUTS}' or '{ROWS}'"
+        )
     walk = model.best_walk(geometry, machine, shape, order)
     if band is not None:
         walk = _checked_walk(kernel, geometry, shape, walk.order, band)
@@ -85,10 +85,6 @@ def _halo_rows(kernel: KernelOp) -> int | None:
     return layout.halo[0] if isinstance(layout, Blocked) else None
 
 
-def _refuse(kernel: KernelOp, what: str, message: str) -> None:
-    raise LightNetError(message, loc_of(kernel), label=f"convolution.{what}")
-
-
 def chosen_conv_tile(
     kernel: KernelOp, geometry: Geometry, lanes: int, given: tuple[int, ...], halo_rows: int | None
 ) -> ConvTile:
@@ -96,23 +92,20 @@ def chosen_conv_tile(
     height, width = geometry.positions
     said = f"tile = {list(given)}: a convolution takes [rows, columns, vectors, unroll]"
     if len(given) != 4 or min(given) < 1:
-        _refuse(kernel, "tile", said)
-    shape = ConvTile(*given)
-    blocks = model.blocks_of(geometry.outputs, lanes)
-    if shape.rows > height or shape.columns > width:
-        _refuse(kernel, "tile", f"{said} of at most {height} x {width} pixels")
-    if blocks % shape.vectors:
-        _refuse(kernel, "tile", f"{said}, where vectors divides the {blocks} blocks of output channels")
-    if lanes % shape.unroll:
-        _refuse(kernel, "tile", f"{said}, where unroll divides the {lanes} channels of a block")
-    if shape.sums > MOST_SUMS or shape.sums * shape.unroll > 2 * model.BODY:
-        _refuse(kernel, "tile", f"{said} of at most {MOST_SUMS} sums, and {2 * model.BODY} multiply-adds in a step")
-    if shape.rows > 1 and halo_rows is not None and halo_rows < geometry.rows.halo:
-        _refuse(
-            kernel,
-            "tile",
-            f"{said}; several rows need an input with {geometry.rows.halo} rows of halo, not {halo_rows}",
-        )
+        raise choice_error(kernel, "convolution.tile", said)
+    shape, blocks = ConvTile(*given), model.blocks_of(geometry.outputs, lanes)
+    large = shape.sums > MOST_SUMS or shape.sums * shape.unroll > 2 * model.BODY
+    outside = shape.rows > 1 and halo_rows is not None and halo_rows < geometry.rows.halo
+    problems = (
+        (shape.rows > height or shape.columns > width, f" of at most {height} x {width} pixels"),
+        (blocks % shape.vectors, f", where vectors divides the {blocks} blocks of output channels"),
+        (lanes % shape.unroll, f", where unroll divides the {lanes} channels of a block"),
+        (large, f" of at most {MOST_SUMS} sums, and {2 * model.BODY} multiply-adds in a step"),
+        (outside, f"; several rows need an input with {geometry.rows.halo} rows of halo, not {halo_rows}"),
+    )
+    for wrong, problem in problems:
+        if wrong:
+            raise choice_error(kernel, "convolution.tile", said + problem)
     return shape
 
 
@@ -124,7 +117,6 @@ def _checked_walk(kernel: KernelOp, geometry: Geometry, shape: ConvTile, order: 
         for size, whole, step in zip(band, (height, width), tile)
     )
     if not fits:
-        _refuse(kernel, "band",
-                f"band = {list(band)}: a convolution takes [rows, columns] that are multiples of the tile's "
-                                f"{list(tile)}, or all {[height, width]}")  # fmt: skip
+        message = f"band = {list(band)}: a convolution takes [rows, columns] that are multiples of the tile's "
+        raise choice_error(kernel, "convolution.band", f"{message}{list(tile)}, or all {[height, width]}")
     return TileWalk(order, *band)

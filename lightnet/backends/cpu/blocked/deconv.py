@@ -15,7 +15,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked import conv_model as model
-from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, blocks_of, choice_ints, lanes_of
+from lightnet.backends.cpu.blocked.base import KernelGenerator, ProcessorModel, blocks_of, choice_ints, lanes_of
 from lightnet.backends.cpu.blocked.conv import summed_channels
 from lightnet.backends.cpu.blocked.conv_choices import chosen_conv_tile
 from lightnet.backends.cpu.blocked.conv_model import ConvTile, Geometry
@@ -32,7 +32,7 @@ from lightnet.ir.types import ParamAttr, vector_type_of
 from lightnet.ir.windows import Axis
 
 
-class Transposed(BlockedGenerator):
+class Transposed(KernelGenerator):
     """The generator of `deconv2d` on maps of f32, of one group and without dilation, with an elementwise epilogue."""
 
     alg = "deconv"
@@ -48,9 +48,6 @@ class Transposed(BlockedGenerator):
         choices = {"tile": ParamAttr((shape.rows, shape.columns, shape.vectors, shape.unroll))}
         weights = weight_layouts(kernel, form, machine.lanes, packed)
         return Plan.of(self, kernel, form, time, shape, choices=choices, weights=weights)
-
-    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        return [_Kernel(kernel, plan.schedule, name, aliases).build()]
 
 
 def _halo_of(op: Deconv2d) -> Halo | None:
@@ -196,4 +193,4 @@ class _Kernel(BlockedKernel):
         return k.results[0]
 
 
-DECONV = Transposed()
+DECONV = Transposed(_Kernel)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from math import prod
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType
@@ -19,29 +18,25 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu import gemm
-from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, choice_ints
+from lightnet.backends.cpu.blocked.base import KernelGenerator, ProcessorModel, choice_error, choice_ints
 from lightnet.backends.cpu.blocked.dense_model import DenseSchedule, best_dense_tile, dense_schedule_of, product_time
-from lightnet.backends.cpu.blocked.kernel import memref_of
 from lightnet.backends.cpu.blocked.maps import operations
 from lightnet.backends.cpu.registers import cover, even
-from lightnet.backends.cpu.tile_kernel import TileKernel
 from lightnet.backends.expressions import TileView
 from lightnet.backends.generator import Plan
-from lightnet.backends.launches import Argument, Launch
-from lightnet.diagnostics import LightNetError
+from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.matmul import Matmul, gemm_shape
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import Packed, layout_of
-from lightnet.ir.locations import loc_of
+from lightnet.ir.layout import Packed
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
-from lightnet.ir.types import ParamAttr, memref_type_of, spec_of, storage_type
+from lightnet.ir.types import ParamAttr, memref_type_of, spec_of
 
 #: Sums of a tile that a choice may ask for, at most.
 MOST_SUMS = 64
 
 
-class Dense(BlockedGenerator):
+class Dense(KernelGenerator):
     """One product of f32 with a static matrix B [K, N], and elementwise ops on its result."""
 
     alg = "packed"
@@ -68,9 +63,6 @@ class Dense(BlockedGenerator):
             choices={"tile": ParamAttr(tile)}, weights={number: Packed("n", made.columns)}, scratch_bytes=made.scratch,
         )  # fmt: skip
 
-    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        return [_DenseKernel(kernel, plan.schedule, name, dict(aliases)).build()]
-
 
 def _tile_of(kernel: KernelOp, machine: ProcessorModel) -> tuple[int, int]:
     """Rows and vectors of a tile: the kernel's choice if it has one, which must be two numbers (`LightNetError`), or
@@ -80,11 +72,8 @@ def _tile_of(kernel: KernelOp, machine: ProcessorModel) -> tuple[int, int]:
         _, m, _, n = gemm_shape(_product(kernel))
         return best_dense_tile(m, n, machine)
     if min(given) < 1 or given[0] * given[1] > MOST_SUMS:
-        raise LightNetError(
-            f"tile = {list(given)}: a product takes [rows, vectors] of at most {MOST_SUMS} sums",
-            loc_of(kernel),
-            label="dense.tile",
-        )
+        message = f"tile = {list(given)}: a product takes [rows, vectors] of at most {MOST_SUMS} sums"
+        raise choice_error(kernel, "dense.tile", message)
     return given[0], given[1]
 
 
@@ -94,34 +83,15 @@ def _product(kernel: KernelOp) -> Matmul:
     return anchor
 
 
-class _DenseKernel(TileKernel):
+class _DenseKernel(gemm.ProductKernel):
     """Builds one kernel function. The grid is bands of rows x panels."""
 
-    anchor: Matmul
-
-    def __init__(self, kernel: KernelOp, schedule: DenseSchedule, name: str, aliases: dict[int, int]):
-        self.schedule, self.lanes = schedule, schedule.lanes
+    def __init__(self, kernel: KernelOp, schedule: DenseSchedule, name: str, aliases: Mapping[int, int]):
+        self.schedule, self.lanes, columns = schedule, schedule.lanes, schedule.columns
         super().__init__(kernel, name, aliases, schedule.scratch)
-        _, self.m, self.k, self.n = gemm_shape(_product(kernel))
-        fresh = [i for i in range(len(kernel.results)) if i not in aliases]
-        arguments = [Argument("operand", i) for i in range(len(kernel.operands))]
-        arguments += [Argument("result", i) for i in fresh]
-        self.arguments = (*arguments, *([Argument("scratch", 0)] if self.schedule.scratch else []))
-        if self.schedule.scratch:
-            columns = self.schedule.columns
-            type = MemRefType(self.element, [self.schedule.scratch // (4 * columns), columns])
-            self.sums = self.b.view(self.b.args[-1], 0, type, name="sums")
-
-    def memref(self, value: SSAValue) -> MemRefType:
-        """Packed as it is; what has a row for each row of the result, with all dimensions before folded into the
-        rows."""
-        spec = spec_of(value.type)
-        if not layout_of(value.type).is_plain:
-            return memref_of(value.type)
-        dims = spec.dims
-        if gemm.folds(self.anchor) and (value is self.anchor.operands[0] or dims == self.anchor.result_specs[0].dims):
-            dims = (*(1 for _ in dims[:-2]), prod(dims[:-1]), dims[-1])
-        return MemRefType(storage_type(spec.dtype), dims)
+        if schedule.scratch:
+            type = MemRefType(self.element, [schedule.scratch // (4 * columns), columns])
+            self.sums = self.b.view(self.scratch, 0, type, name="sums")
 
     def build(self) -> Launch:
         b, schedule = self.b, self.schedule
@@ -132,7 +102,7 @@ class _DenseKernel(TileKernel):
             else:
                 with b.loop(0, schedule.cuts, name="cut") as cut:
                     self.rows(panel, band, cut.iv)
-        return Launch(b.finish(), schedule.panels * schedule.bands, self.arguments)
+        return self.done(schedule.panels * schedule.bands)
 
     def rows(self, panel: Index, band: Index, cut: Index) -> None:
         """All tiles of a band of rows, on one part of a panel. `even` parts of rows have tiles of one size each."""
@@ -227,4 +197,4 @@ class _DenseKernel(TileKernel):
         return b.fma(a, b.tile_load(right, [panel, k, 0], [1, 2], (depth, self.schedule.columns)), acc)
 
 
-DENSE = Dense()
+DENSE = Dense(_DenseKernel)

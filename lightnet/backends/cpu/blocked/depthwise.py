@@ -14,9 +14,10 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked.base import (
-    BlockedGenerator,
+    KernelGenerator,
     ProcessorModel,
     blocks_of,
+    choice_error,
     choice_ints,
     lanes_of,
     read_rate,
@@ -26,11 +27,9 @@ from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, MapTile
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
-from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Packed
-from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr, spec_of, vector_type_of
@@ -42,7 +41,7 @@ BODY, TAPS, WIDTH = 250, 12, 32
 BLOCK = 12_000
 
 
-class Depthwise(BlockedGenerator):
+class Depthwise(KernelGenerator):
     """The generator of `conv2d` with one input channel and one output channel a group, of f32."""
 
     alg = "depthwise"
@@ -62,9 +61,6 @@ class Depthwise(BlockedGenerator):
         time = 100 + 0.9 * compute + 0.6 * traffic / read_rate(machine, traffic)
         weights = weight_layouts(kernel, form, machine.lanes, {conv.operands[1]: Packed("d", machine.lanes)})
         return Plan.of(self, kernel, form, time, tile, choices={"tile": ParamAttr(tile)}, weights=weights)
-
-    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        return [DepthwiseKernel(kernel, plan.schedule, name, aliases).build()]
 
 
 def conv_of(kernel: KernelOp) -> Conv2d:
@@ -107,12 +103,9 @@ def chosen_depthwise_tile(kernel: KernelOp, extents: tuple[int, int], given: tup
     """The tile that a kernel's choice names, for a result of this size."""
     height, width = extents
     if len(given) != 2 or not (1 <= given[0] <= height and 1 <= given[1] <= width) or given[0] * given[1] > 64:
-        raise LightNetError(
-            f"tile = {list(given)}: a depthwise kernel takes [rows, columns] of at most {[height, width]} and 64 "
-            "pixels",
-            loc_of(kernel),
-            label="depthwise.tile",
-        )
+        most = f"of at most {[height, width]} and 64 pixels"
+        message = f"tile = {list(given)}: a depthwise kernel takes [rows, columns] {most}"
+        raise choice_error(kernel, "depthwise.tile", message)
     return given[0], given[1]
 
 
@@ -147,16 +140,14 @@ class DepthwiseKernel(BlockedKernel):
         self.pictures, self.channels, self.height, self.width = conv.result_specs[0].dims
 
     def build(self) -> Launch:
-        b, blocks = self.b, blocks_of(self.channels, self.lanes)
         band = self.band()
-        bands = -(-self.height // band)
-        with b.loop(b.lo, b.hi, name="number") as number:
-            n, block, index = self.coordinates(number.iv, (self.pictures, blocks, bands), "n block band")
-            first = b.mul(index, band)
-            last = self.row_end(first, band, self.height)
+
+        def block(n: Index, block: Index, first: Index, last: Index) -> None:
             self.walk(n, block, first, last, self.rows if band >= self.rows else 1)
             self.zero_halos(n, block, 1, first, last)
-        return self.done(self.pictures * blocks * bands)
+
+        extents = self.pictures, blocks_of(self.channels, self.lanes)
+        return self.by_bands(extents, "n block", self.height, band, block)
 
     def band(self) -> int:
         """Rows of a block of the grid: a multiple of the tile's, and all of them where they leave no multiple."""
@@ -227,4 +218,4 @@ class DepthwiseKernel(BlockedKernel):
         return b.op(vector.FMAOp, pixels, b.broadcast(factor, shape), acc)
 
 
-DEPTHWISE = Depthwise()
+DEPTHWISE = Depthwise(DepthwiseKernel)

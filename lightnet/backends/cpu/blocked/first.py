@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import IntegerType, MemRefType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, blocks_of, lanes_of, read_rate
+from lightnet.backends.cpu.blocked.base import KernelGenerator, ProcessorModel, blocks_of, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.conv_model import TRAFFIC
 from lightnet.backends.cpu.blocked.first_model import FirstConvTile, picture_bytes, shape_of, staged_bytes, staged_dims
 from lightnet.backends.cpu.blocked.forms import epilogue_form, weight_layouts
@@ -29,6 +29,7 @@ from lightnet.ir.layout import Packed
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import ParamAttr
+from lightnet.ir.windows import Axis
 
 #: Channels of a picture, at most.
 CHANNELS = 4
@@ -36,7 +37,7 @@ CHANNELS = 4
 MAX_STAGED = 1 << 20
 
 
-class First(BlockedGenerator):
+class First(KernelGenerator):
     """The generator of `conv2d` in one group, of f32, on a plain picture of at most `CHANNELS` channels."""
 
     alg = "first"
@@ -74,9 +75,6 @@ class First(BlockedGenerator):
             scratch_bytes=picture_bytes(conv, shape),
         )  # fmt: skip
 
-    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        return [FirstKernel(kernel, plan.schedule, name, aliases).build()]
-
 
 class FirstKernel(BlockedKernel):
     """Builds one kernel function, or (`rows`) part of another, which gives `scratch`. The grid is pictures x bands of
@@ -104,20 +102,15 @@ class FirstKernel(BlockedKernel):
         if not self.direct:
             memory = self.scratch if host is None else scratch
             assert memory is not None
-            assert memory is not None
             self.staged = self.b.view(memory, 0, MemRefType(self.element, self.staged_dims), name="staged")
         self.grey = self.staged_dims[0] == 1
 
     def build(self) -> Launch:
-        b, s = self.b, self.shape
-        bands = -(-self.height // s.band)
-        with b.loop(b.lo, b.hi, name="number") as number:
-            n, index = self.coordinates(number.iv, (self.pictures, bands), "n band")
-            first = b.mul(index, s.band)
-            last = self.row_end(first, s.band, self.height)
+        def block(n: Index, first: Index, last: Index) -> None:
             self.rows(n, first, last)
             self.zero_halos(n, 0, blocks_of(self.channels, self.lanes), first, last)
-        return self.done(self.pictures * bands)
+
+        return self.by_bands((self.pictures,), "n", self.height, self.shape.band, block)
 
     def rows(self, n: Index, first: Index, last: Index) -> None:
         """The rows [first, last) of the result, at most a band, in which `first` is the first of a tile."""
@@ -200,7 +193,7 @@ class FirstKernel(BlockedKernel):
         column = b.mul(tile.x, conv.stride[1])
         if self.direct:
             row, column = b.add(b.mul(tile.y, conv.stride[0]), -self.pad[0]), b.add(column, -self.pad[1])
-            taps = self.rows_inside(row)
+            taps = self.clip(Axis.of(conv, 0), row, conv.operand_specs[0].dims[2])
         else:
             row = b.mul(b.op(arith.SubiOp, b.index(tile.y), b.index(first)), conv.stride[0])
             taps = 0, 1 if self.grey else conv.size[0]
@@ -211,20 +204,6 @@ class FirstKernel(BlockedKernel):
                 q.yields(b.fma(pixels, self.weights(group, (r.iv, q.iv)), q.args[0]))
             r.yields(*q.results)
         self.finish(tile, r.results[0])
-
-    def rows_inside(self, begin: Index) -> tuple[Index, Index]:
-        """The rows of a window, which begins at row `begin` of the picture, that are inside of it: from, to."""
-        b, conv, d = self.b, self.anchor, self.anchor.dilation[0]
-        height = conv.operand_specs[0].dims[2]
-        low: Index = 0
-        high: Index = conv.size[0]
-        if self.pad[0] > 0:  # ceil(-begin / d), at least 0
-            behind = b.op(arith.SubiOp, b.index(d - 1), b.index(begin))
-            low = b.op(arith.MaxSIOp, b.divmod(behind, d)[0], b.index(0))
-        if (self.height - 1) * conv.stride[0] + (conv.size[0] - 1) * d - self.pad[0] >= height:
-            left = b.op(arith.SubiOp, b.index(height + d - 1), b.index(begin))
-            high = b.op(arith.MinSIOp, b.divmod(left, d)[0], b.index(conv.size[0]))
-        return low, high
 
     def pixels(self, tile: MapTile, at: Sequence[Index]) -> SSAValue:
         """[rows, columns, channels] under one tap, of a grey picture [rows, columns, taps of a column]."""
@@ -245,4 +224,4 @@ class FirstKernel(BlockedKernel):
         )  # fmt: skip
 
 
-FIRST = First()
+FIRST = First(FirstKernel)

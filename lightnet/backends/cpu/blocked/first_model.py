@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightnet.backends.cpu.blocked.base import ProcessorModel, blocks_of, choice_ints
-from lightnet.diagnostics import LightNetError
+from lightnet.backends.cpu.blocked.base import ProcessorModel, blocks_of, choice_error, choice_ints
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.windows import Axis
 
@@ -42,14 +40,11 @@ def shape_of(kernel: KernelOp, machine: ProcessorModel) -> FirstConvTile:
         or rows * columns * vectors > 64
         or not (band >= height or (band >= 1 and band % rows == 0 == height % rows))
     ):
-        raise LightNetError(
-            f"tile = {[rows, columns, vectors]}, band = {[band]}: the kernel of a first convolution takes [rows, "
-            "columns, vectors] "
-            f"of at most {[height, width, blocks]}, the last a divisor, the product at most 64; and bands of whole "
-            "tiles",
-            loc_of(kernel),
-            label="first.tile",
+        message = f"tile = {[rows, columns, vectors]}, band = {[band]}: the kernel of a first convolution takes [rows, "
+        message += (
+            f"columns, vectors] of at most {[height, width, blocks]}, the last a divisor, the product at most 64; "
         )
+        raise choice_error(kernel, "first.tile", message + "and bands of whole tiles")
     return FirstConvTile(rows, columns, vectors, min(band, height))
 
 

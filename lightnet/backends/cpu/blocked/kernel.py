@@ -13,21 +13,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import IntegerType, MemRefType
-from xdsl.ir import Attribute, SSAValue
+from xdsl.dialects.builtin import MemRefType
+from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
-from lightnet.backends.cpu.blocked.base import NO_HALO, blocks_of
+from lightnet.backends.cpu.blocked.base import NO_HALO, blocks_of, lanes_of
 from lightnet.backends.cpu.blocked.evaluator import BlockedEvaluator
 from lightnet.backends.cpu.blocked.forms import keeps_zero
-from lightnet.backends.launches import Argument, Launch
+from lightnet.backends.cpu.tile_kernel import TileKernel
+from lightnet.backends.launches import Launch
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, layout_of
-from lightnet.ir.op import LnOp
 from lightnet.ir.target import Halo
-from lightnet.ir.types import spec_of, storage_type
+from lightnet.ir.types import spec_of
+from lightnet.ir.windows import Axis
 from lightnet.runtime.arrays import align_up
 
 
@@ -83,10 +85,8 @@ class Host:
     windows: dict[SSAValue, BandWindow]
 
 
-class BlockedKernel:
-    """A kernel function under construction. Memrefs: the kernel's operands, its results (but for those in `aliases`,
-    which take an operand's memory), then `workspace` bytes, which the launches of the kernel share, and `scratch` bytes
-    of the thread."""
+class BlockedKernel(TileKernel):
+    """A kernel function under construction, or (`host`) the part of one that is a kernel of its own."""
 
     #: Whether the anchor makes each lane of all channels: then an infinity or NaN of any of them reaches unused lanes,
     #: too, as infinity * 0 is NaN.
@@ -94,51 +94,16 @@ class BlockedKernel:
 
     def __init__(self, kernel: KernelOp, name: str, lanes: int, aliases: Mapping[int, int], scratch: int = 0,
                  workspace: int = 0, host: Host | None = None):  # fmt: skip
-        self.kernel, self.ops, self.lanes = kernel, kernel.ops, lanes
-        self.anchor: LnOp = kernel.ops[0]
-        self.yielded = list(kernel.terminator.operands)
-        self.element = storage_type(self.anchor.result_specs[0].dtype)
+        self.lanes = lanes
         self.windows: Mapping[SSAValue, BandWindow] = {}
-        self.inputs: dict[SSAValue, SSAValue]
         #: Whether a tile may lie on another: what is computed again would read its own result where that overwrites an
         #: operand.
         self.overlaps = not aliases
-        if host is not None:
-            self.b, self.inputs, self.results, self.windows = host.b, host.inputs, host.results, host.windows
+        if host is None:
+            super().__init__(kernel, name, aliases, align_up(scratch), align_up(workspace))
             return
-        fresh = [i for i in range(len(self.yielded)) if i not in aliases]
-        values = [*kernel.body.args, *(self.yielded[i] for i in fresh)]
-        types = [self.memref(v) for v in values]
-        self.scratch_bytes = align_up(scratch) if scratch else 0
-        tail = {kind: size for kind, size in (("workspace", workspace), ("scratch", scratch)) if size}
-        types += [MemRefType(IntegerType(8), [align_up(size)]) for size in tail.values()]
-        hints = [*(v.name_hint for v in values), *tail]
-        self.b = Builder.kernel(name, types, opt="none", hints=hints, location=kernel.location)
-        self.b.location = self.anchor.location  # until parts or the epilogue say theirs
-        args = list(self.b.args)
-        self.inputs = dict(zip(kernel.body.args, args))
-        made = dict(zip(fresh, args[len(kernel.body.args) :]))
-        self.results = [args[aliases[i]] if i in aliases else made[i] for i in range(len(self.yielded))]
-        self._scratch = args[-1] if scratch else None
-        self._workspace = args[-2 if scratch else -1] if workspace else None
-        operands = [Argument("operand", i) for i in range(len(kernel.operands))]
-        self.arguments = (*operands, *(Argument("result", i) for i in fresh), *(Argument(kind, 0) for kind in tail))
-
-    @property
-    def scratch(self) -> SSAValue:
-        """The thread's memory, of a kernel that asked for some."""
-        assert self._scratch is not None
-        return self._scratch
-
-    @property
-    def workspace(self) -> SSAValue:
-        """The memory of all launches, of a kernel that asked for some."""
-        assert self._workspace is not None
-        return self._workspace
-
-    def memref(self, value: SSAValue) -> MemRefType:
-        """The memref of a value from outside or of a result: a kernel may see the same bytes under other dims."""
-        return memref_of(value.type)
+        self.describe(kernel)
+        self.b, self.inputs, self.results, self.windows = host.b, host.inputs, host.results, host.windows
 
     # -- geometry
 
@@ -172,14 +137,8 @@ class BlockedKernel:
 
     # -- writing
 
-    def finish(self, tile: MapTile, value: SSAValue) -> None:
-        """Run the epilogue on a finished tile of the anchor's result, and store what the kernel yields."""
-        evaluator = BlockedEvaluator(self, tile)
-        evaluator.registers[self.anchor.results[0]] = value
-        for op in self.ops[1:]:
-            evaluator.run(op)
-        for yielded, memref in zip(self.yielded, self.results):
-            self.put(tile, evaluator.registers[yielded], yielded, memref)
+    def evaluator(self, tile: MapTile) -> BlockedEvaluator:
+        return BlockedEvaluator(self, tile)
 
     def put(self, tile: MapTile, value: SSAValue, yielded: SSAValue, memref: SSAValue) -> None:
         """Store a tile of a result; lanes of the last vector that are no channels become 0."""
@@ -241,6 +200,19 @@ class BlockedKernel:
         end = self.b.add(first, band)
         return end if rows % band == 0 else self.b.op(arith.MinSIOp, self.b.index(end), self.b.index(rows))
 
+    def clip(self, axis: Axis, begin: Index, end: int) -> tuple[Index, Index]:
+        """The taps [low, high) of a window of `axis`, which begins at `begin`, that lie in [0, end)."""
+        b, d = self.b, axis.dilation
+        low: Index = 0
+        high: Index = axis.taps
+        if axis.before > 0:  # ceil(-begin / d), at least 0
+            behind = b.op(arith.SubiOp, b.index(d - 1), b.index(begin))
+            low = b.op(arith.MaxSIOp, b.divmod(behind, d)[0], b.index(0))
+        if axis.reach - axis.before > end:
+            left = b.op(arith.SubiOp, b.index(end + d - 1), b.index(begin))
+            high = b.op(arith.MinSIOp, b.divmod(left, d)[0], b.index(axis.taps))
+        return low, high
+
     def across(self, width: int, columns: int, body: Callable[[Index, int], None]) -> None:
         """`body` on tiles of [0, width), given the first column and how many: the last tile lies on the one before, or
         is narrower."""
@@ -291,15 +263,47 @@ class BlockedKernel:
             indices = [self.b.called(index, name) for index, name in zip(indices, names.split(), strict=True)]
         return indices
 
-    def done(self, grid: int) -> Launch:
-        """The finished function over `grid` blocks."""
-        return Launch(self.b.finish(), grid, self.arguments)
+    def by_bands(self, extents: Sequence[int], names: str, height: int, band: int, body: Callable[..., None]) -> Launch:
+        """The function over a grid of what `extents` count, called `names`, and of bands of rows of `height`: `body`
+        makes a block of it, given the numbers and the rows [first, last)."""
+        b, bands = self.b, -(-height // band)
+        with b.loop(b.lo, b.hi, name="number") as number:
+            *found, index = self.coordinates(number.iv, (*extents, bands), f"{names} band")
+            first = b.mul(index, band)
+            body(*found, first, self.row_end(first, band, height))
+        return self.done(prod(extents) * bands)
+
+    def by_lanes(self, block: Index, blocks: int, used: int, body: Callable[[Index, int], None]) -> None:
+        """`body` on one of `blocks` blocks of channels, given how many of its lanes are channels: the last one, of
+        which that are `used`, has code of its own if these are not all."""
+        if used == self.lanes:
+            body(block, used)
+            return
+        if blocks > 1:
+            with self.b.when(self.b.cmpi("ne", self.b.index(block), self.b.index(blocks - 1))):
+                body(block, self.lanes)
+        with self.only(block if blocks > 1 else 0, blocks - 1):
+            body(blocks - 1, used)
 
 
-def memref_of(type: Attribute) -> MemRefType:
-    """The memref of a tensor in its layout."""
-    spec = spec_of(type)
-    return MemRefType(storage_type(spec.dtype), layout_of(type).physical_dims(spec.dims))
+class RowsKernel(BlockedKernel):
+    """A kernel that walks pictures row by row, `rows` of `cols` pixels: short ones without a halo are joined, as far as
+    nothing depends on where a row ends."""
+
+    def __init__(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]):
+        self.pictures, self.channels, *self.picture = spec_of(kernel.results[0].type).dims
+        height, width = self.picture
+        self.joined = joined_rows([*kernel.body.args, *kernel.terminator.operands], (height, width))
+        self.rows, self.cols = height // self.joined, width * self.joined
+        super().__init__(kernel, name, lanes_of(kernel), aliases)
+
+    def memref(self, value: SSAValue) -> MemRefType:
+        """The memref of a value; maps of the picture's size have joined rows."""
+        type = super().memref(value)
+        if self.joined == 1 or [*spec_of(value.type).dims[2:]] != self.picture:
+            return type
+        n, blocks, _, _, lanes = type.get_shape()
+        return MemRefType(type.element_type, [n, blocks, self.rows, self.cols, lanes])
 
 
 #: Pixels of a row up to which rows are joined, where there is no halo between them.

@@ -14,13 +14,13 @@ from itertools import pairwise
 from math import prod
 
 import numpy as np
-from xdsl.dialects.builtin import MemRefType
+from xdsl.dialects.builtin import MemRefType, f32
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked.base import NO_HALO, BlockedGenerator, ProcessorModel, blocks_of, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.channels import MAX_CHANNELS, gathered
-from lightnet.backends.cpu.blocked.kernel import BlockedKernel, memref_of
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel
 from lightnet.backends.expressions import TileEvaluator, runs_on_tiles
 from lightnet.backends.expressions import TileView as PlainTile
 from lightnet.backends.generator import Plan
@@ -153,24 +153,18 @@ class _NhwcKernel(BlockedKernel):
         super().__init__(kernel, name, lanes_of(kernel), {})
 
     def memref(self, value: SSAValue) -> MemRefType:
-        type = memref_of(value.type)
         if not layout_of(value.type).is_plain:
-            return type
-        return MemRefType(type.element_type, [self.pictures, self.rows, self.cols, len(self.chain.channels)])
+            return super().memref(value)
+        return MemRefType(f32, [self.pictures, self.rows, self.cols, len(self.chain.channels)])
 
     def build(self) -> Launch:
         b = self.b
-        band = max(1, min(self.rows, BAND // self.cols))
-        bands = -(-self.rows // band)
-        with b.loop(b.lo, b.hi, name="number") as number:
-            n, index = self.coordinates(number.iv, (self.pictures, bands), "n band")
-            first = b.mul(index, band)
-            with (
-                b.loop(first, self.row_end(first, band, self.rows), name="y") as y,
-                b.loop(0, self.cols, name="x") as x,
-            ):
+
+        def block(n: Index, first: Index, last: Index) -> None:
+            with b.loop(first, last, name="y") as y, b.loop(0, self.cols, name="x") as x:
                 self.pixel(n, y.iv, x.iv)
-        return self.done(self.pictures * bands)
+
+        return self.by_bands((self.pictures,), "n", self.rows, max(1, min(self.rows, BAND // self.cols)), block)
 
     def pixel(self, n: Index, y: Index, x: Index) -> None:
         """All channels of one pixel."""

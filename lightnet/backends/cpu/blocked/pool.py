@@ -166,18 +166,15 @@ class WindowsKernel(_PoolKernel):
             self.table = self.b.view(memory, offset, MemRefType(self.element, [window.cols.positions]), name="table")
 
     def build(self) -> Launch:
-        b, height = self.b, self.window.rows.positions
+        height = self.window.rows.positions
         bands = max(1, min(height, height * row_steps(self.window) // BLOCK))
-        band = -(-height // bands)
-        bands = -(-height // band)
-        with b.loop(b.lo, b.hi, name="number") as number:
-            n, block, index = self.coordinates(number.iv, (self.pictures, self.blocks, bands), "n block band")
-            first = b.mul(index, band)
-            last = self.row_end(first, band, height)
+
+        def block(n: Index, block: Index, first: Index, last: Index) -> None:
             self.prepare()
             self.walk(n, block, first, last)
             self.zero_halos(n, block, 1, first, last)
-        return self.done(self.pictures * self.blocks * bands)
+
+        return self.by_bands((self.pictures, self.blocks), "n block", height, -(-height // bands), block)
 
     def walk(self, n: Index, block: Index, first: Index, last: Index) -> None:
         """The rows [first, last) of the result, behind `prepare`."""
@@ -200,24 +197,15 @@ class WindowsKernel(_PoolKernel):
 
     # -- numbers
 
-    def clip(self, axis: Axis, position: Index, end: int) -> tuple[Index, Index, Index]:
+    def clipped(self, axis: Axis, position: Index, end: int) -> tuple[Index, Index, Index]:
         """The beginning of a window, and the taps [low, high) of it that lie in [0, end)."""
-        b, d = self.b, axis.dilation
-        begin = b.add(b.mul(position, axis.stride), -axis.before)
-        low: Index = 0
-        if axis.before > 0:  # ceil(-begin / d), at least 0
-            behind = b.op(arith.SubiOp, b.index(d - 1), b.index(begin))
-            low = b.op(arith.MaxSIOp, b.divmod(behind, d)[0], b.index(0))
-        high: Index = axis.taps
-        if axis.reach - axis.before > end:
-            left = b.op(arith.SubiOp, b.index(end + d - 1), b.index(begin))
-            high = b.op(arith.MinSIOp, b.divmod(left, d)[0], b.index(axis.taps))
-        return begin, low, high
+        begin = self.b.add(self.b.mul(position, axis.stride), -axis.before)
+        return begin, *self.clip(axis, begin, end)
 
     def reciprocal(self, axis: Axis, position: Index) -> SSAValue:
         """1 / what sums of the windows at a position are divided by along an axis, a scalar."""
         b, counted = self.b, self.window.mean == "counted"
-        _, low, high = self.clip(axis, position, axis.size + axis.behind if counted else axis.size)
+        _, low, high = self.clipped(axis, position, axis.size + axis.behind if counted else axis.size)
         count = b.index(high) if counted else b.op(arith.SubiOp, b.index(high), b.index(low))
         count = b.op(arith.MaxSIOp, count, b.index(1))
         number = b.op(arith.SIToFPOp, b.op(arith.IndexCastOp, count, type=i64), type=self.element)
@@ -247,7 +235,7 @@ class WindowsKernel(_PoolKernel):
         cols = window.cols
         if window.mean and np.ptp(window.counts(window.rows)) > 0:
             self.row_factor = self.reciprocal(window.rows, y)
-        taps = self.clip(window.rows, y, window.rows.size)
+        taps = self.clipped(window.rows, y, window.rows.size)
 
         def whole(at: Index, columns: int) -> None:
             fold = self.fold_window if window.is_small else self.fold_rows

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import MemRefType
+from xdsl.dialects.builtin import MemRefType, f32
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, blocks_of, lanes_of, read_rate
-from lightnet.backends.cpu.blocked.kernel import BlockedKernel, joined_rows, memref_of
+from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, blocks_of, read_rate
+from lightnet.backends.cpu.blocked.kernel import RowsKernel
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects import tile_arith
@@ -60,51 +60,33 @@ class Reorder(BlockedGenerator):
         return [_ReorderKernel(kernel, name).build()]
 
 
-class _ReorderKernel(BlockedKernel):
+class _ReorderKernel(RowsKernel):
     """Builds one kernel function. The grid is pictures x blocks of channels x bands of rows."""
 
     def __init__(self, kernel: KernelOp, name: str):
-        self.pictures, self.channels, height, width = spec_of(kernel.results[0].type).dims
-        values = [*kernel.body.args, *kernel.terminator.operands]
-        self.joined = joined_rows(values, (height, width))
-        self.rows, self.cols = height // self.joined, width * self.joined
         self.packs = layout_of(kernel.operands[0].type).is_plain
-        super().__init__(kernel, name, lanes_of(kernel), {})
+        super().__init__(kernel, name, {})
         self.source, self.target = kernel.body.args[0], self.yielded[0]
         self.read, self.write = self.inputs[self.source], self.results[0]
 
     def memref(self, value: SSAValue) -> MemRefType:
         """A plain map of one pixel is a matrix [N, C]; rows without a halo may be joined."""
-        type = memref_of(value.type)
-        if layout_of(value.type).is_plain:
-            dims = (self.pictures, self.channels, self.rows, self.cols)
-            return MemRefType(type.element_type, dims[:2] if self.rows == self.cols == 1 else dims)
-        if self.joined == 1:
-            return type
-        n, blocks, _, _, lanes = type.get_shape()
-        return MemRefType(type.element_type, [n, blocks, self.rows, self.cols, lanes])
+        if not layout_of(value.type).is_plain:
+            return super().memref(value)
+        dims = (self.pictures, self.channels, self.rows, self.cols)
+        return MemRefType(f32, dims[:2] if self.rows == self.cols == 1 else dims)
 
     def build(self) -> Launch:
-        b, blocks = self.b, blocks_of(self.channels, self.lanes)
-        band = max(1, min(self.rows, BAND // self.cols))
-        bands = -(-self.rows // band)
+        blocks = blocks_of(self.channels, self.lanes)
         left = self.channels - (blocks - 1) * self.lanes
-        with b.loop(b.lo, b.hi, name="number") as number:
-            n, block, index = self.coordinates(number.iv, (self.pictures, blocks, bands), "n block band")
-            first = b.mul(index, band)
-            last = self.row_end(first, band, self.rows)
-            if left == self.lanes:
-                self.band(n, block, first, last, left)
-            elif blocks == 1:
-                self.band(n, 0, first, last, left)
-            else:
-                with b.when(b.cmpi("ne", b.index(block), b.index(blocks - 1))):
-                    self.band(n, block, first, last, self.lanes)
-                with self.only(block, blocks - 1):
-                    self.band(n, blocks - 1, first, last, left)
+
+        def block(n: Index, block: Index, first: Index, last: Index) -> None:
+            self.by_lanes(block, blocks, left, lambda block, used: self.band(n, block, first, last, used))
             if self.packs:
                 self.zero_halos(n, block, 1, first, last)
-        return self.done(self.pictures * blocks * bands)
+
+        band = max(1, min(self.rows, BAND // self.cols))
+        return self.by_bands((self.pictures, blocks), "n block", self.rows, band, block)
 
     def band(self, n: Index, block: Index, first: Index, last: Index, used: int) -> None:
         """Rows [first, last) of one block, of whose lanes `used` are channels."""

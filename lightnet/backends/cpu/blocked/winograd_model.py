@@ -12,14 +12,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf, prod
 
-from lightnet.backends.cpu.blocked.base import ProcessorModel, blocks_of, choice_ints, read_rate
+from lightnet.backends.cpu.blocked.base import ProcessorModel, blocks_of, choice_error, choice_ints, read_rate
 from lightnet.backends.cpu.registers import even
-from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir import winograd
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.locations import loc_of
 from lightnet.ir.windows import Axis
 
 #: Sums in registers that a choice may ask for, at most.
@@ -216,7 +214,7 @@ def winograd_schedule_of(kernel: KernelOp, m: int, machine: ProcessorModel) -> W
     if any(given):
         problems = [problem(schedule) for schedule in _variants(start, machine, given)]
         if all(problems):
-            raise _refused(kernel, str(problems[0]))
+            raise choice_error(kernel, "winograd.choices", str(problems[0]))
     return _best_schedule(start, machine, given)
 
 
@@ -260,12 +258,8 @@ def _chosen(kernel: KernelOp, name: str, count: int) -> tuple[int, ...] | None:
     """A choice of `count` positive numbers, None where the kernel has none."""
     found = choice_ints(kernel, name)
     if found is not None and (len(found) != count or min(found) < 1):
-        raise _refused(kernel, f"{name} = {list(found)}: expected {count} numbers from 1 on")
+        raise choice_error(kernel, "winograd.choices", f"{name} = {list(found)}: expected {count} numbers from 1 on")
     return found
-
-
-def _refused(kernel: KernelOp, message: str) -> LightNetError:
-    return LightNetError(message, loc_of(kernel), label="winograd.choices")
 
 
 def problem(schedule: WinogradSchedule) -> str | None:

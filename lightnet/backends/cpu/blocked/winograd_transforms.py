@@ -15,8 +15,8 @@ from xdsl.dialects.builtin import MemRefType, f32
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
-from lightnet.backends.cpu.blocked.kernel import memref_of
 from lightnet.backends.cpu.blocked.winograd_model import TiledAxis, WinogradSchedule
+from lightnet.backends.cpu.tile_kernel import memref_of
 from lightnet.backends.launches import Argument, Launch
 from lightnet.ir import winograd
 from lightnet.ir.kernel import KernelOp
