@@ -252,10 +252,11 @@ def test_new_op_in_every_family(tmp_path: Path) -> None:
     families = sorted({*FAMILIES} - {"structure"})  # which has no ops on tensors
     files = {family: tmp_path / "lightnet" / "dialects" / "ln" / f"{family}.py" for family in families}
     pairs = tmp_path / "lightnet" / "frontends" / "onnx" / "pairs.py"
+    new_op = tool("new_op")
     for family, file in files.items():
         before = file.read_text("utf-8"), pairs.read_text("utf-8")
         more = [*rows[family], "--onnx", f"My_{family.title()}"] if family in rows else []
-        assert tool("new_op").main([family, f"my_{family}", "What it is.", "--root", str(tmp_path), *more]) == 0
+        assert new_op.main([family, f"my_{family}", "What it is.", "--root", str(tmp_path), *more]) == 0
         after = file.read_text("utf-8"), pairs.read_text("utf-8")
         if family in rows:
             assert [len(b.splitlines()) - len(a.splitlines()) for a, b in zip(before, after)] == [1, 1]

@@ -16,6 +16,7 @@ import ast
 import json
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
 OP = '''@ln_op
@@ -68,14 +69,14 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     folder = args.root / "lightnet" / "dialects" / "ln"
     texts = {p.stem: p.read_text("utf-8") for p in sorted(folder.glob("*.py"))}
-    families = {name: text for name, text in texts.items() if ops_of(ast.parse(text))}
+    families = {name: text for name, text in texts.items() if ops_of(text)}
     cls = "".join(part.capitalize() for part in args.optype.split("_"))
     if args.family not in families:
         return refuse(f"no family '{args.family}'; there are: {', '.join(families)}")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", args.optype):
         return refuse(f"'{args.optype}' is no name for an op: lower case, digits and _")
     for family, text in families.items():
-        if args.optype in ops_of(ast.parse(text)):
+        if args.optype in ops_of(text):
             return refuse(f"'{args.optype}' is taken, by an op of the family '{family}'")
     if cls in names_of(ast.parse(families[args.family])):
         return refuse(f"'{cls}', which its class would be called, is taken in the family '{args.family}'")
@@ -103,8 +104,10 @@ def refuse(message: str) -> int:
     return 1
 
 
-def ops_of(tree: ast.Module) -> list[str]:
+@cache
+def ops_of(text: str) -> list[str]:
     """The optypes of a family: those of its classes, and of its rows."""
+    tree = ast.parse(text)
     classes = [
         n for n in tree.body if isinstance(n, ast.ClassDef) and any(ast.unparse(d) == "ln_op" for d in n.decorator_list)
     ]
