@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 from guarded import guarded
+from machine_code import verified
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Attribute, SSAValue
 
@@ -21,7 +22,6 @@ from lightnet.ir.layout import Blocked, Layout, byte_size, layout_of, with_layou
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr, spec_of
-from lightnet.ir.verify import verify_module
 from lightnet.runtime.arrays import aligned
 
 
@@ -108,8 +108,7 @@ def check_blocked(
     if arrays is None:
         arrays = [_normal(random, spec_of(v.type).dims) for v in kernel.operands]
     launches = plan.build(kernel, "kernel", aliases := dict(aliases or {}))
-    module = ModuleOp([launch.function for launch in launches])
-    verify_module(module)
+    module = verified(ModuleOp([launch.function for launch in launches]))
     native = compile_module(module, verify=True)
     inputs = [_placed(to_memory(v.type, a)) for v, a in zip(kernel.operands, arrays)]
     before = [m.copy() for m in inputs]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from cuda_drivers import driver
+from machine_code import verified
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import ReturnOp
 
@@ -17,7 +18,6 @@ from lightnet.dialects.cuda_launch import dynamic_shared
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.types import TensorSpec, spec_of
-from lightnet.ir.verify import verify_module
 from lightnet.passes.lower_cuda import _Lowering
 from lightnet.runtime.cuda.driver import DeviceLaunch, Driver, arguments
 
@@ -29,8 +29,7 @@ class Regions:
         self.regions = list(regions)
         self.launches: list[list[SimtLaunch]] = [SELECTION.generate(k, f"k{i}", {}) for i, k in enumerate(self.regions)]
         functions = dict.fromkeys(f for made in self.launches for launch in made for f in launch.functions)
-        module = ModuleOp([*functions])
-        verify_module(module)
+        module = verified(ModuleOp([*functions]))
         self.program = emit_program(module, arch) if functions else None
         self.gpu = driver(arch)
         self.module = self.gpu.load(self.program.text) if self.program is not None else None

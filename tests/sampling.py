@@ -3,6 +3,8 @@
     @pytest.mark.sampled(every=4, by="name")   # each fourth case, the first of each `name`, and a twentieth of the others
     @pytest.mark.parametrize("name, index", PRODUCT)
 
+A test that is not in the core, with ``every=0``, is one of a whole network or tool whose parts other tests hold: it runs on its share of dates.
+
 ``LIGHTNET_SAMPLE`` says the date, or any other word, which is printed at the end and repeats a run; ``today`` is today's, and with
 ``core`` nothing is drawn. Unset, as when one names a file, everything runs: a failure is repeated by its name alone;
 of a case that a drawn run compiles without LLVM's optimizer, by its name and the word.
@@ -52,7 +54,7 @@ def is_drawn(key: str, share: float) -> bool:
 
 @dataclass
 class Sample:
-    """A draw from one product: each `every`-th case from `start` on, the first of each group, and a `share` of the others."""
+    """A draw from one product: each `every`-th case from `start` on (none if it is 0), the first of each group, and a `share` of the others."""
 
     every: int
     share: float
@@ -65,7 +67,8 @@ class Sample:
         number, self.count = self.count, self.count + 1
         is_first = group is not None and group not in self.groups
         self.groups.add(group)
-        return is_first or number % self.every == self.start % self.every or is_drawn(key, self.share)
+        is_core = self.every > 0 and number % self.every == self.start % self.every
+        return is_first or is_core or is_drawn(key, self.share)
 
 
 def draw(

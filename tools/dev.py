@@ -37,7 +37,7 @@ STAMP = VENV / ".installed"
 QUICK = ("filecheck", "registry", "ir_infrastructure", "ln_opt", "json_ir", "notation", "runtime", "passes")
 #: What `test` fuzzes: at most so many cases of each target, for so many minutes, so that a failure comes again on any machine. `models` is left out, whose
 #: oracle still takes rounding for a fault at times (one network in some hundreds).
-FUZZED, CASES, MINUTES = ("readers", "graphs", "calls"), 250, 1
+FUZZED, CASES, MINUTES = ("readers", "graphs", "calls"), 150, 1
 #: What draws cases and seeds (tests/sampling.py).
 SAMPLE = "LIGHTNET_SAMPLE"
 MADE = (

@@ -193,6 +193,8 @@ def test_memory_of_a_kernel():
     assert LaunchMemory(10, 128).size == 64 + 128
 
 
+@pytest.mark.sampled(every=4, share=0.3)
+@pytest.mark.optimized
 @pytest.mark.parametrize(
     "name, layout",
     [("lenet", "plain"), ("squeezenet1.1", "plain"), ("squeezenet1.1", "blocked"), ("mobilenetv2", "blocked")],

@@ -57,6 +57,7 @@ class _Recorded(_Lowering):
             self.counts.append(sum(isinstance(line, LaunchOp) for line in self.lines[before:]))
 
 
+@pytest.mark.sampled(every=4, share=0.3)
 @pytest.mark.parametrize(
     ("net", "plan"),
     [("small", "default"), ("small", "upstream"), ("shufflenetv2", "default"), ("squeezedet", "default")],

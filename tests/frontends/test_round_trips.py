@@ -17,8 +17,6 @@ from lightnet.frontends import exporter, json_ir
 from lightnet.ir.module import main_of, output_names
 from lightnet.model import Model, loads
 
-pytestmark = pytest.mark.meaning
-
 #: Networks for each form; code is made for the executables alone.
 QUICK = {form: range(2) if form == "lnx" else range(6) for form in FORMS}
 

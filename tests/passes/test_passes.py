@@ -203,6 +203,7 @@ ACTIVATIONS = ("relu", "lrelu", "batchnorm")
 REFERENCE = {"erfnet_samepad": 85, "shuffledet_dac_demo": 193, "shufflenetv2": 150, "squeezedet": 61, "yolov3_bak": 82}
 
 
+@pytest.mark.sampled(every=3, share=0.3)
 @pytest.mark.parametrize("name", REFERENCE)
 def test_reference_networks(name: str) -> None:
     """Fused as far as the rules go: no batchnorm behind a convolution, every activation behind one in its kernel."""

@@ -18,8 +18,6 @@ from lightnet.diagnostics import LightNetError
 from lightnet.ir.memory import memory_of
 from lightnet.runtime.program import FRAME, Program, is_port, ports_of
 
-pytestmark = pytest.mark.meaning
-
 CHAIN = """
 func.func @main(%x : tensor<2x3x4xf32>) -> (tensor<2x3x4xf32>) {
   %y = ln.relu %x : tensor<2x3x4xf32>

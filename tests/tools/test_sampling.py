@@ -42,6 +42,12 @@ def test_without_a_word_everything_runs(monkeypatch: pytest.MonkeyPatch) -> None
     assert drawn("", monkeypatch) == list(range(200))
 
 
+def test_what_has_no_core_runs_on_its_share_of_dates(monkeypatch: pytest.MonkeyPatch) -> None:
+    draws = [drawn(date, monkeypatch, every=0, share=0.3) for date in DATES]
+    assert not drawn(CORE, monkeypatch, every=0, share=0.3) and set().union(*draws) == set(range(200))
+    assert 0.27 < sum(map(len, draws)) / len(draws) / 200 < 0.33
+
+
 def test_today_is_fixed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "today")
     sampling.settle()

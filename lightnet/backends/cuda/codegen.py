@@ -87,21 +87,22 @@ ALLOWED = frozenset(_symbols())
 
 
 @lru_cache(256)
-def ptx(text: str, arch: str, version: int) -> str:
-    """The PTX of a module of LLVM IR for an architecture (``sm_80``) and a version of PTX (80: 8.0); the same text for
-    the same arguments. Raises LightNetError for a version that does not go with the architecture, and for what the
-    target does not have."""
+def ptx(text: str, arch: str, version: int, level: int = 3) -> str:
+    """The PTX of a module of LLVM IR for an architecture (``sm_80``) and a version of PTX (80: 8.0), at a level of
+    LLVM's middle end; the same text for the same arguments. Raises LightNetError for a version that does not go with
+    the architecture, and for what the target does not have."""
     check_arch(arch, version)
-    made = apart.run_apart(f"{__name__}:assembly", text, arch, version) if apart.is_due() else None
-    return _rolled((made or assembly(text, arch, version)).decode())
+    args = text, arch, version, level
+    made = apart.run_apart(f"{__name__}:assembly", *args) if level > 0 and apart.is_due() else None
+    return _rolled((made or assembly(*args)).decode())
 
 
-def assembly(text: str, arch: str, version: int) -> bytes:
+def assembly(text: str, arch: str, version: int, level: int) -> bytes:
     """The assembly that LLVM makes of a module, for `apart.run_apart`, too."""
-    machine = _machine(arch, version)
+    machine = _machine(arch, version, level)
     module = _module(text, machine)
     _require_allowed(module)
-    _optimize(module, machine, 3)
+    _optimize(module, machine, level)
     if _foreign(
         module
     ):  # LLVM has made an intrinsic that is not known: without its optimisations there are only those of the text
@@ -149,16 +150,16 @@ def check_arch(arch: str, version: int) -> None:
 _local = threading.local()
 
 
-def _machine(arch: str, version: int) -> llvm.TargetMachine:
+def _machine(arch: str, version: int, level: int) -> llvm.TargetMachine:
     """LLVM's code generator, one for each thread."""
     machines = _local.__dict__.setdefault("machines", {})
-    if (arch, version) not in machines:
+    if (arch, version, level) not in machines:
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
-        machines[arch, version] = llvm.Target.from_triple(TRIPLE).create_target_machine(
-            cpu=arch, features=f"+ptx{version}", opt=3, reloc="pic", codemodel="default"
+        machines[arch, version, level] = llvm.Target.from_triple(TRIPLE).create_target_machine(
+            cpu=arch, features=f"+ptx{version}", opt=level, reloc="pic", codemodel="default"
         )
-    return machines[arch, version]
+    return machines[arch, version, level]
 
 
 def _module(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:

@@ -22,8 +22,6 @@ from lightnet.debug.tensors import Tensors, file_name, first_non_finite, tensors
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.dtypes import BFLOAT16
 
-pytestmark = pytest.mark.meaning
-
 SOURCE = """\
 create(| dst=x | dtype=TL_FLOAT, dims=[1, 4, 6, 6], data=[1], ran=[-1, 1], from_file=false);
 create(| dst=w1 | dtype=TL_FLOAT, dims=[8, 4, 3, 3], data=[1], ran=[-1, 1], from_file=false);

@@ -216,6 +216,7 @@ WIDE = [
 ]
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
 @pytest.mark.parametrize("name, shapes, params, count", WIDE, ids=[case[0] for case in WIDE])
 def test_threads_move_16_bytes_at_once(name, shapes, params, count, dtype):
@@ -229,6 +230,7 @@ def test_threads_move_16_bytes_at_once(name, shapes, params, count, dtype):
     assert len(accesses) >= count and set(accesses) == {"v4.b32"}
 
 
+@pytest.mark.optimized
 def test_rows_of_elements_are_vectors_on_row_major_tensors_too():
     block = Block(arg_types=[tensor_type(TensorSpec((6, 30), BY_NAME["f32"]))] * 2)
     op = optypes()["add"].make(list(block.args), {}, name="add")

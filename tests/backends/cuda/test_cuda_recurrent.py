@@ -356,6 +356,7 @@ def chosen_by_the_model() -> tuple[str, frozenset[str]]:
     return program.text, frozenset(program.entries.values())
 
 
+@pytest.mark.optimized
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_no_register_spills(arch):
@@ -367,6 +368,7 @@ def test_no_register_spills(arch):
     assert not [name for name, used in made.kernels.items() if used.spills or used.stack]
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize("held", [False, True])
 def test_weights_are_read_by_vectors(held):
     """Four of f32 at a time, and the states, too; where they are held, all before the first step."""

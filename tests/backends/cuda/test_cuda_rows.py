@@ -406,6 +406,7 @@ def test_the_barrier_is_missed(monkeypatch):
         Regions([kernel]).run(0, data_of(kernel))
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_no_register_spills(arch):
     """Rows held in registers, of the types and widths that take most of them."""
@@ -421,6 +422,7 @@ def test_no_register_spills(arch):
     assert not [name for name, used in made.kernels.items() if used.spills or used.stack]
 
 
+@pytest.mark.optimized
 def test_rows_are_read_by_vectors():
     """Four elements of f32, or eight of f16, are one access, both ways."""
     for dtype in ("f32", "f16"):

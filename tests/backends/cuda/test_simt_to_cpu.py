@@ -388,6 +388,8 @@ NETS = [
 ]
 
 
+@pytest.mark.sampled(every=0, share=0.3)
+@pytest.mark.optimized
 @pytest.mark.parametrize("net", NETS)
 def test_a_network_has_the_results_of_the_cpu(net):
     on_cpu, of_cuda = (
@@ -397,6 +399,8 @@ def test_a_network_has_the_results_of_the_cpu(net):
     same(of_cuda(fed(on_cpu)), on_cpu(fed(on_cpu)))
 
 
+@pytest.mark.sampled(every=0, share=0.3)
+@pytest.mark.optimized
 @pytest.mark.parametrize(
     "name",
     [
@@ -418,6 +422,7 @@ def test_a_network_agrees_with_onnxruntime(name):
 TOLERANCES = {"tf32": 1e-3, "f16": 2e-3, "bf16": 2e-2}
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize(
     ("net", "precision"),
     [

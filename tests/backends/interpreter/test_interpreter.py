@@ -66,6 +66,7 @@ def test_the_example_of_the_documents(passes: str) -> None:
 
 
 @pytest.mark.sampled(every=2, share=0.3)
+@pytest.mark.optimized
 @pytest.mark.parametrize("name", ["shufflenetv2", "shuffledet_dac_demo"])
 def test_a_network_computes_the_same_on_every_level(name: str) -> None:
     """Test data by role, since with the file's own ranges everything saturates; upstream's plan clobbers outputs, so

@@ -12,7 +12,7 @@ import test_notation as t
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernels import op_of
-from machine_code import machine
+from machine_code import machine, verified
 from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.backends.kernel_loops import bind_op
@@ -22,7 +22,6 @@ from lightnet.dialects.ln.dialect import optypes
 from lightnet.ir.fusion import Part, compose, inline, merge, nests
 from lightnet.ir.notation import bind
 from lightnet.ir.types import TensorSpec
-from lightnet.ir.verify import verify_module
 from lightnet.runtime.dtypes import BY_NAME, DTYPES
 from lightnet_trust.interpreter.loops import LoopProgram
 from lightnet_trust.interpreter.notation import evaluate_definition
@@ -67,8 +66,7 @@ def check(cases, native=True, tolerance=1e-5, blocks=5):
         lower_definition(f"k{i}", c[0], aliases=(c[2] if len(c) > 2 else {}), blocks=blocks)
         for i, c in enumerate(cases)
     ]
-    module = ModuleOp([k.func for low in lowered for k in low.kernels])
-    verify_module(module)
+    module = verified(ModuleOp([k.func for low in lowered for k in low.kernels]))
     target = machine(str(cases[0][0]))
     program, code = LoopProgram(module), compile_module(module, machine=target, verify=True) if native else None
     for case, low in zip(cases, lowered):

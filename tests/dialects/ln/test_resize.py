@@ -10,8 +10,6 @@ from lightnet.runtime.dtypes import BY_NAME
 
 onnx = pytest.importorskip("onnx", reason="ONNX is the oracle")
 
-pytestmark = pytest.mark.meaning
-
 #: Shapes of a source and of what it becomes: enlarged, shrunk, both; axes of 1; one to five axes.
 SHAPES = [
     ((1, 3, 4, 5), (1, 3, 8, 10)), ((1, 2, 9, 7), (1, 2, 4, 3)), ((2, 3, 5, 6), (2, 3, 3, 13)), ((1, 1, 1, 1), (1, 1, 3, 4)),

@@ -22,8 +22,6 @@ from lightnet.frontends.nnvm.attributes import AttributeText, parse_attribute
 from lightnet.model import Model
 from lightnet.runtime.weights import open_weights, save_wts
 
-pytestmark = pytest.mark.meaning
-
 QUICK = ("lenet_module", "lstm_embed", "mobilenet0.25", "cifar_resnet20_v1", "public/deepwater_lenet")
 
 # -- real networks ----------------------------------------------------------------------------------------------------

@@ -10,8 +10,6 @@ from nnvm_graphs import Graph
 
 import lightnet
 
-pytestmark = pytest.mark.meaning
-
 PICTURE, PLAIN = (2, 4, 6, 6), (3, 4)
 SUMS = {"axis": "()", "keepdims": False, "exclude": False}
 #: op, shapes of its inputs, attributes that it needs, and the defaults of others.

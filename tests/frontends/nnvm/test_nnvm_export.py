@@ -19,8 +19,6 @@ from lightnet.cli.lightnet import main
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.dialect import optypes
 
-pytestmark = pytest.mark.meaning
-
 #: As document 003 prints them for its network of 53 nodes: a VGG with eight convolutions and three dense layers.
 ARG_NODES = [0, 1, 2, 6, 7, 11, 12, 15, 16, 20, 21, 24, 25, 29, 30, 33, 34, 39, 40, 44, 45, 49, 50]
 HEADS = [[52, 0, 0]]

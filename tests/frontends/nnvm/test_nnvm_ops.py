@@ -14,8 +14,6 @@ from nnvm_graphs import Graph, run, run_op
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.nnvm.node import handlers
 
-pytestmark = pytest.mark.meaning
-
 RNG = np.random.default_rng(11)
 
 

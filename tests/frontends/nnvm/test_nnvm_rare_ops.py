@@ -11,8 +11,6 @@ from test_nnvm_ops import PICTURE, data
 
 from lightnet.diagnostics import LightNetError
 
-pytestmark = pytest.mark.meaning
-
 M, CUBE, PAIR = data(3, 4), data(2, 3, 4), data(2, 1, 4)
 LEFT, QUERIES, KEYS = np.float32([1, 3, 0]), data(5, 2, 6), data(4, 2, 12)
 BOXES = [(1, 12, 3, 4), (1, 24, 3, 4), (1, 3)]

@@ -20,8 +20,6 @@ from lightnet.diagnostics import LightNetError
 from lightnet.frontends.loading import OpenError
 from lightnet.runtime import instance
 
-pytestmark = pytest.mark.meaning
-
 FACTOR = int(os.environ.get("LIGHTNET_FUZZ", "0"))
 FIRST, BLOCKS, MOST = (10_000, 15 * FACTOR, 25) if FACTOR else (0, 9, 7)
 

@@ -15,8 +15,6 @@ from suites.cases import Case, cases_in, modules  # noqa: E402
 import lightnet  # noqa: E402
 from lightnet.diagnostics import LightNetError  # noqa: E402
 
-pytestmark = pytest.mark.meaning
-
 #: Cases for an attribute, those whose inputs have the most dimensions.
 CASES = 2
 

@@ -12,8 +12,6 @@ from lightnet.diagnostics import LightNetError
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-pytestmark = pytest.mark.meaning
-
 MICROSOFT = "com.microsoft"
 RNG = np.random.default_rng(7)
 

@@ -28,8 +28,6 @@ onnx = pytest.importorskip("onnx")
 evaluator = pytest.importorskip("onnx.reference")
 ort = pytest.importorskip("onnxruntime")
 
-pytestmark = pytest.mark.meaning
-
 OPS = {name: cls for name, cls in optypes().items() if cls.samples()}
 
 RuntimeImplementationError = evaluator.op_run.RuntimeImplementationError

@@ -32,8 +32,6 @@ from lightnet.diagnostics import LightNetError
 onnx = pytest.importorskip("onnx")
 from onnx import helper, numpy_helper  # noqa: E402
 
-pytestmark = pytest.mark.meaning
-
 MICROSOFT = "com.microsoft"
 
 

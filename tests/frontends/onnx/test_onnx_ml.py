@@ -16,8 +16,6 @@ onnx = pytest.importorskip("onnx")
 from onnx import helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
-pytestmark = pytest.mark.meaning
-
 ML = "ai.onnx.ml"
 
 

@@ -9,7 +9,6 @@ import lightnet
 
 onnx = pytest.importorskip("onnx")
 
-pytestmark = pytest.mark.meaning
 helper = onnx.helper
 
 # -- against ONNX Runtime

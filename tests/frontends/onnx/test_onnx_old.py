@@ -14,8 +14,6 @@ onnx = pytest.importorskip("onnx")
 from onnx import helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
-pytestmark = pytest.mark.meaning
-
 RNG = np.random.default_rng(5)
 
 

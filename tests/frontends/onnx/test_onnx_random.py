@@ -15,8 +15,6 @@ from lightnet.frontends.random import philox
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper  # noqa: E402
 
-pytestmark = pytest.mark.meaning
-
 COUNT = 40_000
 
 

@@ -25,8 +25,6 @@ from lightnet.source import file_kind
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-pytestmark = pytest.mark.meaning
-
 F, I64 = TensorProto.FLOAT, TensorProto.INT64
 HUGE = (1 << 31) - 1
 RNG = np.random.default_rng(3)

@@ -12,8 +12,6 @@ from lightnet.diagnostics import LightNetError
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-pytestmark = pytest.mark.meaning
-
 
 def run_node(
     op_type: str, inputs: dict[str, np.ndarray], outputs: int = 1, opset: int = 21, constants=(), **attributes

@@ -16,8 +16,6 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
-pytestmark = pytest.mark.meaning
-
 RNG = np.random.default_rng(5)
 
 

@@ -28,8 +28,6 @@ ml_dtypes = pytest.importorskip("ml_dtypes")
 from onnx import TensorProto, helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
-pytestmark = pytest.mark.meaning
-
 RNG = np.random.default_rng(4)
 #: Formats by ONNX's names.
 STORAGE = {ONNX_TYPES[ELEM_TYPES[name]]: form for name, form in FORMATS.items()}
