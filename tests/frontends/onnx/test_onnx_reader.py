@@ -309,7 +309,7 @@ def test_reading_needs_no_package(monkeypatch):
     data = base().SerializeToString()
     monkeypatch.setitem(sys.modules, "onnx", None)
     model = read_model(data)
-    with pytest.raises(LightNetError, match=r"pip install lightnet-compiler\[onnx\]"):
+    with pytest.raises(LightNetError, match=r"pip install 'lightnet-compiler\[onnx\]"):
         _ = model.graph.nodes[0].proto
 
 
