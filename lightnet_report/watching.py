@@ -219,7 +219,7 @@ def _stage_request(option: str, text: str, passes: set[str]) -> tuple[str, str, 
     return when, pass_name, file
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Ending(Instrumentation):
     """Calls `finish` at the end, or `fail` where a pass failed."""
 
@@ -241,7 +241,7 @@ def _at_end(write: Callable[[], object]) -> Instrumentation:
     return _Ending(write, write)
 
 
-@dataclass
+@dataclass(frozen=True)
 class _AtStage(Instrumentation):
     """Calls `write` before or after a pass, or at the end where none is named."""
 

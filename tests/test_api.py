@@ -305,7 +305,7 @@ def test_shapes_that_the_network_cannot_take(tmp_path):
         lambda: lightnet.load(tmp_path / "a.net", shapes={"x": [1, 2, 5, 5]}),
         "reshape `reshape0`",
         "tensor<1x3x5x5xf32>",
-        "expected 75, got 48",
+        'should satisfy "prod(dims) == src.len", but gets 48 against 75',
         "[reshape.length]",
     )
     assert error.loc is not None and error.loc.line == CONV.count("\n") + 1

@@ -453,10 +453,12 @@ class Failure(NamedTuple):
     expected: Value
     is_comparison: bool
 
+    @property
+    def sides(self) -> str:
+        return f"{show_value(self.got)} against {show_value(self.expected)}"
+
     def __str__(self) -> str:
-        if not self.is_comparison:
-            return f"'{self.text}' does not hold"
-        return f"'{self.text}' does not hold: {show_value(self.got)} against {show_value(self.expected)}"
+        return f"'{self.text}' does not hold" + (f": {self.sides}" if self.is_comparison else "")
 
 
 def failure(text: str | Expr, env: Env) -> Failure | None:

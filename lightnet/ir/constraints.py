@@ -224,7 +224,10 @@ class _Checker:
             return
         if said is not None:
             raise self.fail(label, f'{self.who} should satisfy: "{said}"')
-        raise self.fail(label, f'{self.who} should satisfy "{text}": {failed}')
+        is_all = failed.is_comparison and failed.text == text
+        raise self.fail(
+            label, f'{self.who} should satisfy "{text}"' + (f", but gets {failed.sides}" if is_all else f": {failed}")
+        )
 
     def check_size(self, spec: TensorSpec) -> None:
         if spec.ndim > MAX_RANK:

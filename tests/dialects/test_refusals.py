@@ -47,8 +47,9 @@ LINES: list[tuple[str, str]] = [
     ("%y = tile.cmp olt %x, %x : vector<4xf32>", ""), ("%y = tile.cmp slt %n, %n : vector<4xi32>", ""),
     ("%y = tile.cmp olt %i, %i : index", "expected a vector type, got index"),
     ('%y = "tile.cmp"(%x, %x) <{predicate = "olt"}> : (vector<4xf32>, vector<4xf32>) -> vector<4xi1>', ""),
-    ('%y = "tile.cmp"(%x, %e) <{predicate = "olt"}> : (vector<4xf32>, vector<4xf64>) -> vector<4xi1>', "expected operands of one type and a result of i1 with their shape"),
-    ('%y = "tile.cmp"(%x, %x) <{predicate = "olt"}> : (vector<4xf32>, vector<4xf32>) -> vector<8xi1>', "expected operands of one type and a result of i1 with their shape"),
+    ('%y = "tile.cmp"(%x, %e) <{predicate = "olt"}> : (vector<4xf32>, vector<4xf64>) -> vector<4xi1>',
+     "operand 'b' at position 1 does not verify: attribute vector<4xf32> expected from variable 'T', but got vector<4xf64>"),
+    ('%y = "tile.cmp"(%x, %x) <{predicate = "olt"}> : (vector<4xf32>, vector<4xf32>) -> vector<8xi1>', "expected a result of i1 with the shape of vector<4xf32>"),
     # transposes and reductions
     ("%y, %z = tile.transpose %x, %x : vector<4xf32>, vector<4xf32> -> vector<2xf32>, vector<2xf32>", "expected 4 results of type vector<2xf32>"),
     ("%y:4 = tile.transpose %x, %x : vector<4xf32>, vector<4xf32> -> vector<2xf32>, vector<2xf32>, vector<2xf32>, vector<2xf32>", ""),
@@ -59,7 +60,7 @@ LINES: list[tuple[str, str]] = [
     ("%y = tile.reduce mean %a dims [0] : vector<4x6xf32> to vector<6xf32>", "unknown kind mean; there are: add, mul, max, min, umax, umin"),
     *((f"%y = tile.reduce add %a dims [{d}] : vector<4x6xf32> to vector<4x6xf32>", f"dims [{d}] must be sorted dimensions of vector<4x6xf32>")
       for d in ("", "1, 0", "0, 0", "2", "-1", "0, 2", "-1, 1")),
-    ("%y = tile.reduce add %a : vector<4x6xf32> to f32", "expected `dims [...]`"),
+    ("%y = tile.reduce add %a : vector<4x6xf32> to f32", "Expected 'dims'"),
     # loads, stores, prefetches
     (f"%y = tile.load %m[%i, %i] dims [0] : {FIT}", ""), (f"%y = tile.load %m[%i, %i] dims [1] steps [0] valid [4] : {FIT}", ""),
     (f"%y = tile.load %m[%i, %i] dims [0] steps [-1] valid [0] : {FIT}", ""), (f"%y = tile.load %m[%i, %i] dims [0] steps [2] : {FIT}", ""),
@@ -67,7 +68,7 @@ LINES: list[tuple[str, str]] = [
     (f"%y = tile.load %m[%i, %i] dims [0] steps [9] valid [3] lanes %i : {FIT}", ""),
     (f"%y = tile.load %m[%i, %i] dims [1] steps [2] : {FIT}", "a slice of extent [1, 7] does not fit memref<8x6xf32>"),
     (f"%y = tile.load %m[%i, %i] dims [0] steps [-3] : {FIT}", "a slice of extent [10, 1] does not fit memref<8x6xf32>"),
-    (f"%y = tile.load %m[%i, %i] : {FIT}", "expected `dims [...]`"), (f"%y = tile.load %m[%i, %i] dims [2] : {FIT}", "dims [2] are out of range for memref<8x6xf32>"),
+    (f"%y = tile.load %m[%i, %i] : {FIT}", "Expected 'dims'"), (f"%y = tile.load %m[%i, %i] dims [2] : {FIT}", "dims [2] are out of range for memref<8x6xf32>"),
     (f"%y = tile.load %m[%i, %i] dims [-1] : {FIT}", "dims [-1] are out of range for memref<8x6xf32>"),
     (f"%y = tile.load %m[%i, %i] dims [0] valid [5] : {FIT}", "valid [5] exceeds the shape [4]"),
     (f"%y = tile.load %m[%i, %i] dims [0] valid [-1] : {FIT}", "valid [-1] exceeds the shape [4]"),

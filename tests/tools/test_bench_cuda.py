@@ -211,5 +211,5 @@ def test_plans_that_are_tried_are_different() -> None:
         tried = calibrate_cuda.worth_trying(p, gemm, calibrate_cuda.device_of("sm_90a"), 9)
         assert len({plan for _, plan in tried}) == len(tried) == 9
         assert min(tried, key=lambda t: t[0])[0] == min(
-            t for t, _ in calibrate_cuda.plans(p, gemm, calibrate_cuda.device_of("sm_90a"))
+            t for t, _ in gemm.family.plans(p, calibrate_cuda.device_of("sm_90a"), calibrate_cuda.Pinned())
         )

@@ -158,8 +158,8 @@ COMBINE = (
     ),
     _combine(
         "output-name-lost", "does not name the merged kernel's result after the consumer's",
-        Edit("passes/combine.py", "        keep_names(last, kernel.results)\n",
-             "        kernel.attributes.pop('ln.tensors', None)\n"),
+        Edit("ir/body.py", "    keep_names(last, kernel.results)\n",
+             "    kernel.attributes.pop('ln.tensors', None)\n"),
         """
 %x = ln.input : tensor<8xf32> as ("x")
 %a = ln.exp %x : tensor<8xf32>

@@ -84,7 +84,7 @@ MUTANTS = (
     ),
     Mutant(
         "window-packed-askew", "packs windows with rows for columns",
-        (Edit("ir/layout.py", "part.transpose(2, 3, 1, 0)", "part.transpose(3, 2, 1, 0)"),),
+        (Edit("ir/layout.py", "axes.index(part.axis) for part in inner", "axes.index(part.axis ^ (part.axis > 1)) for part in inner"),),
         _PLANNED, "plan", None, _WINDOW,
     ),
     Mutant(

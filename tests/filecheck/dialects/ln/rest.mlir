@@ -27,7 +27,7 @@ func.func @main(%x: tensor<1x3x2x2xf32>, %v: tensor<3xf32>, %i: tensor<3xi32>) {
 
 // -----
 func.func @batchnorm(%x: tensor<1x3x2x2xf32>, %v: tensor<4xf32>) {
-  // expected-error@+1 {{"scale.len == src.dims[1]": 'scale.len == src.dims[1]' does not hold: 4 against 3}}
+  // expected-error@+1 {{"scale.len == src.dims[1]", but gets 4 against 3}}
   %a = ln.batchnorm %x, %v, %v, %v, %v : tensor<1x3x2x2xf32>
   func.return
 }
