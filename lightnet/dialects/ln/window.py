@@ -135,13 +135,15 @@ def correlation(op: Any, x: np.ndarray, weight: np.ndarray, bias: np.ndarray) ->
     """A convolution in NumPy, of [N, C, *S], padded already, with weights [O, C/group, *K] and a bias [O]."""
     n, o, *out = op.result_specs[0].dims
     per_in, per_out = weight.shape[1], o // op.group
-    result = np.empty((n, o, *out), widened(x).dtype)
+    result, taps = np.empty((n, o, *out), widened(x).dtype), list(product(*map(range, weight.shape[2:])))
     for g in range(op.group):
         part, kernel = widened(x[:, g * per_in : (g + 1) * per_in]), widened(weight[g * per_out : (g + 1) * per_out])
         total = np.zeros((n, per_out, *out), result.dtype)
-        for tap in product(*map(range, weight.shape[2:])):
+        for k, tap in enumerate(taps):
             window = part[window_slices([t * d for t, d in zip(tap, op.dilation)], out, op.stride)]
-            total += np.einsum("nc...,oc->no...", window, kernel[:, :, *tap], optimize=True)
+            total += np.einsum(
+                "nc...,oc->no...", window, kernel.reshape(per_out, per_in, len(taps))[:, :, k], optimize=True
+            )
         result[:, g * per_out : (g + 1) * per_out] = total
     return (result + widened(bias).reshape(-1, *(1,) * len(out))).astype(x.dtype)
 
@@ -158,13 +160,15 @@ def transposed_correlation(
         e + max(b + k, (d - 1) * s + (w - 1) * l + 1)
         for e, b, k, d, s, w, l in zip(lead, before, out, dims, op.stride, weight.shape[2:], op.dilation)
     ]
-    result = np.zeros((n, o, *whole), widened(src).dtype)
+    result, taps = np.zeros((n, o, *whole), widened(src).dtype), list(product(*map(range, weight.shape[2:])))
     per_in, per_out = src.shape[1] // op.group, weight.shape[1]
     for g in range(op.group if src.size else 0):
         x, kernel = (widened(a) for a in (src[:, g * per_in : (g + 1) * per_in], weight[g * per_in : (g + 1) * per_in]))
-        for tap in product(*map(range, weight.shape[2:])):
+        for k, tap in enumerate(taps):
             window = window_slices([e + t * d for e, t, d in zip(lead, tap, op.dilation)], dims, op.stride)
             made = result[:, g * per_out : (g + 1) * per_out]
-            made[window] += np.einsum("nc...,co->no...", x, kernel[:, :, *tap], optimize=True)
+            made[window] += np.einsum(
+                "nc...,co->no...", x, kernel.reshape(per_in, per_out, len(taps))[:, :, k], optimize=True
+            )
     result = result[window_slices([e + b for e, b in zip(lead, before)], out, [1] * len(out))]
     return (result + widened(bias).reshape(-1, *(1,) * len(out))).astype(src.dtype)
