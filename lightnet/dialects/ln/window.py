@@ -138,12 +138,11 @@ def correlation(op: Any, x: np.ndarray, weight: np.ndarray, bias: np.ndarray) ->
     result, taps = np.empty((n, o, *out), widened(x).dtype), list(product(*map(range, weight.shape[2:])))
     for g in range(op.group):
         part, kernel = widened(x[:, g * per_in : (g + 1) * per_in]), widened(weight[g * per_out : (g + 1) * per_out])
+        kernel = kernel.reshape(per_out, per_in, len(taps))
         total = np.zeros((n, per_out, *out), result.dtype)
         for k, tap in enumerate(taps):
             window = part[window_slices([t * d for t, d in zip(tap, op.dilation)], out, op.stride)]
-            total += np.einsum(
-                "nc...,oc->no...", window, kernel.reshape(per_out, per_in, len(taps))[:, :, k], optimize=True
-            )
+            total += np.einsum("nc...,oc->no...", window, kernel[:, :, k], optimize=True)
         result[:, g * per_out : (g + 1) * per_out] = total
     return (result + widened(bias).reshape(-1, *(1,) * len(out))).astype(x.dtype)
 
@@ -164,11 +163,10 @@ def transposed_correlation(
     per_in, per_out = src.shape[1] // op.group, weight.shape[1]
     for g in range(op.group if src.size else 0):
         x, kernel = (widened(a) for a in (src[:, g * per_in : (g + 1) * per_in], weight[g * per_in : (g + 1) * per_in]))
+        kernel = kernel.reshape(per_in, per_out, len(taps))
         for k, tap in enumerate(taps):
             window = window_slices([e + t * d for e, t, d in zip(lead, tap, op.dilation)], dims, op.stride)
             made = result[:, g * per_out : (g + 1) * per_out]
-            made[window] += np.einsum(
-                "nc...,co->no...", x, kernel.reshape(per_in, per_out, len(taps))[:, :, k], optimize=True
-            )
+            made[window] += np.einsum("nc...,co->no...", x, kernel[:, :, k], optimize=True)
     result = result[window_slices([e + b for e, b in zip(lead, before)], out, [1] * len(out))]
     return (result + widened(bias).reshape(-1, *(1,) * len(out))).astype(src.dtype)
