@@ -73,6 +73,7 @@ def test_launches_belong_to_their_kernels(net, plan):
     assert sum(lowering.counts) > 3
 
 
+@pytest.mark.sampled(every=2, share=0.3)
 @pytest.mark.parametrize("net", ["small", "shufflenetv2"])
 def test_kernels_one_by_one_compute_what_a_call_does(net):
     path = NETS / f"{net}.net"

@@ -61,6 +61,7 @@ def test_there_are_enough_mutants():
     assert sum(len(list(family())) for family in mutants.FAMILIES) >= 400
 
 
+@pytest.mark.sampled(every=3, share=0.3)
 @pytest.mark.parametrize("family", mutants.FAMILIES, ids=lambda f: f.__name__)
 def test_mutants(load, tmp_path, family):
     """A refusal says what the table expects, in time, and tells nothing of other files."""
