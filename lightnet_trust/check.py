@@ -174,7 +174,8 @@ def check_error(difference: Difference, pass_: ModulePass, rewrite: Rewrite | No
     elif detail:
         error.notes.append((None, detail))
     if difference.op is not None:
-        error.notes.append((difference.loc, f"'{difference.tensor}' is now computed by {difference.op}"))
+        what = f"'{difference.tensor}' is now computed by" if difference.tensor is not None else "at"
+        error.notes.append((difference.loc, f"{what} {difference.op}"))
     if difference.data:
         error.notes.append((None, difference.data))
     error.difference, error.pass_name, error.rewrite = difference, pass_.name, rewrite

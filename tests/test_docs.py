@@ -211,6 +211,12 @@ def test_scaffolds(tmp_path: Path) -> None:
         ("unary", "MyOp", "is no name for an op"),
     ):
         assert words in run_tool(tmp_path, "new_op.py", family, optype, "It does nothing.", status=1)
+    for operator, words in (
+        ("Relu", "pairs.py knows already"),
+        ("Gemm", "nn.py knows already"),
+        ("my::Cap", "is no operator of ONNX itself"),
+    ):
+        assert words in run_tool(tmp_path, "new_op.py", "unary", "my_cap", "It caps.", "--onnx", operator, status=1)
 
 
 #: What every op is tested by, for the ops called my_…, without the time that collecting all others takes; and rows there and back.

@@ -82,6 +82,8 @@ def main(argv: list[str] | None = None) -> int:
         return refuse(f"'{cls}', which its class would be called, is taken in the family '{args.family}'")
     if (args.expression or args.numpy or args.onnx) and args.family not in ROWS:
         return refuse(f"the ops of '{args.family}' are no rows; those of {', '.join(ROWS)} are")
+    if args.onnx and (problem := misnamed(args.onnx, args.root)) is not None:
+        return refuse(problem)
     path = folder / f"{args.family}.py"
     if args.family not in ROWS:
         source = OP.format(cls=cls, what=args.what, optype=args.optype)
@@ -161,6 +163,17 @@ def with_line(text: str, function: str, line: str) -> str:
     end = max(n.end_lineno or 0 for n, call in calls if call is not None and ast.unparse(call.func) == function)
     lines = text.splitlines(keepends=True)
     return "".join([*lines[:end], line, *lines[end:]])
+
+
+def misnamed(operator: str, root: Path) -> str | None:
+    """The reason why a pair cannot import an operator; None where it can."""
+    if not re.fullmatch(r"[A-Z]\w*", operator):
+        return f"'{operator}' is no operator of ONNX itself: one of another domain has a handler (docs/add-an-op.md)"
+    folder = root / "lightnet" / "frontends" / "onnx"
+    for path in (folder / "pairs.py", *sorted((folder / "ops").glob("*.py"))):
+        if f'"{operator}"' in path.read_text("utf-8"):
+            return f"'{operator}' is an operator that {path.relative_to(root)} knows already"
+    return None
 
 
 def with_pair(text: str, table: str, operator: str, optype: str) -> str:

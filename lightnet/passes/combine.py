@@ -20,7 +20,7 @@ from lightnet.passes.graph import graphs
 
 @dataclass(frozen=True)
 class CombinePass(LnPass):
-    """Merge a kernel with the one that alone uses its results, where a generator of the target takes both at once.
+    """Merge a kernel with the one that alone uses its results, where the target runs both at once (`Target.accepts`).
 
     ```mlir
     %c = cpu.kernel(%x_ = %x, ...) {              %y = cpu.kernel(%x_ = %x, ...) {
