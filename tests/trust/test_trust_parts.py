@@ -16,6 +16,7 @@ from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet_trust import compare, data, evaluation, record, reproducer, shrink, trace
 from lightnet_trust.baseline import compare_modules, is_level4, lowered_to
+from lightnet_trust.check import check_error
 from lightnet_trust.judges import PipelineJudge
 from lightnet_trust.record import Trace
 
@@ -243,3 +244,11 @@ def test_a_watchdog_is_of_the_main_thread() -> None:
     thread.join()
     assert found == [False, True, False]
     assert signal.getsignal(signal.SIGALRM) is before and signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def test_an_error_names_the_tensor_that_differs_if_there_is_one() -> None:
+    (pass_,) = parse_pipeline("simplify")
+    for tensor, note in (("y", "'y' is now computed by cpu.kernel \"t\""), (None, 'at cpu.kernel "t"')):
+        error = check_error(record.Difference("fails", "it does not run", tensor, op='cpu.kernel "t"'), pass_, None)
+        assert error.message == "pass 'simplify' changed the result: it does not run" and error.label == "check.fails"
+        assert error.notes == [(None, note)]
