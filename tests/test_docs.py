@@ -213,7 +213,7 @@ def test_scaffolds(tmp_path: Path) -> None:
         assert words in run_tool(tmp_path, "new_op.py", family, optype, "It does nothing.", status=1)
     for operator, words in (
         ("Relu", "pairs.py knows already"),
-        ("Gemm", "nn.py knows already"),
+        ("Gemm", "knows already"),
         ("my::Cap", "is no operator of ONNX itself"),
     ):
         assert words in run_tool(tmp_path, "new_op.py", "unary", "my_cap", "It caps.", "--onnx", operator, status=1)
