@@ -35,6 +35,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--op", metavar="NAME", help="only what concerns this op of the dialect ln")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse the name of an op that there is not, before anything is collected."""
+    if (name := config.getoption("--op")) is not None:
+        of_one_op.require(name)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Thousands of tests are collected, and stay: Python looks for no cycles meanwhile, nor ever again among what is there then, and in what

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from lightnet.dialects.ln import dialect
+
+
+def require(name: str) -> None:
+    """Raise a `pytest.UsageError`, which lists names that are near, unless an op of the dialect ``ln`` is called so."""
+    names = sorted({op.name.removeprefix("ln.") for op in dialect.ops()})
+    if name not in names:
+        near = get_close_matches(name.removeprefix("ln."), names)
+        raise pytest.UsageError(
+            f"unknown op '{name}'; " + (f"near are: {', '.join(near)}" if near else "none is near it")
+        )
 
 
 def concerns(item: pytest.Item, name: str) -> bool:

@@ -5,7 +5,7 @@
 
 A test that is not in the core, with ``every=0``, is one of a whole network or tool whose parts other tests hold: it runs on its share of dates.
 
-``LIGHTNET_SAMPLE`` says the date, or any other word, which is printed at the end and repeats a run; ``today`` is today's, and with
+Each comes round: a share of 0.3 in a week at the latest, one of 0.05 in 40 days. ``LIGHTNET_SAMPLE`` says the date, or any other word, which is printed at the end and repeats a run; ``today`` is today's, and with
 ``core`` nothing is drawn. Unset, as when one names a file, everything runs: a failure is repeated by its name alone;
 of a case that a drawn run compiles without LLVM's optimizer, by its name and the word.
 
@@ -17,17 +17,18 @@ the product, so that the core has every value of every parameter.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import TypeVar
 
 import pytest
 
 VARIABLE = "LIGHTNET_SAMPLE"
 CORE = "core"
-#: Of the cases beyond the core, those that a date draws: on one day in twenty each.
+#: Of the cases beyond the core, those that a date draws: each once in twenty days.
 SHARE = 0.05
 
 T = TypeVar("T")
@@ -45,11 +46,22 @@ def word() -> str:
 
 
 def is_drawn(key: str, share: float) -> bool:
-    """Whether a case beyond the core runs; over many dates, a `share` of them says so."""
+    """Whether a case beyond the core runs: on a `share` of the dates, and on one in each 2 / `share` that follow one another."""
     if word() in ("", CORE):
         return not word()
-    number = hashlib.sha256(f"{word()} {key}".encode()).digest()[:8]
-    return int.from_bytes(number, "big") < share * 2**64
+    try:
+        day = date.fromisoformat(word()).toordinal()
+    except ValueError:
+        return _number(word(), key) < share
+    # A day is the interval [day, day + 1) * share of a line that has one point between each two integers: each point is on one day.
+    low, high = day * share, (day + 1) * share
+    return any(low <= turn + _number(str(turn), key) < high for turn in {math.floor(low), math.floor(high)})
+
+
+def _number(turn: str, key: str) -> float:
+    """A number from 0 up to 1 that looks drawn."""
+    digest = hashlib.sha256(f"{turn} {key}".encode()).digest()
+    return int.from_bytes(digest[:6], "big") / 2**48  # which has room in a double, beside a turn
 
 
 @dataclass

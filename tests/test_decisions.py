@@ -21,6 +21,7 @@ def test_chains_are_those_recorded() -> None:
     same(decisions.of_chains(), RECORDED["chains"])
 
 
+@pytest.mark.sampled(every=3, share=0.3)
 @pytest.mark.parametrize("one", decisions.LOWERED, ids=lambda one: decisions.code_name(*one))
 def test_code_is_that_recorded(one) -> None:
     """As many launches, blocks, threads and bytes, and as many loads, products and prefetches in each kernel."""

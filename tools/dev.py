@@ -4,7 +4,7 @@
     demo    run a network
     check   lint, docs, types, FileCheck and the quickest tests (seconds)
     op NAME what concerns one op: its samples on every target, its import and export, FileCheck (seconds)
-    test    types, the conformance suites against their floor, the tests, and a minute of fuzzing (minutes)
+    test    types, the conformance suites against their floor, the tests, and some fuzzing (minutes)
     full    the same with all tests and all cases, the slow ones too
     docs    write the generated reference pages
     clean   remove what the others made
@@ -35,9 +35,9 @@ BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 STAMP = VENV / ".installed"
 #: What `check` runs: FileCheck, and the tests of single parts.
 QUICK = ("filecheck", "registry", "ir_infrastructure", "ln_opt", "json_ir", "notation", "runtime", "passes")
-#: What `test` fuzzes: at most so many cases of each target, for so many minutes, so that a failure comes again on any machine. `models` is left out, whose
-#: oracle still takes rounding for a fault at times (one network in some hundreds).
-FUZZED, CASES, MINUTES = ("readers", "graphs", "calls"), 150, 1
+#: What `test` fuzzes beside the tests, whose processes wait for others at times: so many cases of each target, so that a failure comes again on any machine,
+#: and for so many minutes at most. `models` is left out, whose oracle still takes rounding for a fault at times (one network in some hundreds).
+FUZZED, CASES, MINUTES = ("readers", "graphs", "calls"), 100, 8
 #: What draws cases and seeds (tests/sampling.py).
 SAMPLE = "LIGHTNET_SAMPLE"
 MADE = (
@@ -118,19 +118,20 @@ def tests_of(name: str) -> str:
 
 
 def test(jobs: str, full: bool) -> None:
-    """Types, all suites, then the tests, then fuzzing for a bounded time, by seeds that follow from the date."""
+    """Types beside all suites, then, beside the tests, fuzzing by seeds that follow from the date."""
     word = os.environ.get(SAMPLE) or ("" if full else date.today().isoformat())
     if word:
         print(f"cases and seeds are drawn by {SAMPLE}={word}, which repeats them", flush=True)
     types = begin("python", "tools/check_types.py")
     run("python", "tools/conformance.py", "--check", "--sampled", "--jobs", jobs, **{SAMPLE: word})
     types()
-    done = ("--deselect", f"{tests_of('conformance')}::test_the_floor_holds")  # a share of these suites
-    run("pytest", "-n", jobs, *done, *(() if full else ("-m", "not slow")), **{SAMPLE: word})
     digits = word.replace("-", "")  # 20261122
     seed = digits if digits.isdecimal() else str(zlib.crc32(word.encode()) % 10**9)
-    bounds = ("--count", str(CASES), "--minutes", str(MINUTES), "--jobs", jobs)
-    run("python", "tools/fuzz.py", *FUZZED, *bounds, *(("--seed", seed) if word else ()))
+    bounds = ("--count", str(CASES), "--minutes", str(MINUTES), "--jobs", "1")
+    fuzzing = begin("python", "tools/fuzz.py", *FUZZED, *bounds, *(("--seed", seed) if word else ()))
+    done = ("--deselect", f"{tests_of('conformance')}::test_the_floor_holds")  # a share of these suites
+    run("pytest", "-n", jobs, *done, *(() if full else ("-m", "not slow")), **{SAMPLE: word})
+    fuzzing()
 
 
 def op(name: str, jobs: str) -> None:

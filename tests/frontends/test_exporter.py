@@ -54,7 +54,7 @@ def statements(net):
     ]
 
 
-@pytest.mark.sampled(every=3, share=0.2)
+@pytest.mark.sampled(every=5, share=0.2)
 @pytest.mark.parametrize("passes", LEVELS)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_network_survives_on_every_level(name: str, passes: str) -> None:

@@ -107,6 +107,7 @@ def test_any_mix_of_layouts_is_right(seed: int, monkeypatch: pytest.MonkeyPatch)
     agrees(run_graph(compiled.planned, feeds)[0], want)
 
 
+@pytest.mark.sampled(every=3, share=0.3)
 @pytest.mark.parametrize("seed", [0, 3, 5])
 def test_checked_step_by_step(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--check` through level 4: halos and unused lanes of every map, and blocks of every kernel function."""

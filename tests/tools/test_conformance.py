@@ -83,6 +83,7 @@ def test_cases_know_what_they_test(suite):
 OF_AN_OP = 2
 
 
+@pytest.mark.sampled(every=3, share=0.2)
 @pytest.mark.parametrize("module", modules())
 def test_what_ops_compute(module):
     """Cases of every op, by the references of the ops that it is made of: without machine code most of them take milliseconds."""

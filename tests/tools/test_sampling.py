@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import date
 from itertools import product
 from pathlib import Path
 
@@ -36,6 +37,21 @@ def test_every_case_runs_on_some_date_and_a_share_on_each(monkeypatch: pytest.Mo
     assert set().union(*draws) == set(range(200))
     beyond = [len(d) - len(range(0, 200, 7)) for d in draws]
     assert 0.75 * SHARE < sum(beyond) / len(beyond) / (200 - len(range(0, 200, 7))) < 1.25 * SHARE
+
+
+@pytest.mark.parametrize("share", [SHARE, 0.2, 0.3])
+def test_every_case_comes_round(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None waits for longer than twice the days that it has in the mean, whenever one begins to look."""
+    first = date(2026, 12, 1).toordinal()
+    days = [date.fromordinal(first + n).isoformat() for n in range(100)]
+    draws = [set(drawn(day, monkeypatch, every=0, share=share)) for day in days]
+    most = round(2 / share)
+    assert all(set().union(*draws[n : n + most]) == set(range(200)) for n in range(len(days) - most))
+
+
+def test_a_word_that_is_no_date_draws_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [len(drawn(f"word {n}", monkeypatch, every=0, share=0.3)) for n in range(50)]
+    assert 0.25 < sum(found) / len(found) / 200 < 0.35
 
 
 def test_without_a_word_everything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +103,7 @@ class Lacking:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items):
         os.environ[sampling.VARIABLE] = sampling.CORE
-        marked = [i for i in items if i.get_closest_marker("sampled")]
+        marked = [i for i in items if (mark := i.get_closest_marker("sampled")) and mark.kwargs["every"] and hasattr(i, "callspec")]
         core = {i.nodeid for i in sampling.split(items)[0]}
         every = {i.nodeid.split("[")[0]: i.get_closest_marker("sampled").kwargs["every"] for i in marked}
 

@@ -84,6 +84,7 @@ def test_network_becomes_one_op() -> None:
     )
 
 
+@pytest.mark.sampled(every=3, share=0.3)
 @pytest.mark.parametrize(
     ("level", "pattern", "ops"),
     [
@@ -113,6 +114,7 @@ func.func @main() -> tensor<1x16x6x6xf32> {
 """
 
 
+@pytest.mark.sampled(every=3, share=0.3)
 @pytest.mark.parametrize(
     ("pattern", "ops"),
     [(r"tile\.fma.*tile\.fma", 13), (r"scf\.for.*memref\.store", 13), (r"math\.exp", 8), (r"launch @\w+.*launch @\w+", 9)],

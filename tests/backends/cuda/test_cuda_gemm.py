@@ -78,6 +78,7 @@ def test_a_dense_layer_is_taken_on_maps_and_plain():
 # ---- epilogues -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(every=3, share=0.3)
 @pytest.mark.parametrize("alg, dtype, splits", [*((*way, 1) for way in WAYS), ("simt", "f32", 2), ("mma", "f16", 2)])
 def test_epilogues(alg, dtype, splits):
     cases = []
@@ -88,6 +89,7 @@ def test_epilogues(alg, dtype, splits):
     check([made(dtype, *case) for case in some(cases, alg, dtype, splits)], alg, splits=splits)
 
 
+@pytest.mark.sampled(every=3, share=0.3)
 @pytest.mark.parametrize("alg, dtype", WAYS)
 def test_values_by_row_and_by_matrix(alg, dtype):
     """What attention adds: a mask for all heads, one by picture, a value for each row."""
@@ -108,6 +110,7 @@ def test_results_of_another_type(dtype):
     check([made("f32", lambda c: c.op("cast", c.product((6, 9), (9, 8)), dtype=BY_NAME[dtype].tl))], "simt")
 
 
+@pytest.mark.sampled(every=3, share=0.3)
 @pytest.mark.parametrize("optype", ["gelu", "exp", "tanh", "hard_swish", "leaky", "abs", "sqrt"])
 def test_functions(optype):
     def build(c: Case) -> None:
@@ -123,6 +126,7 @@ def _onto_itself(c: Case, src: tuple[int, ...], size: tuple[int, int]) -> None:
     c.op("add", y, c.block.args[0])
 
 
+@pytest.mark.sampled(every=3, share=0.3)
 @pytest.mark.parametrize("alg, dtype", WAYS)
 def test_what_is_multiplied_may_be_added(alg, dtype):
     cases = [((2, 8, 5, 4), (3, 3)), ((1, 7, 5, 4), (1, 1)), ((3, 12, 1, 1), (1, 1))]

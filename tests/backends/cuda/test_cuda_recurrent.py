@@ -111,6 +111,7 @@ def test_sizes_and_lengths(name, params, hidden):
     )
 
 
+@pytest.mark.sampled(every=3, share=0.3)
 @pytest.mark.parametrize("name, params", KINDS)
 def test_double_precision(name, params):
     sizes = draw(HIDDEN, f"f64 {name} {params}", every=2, start=KINDS.index((name, params)))
@@ -122,6 +123,7 @@ def test_double_precision(name, params):
 WAYS = [(32, 1, 0), (64, 2, 0), (96, 3, 0), (1024, 1, 0), (128, 1, 1), (416, 4, 1)]
 
 
+@pytest.mark.sampled(every=3, share=0.3)
 @pytest.mark.parametrize("name, params", KINDS)
 def test_every_way_gives_the_same(name, params):
     """Also where the time of sequences of several lengths runs backward in one block."""
@@ -136,6 +138,7 @@ def test_every_way_gives_the_same(name, params):
 STEPS = [(4, 128, 1, 0), (4, 128, 1, 1), (8, 256, 2, 1), (32, 128, 3, 0), (16, 512, 4, 1)]
 
 
+@pytest.mark.sampled(every=3, share=0.3)
 @pytest.mark.parametrize("name, params", KINDS)
 def test_steps_that_are_launches_give_the_same(name, params):
     found = [dict(zip(("units", "threads", "sequences", "held"), way)) for way in STEPS]
@@ -315,6 +318,7 @@ def test_layers_that_a_block_has_no_room_for_are_left_to_others():
 # ---- what proves it --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(every=3, share=0.3)
 @pytest.mark.interpreter
 @pytest.mark.parametrize(
     "name, params, barriers",

@@ -88,6 +88,7 @@ def test_every_tile(tile):
     check(cases, "wgmma", arch=ARCH, tile=(*tile, 64), stages=2)
 
 
+@pytest.mark.sampled(every=3, share=0.3)
 @pytest.mark.parametrize("stages, splits", [(2, 3), (3, 1), (4, 4), (5, 2)])
 def test_rings_and_parts(stages, splits):
     """More stages than there are, parts of unequal length, and parts that are empty."""

@@ -76,6 +76,7 @@ def test_every_generator_has_cases(alg: str) -> None:
 PLAIN = ("loops", "simt")
 
 
+@pytest.mark.sampled(every=3, share=0.3)
 @pytest.mark.parametrize(
     "alg", [pytest.param(a, marks=pytest.mark.slow) if a in PLAIN else a for a in sorted(CUDA_GENERATORS)]
 )
@@ -103,6 +104,7 @@ def test_generators_assemble_for_sm_90(alg: str) -> None:
             clean(text, set(entries.values()), "sm_90")
 
 
+@pytest.mark.sampled(every=3, share=0.3)
 @pytest.mark.parametrize("alg, dtype", sorted(EXPECTED))
 def test_expected_instructions(alg: str, dtype: str) -> None:
     if alg not in CUDA_GENERATORS:

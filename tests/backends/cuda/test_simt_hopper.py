@@ -111,6 +111,7 @@ def test_windows_of_a_map(dims, at, lower, upper, strides, tap):
 # ---- products ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(every=3, share=0.3)
 @pytest.mark.parametrize(
     ("sizes", "type", "tile", "native"),
     [
@@ -128,6 +129,7 @@ def test_product(sizes, type, tile, native):
     np.testing.assert_array_equal(run(module, "product", grid, tile, inputs, want.shape, native), want)
 
 
+@pytest.mark.sampled(every=3, share=0.3)
 @pytest.mark.parametrize(
     ("conv", "type", "tile"), [*CONVS, (Conv((4, 5, 6, 200), 72, (1, 1), (2, 3)), bf16, Tile(72))], ids=str
 )
@@ -228,6 +230,7 @@ CHOSEN = (
 )
 
 
+@pytest.mark.sampled(every=3, share=0.3)
 @WAYS
 @pytest.mark.parametrize("case", [READ_TWICE, ANEW, COMPUTED, CHOSEN], ids=["twice", "anew", "computed", "chosen"])
 def test_sums_are_values(case, native):

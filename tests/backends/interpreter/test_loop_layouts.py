@@ -134,6 +134,7 @@ def cases_of(name: str, kind: type[KernelOp], maps: Sequence[str], every: int) -
     return made
 
 
+@pytest.mark.sampled(every=3, share=0.2)
 @pytest.mark.parametrize("name", sorted(OPS))
 def test_a_definition_runs_on_any_layouts(name):
     cases = cases_of(name, CpuKernelOp, MAPS, every=6)
@@ -175,6 +176,7 @@ def run(kernel: KernelOp, native, launches, arrays: Sequence[np.ndarray], seed: 
     return [memory["result", i] for i in range(len(kernel.results))]
 
 
+@pytest.mark.sampled(every=3, share=0.2)
 @pytest.mark.parametrize("name", sorted(OPS))
 def test_a_definition_runs_on_any_layouts_of_a_device(name):
     cases = cases_of(name, CudaKernelOp, MAPS, every=17)

@@ -165,6 +165,7 @@ def _label(case) -> str:
 GROUPS = {k: list(v) for k, v in itertools.groupby(sorted(cases(), key=lambda c: c[0]), key=lambda c: c[0])}
 
 
+@pytest.mark.sampled(every=3, share=0.3)
 @pytest.mark.parametrize("name", sorted(GROUPS))
 def test_corners(name):
     for number, case in enumerate(draw(GROUPS[name], f"corners {name}", every=23, by=lambda case: case[1].name)):

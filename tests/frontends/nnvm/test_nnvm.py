@@ -27,6 +27,7 @@ QUICK = ("lenet_module", "lstm_embed", "mobilenet0.25", "cifar_resnet20_v1", "pu
 # -- real networks ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(every=3, share=0.3)
 @pytest.mark.parametrize("net", [
     pytest.param(net, id=net.tag, marks=() if net.tag in QUICK else pytest.mark.slow)
     for net in nets()
