@@ -30,7 +30,6 @@ from lightnet.ir.op import NAME, LnOp, name_of, set_tensor_names, tensor_names
 from lightnet.ir.target import Target
 from lightnet.ir.types import spec_of
 from lightnet_descriptions.details import New, NewKernel, NewOp, Renamed, Replacement
-from lightnet_descriptions.matching import span_of
 from lightnet_descriptions.scope import Ops
 from lightnet_descriptions.tensors import holder, is_returned, kernel_of, origin, outside, readers
 
@@ -134,6 +133,21 @@ def holders(ops: Ops) -> list[Operation]:
     """The ops of the function's block that hold the matched ones, in program order."""
     found = set(map(holder, ops.values()))
     return [op for op in span_of(next(iter(found)), found) if op in found]
+
+
+def span_of(root: Operation, matched: set[Operation]) -> list[Operation]:
+    """The ops from the first of `matched` to the last, in program order, found from `root`, one of them: the time is
+    that of their distance, not of the block."""
+    before, after = [root], [root]
+    left = matched - {root}
+    while left and (before[-1].prev_op is not None or after[-1].next_op is not None):
+        for ops, op in ((before, before[-1].prev_op), (after, after[-1].next_op)):
+            if op is not None:
+                ops.append(op)
+                left.discard(op)
+    span = [*before[:0:-1], *after]
+    inside = [i for i, op in enumerate(span) if op in matched]
+    return span[inside[0] : inside[-1] + 1]
 
 
 def _covers(old: Sequence[Operation], ops: Ops) -> bool:
