@@ -262,7 +262,7 @@ def _keeps(action: Any, cls: type[LnOp]) -> bool:
 
 
 def refusal(err: DescribedValue, name: str) -> Refuse:
-    """What `err` of the rule `name` says."""
+    """The action of `err` in the rule `name`."""
     return Refuse(lambda op: f"{op.optype}: {f'`{op.op_name}`: ' if op.op_name else ''}{err.value}", name,
                   "the rule that refuses it")  # fmt: skip
 
@@ -278,7 +278,7 @@ def one_action(item: DescribedValue, found: Mapping[str, DescribedValue], action
 
 
 def conditions_of(found: Mapping[str, DescribedValue], scope: RuleScope) -> tuple[Callable[[Ops], Any], ...]:
-    """What asks the conditions of a rule."""
+    """The conditions of a rule, as what asks them."""
     return tuple(condition(c, scope).value for c in items(found, "cond"))
 
 

@@ -1,4 +1,4 @@
-"""What rules of a description match, and what they do: the matchers and actions of their `rules.Rule`s.
+"""The matchers and actions of a description's rules (`rules.Rule`): what these match, and what they do.
 
 `OneOp` is for the rules of one optype; `JoinedOps` finds several ops that are joined as the description's edges say,
 through kernels, starting from the last of them. They are put together in `optimizer.py`. Imports xDSL, `ir`, the `ln`
@@ -66,7 +66,7 @@ class Refuse:
 
 @dataclass(frozen=True)
 class DescribedAction:
-    """What a rule of a description for `arch` does, said at `item`."""
+    """The action of a rule of a description for `arch`, said at `item`."""
 
     arch: str
     item: DescribedValue

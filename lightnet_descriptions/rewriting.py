@@ -26,7 +26,7 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import fused, set_loc
 from lightnet.ir.memory import ARENA, MTYPE
 from lightnet.ir.names import FreshNames
-from lightnet.ir.op import NAME, LnOp, name_of, set_tensor_names, tensor_names
+from lightnet.ir.op import OP_NAME, LnOp, name_of, set_tensor_names, tensor_names
 from lightnet.ir.target import Target
 from lightnet.ir.types import spec_of
 from lightnet_descriptions.details import New, NewKernel, NewOp, Renamed, Replacement
@@ -218,7 +218,7 @@ def _name_ops(what: Replacement, ops: Ops, env: Ops, replaced: Mapping[SSAValue,
             heir_of = {replaced[r].owner for r in op.results if r in replaced}
             old = next((o for o in left if type(o) is type(op) and (o in heir_of or not is_heir)), None)
             if name_of(op) is None and old is not None:
-                op.attributes[NAME] = old.attributes[NAME]
+                op.attributes[OP_NAME] = old.attributes[OP_NAME]
                 left.remove(old)
     for new, op in zip(what.new_ops, made):
         if name_of(op) is None:
@@ -267,7 +267,7 @@ class _Used:
         """``<optype><n>``, n one more than the largest number behind that optype."""
         stem, number = _split(optype)  # conv1x1 ends with a digit itself
         self.largest[optype] = number = max(self.largest.get(optype, 0), self.largest.get(stem, 0) if number else 0) + 1
-        op.attributes[NAME] = StringAttr(f"{optype}{number}")
+        op.attributes[OP_NAME] = StringAttr(f"{optype}{number}")
 
 
 def _split(name: str) -> tuple[str, int]:

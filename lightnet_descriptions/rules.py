@@ -29,7 +29,7 @@ Bindings = dict[Any, Any]
 
 
 class Matcher(Protocol):
-    """What a rule matches: from an op, its anchor, all ways to give the names of the rule a meaning."""
+    """The match of a rule: from an op, its anchor, all ways to give the names of the rule a meaning."""
 
     @property
     def roots(self) -> tuple[str, ...]:
@@ -45,8 +45,8 @@ class Matcher(Protocol):
 
 @dataclass(frozen=True)
 class Case:
-    """What becomes of a match if one of `conditions` holds (none: always). `action` does it, and says whether it did:
-    the ops of a match may turn out not to fit. `warning` is said if it did."""
+    """An action on a match, if one of `conditions` holds (none: always). It says whether it did anything: the ops of a
+    match may turn out not to fit. `warning` is said if it did."""
 
     action: Callable[[Bindings, LnOp, PatternRewriter], bool]
     conditions: Sequence[Callable[[Bindings], Any]] = ()

@@ -28,7 +28,7 @@ from lightnet.ir.passes import option_text
 from lightnet.ir.registry import FAMILIES, PASSES, TARGETS
 from lightnet.ir.rewrites import pattern_name
 from lightnet.ir.runtime import COMPILE, RUN
-from lightnet.ir.runtime import PASSES as PASSES_TOOL
+from lightnet.ir.runtime import RUN_PASSES as PASSES_TOOL
 from lightnet.ir.target import get_target
 from lightnet.ir.types import TensorSpec, tensor_type
 from lightnet.passes import pipelines
