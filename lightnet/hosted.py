@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightnet.compiled import Compiled
-from lightnet.runtime.artifact import HOST
+from lightnet.runtime.artifact import HOST_PART
 from lightnet.runtime.hosted import HostedExecutable, of_network
 
 if TYPE_CHECKING:
@@ -43,4 +43,4 @@ class HostedCompiled(HostedExecutable, Compiled):
 
     def _save(self, path: str | Path, variants: Sequence[Any], sign: Any, texts: dict[str, str]) -> None:
         """The host part is a text of the file."""
-        self.network.save(path, [v.network for v in variants], sign, {**texts, HOST: self.host.to_json()})
+        self.network.save(path, [v.network for v in variants], sign, {**texts, HOST_PART: self.host.to_json()})

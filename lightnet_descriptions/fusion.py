@@ -13,7 +13,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import Body
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import fused, loc_of, set_loc
-from lightnet.ir.op import NAME
+from lightnet.ir.op import OP_NAME
 from lightnet.ir.target import Target
 from lightnet_descriptions.reader import DescribedValue
 from lightnet_descriptions.rewriting import holders
@@ -46,8 +46,8 @@ def fuse_kernels(ops: Ops, target: Target, rewriter: PatternRewriter, rule: Desc
                             notes=[(rule.loc, "the description that fuses them")])  # fmt: skip
     merged = _merged(body, target.kernel_op)
     set_loc(merged, fused(kernels))
-    if NAME in last.attributes:
-        merged.attributes[NAME] = last.attributes[NAME]
+    if OP_NAME in last.attributes:
+        merged.attributes[OP_NAME] = last.attributes[OP_NAME]
     rewriter.insert(merged, InsertPoint.before(last))
     rewriter.replace(last, [], merged.results)
     for kernel in reversed(kernels[:-1]):

@@ -14,7 +14,7 @@ docs/how-to-write-a-rule.md has the language. Imports `ir`, the `ln` dialect and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -31,18 +31,10 @@ from lightnet_descriptions import kinds, matches
 from lightnet_descriptions.accessors import AccessorParser
 from lightnet_descriptions.details import Renamed, class_of, optype_of, removal, replacement, split_entry
 from lightnet_descriptions.fields import elements, members, one_of
-from lightnet_descriptions.patterns import (
-    DescribedExpander,
-    DescribedMatch,
-    DescribedPattern,
-    Fuse,
-    Incomplete,
-    Leave,
-    Refuse,
-    Rule,
-)
+from lightnet_descriptions.patterns import AnyBut, DescribedAction, Fuse, JoinedOps, Leave, OneOp, Refuse
 from lightnet_descriptions.reader import DescribedValue, Document, read_description
-from lightnet_descriptions.scope import Expression, RuleScope, Var
+from lightnet_descriptions.rules import Case, Matcher, Rule
+from lightnet_descriptions.scope import Expression, Ops, RuleScope, Var
 
 #: The members of each object, and their kinds (`fields.members`).
 _CODE_FIELDS = {"custom_before": "s", "custom_after": "s"}
@@ -74,17 +66,12 @@ def load_optimizer(document: Document, table: Mapping[str, type[LnOp]] | None = 
     `table` has the ops that it may name (default: all). Raises `LightNetError` at the place of what is malformed, or
     not in the op table."""
     table = optypes() if table is None else table
-    found: list[type[DescribedPattern]] = []
-    for name, item in document.objects.items():
-        found += _Description(item, name, table).patterns()
-    seen: dict[str, type[DescribedPattern]] = {}
-    for cls in found:
-        if cls.name in seen:
-            raise cls.item.error(
-                f"pattern '{cls.name}' is described twice; the first stands at {seen[cls.name].item.loc}"
-            )
-        seen[cls.name] = cls
-    return list(found)
+    seen: dict[str, Rule] = {}
+    for name, description in document.objects.items():
+        for item, rule in _Description(description, name, table).rules():
+            if (first := seen.setdefault(rule.name, rule)) is not rule:
+                raise item.error(f"pattern '{rule.name}' is described twice; the first stands at {first.place}")
+    return [rule.pattern() for rule in seen.values()]
 
 
 @cache
@@ -114,41 +101,50 @@ class _Description:
         if self.complete and "ops" not in self.fields:
             raise self.fields["complete"].key_error("'complete' is said of the ops of an expander description")
 
-    def patterns(self) -> list[type[DescribedPattern]]:
-        expanders = (self.expander(entry) for entry in items(self.fields, "ops"))
-        found: list[type[DescribedPattern]] = [cls for cls in expanders if cls is not None]
+    def rules(self) -> Iterator[tuple[DescribedValue, Rule]]:
+        """The rules, each with the entry that says it."""
+        classes: set[type[LnOp]] = set()
+        for entry in items(self.fields, "ops"):
+            if (rule := self.expander(entry)) is not None:
+                assert isinstance(rule.matcher, OneOp)
+                classes.add(rule.matcher.cls)
+                yield entry, rule
         if self.complete:
-            classes = frozenset(p.cls for p in found)  # type: ignore[attr-defined]
-            found.append(self.pattern(Incomplete, self.name, "expand", self.item, classes=classes))
+            case = self.refusing(self.item, "the description", lambda op: (
+                f"unsupported optype '{op.optype}' of `{op.op_name or op.optype}` for the description '{self.name}', "
+                "which is complete"))  # fmt: skip
+            yield self.item, self.rule(self.name, "expand", self.item, AnyBut(frozenset(classes)), (case,))
         for section in PASSES:
-            found += [self.match(entry, section) for entry in items(self.fields, section)]
-        return found
+            for entry in items(self.fields, section):
+                yield entry, self.match(entry, section)
 
-    def pattern(
-        self, base: type[DescribedPattern], name: str, pass_name: str, item: DescribedValue, **members: Any
-    ) -> type[Any]:
+    def rule(self, name: str, pass_name: str, item: DescribedValue, matcher: Matcher, cases: tuple[Case, ...]) -> Rule:
         if self.arch == "none" and pass_name != "simplify":
             raise item.error(f"arch 'none' has no kernels: rules for it are for `simplify`, not for `{pass_name}`")
         target = "*" if pass_name == "simplify" else self.arch
-        common = {"name": name, "pass_name": pass_name, "target": target, "arch": self.arch, "item": item,
-                  "declared_at": item.loc, "__doc__": base.__doc__}  # fmt: skip
-        return type(name, (base,), {**common, **members, "__module__": base.__module__})
+        return Rule(name, pass_name, target, item.loc, item.source.lines.text, matcher, cases)
+
+    def refusing(self, item: DescribedValue, note: str, message: Callable[[LnOp], str]) -> Case:
+        """The end of a complete description: what no rule is for is an error."""
+        return Case(DescribedAction(self.arch, item, Refuse(message, "expand.complete", note)))
 
     # -- expanders
 
-    def expander(self, entry: DescribedValue) -> type[DescribedPattern] | None:
+    def expander(self, entry: DescribedValue) -> Rule | None:
+        """The rules of one optype, in order; None for one that `expand` does not see."""
         fields_ = _checked(entry, "an entry of ops", _ENTRY, ("optype", "rules"))
         optype = str(fields_["optype"].value)
         cls, arch = optype_of(optype, fields_["optype"], self.scope)
         if cls is None or (arch is not None and not issubclass(cls, Source)):
             return self.expanded(optype, cls, fields_)
         scope = self.scope.with_vars(Var("self", (cls,)))
-        rules = tuple(self.rule(item, scope, cls) for item in items(fields_, "rules"))
         name = f"{self.name}.{optype}"
-        mtype = None if arch is None else get_target(arch).mtype(ARENA)
-        return self.pattern(
-            DescribedExpander, name, "expand", entry, cls=cls, mtype=mtype, rules=rules, complete=self.complete
-        )
+        cases = [self.expansion_case(item, scope, cls, name) for item in items(fields_, "rules")]
+        if self.complete:
+            cases.append(self.refusing(entry, "its rules", lambda op:
+                f"{name}: no rule holds for `{op.op_name or op.optype}`, and the description is complete"))  # fmt: skip
+        matcher = OneOp(cls, None if arch is None else get_target(arch).mtype(ARENA))
+        return self.rule(name, "expand", entry, matcher, tuple(cases))
 
     def expanded(self, optype: str, cls: type[LnOp] | None, fields_: Mapping[str, DescribedValue]) -> None:
         """An entry for what an expansion makes, which `expand` does not see again: it may only say to leave that
@@ -161,12 +157,12 @@ class _Description:
                     f"'{optype}' is what an expansion makes, and may only be left alone (match: false){sees}"
                 )
 
-    def rule(self, item: DescribedValue, scope: RuleScope, cls: type[LnOp]) -> Rule:
+    def expansion_case(self, item: DescribedValue, scope: RuleScope, cls: type[LnOp], name: str) -> Case:
         fields_ = _checked(item, "a rule", _RULE, ("cond",))
-        conditions = tuple(condition(c, scope) for c in items(fields_, "cond"))
+        conditions = conditions_of(fields_, scope)
         action = one_action(item, fields_, _ACTIONS)
         if action == "err":
-            done: Any = Refuse(str(fields_["err"].value))
+            done: Any = refusal(fields_["err"], name)
         elif action == "match":
             if fields_["match"].value is not False:
                 raise fields_["match"].error("'match' says false: leave the op alone")
@@ -178,7 +174,7 @@ class _Description:
                 f"{cls.optype} is no op of a kernel, and `expand` leaves it: say '{cls.optype}_{self.arch}' or match: "
                 "false"
             )
-        return Rule(item, conditions, done, text(fields_, "warn"))
+        return Case(DescribedAction(self.arch, item, done), conditions, text(fields_, "warn"))
 
     def expansion(self, fields_: Mapping[str, DescribedValue], scope: RuleScope, cls: type[LnOp]) -> Any:
         entries, details = items(fields_, "replace"), items(fields_, "details")
@@ -211,22 +207,21 @@ class _Description:
 
     # -- several ops
 
-    def match(self, entry: DescribedValue, section: str) -> type[DescribedPattern]:
+    def match(self, entry: DescribedValue, section: str) -> Rule:
         fields_ = _checked(entry, f"an entry of {section}", _MATCH, ("name", "match"))
-        name, pass_name = str(fields_["name"].value), text(fields_, "pass") or PASSES[section][0]
+        name, pass_name = f"{self.name}.{fields_['name'].value}", text(fields_, "pass") or PASSES[section][0]
         if pass_name not in PASSES[section]:
             raise fields_["pass"].error(
                 f"rules of {section} are for {' or '.join(PASSES[section])}, not for '{pass_name}'"
             )
         variables = matches.variables(items(fields_, "match"), self.scope, entry)
         scope = self.scope.with_vars(*variables)
-        edges = matches.edges(items(fields_, "edges"), scope, entry)
-        action = self.match_action(fields_, entry, scope, edges, pass_name)
-        rule = Rule(entry, tuple(condition(c, scope) for c in items(fields_, "cond")), action, text(fields_, "warn"))
-        classes = {v.name: frozenset(v.classes) or None for v in variables}
-        return self.pattern(
-            DescribedMatch, f"{self.name}.{name}", pass_name, entry, variables=classes, edges=tuple(edges), rule=rule
-        )
+        edges = tuple(matches.edges(items(fields_, "edges"), scope, entry))
+        action = self.match_action(fields_, entry, scope, edges, pass_name, name)
+        matcher = JoinedOps(pass_name, entry, {v.name: frozenset(v.classes) or None for v in variables}, edges)
+        done = DescribedAction(self.arch, entry, action)
+        cases = (Case(done, conditions_of(fields_, scope), text(fields_, "warn")),)
+        return self.rule(name, pass_name, entry, matcher, cases)
 
     def match_action(
         self,
@@ -235,10 +230,11 @@ class _Description:
         scope: RuleScope,
         edges: Sequence[Any],
         pass_name: str,
+        name: str,
     ) -> Any:
         action = one_action(entry, fields_, _MATCH_ACTIONS)
         if action == "err":
-            return Refuse(str(fields_["err"].value))
+            return refusal(fields_["err"], name)
         if action == "fuse":
             if not fields_["fuse"].value:
                 raise fields_["fuse"].error("'fuse' says true: without it nothing is done")
@@ -265,6 +261,12 @@ def _keeps(action: Any, cls: type[LnOp]) -> bool:
     return isinstance(action, Leave | Refuse) or own
 
 
+def refusal(err: DescribedValue, name: str) -> Refuse:
+    """The action of `err` in the rule `name`."""
+    return Refuse(lambda op: f"{op.optype}: {f'`{op.op_name}`: ' if op.op_name else ''}{err.value}", name,
+                  "the rule that refuses it")  # fmt: skip
+
+
 def one_action(item: DescribedValue, found: Mapping[str, DescribedValue], actions: Collection[str]) -> str:
     """The one of `actions` that a rule has."""
     given = [a for a in actions if a in found]
@@ -273,6 +275,11 @@ def one_action(item: DescribedValue, found: Mapping[str, DescribedValue], action
     if given != ["replace"] and "details" in found:
         raise found["details"].key_error(f"details fill the ops of 'replace', and this rule has '{given[0]}'")
     return given[0]
+
+
+def conditions_of(found: Mapping[str, DescribedValue], scope: RuleScope) -> tuple[Callable[[Ops], Any], ...]:
+    """The conditions of a rule, as what asks them."""
+    return tuple(condition(c, scope).value for c in items(found, "cond"))
 
 
 def condition(item: DescribedValue, scope: RuleScope) -> Expression:

@@ -1,49 +1,47 @@
-"""Rewrite patterns out of a description: what is matched, and the rules that say what becomes of it.
+"""The matchers and actions of a description's rules (`rules.Rule`): what these match, and what they do.
 
-`DescribedExpander` asks the rules of one optype about each op of it; `DescribedMatch` finds several ops that are joined
-as the description's edges say, through kernels, starting from the last of them. The classes of a file are made from
-these two in `optimizer.py`. Imports xDSL, `ir`, the `ln` dialect and the modules beside it.
+`OneOp` is for the rules of one optype; `JoinedOps` finds several ops that are joined as the description's edges say,
+through kernels, starting from the last of them. They are put together in `optimizer.py`. Imports xDSL, `ir`, the `ln`
+dialect and the modules beside it.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import islice
-from typing import ClassVar
+from functools import lru_cache, partial
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter
 
-from lightnet.diagnostics import InternalWarning, LightNetError, SourceLoc
+from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Create, Source
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import MTYPE
 from lightnet.ir.op import LnOp
-from lightnet.ir.rewrites import FilePattern
 from lightnet.ir.target import get_target
 from lightnet_descriptions import rewriting
 from lightnet_descriptions.details import NewOp, Renamed, Replacement
 from lightnet_descriptions.fusion import fuse_kernels
-from lightnet_descriptions.matching import MatchStep, solutions
 from lightnet_descriptions.reader import DescribedValue
-from lightnet_descriptions.scope import Expression, Ops, TensorRef
+from lightnet_descriptions.rules import MatchStep, solutions
+from lightnet_descriptions.scope import Ops, TensorRef
 from lightnet_descriptions.tensors import kernel_of, origin, value_at
 
-#: A pattern with ``ins[*]`` tries at most so many ways to match from one op, and looks at most at so many operands for
-#: them.
-MAX_TRIES, MAX_LOOKS = 256, 1 << 14
+#: From one op, a rule looks at most at so many operands.
+MAX_LOOKS = 1 << 14
 
 
 @lru_cache(4096)
 def _names_of(classes: frozenset[type[LnOp]]) -> frozenset[str]:
     """The names of classes. Rules tell ops by these: one of ours and one that takes its place have the same."""
     return frozenset(cls.name for cls in classes)
+
+
+# -- what is done ----------------------------------------------------------------------------------------------------
 
 
 class Leave:
@@ -59,90 +57,55 @@ class Fuse:
 
 @dataclass(frozen=True)
 class Refuse:
-    """`err`."""
+    """`err`, or the end of a complete description: the error of an op, its label, and the note at the rule."""
 
-    message: str
+    message: Callable[[LnOp], str]
+    label: str
+    note: str
 
 
 @dataclass(frozen=True)
-class Rule:
-    """One rule: conditions that are OR-ed (none: always), a warning, and what is done."""
+class DescribedAction:
+    """The action of a rule of a description for `arch`, said at `item`."""
 
+    arch: str
     item: DescribedValue
-    conditions: tuple[Expression, ...]
-    action: Leave | Fuse | Refuse | Renamed | Replacement
-    warning: str | None = None
+    what: Leave | Fuse | Refuse | Renamed | Replacement
 
-
-class DescribedPattern(FilePattern):
-    """The common part of both kinds. `name` is ``<description>.<optype or rule>``."""
-
-    arch: ClassVar[str]
-    #: Where the entry stands.
-    item: ClassVar[DescribedValue]
-
-    def __init__(self) -> None:
-        rewriting.forget_names()  # patterns are made when a pass begins
-
-    def at_op(self, op: LnOp) -> tuple[SourceLoc | None, str]:
-        """The note of an error about a rule that says at which op it was asked."""
-        return loc_of(op), f"in pattern '{self.name}', at this op"
-
-    def holds(self, rule: Rule, ops: Ops) -> bool:
-        """Return whether the conditions of a rule hold."""
+    def __call__(self, ops: Ops, anchor: LnOp, rewriter: PatternRewriter) -> bool:
         try:
-            return not rule.conditions or any(c.value(ops) for c in rule.conditions)
+            return self.act(ops, anchor, rewriter)
         except LightNetError as e:
-            e.notes.append(self.at_op(list(ops.values())[-1]))
-            raise
-
-    def apply(self, rule: Rule, ops: Ops, anchor: LnOp, rewriter: PatternRewriter) -> bool:
-        """Do what `rule` says; whether anything was done. Errors are at the op, and note the rule."""
-        try:
-            done = self.act(rule, ops, anchor, rewriter)
-        except LightNetError as e:
-            where = loc_of(anchor)
             if e.loc is None:  # of no text in particular: the rule is wrong for these ops
-                e = rule.item.error(e.message, e.label)
-            if e.loc != where:
-                e.notes.append((where, f"in pattern '{self.name}', at `{anchor.op_name or anchor.optype}`"))
+                e = self.item.error(e.message, e.label)
             raise e from e.__cause__
-        if rule.warning is not None and (done or isinstance(rule.action, Leave)):
-            warnings.warn(InternalWarning(rule.warning, loc_of(anchor)), stacklevel=2)
-        return done
 
-    def act(self, rule: Rule, ops: Ops, anchor: LnOp, rewriter: PatternRewriter) -> bool:
-        match rule.action:
-            case Refuse(message=message):
-                who = f"{anchor.optype}: `{anchor.op_name}`" if anchor.op_name else anchor.optype
-                notes: list[tuple[SourceLoc | None, str]] = [(rule.item.loc, "the rule that refuses it")]
-                raise LightNetError(f"{who}: {message}", loc_of(anchor), self.name, notes=notes)
+    def act(self, ops: Ops, anchor: LnOp, rewriter: PatternRewriter) -> bool:
+        match self.what:
+            case Refuse(message=message, label=label, note=note):
+                raise LightNetError(message(anchor), loc_of(anchor), label, notes=[(self.item.loc, note)])
             case Fuse(named=named):
-                return fuse_kernels(ops, get_target(self.arch), rewriter, rule.item, named=named)
+                return fuse_kernels(ops, get_target(self.arch), rewriter, self.item, named=named)
             case Renamed() as to:
-                if isinstance(anchor, Source) or anchor.is_host:
-                    return rewriting.stand_in(anchor, get_target(to.arch or self.arch), get_target(self.arch))
-                arch = self.kernel_arch(to.arch, anchor)
-                if to.cls.arch == arch:
-                    arch = None  # `expand` puts a kernel around it, or around what it is a graph of
-                target = get_target(arch or self.arch)
-                if arch == self.arch and type(anchor) is to.cls and rewriting.refusal(anchor, target) is not None:
-                    return False  # `expand` lists what the target cannot run
-                rewriting.rename_op(to, anchor, rewriter, target.kernel_op if arch is not None else None)
-                return True
+                return self.rename(to, anchor, rewriter)
             case Replacement() as what:
                 arches = {n.var: self.kernel_arch(n.arch, anchor) for n in what.new_ops}
-                plain = {n.var for n in what.new_ops if isinstance(n, NewOp) and self.kernel_here(n, anchor)}
+                plain = {n.var for n in what.new_ops if isinstance(n, NewOp) and _has_kernel_here(n, anchor)}
                 wrapped = {var: get_target(arch) for var, arch in arches.items() if arch is not None and var in plain}
                 return rewriting.replace(what, ops, anchor, rewriter, get_target(self.arch), wrapped)
-        return False
+        return True  # left as it is, and no other rule is asked
 
-    @staticmethod
-    def kernel_here(new: NewOp, anchor: LnOp) -> bool:
-        """Return whether a kernel is put around a new op here: around an arch's own op `expand` does that, or around
-        what it is a graph of.
-        """
-        return issubclass(new.cls, Source) or new.cls.arch == "none" or kernel_of(anchor) is not None
+    def rename(self, to: Renamed, anchor: LnOp, rewriter: PatternRewriter) -> bool:
+        if isinstance(anchor, Source) or anchor.is_host:
+            return rewriting.stand_in(anchor, get_target(to.arch or self.arch), get_target(self.arch))
+        arch = self.kernel_arch(to.arch, anchor)
+        if to.cls.arch == arch:
+            arch = None  # `expand` puts a kernel around it, or around what it is a graph of
+        target = get_target(arch or self.arch)
+        if arch == self.arch and type(anchor) is to.cls and rewriting.refusal(anchor, target) is not None:
+            return False  # `expand` lists what the target cannot run
+        rewriting.rename_op(to, anchor, rewriter, target.kernel_op if arch is not None else None)
+        return True
 
     def kernel_arch(self, arch: str | None, anchor: LnOp) -> str | None:
         """The arch of the kernel that a new op gets, if it gets one: in `expand` that of its optype, at level 2 the
@@ -154,59 +117,53 @@ class DescribedPattern(FilePattern):
         return arch
 
 
-class DescribedExpander(DescribedPattern):
-    """The rules of one optype, in order: the first that holds is applied."""
+def _has_kernel_here(new: NewOp, anchor: LnOp) -> bool:
+    """Return whether a kernel is put around a new op here: around an arch's own op `expand` does that, or around what
+    it is a graph of."""
+    return issubclass(new.cls, Source) or new.cls.arch == "none" or kernel_of(anchor) is not None
 
-    cls: ClassVar[type[LnOp]]
-    #: The memory type of sources that the rules are for, where the optype says one (``create_cuda``).
-    mtype: ClassVar[str | None] = None
-    rules: ClassVar[tuple[Rule, ...]]
-    complete: ClassVar[bool] = False
+
+# -- what is matched -------------------------------------------------------------------------------------------------
+
+
+class _Single:
+    """A matcher of one op, `self`."""
+
+    def matches(self, anchor: LnOp) -> Iterator[dict[str, LnOp]]:
+        yield {"self": anchor}
+
+
+@dataclass(frozen=True)
+class OneOp(_Single):
+    """An op of one optype. `mtype` is the memory type of sources, where the optype says one (``create_cuda``)."""
+
+    cls: type[LnOp]
+    mtype: str | None
 
     @property
-    def places(self) -> bool:
-        """True if the rules say where what enters or leaves the network stands, which is all that becomes of it."""
-        return issubclass(self.cls, Source) or self.cls.is_host
+    def roots(self) -> tuple[str, ...]:
+        return (self.cls.name,)
 
-    def is_for(self, op: Operation) -> bool:
-        """Return whether an op is of the optype: another class may have taken its place, and `bind` made an input or a
-        param of a `create`.
-        """
-        return op.name == self.cls.name or (self.cls.name == Create.name and isinstance(op, Source))
-
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if not self.is_for(op) or not isinstance(op, LnOp):
-            return
+    def anchors(self, op: Operation) -> Sequence[LnOp]:
+        # Another class may have taken the place of the optype's, and `bind` made an input or a param of a `create`.
+        is_for = op.name == self.cls.name or (self.cls.name == Create.name and isinstance(op, Source))
+        if not is_for or not isinstance(op, LnOp):
+            return ()
         said = op.attributes.get(MTYPE)
-        if self.places and self.mtype != (said.data if isinstance(said, StringAttr) else None):
-            return
-        ops = {"self": op}
-        rule = next((r for r in self.rules if self.holds(r, ops)), None)
-        if rule is not None:
-            self.apply(rule, ops, op, rewriter)
-        elif self.complete:
-            raise LightNetError(
-                f"{self.name}: no rule holds for `{op.op_name or op.optype}`, and the description is complete",
-                loc_of(op),
-                "expand.complete",
-                notes=[(self.item.loc, "its rules")],
-            )
+        # The rules of what enters or leaves the network say where that stands, which is all that becomes of it.
+        stands = issubclass(self.cls, Source) or self.cls.is_host
+        return () if stands and self.mtype != (said.data if isinstance(said, StringAttr) else None) else (op,)
 
 
-class Incomplete(DescribedPattern):
-    """The end of a complete description: every op that it has no entry for is an error."""
+@dataclass(frozen=True)
+class AnyBut(_Single):
+    """Any op but those of some classes: what a complete description says nothing of."""
 
-    classes: ClassVar[frozenset[type[LnOp]]]
+    classes: frozenset[type[LnOp]]
+    roots = ()
 
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if isinstance(op, LnOp) and op.name not in _names_of(self.classes):
-            raise LightNetError(
-                f"unsupported optype '{op.optype}' of `{op.op_name or op.optype}` for the description '{self.name}', "
-                "which is complete",
-                loc_of(op),
-                "expand.complete",
-                notes=[(self.item.loc, "the description")],
-            )
+    def anchors(self, op: Operation) -> Sequence[LnOp]:
+        return (op,) if isinstance(op, LnOp) and op.name not in _names_of(self.classes) else ()
 
 
 @dataclass(frozen=True)
@@ -219,45 +176,42 @@ class PatternEdge:
     operand: str | int | None
 
 
-class DescribedMatch(DescribedPattern):
-    """Ops joined by edges; the last of them is looked for first. `variables` are in the order of `match`."""
+@dataclass(frozen=True)
+class JoinedOps:
+    """Ops joined by edges; the last of them is looked for first. `variables` are in the order of `match`, which stands
+    at `item`."""
 
-    variables: ClassVar[Mapping[str, frozenset[type[LnOp]] | None]]
-    edges: ClassVar[tuple[PatternEdge, ...]]
-    rule: ClassVar[Rule]
+    pass_name: str
+    item: DescribedValue
+    variables: Mapping[str, frozenset[type[LnOp]] | None]
+    edges: tuple[PatternEdge, ...]
 
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        for anchor in self.anchors(op):
-            for ops in islice(self.bindings(anchor), MAX_TRIES):
-                if self.holds(self.rule, ops) and self.apply(self.rule, ops, anchor, rewriter):
-                    return
+    @property
+    def roots(self) -> tuple[str, ...]:
+        return tuple(sorted(_names_of(list(self.variables.values())[-1] or frozenset())))
 
     def anchors(self, op: Operation) -> list[LnOp]:
         """The ops that the last variable may be: `op` of level 1, or an op of the kernel `op`."""
-        wanted = list(self.variables.values())[-1]
         found: Sequence[Operation] = ()
         if self.pass_name == "simplify":
             found = [op] if isinstance(op.parent_op(), FuncOp) else []
         elif isinstance(op, KernelOp) and self.takes(op):
             found = op.ops
-        return [o for o in found if isinstance(o, LnOp) and (wanted is None or o.name in _names_of(wanted))]
+        roots = self.roots
+        return [o for o in found if isinstance(o, LnOp) and (not roots or o.name in roots)]
 
     def takes(self, kernel: KernelOp) -> bool:
         """Return whether ops of a kernel may be matched: in `subgraph` each stands alone."""
         return self.pass_name != "subgraph" or len(kernel.ops) == 1
 
-    def bindings(self, anchor: LnOp) -> Iterator[dict[str, LnOp]]:
+    def matches(self, anchor: LnOp) -> Iterator[dict[str, LnOp]]:
         """The ways to give each variable an op, from the last one back along the edges."""
         names = list(self.variables)
         in_kernels = kernel_of(anchor) is not None
         steps = [self.step(var, set(names[k + 1 :]), in_kernels) for k, var in reversed([*enumerate(names[:-1])])]
 
-        def too_many() -> LightNetError:
-            e = self.item.error("the edges leave too many ways to match: name the arguments in place of '*'")
-            e.notes.append(self.at_op(anchor))
-            return e
-
-        for ops in solutions(steps, {names[-1]: anchor}, MAX_LOOKS, too_many):
+        text = "the edges leave too many ways to match: name the arguments in place of '*'"
+        for ops in solutions(steps, {names[-1]: anchor}, MAX_LOOKS, partial(self.item.error, text)):
             if all(self.joined(e, ops) for e in self.edges):
                 yield {var: ops[var] for var in names}
 

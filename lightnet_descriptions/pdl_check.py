@@ -1,5 +1,5 @@
 """The checks of a PDL pattern without a network: whether its ops, parameters and native functions exist, whether
-matching comes to all of it, and whether its rewrite can be carried out. Gives the `Matcher` of a pattern that is right.
+matching comes to all of it, and whether its rewrite can be carried out. Gives the `PdlMatcher` of one that is right.
 Imports xDSL's dialect, the op table and the matching.
 """
 
@@ -18,8 +18,8 @@ from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.params import ParamValue, ptype_of
 from lightnet.ir.types import ParamAttr
-from lightnet_descriptions.matching import Bindings
-from lightnet_descriptions.pdl_match import CONSTRAINTS, REWRITES, Climb, Matcher, name_of_pattern, parent_of
+from lightnet_descriptions.pdl_match import CONSTRAINTS, REWRITES, Climb, PdlMatcher, name_of_pattern, parent_of
+from lightnet_descriptions.rules import Bindings
 
 
 def fail(op: Operation, message: str) -> NoReturn:
@@ -39,7 +39,7 @@ class PatternChecker:
         self.matched = [op for op in self.body if isinstance(op, pdl.OperationOp)]
         self.constants: Bindings = {}
 
-    def matcher(self) -> Matcher:
+    def matcher(self) -> PdlMatcher:
         if self.rewrite.name_ is not None:
             fail(self.rewrite, "a rewrite has its ops in a region: there are no external rewrite functions")
         inner = [op for block in self.rewrite.body.blocks for op in block.ops]
@@ -50,7 +50,7 @@ class PatternChecker:
         constraints = tuple(op for op in self.body if isinstance(op, pdl.ApplyNativeConstraintOp))
         climbs = tuple(self.climbs(root))
         self.check_bound(constraints)
-        return Matcher(self.name, root, climbs, constraints, self.rewrite, self.constants, self.classes)
+        return PdlMatcher(self.name, root, climbs, constraints, self.rewrite, self.constants, self.classes)
 
     def check(self, op: Operation, makes: bool) -> None:
         """One op of the pattern, or (`makes`) of its rewrite."""

@@ -1,8 +1,9 @@
 """Patterns in PDL at work: matching a graph of `ln` ops, and putting another one in its place.
 
-A `Matcher` is made of a `pdl.pattern` that `pdl.py` has checked. xDSL's own interpreter of PDL creates ops without
-checking them, knows no ranges and no pattern whose root does not reach all of it, and raises what no user should see.
-Imports xDSL's dialect, the op base, `matching` and the rules of replacing.
+A `PdlMatcher` is made of a `pdl.pattern` that `pdl_check.py` has checked. xDSL's own interpreter of PDL creates ops
+without checking them, knows no ranges and no pattern whose root does not reach all of it, and raises what no user
+should see.
+Imports xDSL's dialect, the op base, `rules` and the rules of replacing.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from lightnet.ir.op import LnOp
 from lightnet.ir.params import ParamScalar, ParamValue
 from lightnet.ir.schema import Param
 from lightnet.ir.types import spec_of
-from lightnet_descriptions.matching import Bindings, MatchStep, solutions, span_of
+from lightnet_descriptions.rewriting import span_of
+from lightnet_descriptions.rules import Bindings, MatchStep, solutions
 
 #: Matching from one op tries at most so many users of values.
 MAX_TRIES = 1 << 16
@@ -106,7 +108,7 @@ class Climb:
 
 
 @dataclass(frozen=True)
-class Matcher:
+class PdlMatcher:
     """A pattern: its root, what is reached from there by climbing, and its native constraints. `constants` are the
     values of the pattern that are fixed, `classes` the op classes that the rewrite makes, by name."""
 
@@ -118,16 +120,23 @@ class Matcher:
     constants: Bindings
     classes: dict[str, type[LnOp]]
 
-    def match(self, op: Operation) -> Bindings | None:
-        """The meaning of the pattern's values where `op` is its root; None where it does not match."""
+    @property
+    def roots(self) -> tuple[str, ...]:
+        return (name_of_pattern(self.root),)
+
+    def anchors(self, op: Operation) -> Sequence[LnOp]:
+        return (op,) if isinstance(op, LnOp) else ()
+
+    def matches(self, anchor: LnOp) -> Iterator[Bindings]:
+        """The meanings of the pattern's values where `anchor` is its root."""
         bound = dict(self.constants)
-        if not self._op(self.root, op, bound):
-            return None
+        if not self._op(self.root, anchor, bound):
+            return
         steps = [MatchStep(partial(self._users, c), partial(self._op, c.op)) for c in self.climbs]
-        where = (loc_of(op), f"in pattern '{self.name}', at this op")
-        found = solutions(steps, bound, MAX_TRIES, lambda: LightNetError(
-            "the pattern leaves too many ways to match", loc_of(self.root), notes=[where]))  # fmt: skip
-        return next((b for b in found if all(self._holds(c, b) for c in self.constraints)), None)
+        too_many = partial(LightNetError, "the pattern leaves too many ways to match", loc_of(self.root))
+        for found in solutions(steps, bound, MAX_TRIES, too_many):
+            if all(self._holds(c, found) for c in self.constraints):
+                yield found
 
     def _users(self, climb: Climb, bound: Bindings) -> Iterator[Operation]:
         value = self.value(climb.value, bound)
@@ -238,17 +247,27 @@ def _bind(name: SSAValue, value: Any, bound: Bindings, field: Param | None = Non
 # -- rewriting -------------------------------------------------------------------------------------------------------
 
 
-class Rewriting:
+def rewrite(matcher: PdlMatcher, bound: Bindings, root: LnOp, rewriter: PatternRewriter) -> bool:
+    """Rewrite what `matcher` found; False, and nothing done, where an op to erase is in use, or a value is not there
+    yet where it is needed."""
+    rewriting = _Rewriting(matcher, bound, root)
+    try:
+        return rewriting.run(rewriter)
+    finally:
+        for op in reversed([op for op in rewriting.new if op.parent is None]):
+            op.erase()
+
+
+class _Rewriting:
     """One application of a pattern: everything is made and checked first, then put in place."""
 
-    def __init__(self, matcher: Matcher, bound: Bindings, root: Operation):
+    def __init__(self, matcher: PdlMatcher, bound: Bindings, root: Operation):
         self.matcher, self.bound, self.root = matcher, bound, root
         self.new: list[LnOp] = []
         self.replaced: list[tuple[Operation, list[SSAValue]]] = []
         self.erased: list[Operation] = []
 
-    def run(self, rewriter: PatternRewriter) -> None:
-        """Rewrite; nothing happens where an op to erase is in use, or a value is not there yet where it is needed."""
+    def run(self, rewriter: PatternRewriter) -> bool:
         for op in self.matcher.rewrite.body.block.ops:
             try:
                 self.step(op)
@@ -259,12 +278,12 @@ class Rewriting:
         block = self.root.parent
         assert block is not None
         if any(op.parent is not block for op in removed) or not self.unused(removed):
-            return
+            return False
         matched = {op for op in self.bound.values() if isinstance(op, Operation) and op.parent is block}
         span = span_of(self.root, matched)
         first = next(op for op in span if op in removed)
         if first is not span[-1] and not self.there(span[span.index(first) :]):
-            return
+            return False
         rewriter.insertion_point = InsertPoint.before(first)
         for op in self.new:
             rewriter.insert(op)
@@ -277,6 +296,7 @@ class Rewriting:
             replace_by_values(op, values, rewriter)
         for op in reversed([op for op in span if op in self.erased]):
             rewriter.erase(op)
+        return True
 
     def step(self, op: Operation) -> None:
         """Carry out one op of the rewrite."""

@@ -26,11 +26,10 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import fused, set_loc
 from lightnet.ir.memory import ARENA, MTYPE
 from lightnet.ir.names import FreshNames
-from lightnet.ir.op import NAME, LnOp, name_of, set_tensor_names, tensor_names
+from lightnet.ir.op import OP_NAME, LnOp, name_of, set_tensor_names, tensor_names
 from lightnet.ir.target import Target
 from lightnet.ir.types import spec_of
 from lightnet_descriptions.details import New, NewKernel, NewOp, Renamed, Replacement
-from lightnet_descriptions.matching import span_of
 from lightnet_descriptions.scope import Ops
 from lightnet_descriptions.tensors import holder, is_returned, kernel_of, origin, outside, readers
 
@@ -136,6 +135,21 @@ def holders(ops: Ops) -> list[Operation]:
     return [op for op in span_of(next(iter(found)), found) if op in found]
 
 
+def span_of(root: Operation, matched: set[Operation]) -> list[Operation]:
+    """The ops from the first of `matched` to the last, in program order, found from `root`, one of them: the time is
+    that of their distance, not of the block."""
+    before, after = [root], [root]
+    left = matched - {root}
+    while left and (before[-1].prev_op is not None or after[-1].next_op is not None):
+        for ops, op in ((before, before[-1].prev_op), (after, after[-1].next_op)):
+            if op is not None:
+                ops.append(op)
+                left.discard(op)
+    span = [*before[:0:-1], *after]
+    inside = [i for i, op in enumerate(span) if op in matched]
+    return span[inside[0] : inside[-1] + 1]
+
+
 def _covers(old: Sequence[Operation], ops: Ops) -> bool:
     """Return whether the kernels hold matched ops only."""
     matched = set(ops.values())
@@ -204,7 +218,7 @@ def _name_ops(what: Replacement, ops: Ops, env: Ops, replaced: Mapping[SSAValue,
             heir_of = {replaced[r].owner for r in op.results if r in replaced}
             old = next((o for o in left if type(o) is type(op) and (o in heir_of or not is_heir)), None)
             if name_of(op) is None and old is not None:
-                op.attributes[NAME] = old.attributes[NAME]
+                op.attributes[OP_NAME] = old.attributes[OP_NAME]
                 left.remove(old)
     for new, op in zip(what.new_ops, made):
         if name_of(op) is None:
@@ -253,7 +267,7 @@ class _Used:
         """``<optype><n>``, n one more than the largest number behind that optype."""
         stem, number = _split(optype)  # conv1x1 ends with a digit itself
         self.largest[optype] = number = max(self.largest.get(optype, 0), self.largest.get(stem, 0) if number else 0) + 1
-        op.attributes[NAME] = StringAttr(f"{optype}{number}")
+        op.attributes[OP_NAME] = StringAttr(f"{optype}{number}")
 
 
 def _split(name: str) -> tuple[str, int]:

@@ -10,10 +10,10 @@ import struct
 import zlib
 
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime.cuda.tensor_map import BYTES, MOST_RANK, SIZES, Im2col, TensorMap, check_tensor_map
+from lightnet.runtime.cuda.tensor_map import BYTES, MAP_TYPES, MOST_RANK, Im2col, TensorMap, check_tensor_map
 
 #: The numbers of the types in an encoded map.
-_DTYPES = tuple(SIZES)
+_DTYPES = tuple(MAP_TYPES)
 _MAGIC = b"LNtmap1\0"
 #: Magic, address, five sizes; rank, type, mode; five extents; pixels, channels; the corners and strides of windows; and
 #: a sum of the bytes.

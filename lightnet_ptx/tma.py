@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime.cuda.tensor_map import ALIGNMENT, BYTES, MOST_OFFSET, Im2col, TensorMap
+from lightnet.runtime.cuda.tensor_map import BYTES, MAP_ALIGNMENT, MOST_OFFSET, Im2col, TensorMap
 from lightnet_ptx import findings
 from lightnet_ptx import tree as ptx
 from lightnet_ptx.mbarriers import mbarriers_of, offsets_of
@@ -134,7 +134,7 @@ def _offsets(site: Site, rank: int) -> tuple[ptx.Operand, ...]:
 def _maps(batch: Batch, space: str, addresses: Array) -> Array:
     """The bytes of the maps of the active lanes, [lanes, 128]. The copy engine reads them: it has no thread's memory,
     and no block's."""
-    batch.require_aligned(addresses, ALIGNMENT)
+    batch.require_aligned(addresses, MAP_ALIGNMENT)
     for own in ("shared", "local"):
         inside = (addresses >= np.uint64(WINDOWS[own])) & (addresses < np.uint64(WINDOWS[own] + WINDOW_SIZE))
         if inside.any():

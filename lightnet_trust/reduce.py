@@ -19,7 +19,7 @@ from xdsl.ir import Operation, SSAValue
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.memory import MEMORY, memory_of
 from lightnet.ir.module import count_ops
-from lightnet.ir.names import NAME, PLACES, TENSORS
+from lightnet.ir.names import OP_NAME, PLACES, TENSORS
 from lightnet.ir.printer import module_text
 from lightnet.ir.verify import verify_module
 from lightnet_trust import edits, loop_edits, shrink
@@ -199,17 +199,17 @@ def _check_plan(module: ModuleOp) -> None:
 
 
 def _named(module: ModuleOp) -> list[Operation]:
-    return [op for op in module.walk() if NAME in op.attributes or TENSORS in op.attributes]
+    return [op for op in module.walk() if OP_NAME in op.attributes or TENSORS in op.attributes]
 
 
 def _drop_names(module: ModuleOp, ops: Sequence[Operation]) -> None:
     for op in ops:
-        op.attributes.pop(NAME, None)
+        op.attributes.pop(OP_NAME, None)
         op.attributes.pop(TENSORS, None)
 
 
 #: Attributes that have a step of their own, or are no choices.
-KEPT = (NAME, TENSORS, PLACES, MEMORY)
+KEPT = (OP_NAME, TENSORS, PLACES, MEMORY)
 
 
 def _attributes(module: ModuleOp) -> list[tuple[Operation, str]]:

@@ -11,7 +11,7 @@ from machine_code import is_verified, verified
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 
-from lightnet.backends.cuda.arch import ARCH
+from lightnet.backends.cuda.arch import ARCH_ATTRIBUTE
 from lightnet.backends.llvm.jit import compile_module
 from lightnet.dialects.cuda_launch import CudaLaunchOp, cuda_kernels, dynamic_shared
 from lightnet.dialects.launch import LaunchOp, launches
@@ -37,7 +37,7 @@ def converted(module: ModuleOp, name: str, grid: Sequence[int], sizes: Sequence[
     grid = (*grid, 1, 1)[:3]
     main.body.block.add_ops([CudaLaunchOp(name, grid, block, places, shared=dynamic_shared(kernel)), ReturnOp()])
     module.body.block.add_op(main)
-    module.attributes[ARCH] = StringAttr(arch)
+    module.attributes[ARCH_ATTRIBUTE] = StringAttr(arch)
     set_memory(module, {"static": 0, "arena": end})
     SimtToCpuPass(threads).apply(make_context(), verified(module))
     return parse(str(module)) if is_verified() else module

@@ -248,7 +248,7 @@ def test_aarch64(words: tuple[str, ...]) -> None:
 @pytest.mark.skipif(processor.architecture() != "x86_64", reason="code for x86-64")
 @pytest.mark.parametrize("cpu", ["x86-64", "x86-64-v2", "x86-64-v3"])
 def test_the_levels_of_x86_64(cpu: str, expected: np.ndarray) -> None:
-    if not set(processor.LEVELS[cpu]) <= processor.supported():
+    if not set(processor.LEVEL_FEATURES[cpu]) <= processor.supported():
         pytest.skip("this processor does not run it")
     executable = lightnet.compile(CNN, cpu=cpu)
     close(executable({"picture": X})["classes"], expected)

@@ -45,6 +45,12 @@ SHARED = {
     "Reorder": ("backends/", "the generator of a family, of each target"),
     "Loops": ("backends/", "the generator of a family, of each target"),
 }  # fmt: skip
+#: The same of constants.
+SHARED_CONSTANTS = {
+    "ACTIVATIONS": "ops of a graph format and ours", "COMPARISONS": "ops of a graph format and ours",
+    "REDUCTIONS": "ops of a graph format and ours", "UNARY": "ops of a graph format and ours",
+    "MAX_NAME": "characters of a name", "OUTPUTS": "a choice of blocked kernels", "SELECTION": "that of each target",
+}  # fmt: skip
 RELATIVE = re.compile(r"(What|Whether|How|Which|Where|Why|When|Who|Whose|Whom|That)\b")
 
 
@@ -83,6 +89,27 @@ def test_public_names_mean_one_thing(homes: dict[str, list[str]]) -> None:
     listing = "\n".join(f"{n}: {', '.join(paths)}" for n, paths in sorted(several.items()))
     assert len(several) <= CEILINGS["several"], f"names that mean several things:\n{listing}"
     assert len(several) == CEILINGS["several"], f"lower the ceiling in tests/data/names.json to {len(several)}"
+
+
+def test_constants_mean_one_thing(trees: dict[str, ast.Module]) -> None:
+    """Constants that other modules import, by name: where two modules lend theirs under one name, a reader of a third has to look up which."""
+    modules = {
+        f"lightnet.{path[:-3].replace('/', '.').removesuffix('.__init__')}": tree for path, tree in trees.items()
+    }
+    lent = {(node.module, a.name) for tree in modules.values() for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) for a in node.names if a.name.isupper()}  # fmt: skip
+    homes = defaultdict(list)
+    for module, tree in modules.items():
+        targets = (t for n in tree.body if isinstance(n, (ast.Assign, ast.AnnAssign)) for t in ast.walk(n))
+        stored = {t.id for t in targets if isinstance(t, ast.Name) and isinstance(t.ctx, ast.Store)}
+        for name in stored:
+            if (module, name) in lent:
+                homes[name].append(module)
+    several = {name: sorted(found) for name, found in homes.items() if len(found) > 1}
+    assert set(several) >= set(SHARED_CONSTANTS), "an exception that stands for one definition goes"
+    several = {name: found for name, found in several.items() if name not in SHARED_CONSTANTS}
+    listing = "\n".join(f"{n}: {', '.join(paths)}" for n, paths in sorted(several.items()))
+    assert not several, f"constants that mean several things:\n{listing}"
 
 
 def test_exceptions_are_needed(homes: dict[str, list[str]]) -> None:

@@ -121,7 +121,11 @@ def test_what_cannot_be_read_is_not_taken_for_another_file(folder: Path) -> None
 @X86
 def test_the_best_variant_that_runs_is_taken(expected: np.ndarray, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     assert run("compile", CNN, "-o", "net.lnx", "--variants=baseline,avx512,avx2") == 0
-    levels = {"x86-64-v4": processor.LEVELS["x86-64-v4"], "x86-64-v3": processor.LEVELS["x86-64-v3"], "x86-64": ()}
+    levels = {
+        "x86-64-v4": processor.LEVEL_FEATURES["x86-64-v4"],
+        "x86-64-v3": processor.LEVEL_FEATURES["x86-64-v3"],
+        "x86-64": (),
+    }
     for name, features in levels.items():
         if not set(features) <= processor.supported():
             continue
@@ -289,5 +293,5 @@ def test_the_processors_features_are_those_that_llvm_finds() -> None:
 
     found = {name for name, on in llvm.get_host_cpu_features().items() if on}
     assert processor.supported() <= found
-    levels = set(processor.LEVELS["x86-64-v4"])
+    levels = set(processor.LEVEL_FEATURES["x86-64-v4"])
     assert processor.supported() & levels == found & levels

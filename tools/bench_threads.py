@@ -19,7 +19,7 @@ from machine import machine
 from lightnet.backends.llvm.jit import CodeMachine, Compiler
 from lightnet.backends.llvm.pool import pool_text
 from lightnet.runtime.native import NativeCode
-from lightnet.runtime.pool import POOL
+from lightnet.runtime.pool import POOL_ENTRY
 
 #: Runs and barriers in one round.
 TIMES = 200
@@ -68,7 +68,7 @@ class Bench:
         texts = (pool_text(llvm.get_default_triple()), TEXT)
         self.code = NativeCode([compiler.run(text, False) for text in texts])
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.code))  # its workers never leave it
-        self.address = self.code.address(POOL)
+        self.address = self.code.address(POOL_ENTRY)
         self.run = ctypes.CFUNCTYPE(None, pointer, pointer, ctypes.c_int64, ctypes.c_int64)(self.address)
         self.forks = ctypes.CFUNCTYPE(None, pointer, ctypes.c_int64)(self.code.address("forks"))
         self.meets, self.empty = self.code.address("meets"), self.code.address("empty")

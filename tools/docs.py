@@ -9,7 +9,6 @@ import argparse
 import dataclasses
 import difflib
 import inspect
-import itertools
 import re
 import sys
 import textwrap
@@ -29,7 +28,7 @@ from lightnet.ir.passes import option_text
 from lightnet.ir.registry import FAMILIES, PASSES, TARGETS
 from lightnet.ir.rewrites import pattern_name
 from lightnet.ir.runtime import COMPILE, RUN
-from lightnet.ir.runtime import PASSES as PASSES_TOOL
+from lightnet.ir.runtime import RUN_PASSES as PASSES_TOOL
 from lightnet.ir.target import get_target
 from lightnet.ir.types import TensorSpec, tensor_type
 from lightnet.passes import pipelines
@@ -292,8 +291,8 @@ def patterns_page() -> str:
 
 def equation(cls: Any) -> str:
     """The comment above a pattern's function, or what a pattern that is data says, as code; else the docstring's sentence."""
-    if hasattr(cls, "declared_at"):
-        lines = comment_at(source_file(cls), cls.declared_at.line)
+    if rule := getattr(cls, "rule", None):
+        lines = rule.equation.split("\n")
     else:
         function = getattr(cls, "apply", None) or cls.match_and_rewrite
         text = inspect.getcomments(function) or inspect.getcomments(cls) or ""
@@ -303,22 +302,11 @@ def equation(cls: Any) -> str:
     return " ".join(doc(cls).split("\n\n")[0].split())
 
 
-def comment_at(path: Path, line: int) -> list[str]:
-    """The comment above a line of a data file, or right below it."""
-    text = [line.strip() for line in path.read_text("utf-8").splitlines()]
-    above = list(itertools.takewhile(lambda s: s.startswith("//"), reversed(text[: line - 1])))[::-1]
-    below = list(itertools.takewhile(lambda s: s.startswith("//"), text[line:]))
-    return [s.lstrip("/").strip() for s in above or below]
-
-
 def roots(cls: Any) -> str:
     """The ops that a pattern starts at: what it says, or what its function asks first."""
-    names = getattr(cls, "roots", None) or ([cls.root] if isinstance(getattr(cls, "root", None), str) else [])
-    if hasattr(cls, "variables"):  # described: the last op of `match`
-        names = sorted(c.name for c in list(cls.variables.values())[-1] or ())
-    elif hasattr(cls, "declared_at") and hasattr(cls, "cls"):
-        names = [cls.cls.name]
-    elif not names:
+    rule = getattr(cls, "rule", None)
+    names = rule.matcher.roots if rule else getattr(cls, "roots", ())
+    if not rule and not names:
         code = inspect.getsource(cls.match_and_rewrite)
         asked = re.search(r"isinstance\(op, ([\w |]+)\)", code)
         scope = vars(sys.modules[cls.__module__])
@@ -338,8 +326,8 @@ def pattern_file(cls: Any) -> str:
 
 def source_file(cls: Any) -> Path:
     """The file that a pattern stands in; one that is data names its file as it was read, in the package."""
-    if hasattr(cls, "declared_at"):
-        path = Path(cls.declared_at.file)
+    if rule := getattr(cls, "rule", None):
+        path = Path(rule.place.file)
         return next(DOCS.parent.glob(f"lightnet*/**/{path.name}"), path)
     return Path(inspect.getfile(getattr(cls, "apply", None) or cls))
 

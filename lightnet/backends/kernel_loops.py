@@ -16,7 +16,7 @@ from lightnet.backends.builder import Builder
 from lightnet.backends.launches import Argument, Launch
 from lightnet.backends.loop_function import Labels
 from lightnet.backends.loop_layouts import Layouts
-from lightnet.backends.loops import BLOCKS, lower_definition, workspace_of
+from lightnet.backends.loops import LOOP_BLOCKS, lower_definition, workspace_of
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.move import Reshape
 from lightnet.ir import bound, notation
@@ -60,7 +60,7 @@ def _bind(op: LnOp) -> bound.BoundDefinition:
         raise LightNetError(f"{op.name}: {error.message}", place, error.label, notes=[note, *error.notes]) from None
 
 
-def generate(kernel: KernelOp, name: str, aliases: Mapping[int, int], blocks: int | None = BLOCKS) -> list[Launch]:
+def generate(kernel: KernelOp, name: str, aliases: Mapping[int, int], blocks: int | None = LOOP_BLOCKS) -> list[Launch]:
     """The functions of a kernel that writes something; `aliases` maps a result to the operand whose memory it takes,
     `blocks` is that of `loops.lower_definition`."""
     if (op := builder_op(kernel)) is not None:
@@ -85,7 +85,7 @@ def takes_layouts(kernel: KernelOp) -> bool:
     return all(op.definition is not None for op in kernel.ops) and all(layout.is_lossless for layout in layouts)
 
 
-def loop_workspace_bytes(kernel: KernelOp, blocks: int | None = BLOCKS) -> int:
+def loop_workspace_bytes(kernel: KernelOp, blocks: int | None = LOOP_BLOCKS) -> int:
     """Bytes that the functions of `generate` ask for beside operands and results."""
     if writes_nothing(kernel):
         return 0

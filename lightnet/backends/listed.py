@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lightnet.ir.runtime import Content, Files, Runtime, Settings
-from lightnet.runtime.listed import COPY, HOST, KERNEL, ListedCode, ListedFormat, ListedLine
+from lightnet.runtime.listed import COPY_LINE, HOST_LINE, KERNEL_LINE, ListedCode, ListedFormat, ListedLine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,11 +79,11 @@ def _listed(loops: ModuleOp) -> list[ListedLine]:
     for line in lines_of(loops):
         places = tuple((p.space.data, p.offset.data) for p in line.args.data)
         if isinstance(line, LaunchOp):
-            found.append(ListedLine(KERNEL, places, line.callee.string_value(), line.grid.value.data))
+            found.append(ListedLine(KERNEL_LINE, places, line.callee.string_value(), line.grid.value.data))
         elif isinstance(line, CopyOp):
-            found.append(ListedLine(COPY, places, size=line.size))
+            found.append(ListedLine(COPY_LINE, places, size=line.size))
         elif isinstance(line, HostOp):
-            found.append(ListedLine(HOST, places[:1], size=calls))
+            found.append(ListedLine(HOST_LINE, places[:1], size=calls))
             calls += 1
         else:
             raise LightNetError(

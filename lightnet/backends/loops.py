@@ -21,7 +21,7 @@ from lightnet.runtime.arrays import align_up
 #: Locals up to this many bytes live on the stack of a block.
 STACK_BYTES = 16 << 10
 #: A launch has about this many blocks.
-BLOCKS = 64
+LOOP_BLOCKS = 64
 #: Nests of so many evaluations together are one launch, in whatever grid.
 FEW_TRIPS = 1 << 14
 
@@ -44,7 +44,7 @@ def lower_definition(
     definition: BoundDefinition,
     order: Sequence[str] = (),
     aliases: Mapping[str, str] | None = None,
-    blocks: int | None = BLOCKS,
+    blocks: int | None = LOOP_BLOCKS,
     layouts: Layouts | None = None,
     labels: Labels = NO_LABELS,
     vectors: bool = True,
@@ -102,7 +102,7 @@ def launches_by_point(definition: BoundDefinition) -> int:
 
 
 def workspace_of(
-    definition: BoundDefinition, blocks: int | None = BLOCKS, layouts: Layouts | None = None
+    definition: BoundDefinition, blocks: int | None = LOOP_BLOCKS, layouts: Layouts | None = None
 ) -> tuple[tuple[str, TensorSpec], ...]:
     """The workspace tensors that `lower_definition` will ask for."""
     return _schedule(laid_out(definition, layouts or {}), blocks is None).workspace

@@ -28,12 +28,12 @@ from lightnet.backends.simt_threads import Slot, ThreadGroup, ThreadLoops
 from lightnet.backends.simt_warpgroups import Helpers, product_types
 from lightnet.backends.simt_warps import mma_types, read_row
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.cuda_checks import BLOCK, WARP, require_uniform
+from lightnet.dialects.cuda_checks import BLOCK_ATTRIBUTE, WARP, require_uniform
 from lightnet.dialects.cuda_hopper import WarpgroupMmaOp, WarpgroupWaitOp
 from lightnet.dialects.cuda_matrix import LdmatrixOp, MmaOp
 from lightnet.dialects.cuda_mbarrier import MbarrierWaitOp
 from lightnet.dialects.cuda_simt import BarrierOp, ShuffleOp
-from lightnet.dialects.cuda_stages import ROWS, WARPGROUP
+from lightnet.dialects.cuda_stages import WARPGROUP, WARPGROUP_ROWS
 from lightnet.ir.types import memref_type_of
 
 #: Ops at which the threads of a warp meet.
@@ -67,7 +67,7 @@ class _Loops:
         self.parting = _around(waits) - self.waiting
 
     def run(self) -> tuple[func.FuncOp, int]:
-        kept = {k: v for k, v in self.kernel.attributes.items() if k != BLOCK}
+        kept = {k: v for k, v in self.kernel.attributes.items() if k != BLOCK_ATTRIBUTE}
         self.b.function.attributes.update(kept)
         with self.b.loop(self.b.lo, self.b.hi, name="block") as blocks:
             self.e.number = blocks.iv
@@ -271,7 +271,7 @@ class _Loops:
         with self.b.loop(0, self.e.count // WARPGROUP, name="number") as number:
             thread = Thread(self.b.mul(number.iv, WARPGROUP))
             row, first = (self.e.value(v, thread) for v in (op.row, op.first))
-            self.b.append(func.CallOp(callee, [self.b.mul(number.iv, ROWS), row, first, a, right, sums], []))
+            self.b.append(func.CallOp(callee, [self.b.mul(number.iv, WARPGROUP_ROWS), row, first, a, right, sums], []))
 
     def taken(self, value: SSAValue, op: Operation, group: ThreadGroup) -> Slot:
         """An array with a value that `op` may write: that of the value, if nobody else reads it, or a copy."""

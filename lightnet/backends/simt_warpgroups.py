@@ -16,7 +16,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import INDEX, Builder, Index
 from lightnet.backends.simt_warps import PrivateFunction, mma_function
-from lightnet.dialects.cuda_stages import PANEL, ROWS, WARPGROUP
+from lightnet.dialects.cuda_stages import PANEL, WARPGROUP, WARPGROUP_ROWS
 from lightnet.ir.types import memref_type_of
 
 #: Rows and columns of C whose sums stand in registers: half of those of AVX-512 (more than AVX2 has, where that is as
@@ -52,7 +52,7 @@ def sums_at(b: Builder, number: Index) -> list[Index]:
 
 def product_types(a: MemRefType, right: MemRefType, threads: int, cols: int) -> list[MemRefType]:
     """The memrefs of A, B and the sums, as `product_function` takes them."""
-    return [a, right, MemRefType(f32, [threads // WARPGROUP * ROWS, cols])]
+    return [a, right, MemRefType(f32, [threads // WARPGROUP * WARPGROUP_ROWS, cols])]
 
 
 def product_function(name: str, types: list[MemRefType], by_k: bool) -> func.FuncOp:
@@ -64,19 +64,19 @@ def product_function(name: str, types: list[MemRefType], by_k: bool) -> func.Fun
     b = PrivateFunction.make(name, [INDEX, INDEX, INDEX, *types])
     at, row, first, a, right, sums = b.args
     cols = types[2].get_shape()[1]
-    room = b.append(memref.AllocaOp.get(i8, 64, [4 * PANEL * (ROWS + _TILE[1])])).results[0]
-    rows = b.view(room, 0, MemRefType(f32, [ROWS, PANEL]))
-    with b.loop(0, ROWS) as i:
+    room = b.append(memref.AllocaOp.get(i8, 64, [4 * PANEL * (WARPGROUP_ROWS + _TILE[1])])).results[0]
+    rows = b.view(room, 0, MemRefType(f32, [WARPGROUP_ROWS, PANEL]))
+    with b.loop(0, WARPGROUP_ROWS) as i:
         wide = b.cast("extf", b.tile_load(a, [b.add(row, i.iv), 0], [1], [PANEL]), f32)
         b.tile_store(wide, rows, [i.iv, 0], [1])
     for begin, end, width in _panels(cols):
-        panel = b.view(room, 4 * PANEL * ROWS, MemRefType(f32, [PANEL, width]))
+        panel = b.view(room, 4 * PANEL * WARPGROUP_ROWS, MemRefType(f32, [PANEL, width]))
         with b.loop(begin, end, width, name="col") as col:
             if by_k:
                 _panel_by_k(b, right, first, col.iv, panel)
             else:
                 _panel_by_columns(b, right, b.add(first, col.iv), panel)
-            with b.loop(0, ROWS, _TILE[0]) as i:
+            with b.loop(0, WARPGROUP_ROWS, _TILE[0]) as i:
                 _tile(b, (rows, i.iv), panel, (sums, b.add(at, i.iv), col.iv))
     return b.finish()
 

@@ -26,7 +26,7 @@ from lightnet.cli.targets import add_target
 from lightnet.cli.warning import Warnings, add_warnings
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.registry import FRONTENDS, TARGETS, runtime_of
-from lightnet.ir.runtime import PASSES
+from lightnet.ir.runtime import RUN_PASSES
 from lightnet.source import STDIN_NAME, end_of, read_text
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _parser(argv: Sequence[str] | None = None) -> ToolParser:
     options = p.add_argument_group("options of passes")
     add_target(
         options,
-        PASSES,
+        RUN_PASSES,
         argv,
         "what passes compile for (default: the target of a pipeline that --pass names, else cpu)",
         None,

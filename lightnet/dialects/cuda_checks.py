@@ -27,16 +27,16 @@ from lightnet.runtime.arrays import ALIGNMENT
 ARCHS = {"sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_90": 227 << 10, "sm_90a": 227 << 10}
 #: Bytes of shared memory that a kernel may have without asking for them at its launch.
 STATIC_SHARED = 48 << 10
-MAX_THREADS = 1024
+MAX_BLOCK_THREADS = 1024
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 2**16 - 1, 2**16 - 1)
 WARP = 32
 
 #: The label of what is wrong with a module's kernels and launches.
-VERIFY = "cuda.verify"
+VERIFY_LABEL = "cuda.verify"
 
 #: The attribute that makes a function a kernel: the threads of its blocks along x, y and z.
-BLOCK = "cuda.block"
+BLOCK_ATTRIBUTE = "cuda.block"
 #: The memory space of shared memory, as in NVVM.
 SHARED = IntegerAttr(3, i32)
 
@@ -47,21 +47,21 @@ SHARED = IntegerAttr(3, i32)
 def block_of(function: func.FuncOp) -> tuple[int, int, int] | None:
     """The threads of a kernel's blocks; None where the function is no kernel. Raises VerifyException for what cannot be
     launched."""
-    attr = function.attributes.get(BLOCK)
+    attr = function.attributes.get(BLOCK_ATTRIBUTE)
     if attr is None:
         return None
     numbers = tuple(attr.get_values()) if isinstance(attr, DenseArrayBase) else ()
     if len(numbers) != 3 or not all(isinstance(n, int) for n in numbers):
-        raise VerifyException(f"{BLOCK} is three numbers of threads, array<i32: 128, 1, 1>, got {attr}")
+        raise VerifyException(f"{BLOCK_ATTRIBUTE} is three numbers of threads, array<i32: 128, 1, 1>, got {attr}")
     require_block(numbers)
     return numbers
 
 
 def require_block(threads: tuple[int, ...]) -> None:
     """Raises VerifyException for a block of more threads than there may be."""
-    if any(not 1 <= n <= most for n, most in zip(threads, MAX_BLOCK)) or prod(threads) > MAX_THREADS:
+    if any(not 1 <= n <= most for n, most in zip(threads, MAX_BLOCK)) or prod(threads) > MAX_BLOCK_THREADS:
         raise VerifyException(
-            f"a block has at most {MAX_BLOCK} threads along x, y, z, and {MAX_THREADS} together; got {threads}"
+            f"a block has at most {MAX_BLOCK} threads along x, y, z, and {MAX_BLOCK_THREADS} together; got {threads}"
         )
 
 
@@ -84,7 +84,7 @@ def require_kernel(op: Operation) -> tuple[int, int, int]:
     block = block_around(op)
     if block is None:
         raise VerifyException(
-            f"it stands in no kernel: only functions with {BLOCK} may wait, or share memory, between threads"
+            f"it stands in no kernel: only functions with {BLOCK_ATTRIBUTE} may wait, or share memory, between threads"
         )
     return block
 

@@ -13,7 +13,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue, Use
 
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.cuda_checks import VERIFY, function_of, shared_allocations
+from lightnet.dialects.cuda_checks import VERIFY_LABEL, function_of, shared_allocations
 from lightnet.dialects.cuda_hopper import (
     TmaLoadOp,
     WarpgroupMmaOp,
@@ -58,7 +58,7 @@ def _wrong(op: Operation, message: str) -> LightNetError:
     """
     function = function_of(op)
     assert function is not None
-    return LightNetError(f"@{function.sym_name.data}: {message}", loc_of(op) or loc_of(function), VERIFY)
+    return LightNetError(f"@{function.sym_name.data}: {message}", loc_of(op) or loc_of(function), VERIFY_LABEL)
 
 
 def _verify_sources(function: FuncOp) -> None:

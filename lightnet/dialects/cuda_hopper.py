@@ -49,11 +49,11 @@ from xdsl.utils.exceptions import VerifyException
 
 from lightnet.dialects.cuda_checks import divisor
 from lightnet.dialects.cuda_stages import (
-    ARCH,
     GROUP,
     MOST_PENDING,
     PANEL,
-    ROWS,
+    STAGES_ARCH,
+    WARPGROUP_ROWS,
     OnlyOn,
     copied_rows,
     integers_of,
@@ -158,7 +158,7 @@ class TmaLoadOp(DefinedOp):
         "`by` $map `,`"
         " $barriers `[` $index `]` attr-dict `:` type($destination) `,` type($source) `,` type($barriers)"
     )
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(STAGES_ARCH))
 
     def verify_(self) -> None:
         require_mbarrier(self, self.barriers, self.index)
@@ -244,14 +244,14 @@ class WarpgroupMmaOp(DefinedOp):
     SYNTAX: ClassVar = (
         "$a `[` $row `]` `,` $b `[` $first `]` `,` $c (`by_k` $by_k^)? attr-dict `:` type($a) `,` type($b) `,` type($c)"
     )
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(STAGES_ARCH))
 
     def verify_(self) -> None:
         require_warpgroups(self)
         require_sums([self.c.type])
         cols = sum_columns(self.c.type)
         panels = -(-cols // PANEL) * PANEL
-        a = require_rows(self.a, self.row, ROWS, GROUP, "A")
+        a = require_rows(self.a, self.row, WARPGROUP_ROWS, GROUP, "A")
         b = require_rows(self.b, self.first, *((cols, GROUP) if self.by_k is None else (panels, PANEL)), "B")
         if a != b:
             raise VerifyException(f"the types of A and B differ: {a} and {b}")
@@ -276,7 +276,7 @@ class WarpgroupWaitOp(DefinedOp):
     res = var_result_def(_T)
 
     SYNTAX: ClassVar = "$sums `pending` $pending attr-dict `:` type($sums)"
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(STAGES_ARCH))
 
     def verify_(self) -> None:
         require_warpgroups(self)

@@ -23,7 +23,7 @@ from lightnet.dialects.cuda_checks import (
     ARCHS,
     MAX_GRID,
     STATIC_SHARED,
-    VERIFY,
+    VERIFY_LABEL,
     argument_alignment,
     block_of,
     require_block,
@@ -47,7 +47,7 @@ from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import memory_of
 from lightnet.ir.place import PlaceAttr, parse_places, print_places
 from lightnet.ir.resolving import resolve
-from lightnet.runtime.cuda.tensor_map import ALIGNMENT, BYTES
+from lightnet.runtime.cuda.tensor_map import BYTES, MAP_ALIGNMENT
 
 #: Every allocation of shared memory begins at a multiple of so many bytes, rows of a stage (`cuda_hopper`) at one of
 #: `SWIZZLED`.
@@ -187,7 +187,7 @@ def parameter_bytes(kernel: FuncOp) -> int:
     """Bytes of a kernel's parameters, one a memref: its address, or in the place of one that is copied a tensor map."""
     maps, end = tensor_maps(kernel), 0
     for number in range(len(kernel.function_type.inputs.data)):
-        size, align = (BYTES, ALIGNMENT) if number in maps else (POINTER, POINTER)
+        size, align = (BYTES, MAP_ALIGNMENT) if number in maps else (POINTER, POINTER)
         end = -(-end // align) * align + size
     return end
 
@@ -202,7 +202,9 @@ def verify_cuda(module: ModuleOp, arch: str) -> None:
     not have or that are aligned less than it takes, or on memrefs that overlap one that is written.
     """
     if arch not in ARCHS:
-        raise LightNetError(f"unknown architecture '{arch:.40}'; there are: {', '.join(ARCHS)}", loc_of(module), VERIFY)
+        raise LightNetError(
+            f"unknown architecture '{arch:.40}'; there are: {', '.join(ARCHS)}", loc_of(module), VERIFY_LABEL
+        )
     at: Operation = module
     try:
         table, memory = cuda_kernels(module), memory_of(module)
@@ -215,7 +217,7 @@ def verify_cuda(module: ModuleOp, arch: str) -> None:
                 _verify_apart(at, accesses.of(at))
                 _verify_aligned(at, table[at.callee.string_value()])
     except VerifyException as error:
-        raise LightNetError(str(error), loc_of(at), VERIFY) from None
+        raise LightNetError(str(error), loc_of(at), VERIFY_LABEL) from None
 
 
 def _verify_kernel(name: str, function: FuncOp, arch: str) -> None:

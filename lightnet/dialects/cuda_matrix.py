@@ -41,7 +41,7 @@ from lightnet.dialects.cuda_checks import require_aligned, require_full_warps, r
 from lightnet.dialects.operands import DefinedOp, FormattedOp, operand_of
 
 #: Bytes of a row of the 8x8 matrices that `ldmatrix` reads.
-ROW = 16
+MATRIX_ROW = 16
 _SHORT = (Float16Type, BFloat16Type)
 
 
@@ -100,7 +100,7 @@ class LdmatrixOp(FormattedOp):
             raise VerifyException("only matrices of 16-bit elements can be transposed")
         if self.result.type != (expected := fragment(tiles, type.element_type)):
             raise VerifyException(f"{tiles} matrices of {type.element_type} are a {expected}, not {self.result.type}")
-        require_aligned(self.memref, self.indices, ROW, "a row")
+        require_aligned(self.memref, self.indices, MATRIX_ROW, "a row")
 
 
 #: Element type of A and B -> registers of A, registers of B, and the depth of the product: m16n8k16, m16n8k8.

@@ -17,7 +17,7 @@ from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 from xdsl.utils.exceptions import VerifyException
 
 from lightnet.dialects.cuda_checks import require_kernel
-from lightnet.dialects.cuda_stages import ARCH, MOST_EXPECTED, OnlyOn, require_between, require_mbarrier
+from lightnet.dialects.cuda_stages import MOST_EXPECTED, STAGES_ARCH, OnlyOn, require_between, require_mbarrier
 from lightnet.dialects.operands import DefinedOp
 
 
@@ -37,7 +37,7 @@ class MbarrierInitOp(DefinedOp):
     arrivals = prop_def(IntegerAttr.constr(i64), prop_name="count")
 
     SYNTAX: ClassVar = "$barriers `[` $index `]` `count` $count attr-dict `:` type($barriers)"
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(STAGES_ARCH))
 
     def verify_(self) -> None:
         require_mbarrier(self, self.barriers, self.index)
@@ -52,7 +52,7 @@ class MbarrierFenceOp(DefinedOp):
     name = "cuda.mbarrier_fence"
 
     SYNTAX: ClassVar = "attr-dict"
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(STAGES_ARCH))
 
     def verify_(self) -> None:
         require_kernel(self)
@@ -70,7 +70,7 @@ class MbarrierExpectOp(DefinedOp):
     bytes = operand_def(IndexType())
 
     SYNTAX: ClassVar = "$barriers `[` $index `]` `,` $bytes attr-dict `:` type($barriers)"
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(STAGES_ARCH))
 
     def verify_(self) -> None:
         require_mbarrier(self, self.barriers, self.index)
@@ -88,7 +88,7 @@ class MbarrierArriveOp(DefinedOp):
     index = operand_def(IndexType())
 
     SYNTAX: ClassVar = "$barriers `[` $index `]` attr-dict `:` type($barriers)"
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(STAGES_ARCH))
 
     def verify_(self) -> None:
         require_mbarrier(self, self.barriers, self.index)
@@ -108,7 +108,7 @@ class MbarrierWaitOp(DefinedOp):
     parity = operand_def(IndexType())
 
     SYNTAX: ClassVar = "$barriers `[` $index `]` `,` $parity attr-dict `:` type($barriers)"
-    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(ARCH))
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect(), OnlyOn(STAGES_ARCH))
 
     def verify_(self) -> None:
         require_mbarrier(self, self.barriers, self.index)

@@ -37,18 +37,18 @@ from lightnet.dialects.cuda_checks import (
     require_memref,
     require_uniform,
 )
-from lightnet.runtime.cuda.tensor_map import PIECE, ROW, TensorMap, check_tensor_map
+from lightnet.runtime.cuda.tensor_map import MAP_PIECE, SWIZZLED_ROW, TensorMap, check_tensor_map
 
 #: The architecture that has the ops: later ones have not.
-ARCH = "sm_90a"
+STAGES_ARCH = "sm_90a"
 #: Bytes within which rows are swizzled, and so what divides the address of a stage.
 SWIZZLED = 1024
 #: Rows in them.
-GROUP = SWIZZLED // ROW
+GROUP = SWIZZLED // SWIZZLED_ROW
 #: Elements of 16 bits in a row of a stage: the k of a stage and, by_k, the columns of B that lie beside each other.
-PANEL = ROW // 2
+PANEL = SWIZZLED_ROW // 2
 #: Threads of a warpgroup, rows of C that it multiplies at a time, and most columns.
-WARPGROUP, ROWS, MOST_COLS = 128, 64, 256
+WARPGROUP, WARPGROUP_ROWS, MOST_COLS = 128, 64, 256
 #: Arrivals, and bytes, that a phase of an mbarrier may wait for (PTX ISA, "mbarrier").
 MOST_EXPECTED = (1 << 20) - 1
 #: Products that may be waited for: SASS counts no further.
@@ -109,7 +109,7 @@ def require_rows(memref: SSAValue, row: SSAValue, rows: int, multiple: int, what
         or not isinstance(type.element_type, Float16Type | BFloat16Type)
     ):
         raise VerifyException(
-            f"{what}: expected rows of {ROW} bytes of f16 or bf16, memref<…x{PANEL}x…, 3 : i32>, got {type}"
+            f"{what}: expected rows of {SWIZZLED_ROW} bytes of f16 or bf16, memref<…x{PANEL}x…, 3 : i32>, got {type}"
         )
     _allocated(memref, what)
     most = type.get_shape()[0] - rows
@@ -135,7 +135,7 @@ def require_source(source: SSAValue, map: TensorMap, row_elements: int) -> None:
         raise VerifyException("the source: expected an argument of the kernel, for which a tensor map is made")
     if len(map.dims) < 2:
         raise VerifyException(f"the source: a tensor of 2 to 5 dimensions is copied, not one of {len(map.dims)}")
-    require_aligned(source, [], PIECE, "the source")
+    require_aligned(source, [], MAP_PIECE, "the source")
     try:
         check_tensor_map(0, map)
     except LightNetError as error:

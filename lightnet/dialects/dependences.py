@@ -84,18 +84,19 @@ def _note(history: SpaceMap[_History], accesses: Sequence[Access], launch: int) 
 # -- threads of processors ---------------------------------------------------------------------------------------------
 
 #: Instead of a thread: nobody, and any (or several).
-NOBODY, ANY = -1, -2
+NOBODY, ANY_THREAD = -1, -2
 
 
 @dataclass(frozen=True)
 class Touch:
-    """Bytes [begin, end) of a space that a line reads or (also) writes; `thread` is the only one to do so, or `ANY`."""
+    """Bytes [begin, end) of a space that a line reads or (also) writes; `thread` is the only one to do so, or
+    `ANY_THREAD`."""
 
     space: str
     begin: int
     end: int
     writes: bool
-    thread: int = ANY
+    thread: int = ANY_THREAD
 
 
 class _Threads(NamedTuple):
@@ -130,7 +131,7 @@ def _conflicts(touch: Touch, threads: _Threads) -> bool:
 
 def _others(before: int, thread: int) -> bool:
     """Return whether a thread other than `thread` may be among those of `before`."""
-    return before != NOBODY and (before != thread or thread == ANY)
+    return before != NOBODY and (before != thread or thread == ANY_THREAD)
 
 
 def _touched(touch: Touch, threads: _Threads | None) -> _Threads:
@@ -139,4 +140,4 @@ def _touched(touch: Touch, threads: _Threads | None) -> _Threads:
 
 
 def _joined(before: int, thread: int) -> int:
-    return thread if before in (NOBODY, thread) else ANY
+    return thread if before in (NOBODY, thread) else ANY_THREAD

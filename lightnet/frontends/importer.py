@@ -37,7 +37,7 @@ from lightnet.ir.kernel import CompositeKernelOp, KernelOp, LayerEntry, YieldOp
 from lightnet.ir.layout import Layout, byte_size, with_layout
 from lightnet.ir.locations import file_loc, set_loc
 from lightnet.ir.memory import ARENA, MEMORY_TYPES, MTYPE, PLAN_RULES, STATIC, TYPES, set_memory
-from lightnet.ir.op import NAME, PLACES, WORKSPACE, LnOp, set_tensor_names, tensor_names
+from lightnet.ir.op import OP_NAME, PLACES, WORKSPACE, LnOp, set_tensor_names, tensor_names
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.registry import KERNELS, TARGETS
 from lightnet.ir.target import get_target
@@ -183,7 +183,7 @@ class _Importer:
         ins, outs = ([(t.arg, t.name) for t in tensors] for tensors in (op.tensors_in, op.tensors_out))
         params = {p.arg: p.value for p in op.params}
         built = KERNELS.get(op.optype).of_entry(LayerEntry(ins, outs, params), values)
-        built.attributes[NAME] = StringAttr(op.name)
+        built.attributes[OP_NAME] = StringAttr(op.name)
         scope.use(list(values.values()))
         for tensor, value in zip(op.tensors_out, built.results):
             scope.define(tensor.name, value)

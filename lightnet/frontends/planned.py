@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Input, ParamOp
 from lightnet.frontends.netlist import Netlist
-from lightnet.ir.memory import ARENA, HOST, MEMORY_TYPES
+from lightnet.ir.memory import ARENA, HOST_SPACE, MEMORY_TYPES
 from lightnet.ir.op import LnOp
 
 
@@ -38,7 +38,7 @@ def netlist_memory_types(netlist: Netlist) -> dict[str, str]:
     there = [name for name, mtype in MEMORY_TYPES.items() if name != "none" and sizes.get(mtype.index, 0)] or ["cpu"]
     if "dpu" in there:
         return {ARENA: there[0], **{mtype: mtype for mtype in there[1:]}}
-    return {ARENA: there[-1], **({HOST: "cpu"} if len(there) > 1 else {})}
+    return {ARENA: there[-1], **({HOST_SPACE: "cpu"} if len(there) > 1 else {})}
 
 
 def spaces(netlist: Netlist, types: Mapping[str, str]) -> dict[str, tuple[int, int]]:

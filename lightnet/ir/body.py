@@ -15,7 +15,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import fused, set_loc
-from lightnet.ir.op import NAME, SUFFIX, LnOp
+from lightnet.ir.op import OP_NAME, SUFFIX, LnOp
 from lightnet.ir.rewriting import keep_names
 from lightnet.ir.types import ParamAttr
 
@@ -96,8 +96,8 @@ def replace_kernels(parts: Sequence[KernelOp], kernel: KernelOp) -> None:
     last = parts[-1]
     set_loc(kernel, fused(parts))
     keep_names(last, kernel.results)
-    if NAME in last.attributes:
-        kernel.attributes[NAME] = last.attributes[NAME]
+    if OP_NAME in last.attributes:
+        kernel.attributes[OP_NAME] = last.attributes[OP_NAME]
     assert last.parent is not None
     last.parent.insert_op_before(kernel, last)
     for old, new in zip(last.results, kernel.results):

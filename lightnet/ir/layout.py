@@ -341,7 +341,7 @@ class Packed(Tiled):
         if not self.winograd:
             return super().physical_dims(dims)
         products = winograd.tile_products(self.winograd, dims[2:])
-        return (-(-dims[0] // self.block), products, _rounded_up(dims[1], winograd.CHANNELS), self.block)
+        return (-(-dims[0] // self.block), products, _rounded_up(dims[1], winograd.CHANNEL_MULTIPLE), self.block)
 
     def pack_parts(self, array: np.ndarray, memory: np.ndarray) -> Iterator[int]:
         plain = super().pack_parts

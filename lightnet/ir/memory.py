@@ -16,7 +16,7 @@ from lightnet.ir.names import PLACES, WORKSPACE
 #: The memory spaces: params and results of `ln.once`, which are there before the first op; and everything else.
 STATIC, ARENA = "static", "arena"
 #: The memory of the host, of a target whose arena stands in a device's.
-HOST = "host"
+HOST_SPACE = "host"
 #: Module attribute of level 3: bytes of each memory space.
 MEMORY = "ln.memory"
 #: Module attribute: ``"upstream"`` where the places follow upstream's rules instead of ours.

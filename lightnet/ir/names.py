@@ -18,7 +18,7 @@ from xdsl.printer import Printer
 from lightnet.ir.place import PlaceAttr, parse_place
 from lightnet.ir.types import format_param_value
 
-NAME = "ln.name"  #: discardable attribute: the op's name in the source network
+OP_NAME = "ln.name"  #: discardable attribute: the op's name in the source network
 TENSORS = "ln.tensors"  #: discardable attribute: the names of its results
 
 
@@ -47,7 +47,7 @@ class FreshNames:
 
 def name_of(op: Operation) -> str | None:
     """The name an op has in the source network."""
-    attr = op.attributes.get(NAME)
+    attr = op.attributes.get(OP_NAME)
     return attr.data if isinstance(attr, StringAttr) else None
 
 
@@ -91,7 +91,7 @@ def name_hint(tensor: str) -> str | None:
 
 PLACES = "ln.places"  #: after `plan`: an array of `#ln.place`, one a result
 WORKSPACE = "ln.workspace"  #: after `plan`: the places of a kernel's workspace
-SUFFIX = (NAME, TENSORS, PLACES, WORKSPACE)
+SUFFIX = (OP_NAME, TENSORS, PLACES, WORKSPACE)
 
 
 def places_of(op: Operation) -> tuple[PlaceAttr, ...]:
@@ -127,7 +127,7 @@ def parse_suffix(parser: Parser, attributes: dict[str, Attribute]) -> None:
     if not parser.parse_optional_keyword("as"):
         return
     if (name := parser.parse_optional_str_literal()) is not None:
-        attributes[NAME] = StringAttr(name)
+        attributes[OP_NAME] = StringAttr(name)
     if parser.parse_optional_punctuation("("):
         names = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_str_literal)
         parser.parse_punctuation(")")
@@ -138,7 +138,7 @@ def print_suffix(printer: Printer, op: Operation) -> None:
     for key, word in ((PLACES, "at"), (WORKSPACE, "work")):
         if isinstance(places := op.attributes.get(key), ArrayAttr):
             printer.print_string(f" {word} {', '.join(map(str, places))}")
-    name, tensors = op.attributes.get(NAME), op.attributes.get(TENSORS)
+    name, tensors = op.attributes.get(OP_NAME), op.attributes.get(TENSORS)
     if name is None and tensors is None:
         return
     printer.print_string(" as ")

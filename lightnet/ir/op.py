@@ -40,7 +40,7 @@ from lightnet.ir.constraints import ConstraintError, Message, check_op, constant
 from lightnet.ir.layout import check_layouts
 from lightnet.ir.locations import loc_of
 from lightnet.ir.names import (
-    NAME,
+    OP_NAME,
     PLACES,
     SUFFIX,
     TENSORS,
@@ -78,11 +78,10 @@ from lightnet.runtime.dtypes import is_float, round_to, widened_array
 from lightnet.runtime.initial import sample
 
 __all__ = [
-    "NAME", "PLACES", "SUFFIX", "TENSORS", "WORKSPACE", "Case", "ConstraintError", "LnOp", "Operand", "Param", "Result",
-    "Schema", "boolean", "case", "check_op", "constant_env", "dims_of_result", "dtype_of_result", "ln_op", "name_hint",
-    "name_of", "number", "numbers", "operand", "parse_operands", "parse_suffix", "places_of", "print_suffix",
-    "resolve_value",
-    "result", "set_tensor_names", "string", "tensor_name", "tensor_names",
+    "OP_NAME", "PLACES", "SUFFIX", "TENSORS", "WORKSPACE", "Case", "ConstraintError", "LnOp", "Operand", "Param",
+    "Result", "Schema", "boolean", "case", "check_op", "constant_env", "dims_of_result", "dtype_of_result", "ln_op",
+    "name_hint", "name_of", "number", "numbers", "operand", "parse_operands", "parse_suffix", "places_of",
+    "print_suffix", "resolve_value", "result", "set_tensor_names", "string", "tensor_name", "tensor_names",
 ]  # fmt: skip
 
 
@@ -273,7 +272,7 @@ class LnOp(Operation):
         properties = {k: ParamAttr(v) for k, v in params.items() if schema.by_name[k].in_type is None}
         attributes: dict[str, Attribute] = {}
         if name is not None:
-            attributes[NAME] = StringAttr(name)
+            attributes[OP_NAME] = StringAttr(name)
         if tensors:
             attributes[TENSORS] = ArrayAttr([StringAttr(n) for n in tensors])
         op = cls.create(

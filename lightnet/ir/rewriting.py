@@ -21,7 +21,7 @@ from xdsl.utils.worklist import Worklist
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir import budget
 from lightnet.ir.locations import fuse_locations, fused, has_loc, set_loc, source_loc
-from lightnet.ir.names import NAME, name_of, set_tensor_names, tensor_names
+from lightnet.ir.names import OP_NAME, name_of, set_tensor_names, tensor_names
 from lightnet.ir.rewrites import (
     Match,
     Rewrite,
@@ -130,7 +130,7 @@ def keep_names(old: Operation, new_results: Sequence[SSAValue | None]) -> None:
             names[at] = name
             set_tensor_names(owner, names)
         if i == 0 and not owner.regions and name_of(owner) is None and name_of(old) is not None:
-            owner.attributes[NAME] = old.attributes[NAME]
+            owner.attributes[OP_NAME] = old.attributes[OP_NAME]
 
 
 class _Driver:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: The tools that an option may be one of: those that run networks (`lightnet`, `lightnet run`, `lightnet serve`),
 #: `lightnet compile`, `ln-opt`.
-RUN, COMPILE, PASSES = "run", "compile", "passes"
+RUN, COMPILE, RUN_PASSES = "run", "compile", "passes"
 #: What is written to a file: text, bytes, or what writes them.
 Content = str | bytes | Callable[[BinaryIO], None]
 

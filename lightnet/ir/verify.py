@@ -22,7 +22,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.ir.context import sources_of
 from lightnet.ir.counts import COUNTS, counts_of
 from lightnet.ir.locations import SourceMap, loc_of
-from lightnet.ir.names import NAME, TENSORS
+from lightnet.ir.names import OP_NAME, TENSORS
 from lightnet.ir.printer import LnPrinter
 
 #: Blocks of one region: xDSL's dominance takes the square of it. Our levels have one block in each region.
@@ -117,8 +117,8 @@ def _verify_op(op: Operation, in_place: bool) -> None:
 
 def _check_names(op: Operation) -> None:
     """Names of the source network are texts."""
-    if (name := op.attributes.get(NAME)) is not None and not isinstance(name, StringAttr):
-        raise VerifyException(f"{op.name}: its {NAME} should be a string, not {name}")
+    if (name := op.attributes.get(OP_NAME)) is not None and not isinstance(name, StringAttr):
+        raise VerifyException(f"{op.name}: its {OP_NAME} should be a string, not {name}")
     if (names := op.attributes.get(TENSORS)) is None:
         return
     if not isinstance(names, ArrayAttr) or not all(isinstance(n, StringAttr) for n in names):

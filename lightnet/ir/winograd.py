@@ -20,7 +20,7 @@ import numpy as np
 #: The a of each pair of points +-a, by outputs m.
 PAIRS: dict[int, tuple[float, ...]] = {2: (1.0,), 4: (5 / 8, 3 / 2)}
 #: Input channels of transformed weights are filled up to a multiple of this, so that products run in steps of as many.
-CHANNELS = 4
+CHANNEL_MULTIPLE = 4
 #: Multiply-adds of one step of the transform of weights: what it makes stays in the second-level cache, and BLAS does
 #: not start threads for it, which would wait for each other longer than it takes where the machine has other work.
 _STEP = 1 << 18
@@ -60,8 +60,8 @@ def tile_products(m: int, size: Sequence[int]) -> int:
 
 def transform(weights: np.ndarray, m: int, memory: np.ndarray) -> Iterator[int]:
     """U = G g G^T of all windows of `weights` [O, I, KH, KW], made in float64 and rounded once, into `memory` [ceil(O /
-    block), products, I', block], I' the multiple of `CHANNELS` from I on, which holds zeros; a step is a block of
-    outputs, and gives its bytes."""
+    block), products, I', block], I' the multiple of `CHANNEL_MULTIPLE` from I on, which holds zeros; a step is a block
+    of outputs, and gives its bytes."""
     i, *size = weights.shape[1:]
     matrix = window_matrix(m, tuple(size))
     products, taps = matrix.shape

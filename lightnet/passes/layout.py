@@ -17,7 +17,7 @@ from lightnet.ir import rewrites
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import PLAIN, Blocked, Layout, is_plain, layout_of, with_layout
 from lightnet.ir.memory import memory_of, unplan
-from lightnet.ir.names import NAME, FreshNames
+from lightnet.ir.names import OP_NAME, FreshNames
 from lightnet.ir.op import set_tensor_names, tensor_name, tensor_names
 from lightnet.ir.passes import LnPass
 from lightnet.ir.target import Blocking, Halo, Target, get_target
@@ -300,7 +300,7 @@ def change_layout(
         elif layout.is_plain:
             own = names.fresh(f"{name}.plain")
         set_tensor_names(forward, [own])
-        forward.attributes[NAME] = StringAttr(own)
+        forward.attributes[OP_NAME] = StringAttr(own)
     kernel = target.kernel_op.wrap([forward])
     kernel.location = forward.location
     forward.erase()

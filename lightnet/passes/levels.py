@@ -57,11 +57,11 @@ class Level:
 def level_of(module: ModuleOp) -> Level | None:
     """The level that a module is at; None of one without a network, such as loops that nobody launches."""
     if lines_of(module):
-        return LOOPS
+        return LOOP_LEVEL
     kinds = {KernelOp if isinstance(op, KernelOp) else type(op) for op in _top(module)}
     if KernelOp not in kinds and not any(issubclass(kind, LnOp) for kind in kinds):
         return None
-    return PLAN if memory_of(module) else KERNELS if KernelOp in kinds else GRAPH
+    return PLAN_LEVEL if memory_of(module) else KERNEL_LEVEL if KernelOp in kinds else GRAPH_LEVEL
 
 
 def verify_level(module: ModuleOp) -> None:
@@ -79,12 +79,12 @@ class NothingToDo(Instrumentation):
         self._warnings: list[str] = []
 
     def before_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
-        wanted, found = BY_NAME.get(getattr(pass_, "level", None) or ""), level_of(module)
+        wanted, found = LEVEL_OF.get(getattr(pass_, "level", None) or ""), level_of(module)
         self._made |= {level.name for level in LEVELS if level.made_by == pass_.name}
         if wanted is None or found is None or wanted is found:
             return
         text = f"pass '{pass_.name}' finds nothing to do: it is for {wanted}, and the module is at {found}"
-        if found is LOOPS:
+        if found is LOOP_LEVEL:
             self._warnings.append(text)
         elif wanted.number > found.number and wanted.name not in self._made:
             self._warnings.append(f"{text}; the pass '{wanted.made_by}' makes that")
@@ -179,12 +179,12 @@ def _launched(module: ModuleOp) -> None:
 #: `combine`, so that it sees one op a kernel, and `hoist` again behind it, for what it does to params; `bands` behind
 #: `layout`, because it joins kernels on blocked maps; `choose` before `pack`, because how weights lie depends on it,
 #: and before `plan`, because workspace does.
-GRAPH = Level("graph", "a graph of ops", "bind",
+GRAPH_LEVEL = Level("graph", "a graph of ops", "bind",
               ("bind", "simplify", "trim-windows", "fold-batchnorm", "simplify", "hoist"), _unplanned)  # fmt: skip
-KERNELS = Level("kernels", "kernels", "expand",
+KERNEL_LEVEL = Level("kernels", "kernels", "expand",
                 ("expand", "subgraph", "hoist", "combine", "layout", "bands", "choose", "pack", "schedule"),
                 _kernels)  # fmt: skip
-PLAN = Level("plan", "places in memory", "plan", ("plan",), _planned)  # which ends with the check of `check-plan`
-LOOPS = Level("loops", "loops, and a list of launches", "lower-<target>", (), _launched)  # the target's `lowering`
-LEVELS = (GRAPH, KERNELS, PLAN, LOOPS)
-BY_NAME = {level.name: level for level in LEVELS}
+PLAN_LEVEL = Level("plan", "places in memory", "plan", ("plan",), _planned)  # which ends with the check of `check-plan`
+LOOP_LEVEL = Level("loops", "loops, and a list of launches", "lower-<target>", (), _launched)  # the target's `lowering`
+LEVELS = (GRAPH_LEVEL, KERNEL_LEVEL, PLAN_LEVEL, LOOP_LEVEL)
+LEVEL_OF = {level.name: level for level in LEVELS}

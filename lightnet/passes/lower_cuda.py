@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 
-from lightnet.backends.cuda.arch import ARCH
+from lightnet.backends.cuda.arch import ARCH_ATTRIBUTE
 from lightnet.backends.cuda.loops import simt
 from lightnet.backends.cuda.selection import SELECTION
 from lightnet.backends.cuda.simt import SimtLaunch
@@ -50,7 +50,7 @@ class LowerCudaPass(LnPass):
             raise LightNetError(
                 f"unknown architecture '{self.arch:.40}'; there are: {', '.join(ARCHS)}", label="lower-cuda.arch"
             )
-        op.attributes[ARCH] = StringAttr(self.arch)
+        op.attributes[ARCH_ATTRIBUTE] = StringAttr(self.arch)
         _Lowering(op).run()
 
 

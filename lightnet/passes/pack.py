@@ -14,7 +14,7 @@ from lightnet.ir import rewrites
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Layout, layout_of
 from lightnet.ir.locations import loc_of
-from lightnet.ir.names import NAME, FreshNames, set_tensor_names, tensor_name
+from lightnet.ir.names import OP_NAME, FreshNames, set_tensor_names, tensor_name
 from lightnet.ir.passes import LnPass
 from lightnet.ir.target import Target, get_target
 from lightnet.passes.graph import graphs, static_values, tensor_names_in
@@ -94,5 +94,5 @@ def _packed(value: SSAValue, layout: Layout, names: FreshNames) -> Forward:
     if (name := tensor_name(value)) is not None:
         own = names.fresh(f"{name}.{layout}")
         set_tensor_names(forward, [own])
-        forward.attributes[NAME] = StringAttr(own)
+        forward.attributes[OP_NAME] = StringAttr(own)
     return forward

@@ -25,7 +25,7 @@ from lightnet.ir.op import LnOp
 from lightnet.ir.passes import parse_pipeline
 from lightnet.ir.registry import FAMILIES, PASSES, RUNTIMES, TARGETS
 from lightnet.ir.target import Target, get_target
-from lightnet.passes.levels import BY_NAME, GRAPH, KERNELS, LEVELS, LOOPS, PLAN, Level
+from lightnet.passes.levels import GRAPH_LEVEL, KERNEL_LEVEL, LEVEL_OF, LEVELS, LOOP_LEVEL, PLAN_LEVEL, Level
 from lightnet.runtime.dtypes import SHORT
 
 #: What a network may compute in on every target: as it is written, or in a short type, by the pass `precision`, behind
@@ -62,7 +62,7 @@ class Pipeline:
         """The passes that lead to a plan, and those behind it (`parse_pipeline` of each, with `options`)."""
         found: tuple[list[str], list[str]] = ([], [])
         for stage in self.stages:
-            found[stage.level is LOOPS].extend(stage.passes)
+            found[stage.level is LOOP_LEVEL].extend(stage.passes)
         planning, lowering = (parse_pipeline(",".join(names), options) if names else [] for names in found)
         return planning, lowering
 
@@ -74,9 +74,9 @@ class Pipeline:
 
     def until(self, level: str) -> Pipeline:
         """The passes up to the end of a level: ``graph``, ``kernels``, ``plan`` or ``loops``."""
-        if level not in BY_NAME:
-            raise LightNetError(f"unknown level '{level}'; there are: {', '.join(BY_NAME)}", label="pipelines.level")
-        last = BY_NAME[level].number
+        if level not in LEVEL_OF:
+            raise LightNetError(f"unknown level '{level}'; there are: {', '.join(LEVEL_OF)}", label="pipelines.level")
+        last = LEVEL_OF[level].number
         return replace(self, stages=tuple(stage for stage in self.stages if stage.level.number <= last))
 
     def without(self, name: str) -> Pipeline:
@@ -143,26 +143,26 @@ def pipeline_of(
 
 def _stages(target: Target, plan: str, planned: bool, shorten: tuple[str, ...]) -> Iterator[_Stage]:
     lowering, last = (
-        ((target.lowering,), LOOPS) if target.lowering is not None else ((), PLAN)
+        ((target.lowering,), LOOP_LEVEL) if target.lowering is not None else ((), PLAN_LEVEL)
     )  # without code, a plan is the end
     decompose = ("decompose",) if decomposes() else ()
     if target.kernel is None:
-        yield _Stage(GRAPH, (*decompose, "bind", *shorten))
+        yield _Stage(GRAPH_LEVEL, (*decompose, "bind", *shorten))
     elif planned:
-        yield _Stage(GRAPH, (*decompose, "bind"))
+        yield _Stage(GRAPH_LEVEL, (*decompose, "bind"))
         yield _Stage(last, ("choose", *lowering))
     elif plan == "upstream":
         # What reproduces LightNet's plans: nothing is fused, packed or laid out anew, but for what the architecture
         # did. `choose` comes after `plan` (and for a network that comes in planned): workspace is then added behind
         # what was planned.
-        yield _Stage(GRAPH, (*decompose, "bind"))
-        yield _Stage(KERNELS, ("preprocess", "expand", "preprocess", *target.upstream))
-        yield _Stage(PLAN, PLAN.passes)
+        yield _Stage(GRAPH_LEVEL, (*decompose, "bind"))
+        yield _Stage(KERNEL_LEVEL, ("preprocess", "expand", "preprocess", *target.upstream))
+        yield _Stage(PLAN_LEVEL, PLAN_LEVEL.passes)
         yield _Stage(last, ("choose", *lowering))
     else:
-        yield _Stage(GRAPH, (*decompose, *GRAPH.passes[:-1], *shorten, *GRAPH.passes[-1:]))
-        yield _Stage(KERNELS, KERNELS.passes)
-        yield _Stage(PLAN, PLAN.passes)
+        yield _Stage(GRAPH_LEVEL, (*decompose, *GRAPH_LEVEL.passes[:-1], *shorten, *GRAPH_LEVEL.passes[-1:]))
+        yield _Stage(KERNEL_LEVEL, KERNEL_LEVEL.passes)
+        yield _Stage(PLAN_LEVEL, PLAN_LEVEL.passes)
         yield _Stage(last, lowering)
 
 
@@ -228,12 +228,12 @@ def staged(text: str, defaults: Mapping[str, Any]) -> Pipeline:
         if entry.startswith("@"):
             found += [(stage.level, name) for stage in _named(entry, defaults)[1].stages for name in stage.passes]
             continue
-        level = found[-1][0] if found else GRAPH
-        if level is not LOOPS and _lowers(pass_name_of(entry), target):
-            level, at = LOOPS, len(found)
+        level = found[-1][0] if found else GRAPH_LEVEL
+        if level is not LOOP_LEVEL and _lowers(pass_name_of(entry), target):
+            level, at = LOOP_LEVEL, len(found)
             while at and pass_name_of(found[at - 1][1]) == "choose":
                 at -= 1
-            found[at:] = [(LOOPS, name) for _, name in found[at:]]
+            found[at:] = [(LOOP_LEVEL, name) for _, name in found[at:]]
         found.append((level, entry))
     groups = groupby(found, lambda pair: pair[0].number)
     stages = tuple(_Stage(LEVELS[number - 1], tuple(name for _, name in pairs)) for number, pairs in groups)
@@ -242,7 +242,7 @@ def staged(text: str, defaults: Mapping[str, Any]) -> Pipeline:
 
 def _lowers(name: str, target: Target) -> bool:
     """Return whether a pass makes launches."""
-    return name == target.lowering or (name in PASSES and getattr(PASSES.get(name), "makes", None) == LOOPS.name)
+    return name == target.lowering or (name in PASSES and getattr(PASSES.get(name), "makes", None) == LOOP_LEVEL.name)
 
 
 def target_of(texts: Iterable[str]) -> str | None:
@@ -292,7 +292,7 @@ def _edited(pipeline: Pipeline, entry: str, edits: str) -> Pipeline:
             pipeline = getattr(pipeline, change["where"])(change["at"], change["new"])
         elif change["level"] is not None:
             level = max(
-                (name for name in BY_NAME if change["level"].startswith(name)), key=len, default=change["level"]
+                (name for name in LEVEL_OF if change["level"].startswith(name)), key=len, default=change["level"]
             )
             pipeline, edits = pipeline.until(level), change["level"][len(level) :] + edits
         else:

@@ -14,6 +14,7 @@ from lightnet.dialects.ln.arith import Cast
 from lightnet.dialects.ln.rules import is_yielded
 from lightnet.dialects.ln.source import Source
 from lightnet.ir import rewrites
+from lightnet.ir.bound import F32
 from lightnet.ir.intervals import Interval, has_positions, intervals
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
@@ -25,7 +26,6 @@ from lightnet.ir.types import TensorSpec, spec_of
 from lightnet.passes.graph import graphs, static_values, tensor_names_in
 from lightnet.runtime.dtypes import BY_NAME, SHORT, DType
 
-F32 = BY_NAME["f32"]
 #: How large the elements of a map are taken to be: the square root of what f16 holds, and a factor of two for sums. A
 #: contraction gives what one of its products gives: weights are the smaller, the more of them there are.
 TYPICAL: Interval = (-128.0, 128.0)

@@ -23,7 +23,7 @@ from xdsl.context import Context
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
 
-from lightnet.backends.cuda.arch import ARCH, arch_of
+from lightnet.backends.cuda.arch import ARCH_ATTRIBUTE, arch_of
 from lightnet.backends.cuda.simt import Sizes
 from lightnet.backends.simt_loops import simt_loops_of
 from lightnet.backends.simt_warpgroups import Helpers
@@ -54,7 +54,7 @@ class SimtToCpuPass(LnPass):
             raise LightNetError("the module has no kernels for cuda: run lower-cuda", loc_of(op), "simt-to-cpu.arch")
         verify_cuda(op, arch)
         _Conversion(op, self.threads).run()
-        del op.attributes[ARCH]
+        del op.attributes[ARCH_ATTRIBUTE]
 
 
 def _grid(line: CudaLaunchOp) -> Sizes:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lightnet.runtime.signing import Signer, Trust
 
 #: The text of a file that is the host part of its network.
-HOST = "host"
+HOST_PART = "host"
 
 __all__ = ["SavedExecutable", "Variant", "is_saved", "load_executable", "save", "saved_bytes", "types_of"]
 
@@ -180,7 +180,7 @@ def load_executable(
 
 def _hosted(saved: SavedExecutable, path: str) -> Any:
     """The executable with its host part, if the file has one (`runtime/hosted.py`)."""
-    if HOST not in saved.texts_there:
+    if HOST_PART not in saved.texts_there:
         return saved
     from lightnet.runtime.hosted import with_host
 

@@ -17,14 +17,14 @@ from pathlib import Path
 #: A file that is read is marked as used no more often than so (seconds); one that was being written is forgotten then.
 HOUR = 3600.0
 #: The variable that names the folder; ``off`` is none.
-VARIABLE = "LIGHTNET_CACHE"
+FOLDER_VARIABLE = "LIGHTNET_CACHE"
 
 
 def where() -> tuple[Path | None, str]:
     """The folder that the environment asks for, which need not exist; or None, and why."""
-    named = os.environ.get(VARIABLE)
+    named = os.environ.get(FOLDER_VARIABLE)
     if named is not None and named.strip().lower() in ("off", "0", "none", ""):
-        return None, f"{VARIABLE} switches it off"
+        return None, f"{FOLDER_VARIABLE} switches it off"
     if named is not None:
         return Path(named).absolute(), ""
     base = os.environ.get("XDG_CACHE_HOME")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.runtime.artifact import HOST
+from lightnet.runtime.artifact import HOST_PART
 from lightnet.runtime.calls import Invocation, copied_out
 from lightnet.runtime.host.program import HostProgram
 from lightnet.runtime.program import unknown
@@ -106,7 +106,7 @@ class HostedSaved(HostedExecutable):
 def with_host(saved: Any, where: SourceLoc) -> HostedSaved:
     """A saved executable with the host part of its file. Raises LightNetError for a malformed one."""
     try:
-        host = HostProgram.from_json(saved.texts[HOST])
+        host = HostProgram.from_json(saved.texts[HOST_PART])
         if lost := set(host.entering) - set(saved.inputs):
             raise LightNetError(
                 f"the host part gives the network '{min(lost):.60}', which it does not take", label="host.file"

@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from lightnet.diagnostics import LightNetError
+from lightnet.runtime.lnx import PAGE
 
 #: A host service: ``void (i64 call, ptr* args)``.
 HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.POINTER(ctypes.c_void_p))
-#: Images are laid out in pages of this size.
-PAGE = 4096
 _MAIN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _READ_EXECUTE = 1 | 4  # PROT_READ | PROT_EXEC, which are the same numbers on every system
 

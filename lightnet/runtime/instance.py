@@ -22,7 +22,7 @@ from lightnet.runtime.calls import Invocation
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.pool import pool_run
 from lightnet.runtime.printing import open_fprint, print_tensor
-from lightnet.runtime.program import BODY, FRAME, HostCall, Program, sized
+from lightnet.runtime.program import BODY_ENTRY, FRAME, HostCall, Program, sized
 from lightnet.runtime.threads import processors
 
 _ARENA, _STATIC, _HOST = range(len(FRAME))
@@ -104,7 +104,7 @@ class Instance:
         self._lost = dict(program.overwritten)
         self._native = code
         self._main = self._native.entry()
-        self._body = self._native.address(BODY) if program.widest > 1 else 0
+        self._body = self._native.address(BODY_ENTRY) if program.widest > 1 else 0
         self._most = min(program.bound.wanted, program.widest)
         self._static_address = static.ctypes.data
         self._idle: list[Arena] = []

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime import elf
 from lightnet.runtime.arrays import align_up
-from lightnet.runtime.image import PAGE, Image
+from lightnet.runtime.image import Image
+from lightnet.runtime.lnx import PAGE
 
 #: Relocations by number: absolute, relative to the place (to a function's stub where it is elsewhere), through the GOT.
 _ABS64, _PC32, _PLT32, _GOTPCREL, _PC64, _GOTPCRELX, _REX_GOTPCRELX = 1, 2, 4, 9, 24, 41, 42

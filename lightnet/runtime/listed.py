@@ -25,7 +25,7 @@ from lightnet.runtime.program import Program
 from lightnet.runtime.spaces import Place, SpacesInstance
 
 #: The kinds of lines.
-KERNEL, COPY, HOST = "kernel", "copy", "host"
+KERNEL_LINE, COPY_LINE, HOST_LINE = "kernel", "copy", "host"
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,15 @@ class ListedCode:
         for kind, places, name, size in header["lines"]:
             found = tuple((str(space), int(offset)) for space, offset in places)
             line = ListedLine(str(kind), found, str(name), int(size))
-            if line.kind not in (KERNEL, COPY, HOST) or line.size < 0:
+            if line.kind not in (KERNEL_LINE, COPY_LINE, HOST_LINE) or line.size < 0:
                 raise ValueError("a line of no kind that there is")
-            reach = line.size if line.kind == COPY else 0
+            reach = line.size if line.kind == COPY_LINE else 0
             if not all(0 <= offset <= program.memory[space] - reach for space, offset in found):
                 raise ValueError("a place outside of memory")
-            if (line.kind == COPY and len(found) != 2) or (line.kind == HOST and len(found) != 1):
+            if (line.kind == COPY_LINE and len(found) != 2) or (line.kind == HOST_LINE and len(found) != 1):
                 raise ValueError("a line with too many places, or too few")
             lines.append(line)
-        if [line.size for line in lines if line.kind == HOST] != list(range(len(program.hosts))):
+        if [line.size for line in lines if line.kind == HOST_LINE] != list(range(len(program.hosts))):
             raise ValueError("run-time calls that there are not")
         return cls(body, tuple(lines))
 
@@ -103,7 +103,7 @@ class ListedFormat(CodeFormat):
 
 
 def _named(code: ListedCode) -> list[str]:
-    return [line.name for line in code.lines if line.kind == KERNEL]
+    return [line.name for line in code.lines if line.kind == KERNEL_LINE]
 
 
 class ListedInstance(SpacesInstance):
@@ -125,7 +125,7 @@ class ListedInstance(SpacesInstance):
             s: aligned(max(n, 1), ALIGNMENT, zeroed=True) for s, n in {"static": 1, **program.memory}.items()
         }
         #: The launches and copies, in order.
-        self.launches = [line for line in lines if line.kind != HOST]
+        self.launches = [line for line in lines if line.kind != HOST_LINE]
 
     def apart(self) -> ListedInstance:
         assert self.opened is not None
@@ -136,7 +136,7 @@ class ListedInstance(SpacesInstance):
 
     def run_all(self, stream: TextIO | None) -> None:
         for line in self._lines:
-            if line.kind != HOST:
+            if line.kind != HOST_LINE:
                 self._run(line)
             elif stream is not None:
                 self._host(line.size, line.places[0], stream)
@@ -146,7 +146,7 @@ class ListedInstance(SpacesInstance):
         self._run(self.launches[number])
 
     def _run(self, line: ListedLine) -> None:
-        if line.kind == KERNEL:
+        if line.kind == KERNEL_LINE:
             self._kernels[line.name](0, line.size, [self.at(place) for place in line.places])
             return
         machine, state = self.machine

@@ -27,6 +27,7 @@ from lightnet.runtime.files import reason_of
 MAGIC = b"LNEXE6\n\0"
 #: What the magic of every version begins with.
 ANY_VERSION = b"LNEXE"
+#: What code and sections of arrays begin and end at.
 PAGE = 4096
 FIXED = struct.Struct("<QI")
 #: A header of this many bytes at most is read: ten thousand tensors take a tenth of it.

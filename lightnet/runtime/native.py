@@ -16,7 +16,7 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime.program import ENTRY
+from lightnet.runtime.program import MAIN_ENTRY
 
 #: Bytes of a page of memory.
 PAGE = mmap.PAGESIZE
@@ -112,4 +112,4 @@ class NativeCode:
 
     def entry(self) -> Callable[[int], None]:
         """`ENTRY`, as a function of the address of a frame."""
-        return _MAIN(self.address(ENTRY))
+        return _MAIN(self.address(MAIN_ENTRY))

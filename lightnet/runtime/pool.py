@@ -13,9 +13,9 @@ from typing import Protocol
 
 #: The pool's entry, ``void (ptr body, ptr frame, i64 threads, i64 scratch)``: runs the body of a network on so many
 #: threads, each of which but the first gets so many bytes of scratch.
-POOL = "ln_pool_run"
+POOL_ENTRY = "ln_pool_run"
 #: ``i64 ()``: how many processors the calling thread may run on.
-PROCESSORS = "ln_pool_processors"
+COUNT_ENTRY = "ln_pool_processors"
 Run = Callable[[int, int, int, int], None]
 
 _RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -29,9 +29,9 @@ class HasSymbols(Protocol):
 
 def pool_run(code: HasSymbols) -> Run:
     """The entry of the process's pool; that of `code` if there is none yet."""
-    if POOL not in _shared:
+    if POOL_ENTRY not in _shared:
         # One of several threads that come here at once wins; no lock, which a fork could leave taken.
-        made = _RUN(code.address(POOL)), code
-        if _shared.setdefault(POOL, made) is made:
+        made = _RUN(code.address(POOL_ENTRY)), code
+        if _shared.setdefault(POOL_ENTRY, made) is made:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
-    return _shared[POOL][0]
+    return _shared[POOL_ENTRY][0]

@@ -36,7 +36,7 @@ _V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16")
 _V3 = (*_V2, "movbe", "lzcnt", "bmi", "bmi2", "f16c", "fma", "avx", "avx2")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 #: What the levels of the x86-64 ABI, and AArch64's smallest processor, have.
-LEVELS = {"x86-64": (), "x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4, "generic": ("neon", "fp-armv8")}
+LEVEL_FEATURES = {"x86-64": (), "x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4, "generic": ("neon", "fp-armv8")}
 
 _ALIASES = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}
 
@@ -82,7 +82,7 @@ def required(cpu: str, features: str) -> tuple[str, ...]:
     """The features that a processor must have to run code that LLVM made for `cpu` with `features`
     (``+avx2,-fma,...``): what a level brings, and what is switched on of those that matter.
     """
-    found = dict.fromkeys(LEVELS.get(cpu, ()), True)
+    found = dict.fromkeys(LEVEL_FEATURES.get(cpu, ()), True)
     for word in filter(None, features.split(",")):
         if word[1:] in _X86 or word[1:] in _ARM:
             found[word[1:]] = word[0] == "+"

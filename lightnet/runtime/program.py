@@ -20,9 +20,9 @@ from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.threads import MAX_THREADS, Threads
 
 #: The symbol of the machine entry, ``void (ptr frame)``: the emitter defines it, the linker finds it.
-ENTRY = "ln_main"
+MAIN_ENTRY = "ln_main"
 #: That of what each thread of a run does, ``void (ptr frame, i64 thread, i64 threads, ptr barrier, ptr scratch)``.
-BODY = "ln_body"
+BODY_ENTRY = "ln_body"
 #: The words of a frame, which is all that the machine code gets to know of a call: the addresses of the arena and of
 #: the static space, of the function for host calls (or null), and of each port.
 FRAME = ("arena", "static", "host")

@@ -17,7 +17,7 @@ from lightnet.diagnostics import LightNetError
 MAX_THREADS = 256
 #: The environment variable with a number of threads, for who gives none: where networks are compiled, and where they
 #: run that were compiled without a number.
-VARIABLE = "LIGHTNET_THREADS"
+THREADS_VARIABLE = "LIGHTNET_THREADS"
 #: What a caller of the compiler says for a network of any number of threads, whatever the environment says.
 ANY = "any"
 #: Where nothing is said, kernels are shaped for no more threads than this, however many may share them: work that is
@@ -146,12 +146,12 @@ def thread_count(value: object) -> int:
 
 
 def _said_by_environment() -> int | None:
-    text = os.environ.get(VARIABLE, "").strip()
+    text = os.environ.get(THREADS_VARIABLE, "").strip()
     if not text:
         return None
     if not text.isascii() or not text.isdigit():
-        raise LightNetError(f"the environment variable {VARIABLE} is a number of threads, not {text[:40]!r}")
-    return _in_range(int(text[:9]), f"{VARIABLE} ")
+        raise LightNetError(f"the environment variable {THREADS_VARIABLE} is a number of threads, not {text[:40]!r}")
+    return _in_range(int(text[:9]), f"{THREADS_VARIABLE} ")
 
 
 def _in_range(count: int, what: str) -> int:

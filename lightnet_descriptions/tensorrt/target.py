@@ -17,7 +17,7 @@ from lightnet.dialects.ln.source import Source
 from lightnet.ir.body import Body, build_body
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import fused, set_loc
-from lightnet.ir.memory import ARENA, HOST, MTYPE, STATIC
+from lightnet.ir.memory import ARENA, HOST_SPACE, MTYPE, STATIC
 from lightnet.ir.op import LnOp
 from lightnet.ir.registry import KERNELS, TARGETS
 from lightnet.ir.target import Space, Target
@@ -97,14 +97,14 @@ def home(value: SSAValue) -> str:
     host's."""
     op = value.owner
     if isinstance(op, KernelOp):
-        return HOST if op.name == "cpu.kernel" else ARENA
+        return HOST_SPACE if op.name == "cpu.kernel" else ARENA
     said = op.attributes.get(MTYPE) if isinstance(op, Source) else None
-    return HOST if isinstance(op, Source) and (said is None or said.data == "cpu") else ARENA  # type: ignore[attr-defined]
+    return HOST_SPACE if isinstance(op, Source) and (said is None or said.data == "cpu") else ARENA  # type: ignore[attr-defined]
 
 
 TENSORRT = Target(
     "tensorrt",
-    spaces={ARENA: Space(256, mtype="cuda"), STATIC: Space(256, mtype="cpu"), HOST: Space(256, mtype="cpu")},
+    spaces={ARENA: Space(256, mtype="cuda"), STATIC: Space(256, mtype="cpu"), HOST_SPACE: Space(256, mtype="cpu")},
     kernel="tensorrt",
     supports=is_layer,
     expanders=(StaysWithCuda,),

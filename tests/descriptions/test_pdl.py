@@ -19,7 +19,7 @@ from lightnet.ir.rewriting import rewrite_greedily
 from lightnet.ir.verify import verify_module
 from lightnet.plugins import load
 from lightnet_descriptions import pdl, pdl_match
-from lightnet_descriptions.matching import span_of
+from lightnet_descriptions.rewriting import span_of
 
 V, A, O, T = "!pdl.value", "!pdl.attribute", "!pdl.operation", "!pdl.type"
 
@@ -87,8 +87,13 @@ def test_replace_by_a_matched_op() -> None:
 def test_class_says_what_the_file_says() -> None:
     text = f'builtin.module attributes {{ln.pass = "expand", ln.target = "cpu"}} {{{RELU_OF_RELU}}}'
     (cls,) = patterns(text)
-    assert (cls.name, cls.pass_name, cls.target, cls.root) == ("double_relu", "expand", "cpu", "ln.relu")
-    assert cls.equation == "relu(relu(x)) = relu(x)" and str(cls.declared_at) == "rules.mlir:3:1"
+    assert (cls.name, cls.pass_name, cls.target, cls.rule.matcher.roots) == (
+        "double_relu",
+        "expand",
+        "cpu",
+        ("ln.relu",),
+    )
+    assert cls.rule.equation == "relu(relu(x)) = relu(x)" and str(cls.declared_at) == "rules.mlir:3:1"
     (cls,) = patterns(RELU_OF_RELU)
     assert (cls.pass_name, cls.target) == ("simplify", "*")
 
@@ -302,6 +307,32 @@ class Seen(Instrumentation):
         self.rewrites.append((rewrite.pattern, str(rewrite.where)))
 
 
+def test_what_is_refused_leaves_no_reader_and_the_next_match_is_tried() -> None:
+    """The first user that matches is read by others and cannot be erased; the second can. The ops made for the first are
+    gone: a value has the readers that stand in the network."""
+    text = f"""
+    pdl.pattern @drop : benefit(1) {{
+      %x = pdl.operand
+      %a = pdl.operation "ln.relu" (%x : {V})
+      %b = pdl.operation "ln.sigmoid" (%x : {V})
+      pdl.rewrite %a {{
+        %n = pdl.operation "ln.tanh" (%x : {V})
+        pdl.replace %a with %n
+        pdl.erase %b
+      }}
+    }}"""
+    read, alone = "%b = ln.sigmoid %x : tensor<2x3xf32>\n", "%c = ln.sigmoid %x : tensor<2x3xf32>\n"
+    end = '%a = ln.relu %x : tensor<2x3xf32>\n%y = ln.add %a, VALUE : tensor<2x3xf32> as "e"("y")'
+    net = module(read + end.replace("VALUE", "%b"))
+    rewrite_greedily(net, [cls() for cls in patterns(text)])
+    ops = list(main_of(net).body.block.ops)
+    assert [op.name for op in ops[1:-1]] == ["ln.sigmoid", "ln.relu", "ln.add"]
+    assert {use.operation for use in ops[0].results[0].uses} == {ops[1], ops[2]}
+    net = module(read + alone + end.replace("VALUE", "%b"))
+    rewrite_greedily(net, [cls() for cls in patterns(text)])
+    assert [op.name for op in main_of(net).body.block.ops][1:-1] == ["ln.sigmoid", "ln.tanh", "ln.add"]
+
+
 def test_loaded_file_works_in_the_pass_it_names(tmp_path: Path) -> None:
     """In `expand` of one target only, on the machine, and gone afterwards."""
     text = f"""builtin.module attributes {{ln.pass = "expand", ln.target = "cpu"}} {{
@@ -349,7 +380,7 @@ def test_a_rewrite_that_names_no_op_starts_at_the_one_that_no_other_reads() -> N
         text = RELU_OF_RELU.replace("%y = pdl.result 0 of %inner", read)
         text = text.replace(f"(%y : {V})", f"(%y : {kind})").replace("pdl.rewrite %outer", "pdl.rewrite")
         (cls,) = patterns(text)
-        assert cls.root == "ln.relu"
+        assert cls.rule.matcher.roots == ("ln.relu",)
         net = module("%a = ln.relu %x : tensor<2x3xf32>\n%y = ln.relu %a : tensor<2x3xf32>")
         assert rewritten(net, text) == ["relu"]
 
@@ -419,7 +450,7 @@ def test_types_of_results() -> None:
       pdl.rewrite %a { pdl.erase %a }
     }"""
     (cls,) = patterns(text)
-    assert cls.root == "ln.scatter"
+    assert cls.rule.matcher.roots == ("ln.scatter",)
 
 
 NUMBERS = [(3, 5), (5, 3), (-2.5, 4), (2, 0.5), ((1, 7, 3), (4, -2, 3)), ((0.5,), (2,)), ((), ())]

@@ -9,7 +9,7 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightnet.dialects.dependences import ANY, Touch, barriers
+from lightnet.dialects.dependences import ANY_THREAD, Touch, barriers
 
 THREADS, BYTES = 3, 12
 Line = tuple[bool, list[Touch]]  # whether it is split, what it touches
@@ -29,7 +29,7 @@ def lines(draw, most: int = 8) -> list[Line]:
             if cells & taken:
                 continue
             taken |= cells
-            touches.append(Touch(space, begin, end, writes, ANY if split else 0))
+            touches.append(Touch(space, begin, end, writes, ANY_THREAD if split else 0))
         if split and draw(st.integers(0, 3)) == 0:
             at = draw(st.integers(0, BYTES - THREADS))
             if not {("arena", b) for b in range(at, at + THREADS)} & taken:
@@ -53,7 +53,7 @@ def programs(network: list[Line], waits: list[bool], rng: random.Random) -> list
         for touch in touches:
             for b in range(touch.begin, touch.end):
                 cell = (touch.space, b)
-                owners = [touch.thread] if touch.thread != ANY else range(THREADS)
+                owners = [touch.thread] if touch.thread != ANY_THREAD else range(THREADS)
                 if touch.writes:
                     t = rng.choice(list(owners))
                     parts[t] += [("read", i, cell), ("write", i, cell)]
@@ -113,7 +113,7 @@ def conflict(a: list[Touch], b: list[Touch]) -> bool:
     for x in a:
         for y in b:
             meets = x.space == y.space and set(range(x.begin, x.end)) & set(range(y.begin, y.end))
-            if meets and (x.writes or y.writes) and (x.thread != y.thread or x.thread == ANY):
+            if meets and (x.writes or y.writes) and (x.thread != y.thread or x.thread == ANY_THREAD):
                 return True
     return False
 

@@ -22,7 +22,7 @@ from lightnet.ir.registry import RUNTIMES, TARGETS
 from lightnet.ir.runtime import INTERPRETED, Option, Runtime
 from lightnet.ir.target import get_target
 from lightnet.runtime import lnx
-from lightnet.runtime.listed import KERNEL, ListedCode, ListedLine
+from lightnet.runtime.listed import KERNEL_LINE, ListedCode, ListedLine
 from lightnet.runtime.program import Program, Tensor
 
 ROOT = Path(__file__).parents[2]
@@ -183,9 +183,9 @@ PROGRAM = Program((), {"arena": 64, "sram": 16}, (Tensor("x", (4,), "f32", "aren
 @pytest.mark.parametrize(
     "line",
     [
-        [KERNEL, [["arena", 65]], "k", 1], [KERNEL, [["arena", -1]], "k", 1], [KERNEL, [["no", 0]], "k", 1], ["jump", [], "k", 1],
+        [KERNEL_LINE, [["arena", 65]], "k", 1], [KERNEL_LINE, [["arena", -1]], "k", 1], [KERNEL_LINE, [["no", 0]], "k", 1], ["jump", [], "k", 1],
         ["copy", [["arena", 0], ["sram", 8]], "", 16], ["copy", [["arena", 0]], "", 8], ["copy", [["arena", 0], ["sram", 0]], "", -8],
-        ["host", [["arena", 0]], "", 0], [KERNEL, [["arena"]], "k", 1], [KERNEL, "arena", "k", 1],
+        ["host", [["arena", 0]], "", 0], [KERNEL_LINE, [["arena"]], "k", 1], [KERNEL_LINE, "arena", "k", 1],
     ],
 )  # fmt: skip
 def test_a_launch_list_of_a_file_is_checked(line: list) -> None:
@@ -197,7 +197,7 @@ def test_a_launch_list_is_read_as_it_was_written() -> None:
     code = ListedCode(
         b"abc",
         (
-            ListedLine(KERNEL, (("arena", 0), ("sram", 4)), "k", 3),
+            ListedLine(KERNEL_LINE, (("arena", 0), ("sram", 4)), "k", 3),
             ListedLine("copy", (("arena", 0), ("sram", 0)), size=16),
         ),
     )
@@ -215,7 +215,7 @@ def test_damaged_code_of_a_third_target_is_refused(folder: Path) -> None:
             (None, "the code has no kernel 'no_such'"),
         ]:
             lines = tuple(
-                ListedLine(l.kind, l.places, "no_such" if body is None and l.kind == KERNEL else l.name, l.size)
+                ListedLine(l.kind, l.places, "no_such" if body is None and l.kind == KERNEL_LINE else l.name, l.size)
                 for l in whole.code.lines
             )
             code = ListedCode(whole.code.body if body is None else body, lines)

@@ -29,7 +29,17 @@ from lightnet.ir.registry import PASSES, TARGETS
 from lightnet.ir.rewrites import disabling
 from lightnet.ir.target import get_target
 from lightnet.passes import pipelines
-from lightnet.passes.levels import GRAPH, KERNELS, LEVELS, LOOPS, PLAN, Level, NothingToDo, level_of, verify_level
+from lightnet.passes.levels import (
+    GRAPH_LEVEL,
+    KERNEL_LEVEL,
+    LEVELS,
+    LOOP_LEVEL,
+    PLAN_LEVEL,
+    Level,
+    NothingToDo,
+    level_of,
+    verify_level,
+)
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CNN = EXAMPLES / "cnn.net"
@@ -138,10 +148,10 @@ class Levels(Instrumentation):
 def test_a_pipeline_climbs_the_levels_and_holds_them(target: str, plan: str) -> None:
     module, seen, options = lightnet.load(CNN).module.clone(), Levels(), {"plan": plan}
     run_pipeline(make_context(), module, parse_pipeline(f"@{target}", options), [seen], verify_each=True)
-    made = {"expand": KERNELS, "plan": PLAN, f"lower-{target}": LOOPS}
+    made = {"expand": KERNEL_LEVEL, "plan": PLAN_LEVEL, f"lower-{target}": LOOP_LEVEL}
     assert [level for name, level in seen.found if name in made] == list(made.values())
     numbers = [level.number for _, level in seen.found]
-    assert seen.found[0] == ("bind", GRAPH) and numbers == sorted(numbers)
+    assert seen.found[0] == ("bind", GRAPH_LEVEL) and numbers == sorted(numbers)
 
 
 HEAD = "module attributes {ln.memory = {arena = 1024 : i64}} {" + "\n"

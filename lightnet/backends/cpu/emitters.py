@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import ModuleOp
 from lightnet.backends.llvm.emitter import Emitted, emit_module
 from lightnet.backends.llvm.jit import Compiler
 from lightnet.backends.llvm.library import link_in
-from lightnet.backends.llvm.machines import HOST, machine
+from lightnet.backends.llvm.machines import THIS_MACHINE, machine
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import kernels
 from lightnet.ir.kernel import KernelOp
@@ -21,19 +21,19 @@ from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 
 
-def emit_llvm(module: ModuleOp, cpu: str = HOST, triple: str | None = None) -> str:
+def emit_llvm(module: ModuleOp, cpu: str = THIS_MACHINE, triple: str | None = None) -> str:
     """LLVM IR as it is emitted, before LLVM's own passes: the width of vectors is the processor's. Raises LightNetError
     for a module that is not lowered."""
     return _emitted(module, cpu, triple)[0].text
 
 
-def emit_asm(module: ModuleOp, cpu: str = HOST, triple: str | None = None) -> str:
+def emit_asm(module: ModuleOp, cpu: str = THIS_MACHINE, triple: str | None = None) -> str:
     """The machine code as assembly text."""
     compiler, linked = _compiled(module, cpu, triple)
     return compiler.target.emit_assembly(linked)
 
 
-def emit_obj(module: ModuleOp, cpu: str = HOST, triple: str | None = None) -> bytes:
+def emit_obj(module: ModuleOp, cpu: str = THIS_MACHINE, triple: str | None = None) -> bytes:
     """The machine code as one relocatable object."""
     compiler, linked = _compiled(module, cpu, triple)
     return compiler.emit(linked)

@@ -17,7 +17,7 @@ from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.registers import BODY, REGISTERS, cover
+from lightnet.backends.cpu.registers import MOST_BODY, REGISTERS, cover
 from lightnet.backends.cpu.tile_kernel import TileKernel
 from lightnet.backends.expressions import TileView, has_tile_epilogue
 from lightnet.backends.launches import Launch
@@ -203,7 +203,7 @@ class _Gemm(ProductKernel):
         b = self.b
         shape = (rows, width)
         acc = b.broadcast(b.const(0.0, self.element), shape)
-        unroll = max(1, min(8, BODY // (rows * (width // self.lanes)), self.k))
+        unroll = max(1, min(8, MOST_BODY // (rows * (width // self.lanes)), self.k))
         for first, depth, step in cover(self.k, unroll):
             with b.loop(first, first + depth, step, carry=[acc], name="k") as k:
                 k.yields(self.products(row, k.iv, rows, step, column, count, width, k.args[0]))

@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.registers import BODY, REGISTERS, cover, even
+from lightnet.backends.cpu.registers import MOST_BODY, REGISTERS, cover, even
 from lightnet.backends.cpu.window import StagedWindow
 from lightnet.backends.cpu.window_kernel import TiledKernel, pieces_of
 from lightnet.backends.expressions import TileView
@@ -140,7 +140,7 @@ class NarrowKernel(TiledKernel):
         w, b, (phase,) = self.window, self.b, self.window.phases
         acc = b.tile_load(self.inputs[self.anchor.operands[2]], [output], [0, 0], (outputs, width), steps=[1, 0])
         per_tap = outputs * (width // self.lanes)
-        at_once = max(1, min(8, BODY // per_tap, w.channels)) if len(phase.taps) == 1 else 1
+        at_once = max(1, min(8, MOST_BODY // per_tap, w.channels)) if len(phase.taps) == 1 else 1
         for first, count, channels in cover(w.channels, at_once):
             with b.loop(first, first + count, channels, carry=[acc], name="c") as c:
                 value = c.args[0]

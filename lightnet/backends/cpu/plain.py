@@ -42,7 +42,7 @@ ROWS = 0.6
 #: Times that loops take on maps as long as on row-major tensors: where they run along the channels of a block, and
 #: elsewhere (measured: 0.1 to 1.4, and 2 to 7; a change of layout takes a third of what `reorder_time` says).
 ALONG, ACROSS = 1.1, 12.0
-PLAIN = Form({}, plain_results=True)
+PLAIN_FORM = Form({}, plain_results=True)
 
 
 class Plain(BlockedGenerator):
@@ -60,7 +60,7 @@ class Tiles(Plain):
         self.make = make
 
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
-        return PLAIN if self.make.accepts(ops, yielded) else None
+        return PLAIN_FORM if self.make.accepts(ops, yielded) else None
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         lanes = chosen_lanes(kernel) or machine.lanes
@@ -82,13 +82,15 @@ class Loops(BlockedGenerator):
     last = True
 
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
-        return PLAIN
+        return PLAIN_FORM
 
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Sequence[Form]:
         maps = map_form(ops, yielded)
         # A move of the same memory is one where a change of layout is another kernel; it may be that kernel itself.
         free = len(ops) == 1 and is_free(ops[0]) and not isinstance(ops[0], Forward)
-        return (PLAIN,) if maps is None or free or tile_generator_of(ops, yielded) is not None else (maps, PLAIN)
+        return (
+            (PLAIN_FORM,) if maps is None or free or tile_generator_of(ops, yielded) is not None else (maps, PLAIN_FORM)
+        )
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         blocks = 1 if kernel_loops.builder_op(kernel) is not None else MAX_THREADS

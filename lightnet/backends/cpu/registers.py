@@ -6,7 +6,7 @@ from __future__ import annotations
 #: pixels, weights and temporaries.
 REGISTERS = {16: 24, 8: 12, 4: 24}
 #: Longest unrolled body, in multiply-adds: beyond, code generation and the instruction cache suffer.
-BODY = 256
+MOST_BODY = 256
 
 
 def even(total: int, most: int) -> list[tuple[int, int, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lightnet.ir.runtime import COMPILE, PASSES, Files, Option, Runtime, Settings
+from lightnet.ir.runtime import COMPILE, RUN_PASSES, Files, Option, Runtime, Settings
 from lightnet.runtime.formats import CodeFormat
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ class CpuRuntime(Runtime):
         Option("cpu",
                "the processor to make code for: host (default), x86-64, x86-64-v2, x86-64-v3, x86-64-v4, "
                "generic-aarch64, or baseline, avx2, "
-               "avx512, neon; code for another one is saved, or emitted", default="host", tools=(COMPILE, PASSES)),
+               "avx512, neon; code for another one is saved, or emitted", default="host", tools=(COMPILE, RUN_PASSES)),
         Option("triple", "the system to make code for, as LLVM names it (default: this one)", metavar="TRIPLE",
-               tools=(COMPILE, PASSES)),
+               tools=(COMPILE, RUN_PASSES)),
         Option("features", "what decides the shape of kernels: avx512, avx2 or neon (default: what the processor has)",
                tools=()),
     )  # fmt: skip

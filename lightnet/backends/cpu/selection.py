@@ -18,7 +18,7 @@ from lightnet.backends.cpu.blocked.base import (
     processor_model_of,
 )
 from lightnet.backends.cpu.blocked.forms import lies_right
-from lightnet.backends.cpu.plain import LOOPS, PLAIN, Tiles, plain_time_of
+from lightnet.backends.cpu.plain import LOOPS, PLAIN_FORM, Tiles, plain_time_of
 from lightnet.backends.generator import Generator, Plan
 from lightnet.backends.kernel_loops import takes_layouts
 from lightnet.backends.selection import PINNED, Candidate, Selection, has_maps, layouts
@@ -61,7 +61,7 @@ class CpuSelection(Selection[ProcessorModel]):
             return takes_layouts(kernel)
         if generator is LOOPS and not is_blocked(kernel):  # what was packed for others (`passes/tied.py`), too
             found = (layout_of(v.type) for v in (*kernel.operands, *kernel.results))
-            return form is PLAIN and all(layout.is_plain or isinstance(layout, Packed) for layout in found)
+            return form is PLAIN_FORM and all(layout.is_plain or isinstance(layout, Packed) for layout in found)
         if not isinstance(generator, Tiles) and chosen_lanes(kernel) not in (0, machine.lanes):
             return False
         if not lies_right(form, kernel.body.args, kernel.results, machine.lanes):

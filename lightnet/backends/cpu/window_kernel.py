@@ -20,7 +20,7 @@ from xdsl.dialects.builtin import IntegerType, MemRefType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.registers import BODY, REGISTERS, cover, even
+from lightnet.backends.cpu.registers import MOST_BODY, REGISTERS, cover, even
 from lightnet.backends.cpu.tile_kernel import TileKernel
 from lightnet.backends.cpu.window import BLOCKS, Phase, StagedWindow, Tap
 from lightnet.backends.expressions import TileView
@@ -329,7 +329,7 @@ class TiledKernel(WindowKernel):
         if not phase.taps:
             return acc
         most = 2 if len(self.window.phases) > MANY_PHASES else 8
-        at_once = max(1, min(most, BODY // per_tap, self.window.channels)) if len(phase.taps) == 1 else 1
+        at_once = max(1, min(most, MOST_BODY // per_tap, self.window.channels)) if len(phase.taps) == 1 else 1
         for first, count, channels in cover(self.window.channels, at_once):
             with self.b.loop(first, first + count, channels, carry=[acc], name="c") as c:
                 value = c.args[0]

@@ -21,7 +21,7 @@ THREADS = 8
 _HEADER_ENDS = ".address_size 64\n"
 #: The name of every kernel while it is compiled, so that equal kernels of different networks are one entry of the
 #: cache.
-KERNEL = "ln_this_kernel"
+KERNEL_NAME = "ln_this_kernel"
 
 
 class Assembler:
@@ -41,8 +41,8 @@ class Assembler:
     def __exit__(self, *error: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def add(self, text: str, name: str = KERNEL) -> None:
-        """Compile a module of LLVM IR, unless it is in the cache; its kernel `KERNEL` is called `name` in the PTX."""
+    def add(self, text: str, name: str = KERNEL_NAME) -> None:
+        """Compile a module of LLVM IR, unless it is in the cache; its kernel `KERNEL_NAME` is `name` in the PTX."""
         key = cache.key(FORMAT, self.arch, str(self.version), text)
         found = cache.read_cache([key]).get(key)
         made = self._pool.submit(codegen.ptx, text, self.arch, self.version) if found is None else found.decode()
@@ -53,7 +53,7 @@ class Assembler:
         new = {key: part.result() for _, key, part in self._parts if isinstance(part, Future)}
         cache.write_cache({key: text.encode() for key, text in new.items()})
         found = [(name, part if isinstance(part, str) else new[key]) for name, key, part in self._parts]
-        return join([text.replace(KERNEL, name) for name, text in found])
+        return join([text.replace(KERNEL_NAME, name) for name, text in found])
 
 
 def join(texts: Sequence[str]) -> str:

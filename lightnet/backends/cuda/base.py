@@ -24,7 +24,7 @@ from lightnet.ir.op import LnOp
 #: threads in a row.
 MAP = ChannelsLast(4)
 #: Types that are multiplied, in f32 or on tensor cores, and that an epilogue's results may have.
-FLOATS = ("f32", "f16", "bf16")
+PRODUCT_TYPES = ("f32", "f16", "bf16")
 
 
 class SimtGenerator(generator.Generator[DeviceModel]):
@@ -77,6 +77,6 @@ def memory_time(size: int, device: DeviceModel) -> float:
 
 
 def is_all_epilogue(ops: Sequence[LnOp], yielded: Sequence[SSAValue], along: Sequence[int]) -> bool:
-    """Return whether what follows the first of `ops` is an epilogue, of any of `FLOATS`, and these ops make all that is
-    yielded, at least one value and none twice."""
-    return len(set(yielded)) == len(yielded) > 0 and has_tile_epilogue(ops, yielded, along, FLOATS)
+    """Return whether what follows the first of `ops` is an epilogue, of any of `PRODUCT_TYPES`, and these ops make all
+    that is yielded, at least one value and none twice."""
+    return len(set(yielded)) == len(yielded) > 0 and has_tile_epilogue(ops, yielded, along, PRODUCT_TYPES)

@@ -18,6 +18,7 @@ from lightnet.backends.llvm import apart, unlocked
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import ARCHS
 
+#: The triple of the code, as LLVM names it.
 TRIPLE = "nvptx64-nvidia-cuda"
 #: Architecture -> the first version of PTX that has it; the versions that this LLVM knows (82: 8.2).
 LEAST_PTX = {"sm_80": 70, "sm_86": 71, "sm_89": 78, "sm_90": 78, "sm_90a": 80}

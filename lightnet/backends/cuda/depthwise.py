@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import f32
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index, vector_type
-from lightnet.backends.cuda.base import FLOATS, Choices, SimtGenerator, is_all_epilogue, memory_time
+from lightnet.backends.cuda.base import PRODUCT_TYPES, Choices, SimtGenerator, is_all_epilogue, memory_time
 from lightnet.backends.cuda.device import DeviceModel
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.simt import Simt, SimtLaunch
@@ -75,7 +75,7 @@ def _is_depthwise(conv: Conv2d) -> bool:
         conv.group == src.dims[1] == weight.dims[0]
         and src.dims[1] % LANES == 0
         and weight.dims[3] <= WIDEST
-        and src.dtype.name in FLOATS
+        and src.dtype.name in PRODUCT_TYPES
         and 0 not in (src.len, weight.len, conv.result_specs[0].len)
     )
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from lightnet.backends.cuda.base import FLOATS
+from lightnet.backends.cuda.base import PRODUCT_TYPES
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.conv_nd import Conv, Deconv
 from lightnet.dialects.ln.move import MAX_OPERANDS, Concat, Reshape, Transpose
@@ -59,7 +59,11 @@ class FlatConvolution(RewritePattern):
 
     # y[n, o, x] = y'[n, o, 0, x], where y' = conv2d(x', w') and x'[n, c, 0, x] = x[n, c, x]
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if not isinstance(op, Conv | Deconv) or len(op.axes()) > 2 or op.operand_specs[0].dtype.name not in FLOATS:
+        if (
+            not isinstance(op, Conv | Deconv)
+            or len(op.axes()) > 2
+            or op.operand_specs[0].dtype.name not in PRODUCT_TYPES
+        ):
             return
         if any(s.len == 0 for s in op.operand_specs):  # the loops know what a sum over nothing is
             return
@@ -95,7 +99,7 @@ class ConvByPlanes(RewritePattern):
 
     # y[n, o, d] = b[o] + sum over c, t of w[o, c, t] (*) x[n, c, d*stride + t*dilation - before], (*) over two axes
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if not isinstance(op, Conv) or len(op.axes()) != 3 or op.operand_specs[0].dtype.name not in FLOATS:
+        if not isinstance(op, Conv) or len(op.axes()) != 3 or op.operand_specs[0].dtype.name not in PRODUCT_TYPES:
             return
         (n, channels, _, *plane), (outputs, per_group, taps, *size) = (s.dims for s in op.operand_specs[:2])
         planes = op.result_specs[0].dims[2]
@@ -150,7 +154,7 @@ class DeconvByPlanes(RewritePattern):
 
     # y[n, o, K*d + t] = deconv2d(x[n, :, d], w[:, o, t]) + b[o], where the stride is K and nothing is cut off
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if not isinstance(op, Deconv) or len(op.axes()) != 3 or op.operand_specs[0].dtype.name not in FLOATS:
+        if not isinstance(op, Deconv) or len(op.axes()) != 3 or op.operand_specs[0].dtype.name not in PRODUCT_TYPES:
             return
         src, weight, bias = op.operands
         (n, channels, depth, *plane), (_, per_group, taps, *size) = (s.dims for s in op.operand_specs[:2])

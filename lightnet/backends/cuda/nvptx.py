@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import IndexType, MemRefType, ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from lightnet.backends.cuda import nvptx_hopper, nvptx_ops
-from lightnet.backends.cuda.assembly import KERNEL, Assembler
+from lightnet.backends.cuda.assembly import KERNEL_NAME, Assembler
 from lightnet.backends.cuda.quotients import QUOTIENTS
 from lightnet.backends.elementary.emission import definitions
 from lightnet.backends.elementary.table import is_function
@@ -34,7 +34,7 @@ from lightnet.runtime.cuda import tensor_map
 
 HANDLERS = {**emitter.HANDLERS, **nvptx_ops.HANDLERS, **nvptx_hopper.HANDLERS}
 #: What a tensor map is as a parameter: its bytes, which stay where they are.
-_TENSOR_MAP = f'ptr byval([{tensor_map.BYTES} x i8]) align {tensor_map.ALIGNMENT} "nvvm.grid_constant"'
+_TENSOR_MAP = f'ptr byval([{tensor_map.BYTES} x i8]) align {tensor_map.MAP_ALIGNMENT} "nvvm.grid_constant"'
 
 #: Bytes of a vector, at most. LLVM makes one load of several to neighbours, and a longer one where alignment says that
 #: it cannot fault; of memory that is smaller, the longer one would read what lies behind.
@@ -103,14 +103,14 @@ class _Texts:
         return self._module(list(self._bodies))
 
     def alone(self, entry: str) -> str:
-        """One kernel and what it calls, as a module, in which the kernel's name is `assembly.KERNEL`, whatever it is
-        here."""
+        """One kernel and what it calls, as a module, in which the kernel's name is `assembly.KERNEL_NAME`, whatever it
+        is here."""
         needed, waiting = {entry}, [entry]
         while waiting:
             new = self._needs[waiting.pop()][1] - needed
             needed |= new
             waiting += new
-        return self._module([symbol for symbol in self._bodies if symbol in needed], KERNEL)
+        return self._module([symbol for symbol in self._bodies if symbol in needed], KERNEL_NAME)
 
     def _module(self, symbols: Sequence[str], name: str | None = None) -> str:
         lines = set().union(*(self._needs[symbol][0] for symbol in symbols))
@@ -125,7 +125,7 @@ class _Texts:
     def kernel(self, name: str, function: FuncOp) -> str:
         """Emit a kernel, unless an equal one is there; the name of its entry."""
         e, text, called = self._emit(name, function)
-        own = sorted(line for line in e.declared if nvptx_ops.SHARED in line)
+        own = sorted(line for line in e.declared if nvptx_ops.SHARED_SYMBOL in line)
         symbol = self._define("\n".join([*own, text]), lambda: self._fresh(name), e.declared - set(own), called)
         if symbol not in self.entries:
             self.entries.append(symbol)
@@ -208,7 +208,7 @@ def _kernel_arguments(e: FunctionEmitter, function: FuncOp) -> list[str]:
         type, size = _memref(arg.type)
         if n in maps:
             texts.append(f"{_TENSOR_MAP} %map{n}")
-            e.vals[arg] = Mem(f"%map{n}", Lin(0), type, tensor_map.ALIGNMENT)
+            e.vals[arg] = Mem(f"%map{n}", Lin(0), type, tensor_map.MAP_ALIGNMENT)
             continue
         reach = f" dereferenceable({size})" if size else ""
         own = gcd(size, align) if 0 < size < SMALL else align

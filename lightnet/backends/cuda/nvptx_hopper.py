@@ -23,7 +23,8 @@ from lightnet.dialects.cuda_mbarrier import (
     MbarrierInitOp,
     MbarrierWaitOp,
 )
-from lightnet.dialects.cuda_stages import PANEL, ROW, ROWS, SWIZZLED
+from lightnet.dialects.cuda_stages import PANEL, SWIZZLED, WARPGROUP_ROWS
+from lightnet.runtime.cuda.tensor_map import SWIZZLED_ROW
 
 #: What an operand of inline assembly is, by its type: a register of 16, 32 or 64 bits (LLVM Language Reference,
 #: "Inline Assembler Expressions", NVPTX).
@@ -132,14 +133,14 @@ _SPACE = 1 << 18
 _UPPER = 1 << 30 | SWIZZLED >> 4
 #: The leading length, in the same units, above 16 bits of address: from the first columns of B that lie beside each
 #: other to the next. Where k lies along rows it has no meaning, and is 1.
-_LEADING = {False: 1 << 16, True: PANEL * ROW >> 4 << 16}
+_LEADING = {False: 1 << 16, True: PANEL * SWIZZLED_ROW >> 4 << 16}
 
 
 def _descriptors(e: FunctionEmitter, memref: SSAValue, row: SSAValue, by_k: bool) -> list[str]:
     """The descriptors of a factor, one for each `_DEPTH` of its k: 32 bytes further along rows, or so many rows
     further. What is added stays in the lower half, so that the upper one is known to be the same in all threads."""
     place = e.ins(f"lshr i32 {e.ins(f'and i32 {_shared(e, memref, [row])}, {_SPACE - 1}')}, 4")
-    step = _DEPTH * (ROW if by_k else 2) >> 4
+    step = _DEPTH * (SWIZZLED_ROW if by_k else 2) >> 4
     found = []
     for k in range(PANEL // _DEPTH):
         lower = e.ins(f"add i32 {place}, {_LEADING[by_k] + k * step}")
@@ -192,7 +193,7 @@ def _product(e: FunctionEmitter, op: hopper.WarpgroupMmaOp, sums: str, first: in
     a, b = _descriptors(e, op.a, op.row, False), _descriptors(e, op.b, op.first, by_k)
     at = first + len(descriptors)
     descriptors += [*a, *b]
-    shape = f"m{ROWS}n{hopper.sum_columns(op.c.type)}k{_DEPTH}"
+    shape = f"m{WARPGROUP_ROWS}n{hopper.sum_columns(op.c.type)}k{_DEPTH}"
     symbol = f"wgmma.mma_async.sync.aligned.{shape}.f32.{element}.{element}"
     products = [f"{symbol} {{{sums}}}, ${at + k}, ${at + len(a) + k}, 1, 1, 1, 0, {int(by_k)};" for k in range(len(a))]
     return [*products, "wgmma.commit_group.sync.aligned;"]

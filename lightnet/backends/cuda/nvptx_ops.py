@@ -24,7 +24,7 @@ from lightnet.dialects.cuda_stages import SWIZZLED
 #: Stands for the symbol of the function that is being emitted; no symbol is spelt so.
 SELF = "<self>"
 #: The shared memory of a kernel, and the dynamic one of all kernels. No entry's name begins so.
-SHARED = f"@__{SELF}_shared"
+SHARED_SYMBOL = f"@__{SELF}_shared"
 DYNAMIC = "@__dynamic_shared"
 
 _REGISTERS: dict[type[Operation], str] = {
@@ -108,7 +108,7 @@ def _shared(e: FunctionEmitter, op: cuda_simt.SharedOp) -> None:
         begin = f"getelementptr (i8, ptr addrspace(3) {DYNAMIC}, i64 {offset})"
     else:
         size = prod(type.get_shape()) * size_of(stored_type(llvm_type(type.element_type)))
-        begin = f"{SHARED}{number}"
+        begin = f"{SHARED_SYMBOL}{number}"
         e.declared.add(f"{begin} = internal addrspace(3) global [{size} x i8] undef, align {align}")
     root = e.hoisted(0, ("shared", number), f"addrspacecast ptr addrspace(3) {begin} to ptr")
     e.vals[op.result] = Mem(root, Lin(0), type, align)

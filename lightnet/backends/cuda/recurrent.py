@@ -21,7 +21,7 @@ from lightnet.backends.cuda.base import Choices, SimtGenerator
 from lightnet.backends.cuda.device import DeviceModel
 from lightnet.backends.cuda.recurrent_kernel import RecurrentFunction
 from lightnet.backends.cuda.recurrent_layer import (
-    AHEAD,
+    ROWS_AHEAD,
     RecurrentSchedule,
     access_lanes,
     products_of,
@@ -31,7 +31,7 @@ from lightnet.backends.cuda.recurrent_layer import (
 from lightnet.backends.cuda.recurrent_steps import RecurrentSteps, step_workspace
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.backends.generator import Plan
-from lightnet.dialects.cuda_checks import ARCHS, MAX_THREADS, WARP
+from lightnet.dialects.cuda_checks import ARCHS, MAX_BLOCK_THREADS, WARP
 from lightnet.dialects.ln.recurrent import Recurrent
 from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.op import LnOp
@@ -70,9 +70,9 @@ class RecurrentGenerator(SimtGenerator):
         if not set(yielded) <= set(op.results) or len(set(yielded)) != len(yielded):
             return []
         _, batch, hidden = op.sizes
-        if not batch or not 0 < hidden <= MOST_UNITS * MAX_THREADS:
+        if not batch or not 0 < hidden <= MOST_UNITS * MAX_BLOCK_THREADS:
             return []
-        leanest = RecurrentSchedule(1, MAX_THREADS, False)
+        leanest = RecurrentSchedule(1, MAX_BLOCK_THREADS, False)
         return [Form({}, plain_results=True)] if shared_bytes(op, leanest) <= min(ARCHS.values()) else []
 
     def plan(self, kernel: KernelOp, form: Form, device: DeviceModel) -> Plan:
@@ -96,8 +96,8 @@ def _scheduled(kernel: KernelOp, device: DeviceModel) -> RecurrentSchedule:
     """The schedule that a kernel's choices name, or of those that they leave the fastest. Raises `LightNetError` where
     they leave none."""
     op, given = recurrent_of(kernel), {name: READ.number(kernel, name) for name in CHOICES}
-    if (threads := given["threads"]) is not None and (threads % WARP or not 0 < threads <= MAX_THREADS):
-        raise READ.error(kernel, "threads", f"they are whole warps of {WARP}, and at most {MAX_THREADS}")
+    if (threads := given["threads"]) is not None and (threads % WARP or not 0 < threads <= MAX_BLOCK_THREADS):
+        raise READ.error(kernel, "threads", f"they are whole warps of {WARP}, and at most {MAX_BLOCK_THREADS}")
     if (sequences := given["sequences"]) is not None and not 0 < sequences <= min(op.sizes[1], MOST_SEQUENCES):
         why = f"a block runs 1 to {MOST_SEQUENCES} of the {op.sizes[1]} sequences"
         raise READ.error(kernel, "sequences", why)
@@ -128,7 +128,7 @@ def _ways(op: Recurrent, device: DeviceModel, given: Mapping[str, int | None]) -
     found = [
         RecurrentSchedule(s, t, bool(h), u)
         for u in values("units", units)
-        for t in values("threads", STEP_THREADS if u else range(WARP, MAX_THREADS + 1, WARP))
+        for t in values("threads", STEP_THREADS if u else range(WARP, MAX_BLOCK_THREADS + 1, WARP))
         for s, h in product(sequences, values("held", (0, 1)))
     ]
     found = [way for way in found if (_fits_step if way.units else _fits)(op, way, device)]
@@ -162,7 +162,7 @@ def _registers(op: Recurrent, way: RecurrentSchedule) -> int:
     """Registers that a thread takes, roughly."""
     products, words = products_of(op, way), op.operand_specs[0].dtype.size // 4
     units = -(-way.sequences * (way.units or op.sizes[2]) // way.threads)
-    weights = sum(p.rows * p.width for p in products) if way.held else AHEAD * products[0].width
+    weights = sum(p.rows * p.width for p in products) if way.held else ROWS_AHEAD * products[0].width
     sums = way.sequences * (products[0].width + access_lanes(op))
     return OTHERS + words * (weights + sums + units * (op.count + len(op.constants()) + 2))
 
@@ -176,7 +176,7 @@ def _time(op: Recurrent, way: RecurrentSchedule, device: DeviceModel) -> float:
     cache = (CACHE_ALL if all_weights < CACHE_BYTES else 0.8) * device.bytes / min(blocks, device.processors)
     latency = work = 0.0
     for p in products_of(op, way):
-        turns, ahead = -(-p.groups // way.threads), p.rows if way.held else AHEAD
+        turns, ahead = -(-p.groups // way.threads), p.rows if way.held else ROWS_AHEAD
         instructions = turns * p.rows * (2 + p.width * way.sequences)
         bound = max(instructions * warps / 4 * ISSUE, turns * p.rows * CHAIN)
         latency += STEP

@@ -24,7 +24,7 @@ from lightnet.ir.types import storage_type
 
 #: Bytes of an access; slices of a sum, all of which are in code; rows of weights that are on their way to a thread at a
 #: time.
-ACCESS, MOST_SLICES, AHEAD = 16, 16, 8
+ACCESS, MOST_SLICES, ROWS_AHEAD = 16, 16, 8
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Multiplier:
         if p.slices > 1:
             high = b.least(b.add(low, share), whole)
         total = self.zeros
-        for ahead in (AHEAD // lanes, 1):
+        for ahead in (ROWS_AHEAD // lanes, 1):
             with b.loop(low, b.add(high, 1 - ahead), ahead, [low, total], name="k") as k:
                 starts, total = [b.mul(b.add(k.iv, i), lanes) for i in range(ahead)], k.args[1]
                 for start, rows in [(start, self.rows(start, lanes)) for start in starts]:

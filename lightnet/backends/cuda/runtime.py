@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.runtime import COMPILE, PASSES, RUN, Content, Files, Option, Runtime, Settings
+from lightnet.ir.runtime import COMPILE, RUN, RUN_PASSES, Content, Files, Option, Runtime, Settings
 from lightnet.runtime.formats import CodeFormat
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from lightnet.executable import Executable
     from lightnet.runtime.cuda.program import CudaCode
 
-#: The triple of the code, as LLVM names it.
-TRIPLE = "nvptx64-nvidia-cuda"
 #: The architecture that stands for the best one of this machine's device.
 NATIVE = "native"
 
@@ -37,7 +35,7 @@ class CudaRuntime(Runtime):
                "the architecture to compile for: sm_80, which later ones run, sm_90, …, or native: the best for this "
                "machine's device, of which "
                "only that has all instructions; the default of `run` on a device, otherwise sm_80",
-               tools=(RUN, COMPILE, PASSES)),
+               tools=(RUN, COMPILE, RUN_PASSES)),
         Option("emulate", "run in the PTX interpreter, which needs no device and checks every access", bool, False,
                tools=(RUN,)),
         Option("on_cpu",
@@ -94,6 +92,8 @@ class CudaRuntime(Runtime):
         return CudaModule(loops, arch)
 
     def facts(self, made: CudaModule, threads: int) -> dict[str, Any]:
+        from lightnet.backends.cuda.codegen import TRIPLE
+
         return {"threads": threads, "cpu": made.arch, "triple": TRIPLE}
 
     def code(self, made: CudaModule) -> CudaCode:

@@ -14,7 +14,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from lightnet.backends.builder import Builder, Index, empty_function
 from lightnet.backends.launches import Argument
-from lightnet.dialects.cuda_checks import BLOCK
+from lightnet.dialects.cuda_checks import BLOCK_ATTRIBUTE
 from lightnet.dialects.cuda_hopper import (
     Im2colAttr,
     TiledAttr,
@@ -76,7 +76,7 @@ class Simt(Builder):
     ) -> Simt:
         """A kernel whose blocks have so many threads along x, y and z, of memrefs called by their `hints`."""
         function = empty_function(name, memrefs, hints, location)
-        function.attributes[BLOCK] = DenseArrayBase.from_list(i32, block)
+        function.attributes[BLOCK_ATTRIBUTE] = DenseArrayBase.from_list(i32, block)
         return cls(function)
 
     @property

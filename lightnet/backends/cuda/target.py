@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import ModuleOp
 
-from lightnet.backends.cuda.arch import ARCH, arch_of
+from lightnet.backends.cuda.arch import ARCH_ATTRIBUTE, arch_of
 from lightnet.backends.cuda.combiners import accepts
 from lightnet.backends.cuda.expanders import EXPANDERS
 from lightnet.backends.cuda.selection import SELECTION, choose, cuda_reorder_time
 from lightnet.backends.subgraphs import InterleaveConcat
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.cuda_checks import BLOCK
+from lightnet.dialects.cuda_checks import BLOCK_ATTRIBUTE
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import ARENA, STATIC
 from lightnet.ir.op import LnOp
@@ -59,8 +59,8 @@ def emit_obj(module: ModuleOp, arch: str | None = None) -> bytes:
 def _arch(module: ModuleOp) -> str:
     if (arch := arch_of(module)) is not None:
         return arch
-    if any(BLOCK in op.attributes for op in module.ops):
-        wanted = f'{ARCH} = "sm_80", or another one, in its attributes'
+    if any(BLOCK_ATTRIBUTE in op.attributes for op in module.ops):
+        wanted = f'{ARCH_ATTRIBUTE} = "sm_80", or another one, in its attributes'
         raise LightNetError(f"the module does not say which architecture its kernels are for: {wanted}", loc_of(module))
     raise LightNetError("target 'cuda' emits kernels of threads: run its passes up to lower-cuda first", loc_of(module))
 

@@ -22,8 +22,8 @@ import llvmlite.binding as llvm
 
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.files import write_atomic
+from lightnet.runtime.folder import FOLDER_VARIABLE as FOLDER_VARIABLE
 from lightnet.runtime.folder import HOUR, clear, evict, limit_of, listed, open_ours, usable, where
-from lightnet.runtime.folder import VARIABLE as VARIABLE
 
 #: The variable that bounds its size, in MiB.
 SIZE_VARIABLE = "LIGHTNET_CACHE_SIZE"

@@ -22,7 +22,7 @@ from lightnet.backends.llvm.emitter import Emitted, TargetVectors, emit_module
 from lightnet.backends.llvm.pool import pool_text
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.native import NativeCode, initialize
-from lightnet.runtime.pool import POOL
+from lightnet.runtime.pool import POOL_ENTRY
 
 
 @dataclass(frozen=True)
@@ -160,9 +160,9 @@ def compile_module(
     with _Codegen(machine, verify) as codegen:  # which compiles the first kernels while others are emitted
         emitted = emit_module(module, vectors or machine.vectors, codegen.add)
         if emitted.threads > 1:
-            codegen.add(POOL, pool_text(machine.triple or llvm.get_default_triple()), False)
+            codegen.add(POOL_ENTRY, pool_text(machine.triple or llvm.get_default_triple()), False)
         last = [_launch_list(emitted.main, machine, verify)] if emitted.main is not None else []
-        objects = codegen.objects([*emitted.kernels, *([POOL] if emitted.threads > 1 else [])])
+        objects = codegen.objects([*emitted.kernels, *([POOL_ENTRY] if emitted.threads > 1 else [])])
     return NativeModule(emitted, machine, objects + last)
 
 

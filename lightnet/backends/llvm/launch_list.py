@@ -28,7 +28,7 @@ from lightnet.dialects.dependences import Touch, barriers
 from lightnet.dialects.launch import CopyOp, HostOp, LaunchOp, Line, lines_of
 from lightnet.ir.memory import memory_of
 from lightnet.ir.place import PlaceAttr
-from lightnet.runtime.program import BODY, ENTRY, FRAME, ports_of
+from lightnet.runtime.program import BODY_ENTRY, FRAME, MAIN_ENTRY, ports_of
 
 #: Launches in one function of the launch list: code generation is superlinear in the size of a block.
 CHUNK = 256
@@ -84,9 +84,9 @@ def emit_main(module: ModuleOp, symbols: dict[str, str]) -> str:
         for number, start in enumerate(range(0, len(lines), CHUNK))
     ]
     calls = "".join(f"  call void @main.{c}({_PARAMETERS})\n" for c in range(len(chunks)))
-    body = f"define void @{BODY}({_PARAMETERS}) #0 {{\n{calls}  ret void\n}}"
-    alone = f"call void @{BODY}(ptr %frame, i64 0, i64 1, ptr null, ptr null)"
-    entry = f"define void @{ENTRY}(ptr %frame) #0 {{\n  {alone}\n  ret void\n}}"
+    body = f"define void @{BODY_ENTRY}({_PARAMETERS}) #0 {{\n{calls}  ret void\n}}"
+    alone = f"call void @{BODY_ENTRY}(ptr %frame, i64 0, i64 1, ptr null, ptr null)"
+    entry = f"define void @{MAIN_ENTRY}(ptr %frame) #0 {{\n  {alone}\n  ret void\n}}"
     helpers = [_HELPERS] if any(is_split(op) for op in lines) else []
     return "\n".join([*out.declared.values(), *helpers, *chunks, body, entry, "attributes #0 = { nounwind }\n"])
 

@@ -23,8 +23,8 @@ from lightnet.backends.llvm.pool import pool_text, scratch_stride
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime import elf
 from lightnet.runtime.arrays import ALIGNMENT
-from lightnet.runtime.pool import POOL, PROCESSORS
-from lightnet.runtime.program import BODY, ENTRY, FRAME, Program, Tensor
+from lightnet.runtime.pool import COUNT_ENTRY, POOL_ENTRY
+from lightnet.runtime.program import BODY_ENTRY, FRAME, MAIN_ENTRY, Program, Tensor
 
 #: What `NAME_run` returns.
 OK, BAD_ARENA, BAD_TENSOR = 0, 1, 2
@@ -131,12 +131,12 @@ def wrapper(name: str, program: Program, static: int, threads: int = 1) -> str:
     tensors = signature(program)
     pointers = "".join(f", ptr %t{i}" for i in range(len(tensors)))
     several = [
-        f"declare void @{BODY}(ptr, i64, i64, ptr, ptr)", f"declare void @{POOL}(ptr, ptr, i64, i64)",
-        f"declare i64 @{PROCESSORS}()",
+        f"declare void @{BODY_ENTRY}(ptr, i64, i64, ptr, ptr)", f"declare void @{POOL_ENTRY}(ptr, ptr, i64, i64)",
+        f"declare i64 @{COUNT_ENTRY}()",
         f"define i32 @{name}_run_threads(i32 %threads, ptr %arena{pointers}) #0 {{",
         "entry:", "  %said = sext i32 %threads to i64", "  %open = icmp eq i32 %threads, 0",
         "  br i1 %open, label %ask, label %go",
-        f"ask:\n  %there = call i64 @{PROCESSORS}()", "  %found = call i64 @llvm.umin.i64(i64 %there, i64 2147483647)",
+        f"ask:\n  %there = call i64 @{COUNT_ENTRY}()", "  %found = call i64 @llvm.umin.i64(i64 %there, i64 2147483647)",
         "  br label %go",
         "go:\n  %wanted = phi i64 [ %said, %entry ], [ %found, %ask ]",
         f"  %count = call i64 @llvm.smin.i64(i64 %wanted, i64 {threads})",
@@ -152,7 +152,7 @@ def wrapper(name: str, program: Program, static: int, threads: int = 1) -> str:
     ]  # fmt: skip
     lines = [
         f"@{name}_weights = external hidden constant [{static} x i8], align {ALIGNMENT}" if static else "",
-        f"declare void @{ENTRY}(ptr)",
+        f"declare void @{MAIN_ENTRY}(ptr)",
         "declare void @llvm.memcpy.p0.p0.i64(ptr noalias nocapture writeonly, ptr noalias nocapture readonly, i64, i1 "
         "immarg)",
         f"define i64 @{name}_arena_bytes() #0 {{\n  ret i64 {max(program.memory.get('arena', 0), 1)}\n}}",
@@ -198,11 +198,11 @@ def _call(name: str, program: Program, static: str, pointers: str, threads: int)
     if threads > 1:
         lines += [
             "  %alone = icmp sle i64 %threads, 1", "  br i1 %alone, label %one, label %several",
-            f"several:\n  call void @{POOL}(ptr @{BODY}, ptr %frame, i64 %threads, i64 {program.scratch})",
+            f"several:\n  call void @{POOL_ENTRY}(ptr @{BODY_ENTRY}, ptr %frame, i64 %threads, i64 {program.scratch})",
             "  br label %done",
             "one:",
         ]  # fmt: skip
-    lines += [f"  call void @{ENTRY}(ptr %frame)", "  br label %done", "done:"]
+    lines += [f"  call void @{MAIN_ENTRY}(ptr %frame)", "  br label %done", "done:"]
     for i in copied:
         if i >= made:
             lines += _copy(i, tensors[i], bases[tensors[i].space], into=False)

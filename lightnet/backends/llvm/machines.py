@@ -11,7 +11,7 @@ from lightnet.backends.llvm.jit import CodeMachine
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.processor import architecture_of
 
-HOST = "host"
+THIS_MACHINE = "host"
 #: Name -> the architecture, and LLVM's name of the processor. The levels are those of the x86-64 psABI.
 CPUS = {
     "x86-64": ("x86_64", "x86-64"),
@@ -24,18 +24,18 @@ CPUS = {
 ALIASES = {"baseline": "x86-64", "avx2": "x86-64-v3", "avx512": "x86-64-v4", "neon": "generic-aarch64"}
 
 
-def machine(cpu: str = HOST, triple: str | None = None) -> CodeMachine:
+def machine(cpu: str = THIS_MACHINE, triple: str | None = None) -> CodeMachine:
     """The machine called `cpu` (``host``, a name of `CPUS` or of `ALIASES`) under a target triple (default: this
     system's, for the processor's architecture). Raises LightNetError for a name or a triple that is not known, and
     where they disagree."""
-    if cpu == HOST:
+    if cpu == THIS_MACHINE:
         host = CodeMachine.host()
         if triple is None or architecture_of(triple) == architecture_of(llvm.get_default_triple()):
             return CodeMachine(host.cpu, host.features, _checked(triple)) if triple is not None else host
         raise LightNetError(f"this processor runs no {architecture_of(triple)} code: name one with --cpu ({_names()})")
     name = ALIASES.get(cpu, cpu)
     if name not in CPUS:
-        raise LightNetError(f"unknown processor '{cpu:.40}'; there are: {HOST}, {_names()}")
+        raise LightNetError(f"unknown processor '{cpu:.40}'; there are: {THIS_MACHINE}, {_names()}")
     arch, llvm_name = CPUS[name]
     here = llvm.get_default_triple()
     if triple is None:

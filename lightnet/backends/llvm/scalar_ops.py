@@ -19,7 +19,7 @@ from xdsl.ir import Operation, SSAValue
 from lightnet.backends.elementary.code import DIGITS, BodyText, TypedText
 from lightnet.backends.elementary.table import BY_OP
 from lightnet.backends.llvm.function import FunctionEmitter, Handler
-from lightnet.backends.llvm.short_floats import SHORT, element_text, is_short, short_float, to_odd, widen
+from lightnet.backends.llvm.short_floats import SHORT_TYPES, element_text, is_short, short_float, to_odd, widen
 from lightnet.backends.llvm.values import (
     Lin,
     Vec,
@@ -205,9 +205,9 @@ def _in_float(emit: Emit) -> Emit:
 
     def wide(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
         source, target = element_text(t), element_text(r)
-        if source in SHORT:
+        if source in SHORT_TYPES:
             a, t = [widen(e, x, source, lanes) for x in a], leaf_type("float", lanes)
-        if target not in SHORT:
+        if target not in SHORT_TYPES:
             return emit(e, op, a, t, r, lanes)
         return short_float(e, emit(e, op, a, t, leaf_type("float", lanes), lanes), target, lanes)
 
@@ -284,14 +284,14 @@ def elementwise(e: FunctionEmitter, op: Operation) -> None:
     emit, result = e.elementary.get(type(op), ELEMENTWISE[type(op)]), op.results[0]
     if not isinstance(result.type, VectorType):
         source = llvm_type(op.operands[0].type)
-        if (source in SHORT or llvm_type(result.type) in SHORT) and _computes(op):
+        if (source in SHORT_TYPES or llvm_type(result.type) in SHORT_TYPES) and _computes(op):
             emit = _in_float(emit)
         texts = [e.operand(v) for v in op.operands]
         e.scalar_result(result, emit(e, op, texts, source, llvm_type(result.type), 1))
         return
     operands = [e.get_vec(v) for v in op.operands]
     first, lanes, out = operands[0], operands[0].lanes, llvm_type(result.type.element_type)
-    if (first.elem in SHORT or out in SHORT) and _computes(op):
+    if (first.elem in SHORT_TYPES or out in SHORT_TYPES) and _computes(op):
         emit = _in_float(emit)
 
     def make_leaf(f: int) -> str:

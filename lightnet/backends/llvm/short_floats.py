@@ -12,7 +12,7 @@ from lightnet.backends.elementary.code import BodyText, TypedText
 from lightnet.backends.llvm.function import FunctionEmitter
 
 #: The element types that values are stored in, and not computed in.
-SHORT = ("half", "bfloat")
+SHORT_TYPES = ("half", "bfloat")
 
 
 def element_text(type: str) -> str:
@@ -21,7 +21,7 @@ def element_text(type: str) -> str:
 
 
 def is_short(type: str) -> bool:
-    return element_text(type) in SHORT
+    return element_text(type) in SHORT_TYPES
 
 
 def widen(e: FunctionEmitter, x: str, elem: str, lanes: int) -> str:

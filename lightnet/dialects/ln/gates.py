@@ -10,9 +10,8 @@ from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import IndexType, f32, i64
 from xdsl.ir import SSAValue
 
-ACTIVATIONS = ("sigmoid", "tanh", "relu", "affine", "leaky_relu", "thresholded_relu", "scaled_tanh", "hard_sigmoid",
-               "elu",
-               "softsign", "softplus")  # fmt: skip
+GATE_ACTIVATIONS = ("sigmoid", "tanh", "relu", "affine", "leaky_relu", "thresholded_relu", "scaled_tanh",
+                    "hard_sigmoid", "elu", "softsign", "softplus")  # fmt: skip
 
 
 def activate(name: str, x: np.ndarray, alpha: float, beta: float) -> np.ndarray:

@@ -16,10 +16,9 @@ import numpy as np
 from lightnet.ir.op import Case, ConstraintError, case
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dtypes import BY_NAME, BY_NP, is_float, round_to
+from lightnet.runtime.dtypes import SHORT as SHORT
 
 FLOATS = ("f32", "f64", "f16", "bf16")
-#: Floats that values are stored in, and not computed in; those that there are.
-SHORT = tuple(name for name in ("f16", "bf16") if name in BY_NAME)
 INTS = ("i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64")
 SIGNED = (*FLOATS, "i8", "i16", "i32", "i64")
 NUMBERS = (*FLOATS, *INTS)

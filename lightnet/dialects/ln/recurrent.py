@@ -16,7 +16,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerType, MemRefType
 from xdsl.ir import SSAValue
 
-from lightnet.dialects.ln.gates import ACTIVATIONS, Maths, activate
+from lightnet.dialects.ln.gates import GATE_ACTIVATIONS, Maths, activate
 from lightnet.ir.op import LnOp, boolean, case, ln_op, number, numbers, operand, result, string
 from lightnet.ir.types import storage_type
 from lightnet.runtime.arrays import align_up
@@ -227,9 +227,9 @@ class Lstm(Recurrent):
     c0 = operand(rank=2, same_type="gates", same_shape="h0")
     peephole = operand("param", kind="bias", rank=1, same_type="gates")
     c = result(dims="h0.dims")
-    f = string(*ACTIVATIONS, default="sigmoid")
-    g = string(*ACTIVATIONS, default="tanh")
-    k = string(*ACTIVATIONS, default="tanh")
+    f = string(*GATE_ACTIVATIONS, default="sigmoid")
+    g = string(*GATE_ACTIVATIONS, default="tanh")
+    k = string(*GATE_ACTIVATIONS, default="tanh")
     alpha = numbers("float", 3, default=(0, 0, 0))
     beta = numbers("float", 3, default=(0, 0, 0))
     input_forget = boolean(default=False)
@@ -304,8 +304,8 @@ class Gru(Recurrent):
 
     optype = "gru"
     bias = operand("param", kind="bias", rank=1, same_type="gates")
-    f = string(*ACTIVATIONS, default="sigmoid")
-    g = string(*ACTIVATIONS, default="tanh")
+    f = string(*GATE_ACTIVATIONS, default="sigmoid")
+    g = string(*GATE_ACTIVATIONS, default="tanh")
     alpha = numbers("float", 2, default=(0, 0))
     beta = numbers("float", 2, default=(0, 0))
     linear_before_reset = boolean(default=False)
@@ -395,7 +395,7 @@ class Rnn(Recurrent):
     """
 
     optype = "rnn"
-    f = string(*ACTIVATIONS, default="tanh")
+    f = string(*GATE_ACTIVATIONS, default="tanh")
     alpha = number("float", default=0)
     beta = number("float", default=0)
     checks = {

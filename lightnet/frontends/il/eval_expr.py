@@ -22,9 +22,9 @@ from typing import NoReturn
 
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.il.eval_numbers import (
-    CHOICES,
+    EXTREME_OF,
     NO,
-    UNARY,
+    NUMBER_FUNCTIONS,
     YES,
     Value,
     compared,
@@ -193,7 +193,7 @@ class _Evaluator(EvaluatingParser[Value]):
             return self.number(match)
         if match := _STRING.match(self.text, self.at):
             return self.string(match)
-        if (match := _NAME.match(self.text, self.at)) and (match[0] in UNARY or match[0] in CHOICES):
+        if (match := _NAME.match(self.text, self.at)) and (match[0] in NUMBER_FUNCTIONS or match[0] in EXTREME_OF):
             self.at = match.end()
             return self.call(match[0])
         raise self.unexpected()
@@ -235,7 +235,7 @@ class _Evaluator(EvaluatingParser[Value]):
         """A function with its arguments in parentheses, or a one-argument function with a bare sum: `int 7/2`
         is int(7/2)."""
         if not self.take("("):
-            if name not in UNARY:
+            if name not in NUMBER_FUNCTIONS:
                 raise self.unexpected("; expected '('")
             args = [self.nested(self.bare)]
         else:
@@ -243,11 +243,11 @@ class _Evaluator(EvaluatingParser[Value]):
             while self.take(","):
                 args.append(self.expr())
             self.expect(")")
-        if name in UNARY and len(args) != 1:
+        if name in NUMBER_FUNCTIONS and len(args) != 1:
             raise LightNetError(f"{name}() takes one argument in ${{eval}}, not {len(args)}")
         if self.idle:
             return 0
         numbers = [perl_number(a) for a in args]
-        if name in UNARY:
-            return UNARY[name](numbers[0])
-        return math.nan if any(map(math.isnan, numbers)) else CHOICES[name](numbers)
+        if name in NUMBER_FUNCTIONS:
+            return NUMBER_FUNCTIONS[name](numbers[0])
+        return math.nan if any(map(math.isnan, numbers)) else EXTREME_OF[name](numbers)

@@ -162,7 +162,7 @@ def _exp(x: int | float) -> float:
         return math.inf
 
 
-UNARY: dict[str, Callable] = {
+NUMBER_FUNCTIONS: dict[str, Callable] = {
     "int": _truncate,
     "abs": lambda x: abs(_settle(x)),
     "sqrt": _sqrt,
@@ -171,7 +171,7 @@ UNARY: dict[str, Callable] = {
     "floor": lambda x: float(math.floor(x)) if math.isfinite(x) else x,
     "ceil": lambda x: float(math.ceil(x)) if math.isfinite(x) else x,
 }
-CHOICES: dict[str, Callable] = {"min": min, "max": max}
+EXTREME_OF: dict[str, Callable] = {"min": min, "max": max}
 
 
 def perl_number(value: Value) -> int | float:

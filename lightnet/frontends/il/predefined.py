@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lightnet.frontends.il.preprocessor import Preprocessor
 
 #: What cannot be made of tokens here: text that is read before a network.
-TEXT = "#define __STDC_VERSION__ 201710L\n#define _Pragma(x)\n"
+PREDEFINED = "#define __STDC_VERSION__ 201710L\n#define _Pragma(x)\n"
 _LAST = 253402300799  # of the year 9999
 _MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
 

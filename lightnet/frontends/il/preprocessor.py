@@ -32,7 +32,7 @@ from lightnet.frontends.il.lexer import (
     spell,
 )
 from lightnet.frontends.il.macros import Macro, parse_define
-from lightnet.frontends.il.predefined import TEXT, Predefined
+from lightnet.frontends.il.predefined import PREDEFINED, Predefined
 
 MAX_LINE = (1 << 31) - 1
 
@@ -127,7 +127,7 @@ class Preprocessor(Expander):
     def run(self, text: str, path: str, defines: Iterable[str]) -> Translation:
         source = self.sources.add(path, text)
         self.macros = Predefined(self).macros()
-        self.read_file(self.sources.add("<built-in>", TEXT), 0)
+        self.read_file(self.sources.add("<built-in>", PREDEFINED), 0)
         for item in defines:
             name, equals, value = item.partition("=")
             line = f"#define {name} {value if equals else '1'}".replace("\n", " ")

@@ -24,7 +24,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.handlers import HandledNode, check_clash
 from lightnet.frontends.nnvm import attributes
-from lightnet.frontends.nnvm.pairs import DTYPE_NUMBERS, DTYPES
+from lightnet.frontends.nnvm.pairs import DTYPE_NUMBERS, NNVM_DTYPES
 from lightnet.frontends.nnvm.reader import GraphNode
 from lightnet.ir.registry import NNVM_OPS
 from lightnet.runtime.dtypes import BY_NAME, DType, convert
@@ -206,7 +206,7 @@ class Node(HandledNode):
             found = DTYPE_NUMBERS[value]
         else:
             text = default if value is None or value == -1 else str(value)
-            found = DTYPES.get(text, text)
+            found = NNVM_DTYPES.get(text, text)
         if found not in BY_NAME:
             self.unsupported(f"element type '{found[:60]}'")
         return BY_NAME[found]

@@ -53,7 +53,7 @@ EXPORTED = {
 }  # fmt: skip
 
 #: MXNet's and NumPy's names of element types, and MXNet's numbers of them.
-DTYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "uint8": "ui8", "int32": "i32", "int8": "i8",
+NNVM_DTYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "uint8": "ui8", "int32": "i32", "int8": "i8",
           "int64": "i64", "bool": "i1", "int16": "i16", "uint16": "ui16", "uint32": "ui32", "uint64": "ui64",
           "bfloat16": "bf16"}  # fmt: skip
 DTYPE_NUMBERS = ("f32", "f64", "f16", "ui8", "i32", "i8", "i64", "i1", "i16", "ui16", "ui32", "ui64", "bf16")

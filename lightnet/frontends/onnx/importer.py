@@ -22,7 +22,7 @@ from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.handlers import MAX_LISTED, Unsupported, called, list_refused
 from lightnet.frontends.loading import Imported, OpenError
 from lightnet.frontends.onnx import functions
-from lightnet.frontends.onnx.model import STRING, OnnxFunction, OnnxGraph, OnnxModel, OnnxNode, OnnxTensor, ValueInfo
+from lightnet.frontends.onnx.model import STRINGS, OnnxFunction, OnnxGraph, OnnxModel, OnnxNode, OnnxTensor, ValueInfo
 from lightnet.frontends.onnx.node import Items, NeedsValue, Node, Poisoned, handler_of, takes_sequences
 from lightnet.frontends.onnx.storage import AWARE, MOVES, entered, left, moved
 from lightnet.frontends.onnx.textual import needs_host
@@ -87,7 +87,7 @@ def _open_text(model: OnnxModel, parted: Parted, shapes: Mapping[str, Sequence[i
     opened = {
         n: i
         for n, i in inputs.items()
-        if n in error.inputs or (i.dtype == STRING and n not in shapes and not _is_closed(i.dims))
+        if n in error.inputs or (i.dtype == STRINGS and n not in shapes and not _is_closed(i.dims))
     }
     made = [f"'{n}'" for n in parted.host.entering if n in error.inputs]
     if opened:

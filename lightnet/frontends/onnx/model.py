@@ -28,7 +28,7 @@ ONNX_TYPES = {
     23: "FLOAT4E2M1", 24: "FLOAT8E8M0", 25: "UINT2", 26: "INT2", 27: "FLOAT6E2M3", 28: "FLOAT6E3M2",
 }  # fmt: skip
 #: The type of text, which is none of kernels: `split.py` deals with it.
-STRING = "STRING"
+STRINGS = "STRING"
 #: Our element types: name → ONNX's number.
 ELEM_TYPES = {"f32": 1, "ui8": 2, "i8": 3, "ui16": 4, "i16": 5, "i32": 6, "i64": 7, "i1": 9, "f16": 10, "f64": 11,
               "ui32": 12, "ui64": 13, "bf16": 16, "f8E4M3FN": 17, "f8E4M3FNUZ": 18, "f8E5M2": 19, "f8E5M2FNUZ": 20,
@@ -64,7 +64,7 @@ class OnnxTensor:
     def texts(self) -> np.ndarray:
         """The contents of a tensor of text: an array of strings (dtype object). Raises LightNetError where they are not
         in UTF-8."""
-        assert self.dtype == STRING
+        assert self.dtype == STRINGS
         return self.read().reshape(self.dims)
 
     def load(self) -> np.ndarray:

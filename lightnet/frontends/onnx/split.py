@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
-from lightnet.frontends.onnx.model import STRING, OnnxGraph, OnnxModel, OnnxNode, OnnxTensor, ValueInfo, type_name
+from lightnet.frontends.onnx.model import STRINGS, OnnxGraph, OnnxModel, OnnxNode, OnnxTensor, ValueInfo, type_name
 from lightnet.frontends.onnx.textual import names_classes, names_columns, names_text
 from lightnet.runtime.dtypes import BY_NAME
-from lightnet.runtime.host.program import CLASSES, COLUMNS, HostProgram, HostTensor, text_array
+from lightnet.runtime.host.program import CLASSES, SCORES, HostProgram, HostTensor, text_array
 from lightnet.runtime.host.steps import MAX_ELEMENTS, TEXT, TEXT_DTYPE, HostStep, host_ops, is_hosted, pair_of
 from lightnet.runtime.program import unknown
 from lightnet.runtime.stored import FORMATS
@@ -107,7 +107,7 @@ class _Parting:
             return self._define_map(info)
         dims = tuple(int(d) for d in self.shapes[name]) if name in self.shapes else info.dims
         if (
-            info.dtype == STRING
+            info.dtype == STRINGS
             and dims is not None
             and info.dims is not None
             and (len(dims) != len(info.dims) or any(isinstance(d, int) and d != e for d, e in zip(info.dims, dims)))
@@ -132,9 +132,9 @@ class _Parting:
         self.known.add(info.name)
 
     def _define_constant(self, name: str, tensor: OnnxTensor) -> None:
-        self.kind[name] = TEXT if tensor.dtype == STRING else tensor.dtype
+        self.kind[name] = TEXT if tensor.dtype == STRINGS else tensor.dtype
         self.dims[name] = tensor.dims
-        if tensor.dtype == STRING:
+        if tensor.dtype == STRINGS:
             self._set_value(name, tensor.texts())
         elif tensor.dtype in BY_NAME and tensor.dtype not in FORMATS:
             self.known.add(name)  # its contents are read where a step wants them
@@ -184,7 +184,7 @@ class _Parting:
             step, (kind, *_) = self._step(node)
         except LightNetError as error:
             return self._refuse(node, error.message)
-        self._name(node, COLUMNS, kind, step.attributes)
+        self._name(node, SCORES, kind, step.attributes)
 
     def _constant_node(self, node: OnnxNode) -> None:
         """A constant of the graph: of text, or one that steps may want as well."""
@@ -264,10 +264,10 @@ class _Parting:
         found: dict[str, Any] = {}
         for key, value in node.attributes.items():
             if isinstance(value, OnnxTensor):
-                found[key] = value.texts() if value.dtype == STRING else value.load()
+                found[key] = value.texts() if value.dtype == STRINGS else value.load()
             elif key == "to":
                 kind = type_name(value)
-                found[key] = TEXT if kind == STRING else str(kind)
+                found[key] = TEXT if kind == STRINGS else str(kind)
             elif isinstance(value, float | int | str) or (
                 isinstance(value, tuple) and all(isinstance(v, float | int | str) for v in value)
             ):
@@ -370,7 +370,7 @@ class _Parting:
             self.graph,
             inputs=(*numbers, *(ValueInfo(n, self.kind[n], self.dims.get(n)) for n in entering)),
             outputs=tuple(given.get(n) or ValueInfo(n, "", None) for n in wanted),
-            initializers={k: t for k, t in self.graph.initializers.items() if t.dtype != STRING},
+            initializers={k: t for k, t in self.graph.initializers.items() if t.dtype != STRINGS},
             nodes=tuple(nodes),
         )
         host = HostProgram(
@@ -383,7 +383,7 @@ class _Parting:
     def _whole(self, info: ValueInfo, dims: Sequence[int | str | None] | None) -> HostTensor:
         """An input or output of the whole; one of another type than steps have is the network's, which says its
         type."""
-        kind = TEXT if info.dtype == STRING else self.kind.get(info.name, info.dtype)
+        kind = TEXT if info.dtype == STRINGS else self.kind.get(info.name, info.dtype)
         dims = self.dims[info.name] if pair_of(kind) is not None and info.name in self.dims else dims
         return HostTensor(
             info.name, None if dims is None else tuple(dims), kind if is_hosted(kind) or kind in BY_NAME else ""
@@ -410,7 +410,7 @@ class _Parting:
 
 def kind_of(info: ValueInfo) -> str:
     """The type of a declared input as steps have it."""
-    return info.dtype.replace(STRING, TEXT)
+    return info.dtype.replace(STRINGS, TEXT)
 
 
 def _read_by(steps: Sequence[HostStep]) -> Iterator[str]:

@@ -16,7 +16,7 @@ import numpy as np
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.onnx import wire as w
 from lightnet.frontends.onnx.external import ExternalFiles
-from lightnet.frontends.onnx.model import STRING, OnnxTensor, type_name
+from lightnet.frontends.onnx.model import STRINGS, OnnxTensor, type_name
 from lightnet.ir.types import MAX_TENSOR_BYTES
 from lightnet.runtime.dtypes import BY_NAME, DType
 from lightnet.runtime.stored import FORMATS, StoredFormat
@@ -54,7 +54,7 @@ class TensorReader:
             raise self.fail(f"tensor '{name}' is a segment of a larger one, which is not supported")
         if dtype in FORMATS:
             return OnnxTensor(name, dims, dtype, self._packed(fields, name, dims, FORMATS[dtype]))
-        if dtype == STRING:
+        if dtype == STRINGS:
             return OnnxTensor(name, dims, dtype, self._strings(fields, name, dims))
         if dtype not in BY_NAME:  # nothing will read it
             return OnnxTensor(name, dims, dtype, partial(np.empty, 0))
@@ -148,7 +148,7 @@ class TensorReader:
     def _external(self, fields: w.Fields, name: str, size: int, dtype: DType) -> Callable[[], np.ndarray]:
         entries: dict[str, str] = {}
         for span in fields.get("external_data", []):
-            entry = self.wire.decode(w.ENTRY, span)
+            entry = self.wire.decode(w.STRING_ENTRY, span)
             key, value = (self.wire.text(entry.get(k, (0, 0)), 4096) for k in ("key", "value"))
             if key in entries:
                 raise self.fail(f"tensor '{name}': its external data gives '{key}' twice")

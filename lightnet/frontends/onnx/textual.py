@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lightnet.frontends.onnx.model import ML, STRING, OnnxGraph, OnnxNode, OnnxTensor
+from lightnet.frontends.onnx.model import ML, STRINGS, OnnxGraph, OnnxNode, OnnxTensor
 
 #: Attributes whose being there says that a node reads or gives text.
 _TEXT_ATTRIBUTES = {"value_string", "value_strings", "keys_strings", "values_strings", "cats_strings",
@@ -17,7 +17,7 @@ def needs_host(graph: OnnxGraph) -> bool:
     they have none)."""
     dtypes = [i.dtype for i in (*graph.inputs, *graph.outputs)] + [i.dtype for i in graph.initializers.values()]
     return (
-        STRING in dtypes
+        STRINGS in dtypes
         or any(i.dtype.startswith("map(") for i in graph.inputs)
         or any(names_text(n) or names_columns(n) for n in graph.nodes)
     )
@@ -30,7 +30,7 @@ def names_text(node: OnnxNode) -> bool:
         return True
     if node.op_type == "Cast" and attributes.get("to") == 8:
         return True
-    return any(isinstance(v, OnnxTensor) and v.dtype == STRING for v in attributes.values())
+    return any(isinstance(v, OnnxTensor) and v.dtype == STRINGS for v in attributes.values())
 
 
 def names_columns(node: OnnxNode) -> bool:

@@ -73,7 +73,7 @@ TENSOR = WireMessage(
     double_data=(10, "double*"), uint64_data=(11, "int*"), external_data=(13, "bytes*"),
     data_location=(14, "int"))  # fmt: skip
 SPARSE_TENSOR = WireMessage("SparseTensorProto", values=(1, "bytes"), indices=(2, "bytes"), dims=(3, "int*"))
-ENTRY = WireMessage("StringStringEntryProto", key=(1, "bytes"), value=(2, "bytes"))
+STRING_ENTRY = WireMessage("StringStringEntryProto", key=(1, "bytes"), value=(2, "bytes"))
 VALUE_INFO = WireMessage("ValueInfoProto", name=(1, "bytes"), type=(2, "bytes"))
 TYPE = WireMessage(
     "TypeProto", tensor_type=(1, "bytes"), sequence_type=(4, "bytes"), map_type=(5, "bytes"), opaque_type=(7, "bytes"),

@@ -15,7 +15,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.runtime.cuda import api
 from lightnet.runtime.cuda.api import CudaError
 from lightnet.runtime.cuda.context import DeviceContext
-from lightnet.runtime.cuda.tensor_map import ALIGNMENT, BYTES, TensorMap
+from lightnet.runtime.cuda.tensor_map import BYTES, MAP_ALIGNMENT, TensorMap
 
 #: Rows as they are in the tensor, swizzled in shared memory; zeros outside of it; what L2 fetches is as long as a row.
 _HOW = (api.MAP_INTERLEAVE_NONE, api.MAP_SWIZZLE_128B, api.MAP_PROMOTION_128B, api.MAP_FILL_ZERO)
@@ -24,8 +24,8 @@ _HOW = (api.MAP_INTERLEAVE_NONE, api.MAP_SWIZZLE_128B, api.MAP_PROMOTION_128B, a
 def encoded(context: DeviceContext, address: int, map: TensorMap) -> bytes:
     """`map` of the tensor at an address, within `DeviceContext.current`. LightNetError for what the driver refuses (and
     for a driver that is too old)."""
-    buffer = (c_ubyte * (BYTES + ALIGNMENT))()
-    start = -ctypes.addressof(buffer) % ALIGNMENT
+    buffer = (c_ubyte * (BYTES + MAP_ALIGNMENT))()
+    start = -ctypes.addressof(buffer) % MAP_ALIGNMENT
     name, *arguments = _arguments(map)
     dims, strides = _array(c_uint64, map.dims), _array(c_uint64, map.strides[:-1])
     target = ctypes.addressof(buffer) + start

@@ -32,7 +32,7 @@ from lightnet.runtime.cuda.driver import (
 from lightnet.runtime.cuda.encoded_maps import encoded
 from lightnet.runtime.cuda.modules import DeviceFunction, LoadedModule, check_target
 from lightnet.runtime.cuda.staging import Staging
-from lightnet.runtime.cuda.tensor_map import ALIGNMENT, TensorMap, check_tensor_map
+from lightnet.runtime.cuda.tensor_map import MAP_ALIGNMENT, TensorMap, check_tensor_map
 
 _INT_MAX = 2**31 - 1
 
@@ -282,11 +282,11 @@ def _laid_out(values: Sequence[bytes]) -> tuple[ctypes.Array[c_void_p], ctypes.A
     8."""
     offsets, end = [], 0
     for value in values:
-        unit = ALIGNMENT if len(value) > 8 else 8
+        unit = MAP_ALIGNMENT if len(value) > 8 else 8
         offsets.append(-(-end // unit) * unit)
         end = offsets[-1] + len(value)
-    buffer = (ctypes.c_char * (end + ALIGNMENT))()
-    base = -(-ctypes.addressof(buffer) // ALIGNMENT) * ALIGNMENT
+    buffer = (ctypes.c_char * (end + MAP_ALIGNMENT))()
+    base = -(-ctypes.addressof(buffer) // MAP_ALIGNMENT) * MAP_ALIGNMENT
     for offset, value in zip(offsets, values):
         ctypes.memmove(base + offset, value, len(value))
     return (c_void_p * len(values))(*(base + offset for offset in offsets)), buffer

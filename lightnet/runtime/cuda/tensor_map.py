@@ -16,17 +16,17 @@ from typing import Any
 from lightnet.diagnostics import LightNetError
 
 #: Bytes of an encoded map, which is a parameter of a kernel, and what divides its address.
-BYTES, ALIGNMENT = 128, 64
+BYTES, MAP_ALIGNMENT = 128, 64
 #: Bytes of a row in shared memory, which is swizzled.
-ROW = 128
+SWIZZLED_ROW = 128
 #: The types that there are maps of, and bytes of an element.
-SIZES = {"f16": 2, "bf16": 2}
+MAP_TYPES = {"f16": 2, "bf16": 2}
 MOST_RANK, MOST_BOX, MOST_PIXELS, MOST_STRIDE = 5, 256, 1024, 8
 #: Where windows of [N, H, W, C] begin and end, from the first and last pixel on: 8 bits. So are the offsets of a tap in
 #: a window, without a sign.
 CORNERS, MOST_OFFSET = (-128, 127), 255
 #: Bits of a size, and of a stride in bytes; what divides a tensor's address, its strides and rows, in bytes.
-SIZE_BITS, STRIDE_BITS, PIECE = 32, 40, 16
+SIZE_BITS, STRIDE_BITS, MAP_PIECE = 32, 40, 16
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class TensorMap:
     @property
     def nbytes(self) -> int:
         """Bytes of the whole tensor."""
-        return SIZES[self.dtype] * prod(self.dims)
+        return MAP_TYPES[self.dtype] * prod(self.dims)
 
     @property
     def strides(self) -> tuple[int, ...]:
         """The bytes from one index of each dimension to the next, outermost first."""
-        return tuple(SIZES[self.dtype] * prod(self.dims[i + 1 :]) for i in range(len(self.dims)))
+        return tuple(MAP_TYPES[self.dtype] * prod(self.dims[i + 1 :]) for i in range(len(self.dims)))
 
     @classmethod
     def from_header(cls, entry: Mapping[str, Any]) -> TensorMap:
@@ -86,23 +86,25 @@ def _integers(values: Any) -> tuple[int, ...]:
 def check_tensor_map(address: int, map: TensorMap) -> None:
     """Raise LightNetError for a map of a tensor at `address` that a driver refuses."""
     rank = len(map.dims)
-    if map.dtype not in SIZES:
-        raise _error(f"a tensor map of {map.dtype:.40}: there are those of {', '.join(SIZES)}")
-    if not 0 <= address < 1 << 64 or address % PIECE:
-        raise _error(f"a tensor map of a tensor at {address:#x}, which is no multiple of {PIECE}")
+    if map.dtype not in MAP_TYPES:
+        raise _error(f"a tensor map of {map.dtype:.40}: there are those of {', '.join(MAP_TYPES)}")
+    if not 0 <= address < 1 << 64 or address % MAP_PIECE:
+        raise _error(f"a tensor map of a tensor at {address:#x}, which is no multiple of {MAP_PIECE}")
     if not (3 if map.im2col else 1) <= rank <= MOST_RANK:
         raise _error(f"a tensor map of {rank} dimensions")
     if any(not 1 <= n <= 1 << SIZE_BITS for n in map.dims):
         raise _error(f"a tensor map of the sizes {list(map.dims)}: each is 1 to 2^{SIZE_BITS}")
     for stride in map.strides[:-1]:
-        if stride % PIECE or stride >= 1 << STRIDE_BITS:
-            raise _error(f"a tensor map with a stride of {stride} bytes: a multiple of {PIECE} below 2^{STRIDE_BITS}")
+        if stride % MAP_PIECE or stride >= 1 << STRIDE_BITS:
+            raise _error(
+                f"a tensor map with a stride of {stride} bytes: a multiple of {MAP_PIECE} below 2^{STRIDE_BITS}"
+            )
     if map.im2col:
         _check_windows(map, map.im2col)
         return
     if len(map.box) != rank or any(not 1 <= n <= MOST_BOX for n in map.box):
         raise _error(f"a tensor map with the box {list(map.box)}: expected {rank} extents of 1 to {MOST_BOX}")
-    _check_row(map.box[-1] * SIZES[map.dtype])
+    _check_row(map.box[-1] * MAP_TYPES[map.dtype])
 
 
 def _check_windows(map: TensorMap, windows: Im2col) -> None:
@@ -119,12 +121,15 @@ def _check_windows(map: TensorMap, windows: Im2col) -> None:
         raise _error(f"windows from {list(windows.lower)} to {list(windows.upper)}: there is none in {list(map.dims)}")
     if any(not 1 <= n <= MOST_STRIDE for n in windows.strides):
         raise _error(f"windows with the strides {list(windows.strides)}: each is 1 to {MOST_STRIDE}")
-    _check_row(windows.channels * SIZES[map.dtype])
+    _check_row(windows.channels * MAP_TYPES[map.dtype])
 
 
 def _check_row(nbytes: int) -> None:
-    if nbytes % PIECE or nbytes > ROW:
-        raise _error(f"a tensor map with rows of {nbytes} bytes: a multiple of {PIECE} up to {ROW}, which lie swizzled")
+    if nbytes % MAP_PIECE or nbytes > SWIZZLED_ROW:
+        raise _error(
+            f"a tensor map with rows of {nbytes} bytes: a multiple of {MAP_PIECE} up to {SWIZZLED_ROW}, which lie "
+            "swizzled"
+        )
 
 
 def _error(message: str) -> LightNetError:

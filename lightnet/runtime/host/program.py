@@ -120,9 +120,9 @@ class HostProgram:
                 label="host.map",
             )
         after = [
-            replace(s, op="Identity", attributes={}) if s.op == COLUMNS else s
+            replace(s, op="Identity", attributes={}) if s.op == SCORES else s
             for s in self.after
-            if s.op != COLUMNS or s.inputs != s.outputs
+            if s.op != SCORES or s.inputs != s.outputs
         ]
         made = {name for s in after for name in s.outputs}
         outputs = [
@@ -213,8 +213,8 @@ class HostProgram:
 
 
 #: What gives numbers of classes their texts, and columns of scores their labels.
-CLASSES, COLUMNS = "ai.onnx.ml.LabelEncoder", "ai.onnx.ml.ZipMap"
-NAMING = (CLASSES, COLUMNS)
+CLASSES, SCORES = "ai.onnx.ml.LabelEncoder", "ai.onnx.ml.ZipMap"
+NAMING = (CLASSES, SCORES)
 
 
 def _ops_of(steps: Iterable[HostStep]) -> list[str]:

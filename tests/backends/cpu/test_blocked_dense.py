@@ -22,7 +22,7 @@ from lightnet.backends.cpu.blocked.dense_model import (
     dense_schedule_of,
     product_time,
 )
-from lightnet.backends.cpu.registers import BODY
+from lightnet.backends.cpu.registers import MOST_BODY
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.tile import LoadOp, PrefetchOp
 from lightnet.ir.body import choice
@@ -99,8 +99,8 @@ def test_trips_have_sums_that_do_not_wait(m, vectors, k, machine):
     if plan.few:  # as much of B as is fetched ahead at once
         assert steps * plan.columns * 4 <= TRIP or steps == 1
     else:  # a body that the processor's buffers hold, and no more sums than the tile has
-        assert parts == 1 and (steps * plan.rows * vectors <= BODY or steps == 1) and steps <= 8
-        assert steps == min(8, plan.depth) or (steps + 1) * plan.rows * vectors > BODY
+        assert parts == 1 and (steps * plan.rows * vectors <= MOST_BODY or steps == 1) and steps <= 8
+        assert steps == min(8, plan.depth) or (steps + 1) * plan.rows * vectors > MOST_BODY
 
 
 def test_a_model_of_time_for_few_rows():

@@ -25,7 +25,7 @@ SINES = "".join(op_kernel(n, f"math.{n} %a : f32", "f32", "f32", 1) for n in ("s
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of its own."""
-    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv(cache.FOLDER_VARIABLE, str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
@@ -85,7 +85,7 @@ def test_a_damaged_entry_is_made_again(folder: Path, compiled: list[str], capsys
 def test_without_a_cache_the_text_is_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     net = EXAMPLES / "nets/lenet.net"
     texts = [lightnet.compile(net, "cuda").ptx for _ in range(2)]
-    monkeypatch.setenv(cache.VARIABLE, "off")
+    monkeypatch.setenv(cache.FOLDER_VARIABLE, "off")
     texts.append(lightnet.compile(net, "cuda").ptx)
     assert len(set(texts)) == 1 and list(folder.glob("*.lno"))
 

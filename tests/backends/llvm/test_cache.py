@@ -33,7 +33,7 @@ def kernels(*numbers: int) -> dict[str, tuple[str, bool]]:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of its own, and a process that has compiled nothing yet."""
     path = tmp_path / "cache"
-    monkeypatch.setenv(cache.VARIABLE, str(path))
+    monkeypatch.setenv(cache.FOLDER_VARIABLE, str(path))
     monkeypatch.setattr(jit, "_objects", jit._Objects())
     return path
 
@@ -137,11 +137,11 @@ def test_no_place_to_write_is_no_error(tmp_path: Path, compiled: list[str], monk
     file = tmp_path / "file"
     file.write_text("")
     for value in (str(file), str(file / "below"), "/proc/none", "off", "", "\0", "x" * 5000):
-        monkeypatch.delenv(cache.VARIABLE, raising=False)
+        monkeypatch.delenv(cache.FOLDER_VARIABLE, raising=False)
         if "\0" in value:  # no environment can hold it
             monkeypatch.setattr(cache, "where", lambda: (Path("\0"), ""))
         else:
-            monkeypatch.setenv(cache.VARIABLE, value)
+            monkeypatch.setenv(cache.FOLDER_VARIABLE, value)
         assert len(again(monkeypatch, 1)) == 1
     assert len(compiled) == 7
 
@@ -222,7 +222,7 @@ def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str], monkeypat
     assert str(folder) in shown and re.search(r"entries +2\n", shown)
     assert main(["cache", "clear"]) == 0 and capsys.readouterr().out == "removed 2 entries\n"
     assert not list(folder.iterdir())
-    monkeypatch.setenv(cache.VARIABLE, "off")
+    monkeypatch.setenv(cache.FOLDER_VARIABLE, "off")
     assert main(["cache", "info"]) == 0 and "switches it off" in capsys.readouterr().out
 
 

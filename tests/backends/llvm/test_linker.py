@@ -14,8 +14,9 @@ import pytest
 from lightnet.backends.llvm.jit import CodeMachine, Compiler
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime import elf
-from lightnet.runtime.image import PAGE, LoadedImage
+from lightnet.runtime.image import LoadedImage
 from lightnet.runtime.linker import can_link, exported_symbols, link
+from lightnet.runtime.lnx import PAGE
 
 pytestmark = pytest.mark.skipif(
     not llvm.get_default_triple().startswith("x86_64") or os.name != "posix", reason="the linker knows x86-64 ELF"

@@ -22,7 +22,7 @@ from lightnet.ir.context import make_context
 from lightnet.ir.parser import parse_mlir
 from lightnet.runtime.arrays import aligned
 from lightnet.runtime.native import NativeCode
-from lightnet.runtime.pool import POOL, PROCESSORS
+from lightnet.runtime.pool import COUNT_ENTRY, POOL_ENTRY
 from lightnet.runtime.threads import MAX_THREADS
 
 LENET = Path(__file__).parents[3] / "examples" / "nets" / "lenet.net"
@@ -93,7 +93,7 @@ def code(request) -> NativeCode:
 
 @pytest.fixture
 def run(code):
-    return RUN(code.address(POOL))
+    return RUN(code.address(POOL_ENTRY))
 
 
 def call_meet(code, run, cells: np.ndarray, count: np.ndarray, threads: int) -> None:
@@ -208,7 +208,7 @@ def test_a_child_has_scratch_of_its_own(run):
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="has no affinities")
 def test_processors(code):
     """Those of the thread that asks, now."""
-    count = ctypes.CFUNCTYPE(I64)(code.address(PROCESSORS))
+    count = ctypes.CFUNCTYPE(I64)(code.address(COUNT_ENTRY))
     there = os.sched_getaffinity(0)
     assert count() == len(there)
     try:
@@ -271,7 +271,7 @@ def test_who_does_not_come_is_not_waited_for(futex, cycles, monkeypatch):
         pytest.skip("futexes are Linux's")
     monkeypatch.setattr(pool, "PATIENCE", (cycles, cycles, cycles))
     code = built(futex, is_patient=False)
-    run, body, counts = RUN(code.address(POOL)), Recorder(), set()
+    run, body, counts = RUN(code.address(POOL_ENTRY)), Recorder(), set()
     for k in range(200):
         ran = body(run, threads := (2, 5, 3, 2)[k % 4])
         count = len(ran)

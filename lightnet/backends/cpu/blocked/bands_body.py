@@ -20,7 +20,7 @@ from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel
 from lightnet.backends.cpu.blocked.conv import DIRECT
 from lightnet.backends.cpu.blocked.conv_model import Geometry
 from lightnet.backends.cpu.blocked.depthwise import DEPTHWISE, is_depthwise
-from lightnet.backends.cpu.blocked.first import CHANNELS, FIRST
+from lightnet.backends.cpu.blocked.first import FIRST, MOST_CHANNELS
 from lightnet.backends.cpu.blocked.forms import lies_right
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir.body import Body
@@ -123,7 +123,7 @@ def _is_pointwise(op: Conv2d) -> bool:
 
 
 def _reads_picture(op: Conv2d) -> bool:
-    return op.group == 1 and op.operand_specs[0].dims[1] <= CHANNELS
+    return op.group == 1 and op.operand_specs[0].dims[1] <= MOST_CHANNELS
 
 
 def _is_depthwise(op: LnOp) -> bool:

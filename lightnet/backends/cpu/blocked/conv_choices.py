@@ -94,13 +94,13 @@ def chosen_conv_tile(
     if len(given) != 4 or min(given) < 1:
         raise choice_error(kernel, "convolution.tile", said)
     shape, blocks = ConvTile(*given), model.blocks_of(geometry.outputs, lanes)
-    large = shape.sums > MOST_SUMS or shape.sums * shape.unroll > 2 * model.BODY
+    large = shape.sums > MOST_SUMS or shape.sums * shape.unroll > 2 * model.MOST_CONV_BODY
     outside = shape.rows > 1 and halo_rows is not None and halo_rows < geometry.rows.halo
     problems = (
         (shape.rows > height or shape.columns > width, f" of at most {height} x {width} pixels"),
         (blocks % shape.vectors, f", where vectors divides the {blocks} blocks of output channels"),
         (lanes % shape.unroll, f", where unroll divides the {lanes} channels of a block"),
-        (large, f" of at most {MOST_SUMS} sums, and {2 * model.BODY} multiply-adds in a step"),
+        (large, f" of at most {MOST_SUMS} sums, and {2 * model.MOST_CONV_BODY} multiply-adds in a step"),
         (outside, f"; several rows need an input with {geometry.rows.halo} rows of halo, not {halo_rows}"),
     )
     for wrong, problem in problems:

@@ -22,7 +22,7 @@ from lightnet.ir.target import Halo
 from lightnet.ir.windows import Axis, Window
 
 #: Multiply-adds of an unrolled body, at most: larger ones overflow the cache of decoded instructions.
-BODY = 250
+MOST_CONV_BODY = 250
 #: Vectors of outputs in a tile, at most.
 MOST_VECTORS = 12
 #: Cycles beside the arithmetic: of a trip of the innermost loop, and of a tile (its first and last sums are not
@@ -186,7 +186,7 @@ def unroll_of(geometry: Geometry, machine: ProcessorModel, sums: int) -> int:
 
 @cache
 def _unroll(channels: int, lanes: int, sums: int) -> int:
-    choices = [u for u in (16, 8, 4, 2, 1) if u <= lanes and u * sums <= BODY] or [1]
+    choices = [u for u in (16, 8, 4, 2, 1) if u <= lanes and u * sums <= MOST_CONV_BODY] or [1]
 
     def cost(unroll: int) -> float:
         steps = _steps(channels, lanes, unroll)

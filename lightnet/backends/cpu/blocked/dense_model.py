@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightnet.backends.cpu.blocked.base import ProcessorModel, read_rate
-from lightnet.backends.cpu.registers import BODY, even
+from lightnet.backends.cpu.registers import MOST_BODY, even
 
 #: Tiles (rows, vectors) by registers, and the share of the peak that they reach on long sums.
 TILES = {
@@ -99,7 +99,7 @@ class DenseSchedule:
         sums of their own, so that they need not wait for each other."""
         sums = rows * self.columns // self.lanes
         if not self.few:
-            return max(1, min(8, BODY // sums, self.depth)), 1
+            return max(1, min(8, MOST_BODY // sums, self.depth)), 1
         steps = max(1, min(TRIP // (4 * self.columns), self.depth))
         return steps, min(steps, -(-CHAINS // sums))
 

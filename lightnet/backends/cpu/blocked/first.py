@@ -32,13 +32,13 @@ from lightnet.ir.types import ParamAttr
 from lightnet.ir.windows import Axis
 
 #: Channels of a picture, at most.
-CHANNELS = 4
+MOST_CHANNELS = 4
 #: Most bytes of scratch at all: what needs more than that for a single row of tiles is no picture.
 MAX_STAGED = 1 << 20
 
 
 class First(KernelGenerator):
-    """The generator of `conv2d` in one group, of f32, on a plain picture of at most `CHANNELS` channels."""
+    """The generator of `conv2d` in one group, of f32, on a plain picture of at most `MOST_CHANNELS` channels."""
 
     alg = "first"
 
@@ -47,7 +47,7 @@ class First(KernelGenerator):
             return None
         conv, rest = ops[0], ops[1:]
         _, weight, bias = conv.operands
-        if conv.group != 1 or conv.operand_specs[0].dims[1] > CHANNELS or conv.operand_specs[0].len == 0:
+        if conv.group != 1 or conv.operand_specs[0].dims[1] > MOST_CHANNELS or conv.operand_specs[0].len == 0:
             return None
         form = epilogue_form(conv, rest, yielded, {}, [weight], [bias])
         return None if form is None or staged_bytes(conv, 1) > MAX_STAGED else form

@@ -106,7 +106,7 @@ class WinogradSchedule:
     @property
     def depth(self) -> int:
         """Input channels of the products, with those that fill up the last step."""
-        return -(-self.channels // winograd.CHANNELS) * winograd.CHANNELS
+        return -(-self.channels // winograd.CHANNEL_MULTIPLE) * winograd.CHANNEL_MULTIPLE
 
     @property
     def in_blocks(self) -> int:

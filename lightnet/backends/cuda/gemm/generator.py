@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from xdsl.ir import SSAValue
 
-from lightnet.backends.cuda.base import FLOATS, Choices, SimtGenerator
+from lightnet.backends.cuda.base import PRODUCT_TYPES, Choices, SimtGenerator
 from lightnet.backends.cuda.device import DeviceModel
 from lightnet.backends.cuda.gemm import kernel as kernels
 from lightnet.backends.cuda.gemm.kernel import GemmSchedule
@@ -135,5 +135,5 @@ MMA = Gemm(
         MmaCore,
         lambda p, device: Speed(device.tensor[p.dtype.name] * device.by_warps, TENSOR_HALF),
     ),
-    FLOATS,
+    PRODUCT_TYPES,
 )

@@ -17,7 +17,7 @@ from functools import cached_property
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
 
-from lightnet.backends.cuda.base import FLOATS, MAP, SimtGenerator, memory_time
+from lightnet.backends.cuda.base import MAP, PRODUCT_TYPES, SimtGenerator, memory_time
 from lightnet.backends.cuda.device import DeviceModel
 from lightnet.backends.cuda.gemm import kernel as kernels
 from lightnet.backends.cuda.gemm.generator import CHOICES, MMA, SIMT, Gemm, checked_pins
@@ -66,7 +66,7 @@ def joint_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Joint | None:
     if len(ops) < 2 or not isinstance(concat := ops[-1], Concat) or list(yielded) != [concat.results[0]]:
         return None
     spec = concat.result_specs[0]
-    if concat.axis != 1 or spec.ndim != 4 or spec.len == 0 or spec.dtype.name not in FLOATS:
+    if concat.axis != 1 or spec.ndim != 4 or spec.len == 0 or spec.dtype.name not in PRODUCT_TYPES:
         return None
     makers: dict[SSAValue, LnOp] = {r: op for op in ops[:-1] for r in op.results}
     products, copies, first, seen = list[GemmProblem](), list[tuple[SSAValue, int]](), 0, set[LnOp]()

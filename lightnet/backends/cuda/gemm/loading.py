@@ -23,7 +23,7 @@ from lightnet.backends.cuda.gemm.problem import GemmProblem
 from lightnet.backends.cuda.simt import Simt
 
 #: Bytes that `cp.async` copies, the largest first.
-SIZES = (16, 8, 4)
+COPY_BYTES = (16, 8, 4)
 #: A row of a picture that is outside however a window is placed.
 OUTSIDE = -(1 << 28)
 
@@ -32,7 +32,7 @@ def chunk_of(size: int, align: int, *extents: int) -> int:
     """Elements of `size` bytes in a chunk, where lines begin at multiples of all `extents` behind an address that
     `align` divides: 1 where they are too short to be copied without waiting."""
     common = gcd(gcd(*extents) * size, align)
-    return next((n // size for n in SIZES if common % n == 0 and n >= size), 1)
+    return next((n // size for n in COPY_BYTES if common % n == 0 and n >= size), 1)
 
 
 class OperandSource(ABC):
@@ -200,7 +200,7 @@ class Stager:
         assert isinstance(type, MemRefType)
         element = type.element_type
         assert isinstance(element, FixedBitwidthType)
-        if (bytes := self.chunk * element.size) in SIZES:
+        if (bytes := self.chunk * element.size) in COPY_BYTES:
             size = b.select(inside, b.index(bytes), b.index(0))
             b.async_copy(self.to, to, self.source.memory, indices, bytes, size)
             return

@@ -16,7 +16,7 @@ from math import prod
 
 from xdsl.ir import SSAValue
 
-from lightnet.backends.cuda.base import FLOATS, MAP, is_all_epilogue
+from lightnet.backends.cuda.base import MAP, PRODUCT_TYPES, is_all_epilogue
 from lightnet.backends.cuda.gemm.windows import Interleave, interleave_of, is_product, product_window_of
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.matmul import Matmul, gemm_shape
@@ -206,7 +206,7 @@ def match(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> list[GemmProblem]
         return []
     anchor = ops[0]
     specs = [*anchor.operand_specs, *anchor.result_specs]
-    if specs[0].dtype.name not in FLOATS or 0 in (s.len for s in specs):
+    if specs[0].dtype.name not in PRODUCT_TYPES or 0 in (s.len for s in specs):
         return []
     read_again = {v for op in ops[1:] for v in op.operands if spec_of(v.type).dims != anchor.result_specs[0].dims}
     if (

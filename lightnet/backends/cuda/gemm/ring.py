@@ -16,10 +16,10 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cuda.gemm.core import Core, Fragment, TileBlock
-from lightnet.backends.cuda.gemm.loading import SIZES, ByK, MatrixLines, OperandSource, Stager, Windows, chunk_of
+from lightnet.backends.cuda.gemm.loading import COPY_BYTES, ByK, MatrixLines, OperandSource, Stager, Windows, chunk_of
 from lightnet.backends.cuda.gemm.problem import GemmProblem, Kind
 from lightnet.backends.cuda.simt import Simt
-from lightnet.dialects.cuda_matrix import ROW
+from lightnet.dialects.cuda_matrix import MATRIX_ROW
 
 
 class RingCore(Core):
@@ -30,7 +30,7 @@ class RingCore(Core):
     def chunk(self) -> int:
         """Elements of 16 bytes."""
         assert isinstance(self.element, FixedBitwidthType)
-        return ROW // self.element.size
+        return MATRIX_ROW // self.element.size
 
     @property
     def a_pitch(self) -> int:
@@ -84,7 +84,7 @@ class RingCore(Core):
         tile, size = self.tile, p.dtype.size
         lines = p.cols if self.by_k else p.depth
         return sum(
-            count * tile.depth * size // next((n for n in SIZES if extent * size % n == 0), size)
+            count * tile.depth * size // next((n for n in COPY_BYTES if extent * size % n == 0), size)
             for count, extent in ((tile.rows, p.depth), (tile.cols, lines))
         )
 

@@ -17,7 +17,7 @@ from lightnet.backends.cuda.gemm.core import Fragment, ProductTile
 from lightnet.backends.cuda.gemm.ring import RingCore
 from lightnet.backends.cuda.simt import Simt
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.cuda_checks import MAX_THREADS, WARP
+from lightnet.dialects.cuda_checks import MAX_BLOCK_THREADS, WARP
 
 #: Elements of a vector of 16 bytes: k of a step, columns of a group.
 VECTOR = 4
@@ -58,7 +58,7 @@ class SimtCore(RingCore):
             or tile.rows % down
             or tile.depth % (UNROLLED if tile.depth > UNROLLED else VECTOR)
             or self.threads % WARP
-            or self.threads > MAX_THREADS
+            or self.threads > MAX_BLOCK_THREADS
         ):
             raise LightNetError(
                 f"a tile of {tile.rows} x {tile.cols}, {tile.depth} deep, of {element} for {down} x {along} threads: "

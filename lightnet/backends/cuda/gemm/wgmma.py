@@ -14,9 +14,9 @@ from lightnet.backends.cuda.gemm.problem import GemmProblem
 from lightnet.backends.cuda.gemm.wgmma_core import WgmmaCore, reaches
 from lightnet.backends.cuda.kernel import KernelTask
 from lightnet.backends.cuda.simt import SimtLaunch
-from lightnet.dialects.cuda_stages import ARCH, PANEL, ROWS
+from lightnet.dialects.cuda_stages import PANEL, STAGES_ARCH, WARPGROUP_ROWS
 from lightnet.ir.views import alignment_of
-from lightnet.runtime.cuda.tensor_map import PIECE
+from lightnet.runtime.cuda.tensor_map import MAP_PIECE
 
 #: Tiles [rows, columns], the largest first: two warpgroups from 128 rows on.
 TILES = (
@@ -27,7 +27,7 @@ TILES = (
 
 def _across(rows: int, cols: int) -> tuple[int, int]:
     """Warpgroups along rows and columns of a tile."""
-    return (2 if rows % (2 * ROWS) == 0 else 1), 1
+    return (2 if rows % (2 * WARPGROUP_ROWS) == 0 else 1), 1
 
 
 def _tiles(problem: GemmProblem) -> list[tuple[int, int, int]]:
@@ -41,12 +41,12 @@ class Warpgroups(Gemm):
         return super().suits(problem) and reaches(problem)
 
     def is_for(self, device: DeviceModel) -> bool:
-        return device.arch == ARCH
+        return device.arch == STAGES_ARCH
 
     def launches(self, task: KernelTask, problem: GemmProblem, schedule: GemmSchedule, at: int = 0) -> list[SimtLaunch]:
         """The launches. A view may begin where the copy engine cannot, which is known after planning only: then warps
         copy and multiply (``mma``), with as many splits, for which there is workspace."""
-        if alignment_of([*task.kernel.operands, *task.kernel.results]) % PIECE == 0:
+        if alignment_of([*task.kernel.operands, *task.kernel.results]) % MAP_PIECE == 0:
             return super().launches(task, problem, schedule, at)
         _, instead = MMA.family.best(problem, device_of(""), Pinned(splits=schedule.splits))
         return MMA.launches(task, problem, instead, at)

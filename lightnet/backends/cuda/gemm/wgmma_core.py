@@ -34,8 +34,8 @@ from lightnet.backends.cuda.simt import Simt
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import WARP
 from lightnet.dialects.cuda_hopper import Im2colAttr, TiledAttr, accumulator
-from lightnet.dialects.cuda_stages import MOST_COLS, PANEL, ROWS, WARPGROUP
-from lightnet.runtime.cuda.tensor_map import CORNERS, MOST_OFFSET, MOST_STRIDE, PIECE, ROW
+from lightnet.dialects.cuda_stages import MOST_COLS, PANEL, WARPGROUP, WARPGROUP_ROWS
+from lightnet.runtime.cuda.tensor_map import CORNERS, MAP_PIECE, MOST_OFFSET, MOST_STRIDE, SWIZZLED_ROW
 
 #: Sums of a thread at most.
 MOST_SUMS = 128
@@ -44,7 +44,7 @@ MOST_SUMS = 128
 def reaches(p: GemmProblem) -> bool:
     """Return whether the copy engine can bring the factors of a product, and nothing else reads them."""
     pitches = (p.depth, p.cols) if p.by_k else (p.channels if p.is_map else p.depth,)
-    if p.groups > 1 or any(n * p.dtype.size % PIECE for n in pitches):
+    if p.groups > 1 or any(n * p.dtype.size % MAP_PIECE for n in pitches):
         return False
     if any(v in (p.a, p.b) for op in p.epilogue for v in op.operands):
         return False
@@ -90,14 +90,14 @@ class WgmmaCore(Core):
             groups < 1
             or along != 1
             or tile.depth != PANEL
-            or tile.rows % (ROWS * groups)
+            or tile.rows % (WARPGROUP_ROWS * groups)
             or tile.cols % (PANEL if by_k else 8)
             or not 8 <= tile.cols <= MOST_COLS
             or tile.rows * tile.cols > MOST_SUMS * self.threads
         ):
             raise LightNetError(
                 f"a tile of {tile.rows} x {tile.cols}, {tile.depth} deep, for {groups} x {along} warpgroups: each has "
-                f"multiples of {ROWS} rows and of "
+                f"multiples of {WARPGROUP_ROWS} rows and of "
                 f"{PANEL if by_k else 8} columns, up to {MOST_COLS}, {PANEL} deep, and a thread {MOST_SUMS} sums at "
                 "most",
                 label="cuda.wgmma",
@@ -111,7 +111,7 @@ class WgmmaCore(Core):
     @property
     def _stage_bytes(self) -> int:
         """Bytes of a stage, which come whatever of them is inside of the tensors."""
-        return (self.tile.rows + self.tile.cols) * ROW
+        return (self.tile.rows + self.tile.cols) * SWIZZLED_ROW
 
     @property
     def shared_bytes(self) -> int:
@@ -159,14 +159,14 @@ class WgmmaCore(Core):
             ahead.yields()
         warpgroup = b.divmod(b.warp_id(), WARPGROUP // WARP)[0]
         row = b.mul(warpgroup, self._rows)
-        products = self._rows // ROWS
+        products = self._rows // WARPGROUP_ROWS
         zero = b.const(0.0, accumulator(tile.cols))
         with b.loop(0, count, 1, [zero] * products) as loop:
             turn, slot = b.divmod(loop.iv, tile.stages)
             b.mbarrier_wait(ring.barriers, slot, b.divmod(turn, 2)[1])
             sums = []
             for i, total in enumerate(loop.args):
-                at = b.add(b.add(b.mul(slot, tile.rows), row), ROWS * i)
+                at = b.add(b.add(b.mul(slot, tile.rows), row), WARPGROUP_ROWS * i)
                 sums.append(b.warpgroup_mma(ring.a, at, ring.b, b.mul(slot, tile.cols), total, p.by_k))
             waited = b.warpgroup_wait(sums, products)
             with b.when(b.cmpi("sgt", loop.iv, b.index(0))):
@@ -286,7 +286,7 @@ class WgmmaCore(Core):
                 parts = [b.get(vector.ExtractOp(total, [j + n], VectorType(f32, [2, 2]))) for n in range(wide)]
                 own, col, value = exchanged(b, inner, parts)
                 at = b.add(b.mul(own, 8), b.add(col, 8 * j))
-                found.append(Fragment(value, b.add(first, ROWS * i), at, 8))
+                found.append(Fragment(value, b.add(first, WARPGROUP_ROWS * i), at, 8))
         return found
 
 

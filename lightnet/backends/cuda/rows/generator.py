@@ -23,10 +23,11 @@ from lightnet.backends.cuda.kernel import KernelFunction, physical
 from lightnet.backends.cuda.rows.kernel import RowFunction, RowWalk
 from lightnet.backends.cuda.rows.model import MOST_THREADS, RowSchedule, best
 from lightnet.backends.cuda.rows.stages import Rows, definition_rows, split_rows
-from lightnet.backends.cuda.rows.teams import ORDERS, WARP, Team
+from lightnet.backends.cuda.rows.teams import ORDERS, Team
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.backends.generator import Plan, form_of_arguments
 from lightnet.backends.kernel_loops import bind_op
+from lightnet.dialects.cuda_checks import WARP
 from lightnet.ir.body import choice
 from lightnet.ir.bound import BoundDefinition, reads
 from lightnet.ir.fusion import Part, compose

@@ -21,7 +21,7 @@ from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import I64, Apply, Const, Idx, Node, Read, reads, substitute
 
 #: Elements that a thread reads before it needs the first, where it does not hold its share of the row.
-AHEAD = 4
+READ_AHEAD = 4
 #: Values of a row that a thread holds, in blocks of up to `FEW_THREADS` and in larger ones.
 HELD, HELD_BY_MANY, FEW_THREADS = 32, 16, 256
 
@@ -182,8 +182,8 @@ class RowFunction:
             return list(loop.results)
 
         values = list(carry)
-        if count > AHEAD * size * (self.rows.pieces if stage.in_pieces else 1):
-            start, *values = turns(AHEAD, start, values)
+        if count > READ_AHEAD * size * (self.rows.pieces if stage.in_pieces else 1):
+            start, *values = turns(READ_AHEAD, start, values)
         return turns(1, start, values)[1:]
 
     def _reduce(self, stage: RowStage) -> Found:

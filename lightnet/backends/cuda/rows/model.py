@@ -12,9 +12,10 @@ from math import ceil
 import numpy as np
 
 from lightnet.backends.cuda.device import DeviceModel
-from lightnet.backends.cuda.rows.kernel import AHEAD, RowWalk
+from lightnet.backends.cuda.rows.kernel import READ_AHEAD, RowWalk
 from lightnet.backends.cuda.rows.stages import PIECE, POINT, ROW, Rows
-from lightnet.backends.cuda.rows.teams import WARP, Team
+from lightnet.backends.cuda.rows.teams import Team
+from lightnet.dialects.cuda_checks import WARP
 from lightnet.ir.bound import Const, Idx, Node, Read, reads
 from lightnet.ir.types import TensorSpec
 
@@ -55,10 +56,10 @@ def choices_of(rows: Rows, specs: dict[str, TensorSpec], device: DeviceModel, di
             turns = RowWalk(team, width).turns(rows.extent)
             yield RowSchedule(RowWalk.of(team, width, rows.extent))
             blocks = ceil(rows.points / team.across)
-            if not divisible or 2 * blocks > device.processors or turns < 4 * AHEAD:
+            if not divisible or 2 * blocks > device.processors or turns < 4 * READ_AHEAD:
                 continue
             most = 2 * device.processors * (RESIDENT // 2 // team.threads) // blocks
-            yield RowSchedule(RowWalk.of(team, width, rows.extent), max(2, min(most, turns // (2 * AHEAD), 1024)))
+            yield RowSchedule(RowWalk.of(team, width, rows.extent), max(2, min(most, turns // (2 * READ_AHEAD), 1024)))
 
 
 def _teams(rows: Rows) -> Iterator[Team]:
@@ -101,7 +102,7 @@ def _time(
         held = walk.held and choice.pieces == 1
         if not (again and held):
             traffic += SECTOR * _sectors(read, rows, walk, specs[read.tensor].dtype.size) * warps * turns
-            waits += LATENCY * (1 if held else ceil(turns / AHEAD))
+            waits += LATENCY * (1 if held else ceil(turns / READ_AHEAD))
     together = len(team.strides) + (team.warps > 1) * (2 + team.warps / 4)
     waits += STEP * together * sum(s.is_reduction for s in rows.stages)
     waves = ceil(team.threads * blocks / (device.processors * RESIDENT))

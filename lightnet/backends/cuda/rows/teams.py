@@ -19,10 +19,10 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.cuda.simt import Simt
 from lightnet.backends.elementwise import combine, loaded_value, memory_value
+from lightnet.dialects.cuda_checks import WARP
 from lightnet.ir.types import storage_type
 from lightnet.runtime.dtypes import DType
 
-WARP = 32
 ORDERS = ("row", "column")
 #: What a team passes around: a value, or a value and its place.
 Found = tuple[SSAValue, ...]

@@ -19,13 +19,13 @@ from xdsl.ir import SSAValue
 
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Zeros
-from lightnet.frontends.nnvm.pairs import DTYPES
+from lightnet.frontends.nnvm.pairs import NNVM_DTYPES
 from lightnet.ir.op import LnOp
 from lightnet.ir.registry import NNVM_EXPORTERS
 from lightnet.ir.types import TensorSpec, spec_of
 
 #: NNVM has no bf16.
-DTYPE_NAMES = {ours: name for name, ours in DTYPES.items() if ours != "bf16"}
+DTYPE_NAMES = {ours: name for name, ours in NNVM_DTYPES.items() if ours != "bf16"}
 
 
 class NotInNnvm(Exception):

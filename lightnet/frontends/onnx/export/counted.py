@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lightnet.frontends.onnx.export.graph import KERNELS, ExportGraph, exporter
+from lightnet.frontends.onnx.export.graph import KERNEL_TYPES, ExportGraph, exporter
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import BY_NAME
 
@@ -47,7 +47,7 @@ def nonzero(g: ExportGraph, op: LnOp, src: str) -> list[str]:
 @exporter("unique")
 def unique(g: ExportGraph, op: Unique, src: str, limit: str) -> list[str]:
     rows, width = op.operand_specs[0].dims
-    _, (x,), _ = g.widened(op.operand_specs[0].dtype, KERNELS["Unique"], src)
+    _, (x,), _ = g.widened(op.operand_specs[0].dtype, KERNEL_TYPES["Unique"], src)
     part = first(g, x, 0, limit, rows)
     if width == 1:  # runtimes agree on vectors without elements
         part = g.reshape(part, [-1])
@@ -58,7 +58,7 @@ def unique(g: ExportGraph, op: Unique, src: str, limit: str) -> list[str]:
 @exporter("topk_of")
 def topk_of(g: ExportGraph, op: TopkOf, src: str, limit: str) -> list[str]:
     spec = op.operand_specs[0]
-    _, (x,), back = g.widened(spec.dtype, KERNELS["TopK"], src)
+    _, (x,), back = g.widened(spec.dtype, KERNEL_TYPES["TopK"], src)
     part = first(g, x, op.axis, limit, spec.dims[op.axis])
     k = g.reshape(g.within(limit, _I64, 0, op.k), [1])
     found = g.node_n("TopK", 2, part, k, axis=op.axis, largest=int(op.largest), sorted=int(op.sorted))

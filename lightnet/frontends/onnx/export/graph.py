@@ -4,10 +4,10 @@
     def relu(g, op, src):
         return g.node("Relu", src)
 
-An exporter gets the graph, the op and the ONNX names of its operands, and returns the names of its results. `KERNELS`
-has the types that ONNX Runtime computes each operator in; `ExportGraph.widened` computes in a wider one where it lacks
-one, and f16 and bf16, which LightNet only stores, in f32. Nothing else here knows about a runtime. Imports NumPy, the
-IR and the runtime's dtypes; `onnx` only where the finished model is built.
+An exporter gets the graph, the op and the ONNX names of its operands, and returns the names of its results.
+`KERNEL_TYPES` has the types that ONNX Runtime computes each operator in; `ExportGraph.widened` computes in a wider one
+where it lacks one, and f16 and bf16, which LightNet only stores, in f32. Nothing else here knows about a runtime.
+Imports NumPy, the IR and the runtime's dtypes; `onnx` only where the finished model is built.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OPSET = 18
 
 _ALL_INTS = "i32 i64 i8 ui8 i16 ui16 ui32 ui64"
 #: The types that ONNX Runtime's CPU kernels take, where those are not all of ours; in order of preference for others.
-KERNELS = {
+KERNEL_TYPES = {
     **dict.fromkeys(("Add", "Sub", "Mul", "Neg", "Less", "LessOrEqual", "Equal"), "i32 i64 f32 f64"),
     **dict.fromkeys(("CumSum", "Einsum", "MatMul", "TopK"), "i32 i64 f32 f64"),
     **dict.fromkeys(("Max", "Min"), "i32 ui32 ui64 f32 f64"),
@@ -50,7 +50,7 @@ KERNELS = {
     "Unique": "f32 f64 i64 i8",
 }
 #: Those of every other operator: functions of floats.
-FLOATS = "f32 f64"
+WIDE_FLOATS = "f32 f64"
 #: Operators of which the low bits of the result depend on the low bits of the operands alone, so that a ui64 may be an
 #: i64.
 LOW_BITS = frozenset(("Add", "Sub", "Mul", "CumSum", "Einsum", "ReduceSum", "MatMul", "Where", "Equal", "Trilu"))
@@ -184,24 +184,26 @@ class ExportGraph:
         self.opset = max(self.opset, opset)
 
     def compute(self, kind: str, dtype: DType, operands: Sequence[str], *rest: str, **attributes: Any) -> str:
-        """A node on `operands` of one type, then on `rest`, with a result of that type: in a type that `KERNELS`
+        """A node on `operands` of one type, then on `rest`, with a result of that type: in a type that `KERNEL_TYPES`
         has."""
-        _, operands, back = self.widened(dtype, KERNELS.get(kind, FLOATS), *operands, low_bits=kind in LOW_BITS)
+        _, operands, back = self.widened(
+            dtype, KERNEL_TYPES.get(kind, WIDE_FLOATS), *operands, low_bits=kind in LOW_BITS
+        )
         return back(self.node(kind, *operands, *rest, **attributes))
 
     def test(self, kind: str, dtype: DType, *operands: str, **attributes: Any) -> str:
         """As `compute`, for a node whose result is a bool."""
-        _, wide, _ = self.widened(dtype, KERNELS.get(kind, FLOATS), *operands, low_bits=kind in LOW_BITS)
+        _, wide, _ = self.widened(dtype, KERNEL_TYPES.get(kind, WIDE_FLOATS), *operands, low_bits=kind in LOW_BITS)
         return self.node(kind, *wide, **attributes)
 
     def where(self, dtype: DType, condition: str, x: str, y: str) -> str:
         """`condition ? x : y`."""
-        _, (x, y), back = self.widened(dtype, KERNELS["Where"], x, y, low_bits=True)
+        _, (x, y), back = self.widened(dtype, KERNEL_TYPES["Where"], x, y, low_bits=True)
         return back(self.node("Where", condition, x, y))
 
     def extreme(self, kind: str, dtype: DType, x: str, y: str) -> str:
         """Max or Min, where NaN wins; of i64 by comparing, as ONNX Runtime's kernels err there beyond 32 bits."""
-        wide, (x, y), back = self.widened(dtype, KERNELS[kind], x, y)
+        wide, (x, y), back = self.widened(dtype, KERNEL_TYPES[kind], x, y)
         if wide.name != "i64":
             return back(self.node(kind, x, y))
         return self.node("Where", self.node("Less", x, y), *((y, x) if kind == "Max" else (x, y)))

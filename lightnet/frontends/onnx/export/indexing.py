@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightnet.frontends.onnx.export.graph import KERNELS, ExportGraph, exporter, unsupported
+from lightnet.frontends.onnx.export.graph import KERNEL_TYPES, ExportGraph, exporter, unsupported
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import BY_NAME, DType
 
@@ -121,7 +121,7 @@ def scatter_nd(g: ExportGraph, op: ScatterNd, src: str, index: str, updates: str
 def _top_k(g: ExportGraph, op: LnOp, src: str, k: int, axis: int, largest: bool, order: bool = True) -> list[str]:
     """Values and their i64 indices. TopK keeps the order of equal keys (the lower index first): sorted, it is stable,
     as LightNet's. Where NaN goes is the runtime's own affair."""
-    _, (x,), back = g.widened(op.operand_specs[0].dtype, KERNELS["TopK"], src)
+    _, (x,), back = g.widened(op.operand_specs[0].dtype, KERNEL_TYPES["TopK"], src)
     values, indices = g.node_n("TopK", 2, x, g.ints([k]), axis=axis, largest=int(largest), sorted=int(order))
     return [back(values), indices]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightnet.frontends.onnx.export.graph import KERNELS, ExportGraph, exporter
+from lightnet.frontends.onnx.export.graph import KERNEL_TYPES, ExportGraph, exporter
 from lightnet.frontends.resampling import nearest_centres
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import BY_NAME, convert
@@ -131,7 +131,7 @@ def pad(g: ExportGraph, op: Pad, src: str) -> str:
     if not any(front) and not any(back):
         return src
     filler = g.const(convert(np.asarray(float(op.value)), spec.dtype), spec.dtype)
-    _, (src, filler), narrowed = g.widened(spec.dtype, KERNELS["Pad"], src, filler)
+    _, (src, filler), narrowed = g.widened(spec.dtype, KERNEL_TYPES["Pad"], src, filler)
     return narrowed(g.node("Pad", src, g.ints([*front, *back]), filler))
 
 

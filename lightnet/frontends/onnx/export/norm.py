@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightnet.frontends.onnx.export.graph import FLOATS, ExportGraph, exporter
+from lightnet.frontends.onnx.export.graph import WIDE_FLOATS, ExportGraph, exporter
 
 if TYPE_CHECKING:
     from lightnet.dialects.ln.norm import Batchnorm, L2norm, Layernorm, Lrn, Rmsnorm
@@ -22,7 +22,7 @@ def layernorm(g: ExportGraph, op: Layernorm, src: str) -> str:
     """LayerNormalization, which takes its statistics in float; of doubles, written out."""
     spec = op.operand_specs[0]
     if spec.dtype.name != "f64":
-        _, (x,), back = g.widened(spec.dtype, FLOATS, src)
+        _, (x,), back = g.widened(spec.dtype, WIDE_FLOATS, src)
         ones = g.const(np.ones(spec.dims[op.axis :]), "f32")
         return back(g.node("LayerNormalization", x, ones, axis=op.axis, epsilon=float(op.epsilon)))
     centred = g.node("Sub", src, g.node("ReduceMean", src, g.ints(op.trailing()), keepdims=1))
@@ -32,7 +32,7 @@ def layernorm(g: ExportGraph, op: Layernorm, src: str) -> str:
 @exporter("rmsnorm")
 def rmsnorm(g: ExportGraph, op: Rmsnorm, src: str) -> str:
     """Written out: RMSNormalization is of opset 23."""
-    wide, (x,), back = g.widened(op.operand_specs[0].dtype, FLOATS, src)
+    wide, (x,), back = g.widened(op.operand_specs[0].dtype, WIDE_FLOATS, src)
     return back(g.node("Div", x, _root_mean_square(g, op, x, wide.name)))
 
 
@@ -44,7 +44,7 @@ def _root_mean_square(g: ExportGraph, op: Layernorm | Rmsnorm, x: str, dtype: st
 
 @exporter("l2norm")
 def l2norm(g: ExportGraph, op: L2norm, src: str) -> str:
-    wide, (x,), back = g.widened(op.operand_specs[0].dtype, FLOATS, src)
+    wide, (x,), back = g.widened(op.operand_specs[0].dtype, WIDE_FLOATS, src)
     squares = g.node("ReduceSumSquare", x, g.ints([op.axis]), keepdims=1)
     return back(g.node("Div", x, g.node("Sqrt", g.node("Add", squares, g.const(op.epsilon, wide)))))
 
@@ -54,7 +54,7 @@ def lrn(g: ExportGraph, op: Lrn, src: str) -> str:
     """LRN where a runtime has it: pictures, of f32, an odd number of channels. Else written out, with an AveragePool
     over the channels."""
     spec = op.operand_specs[0]
-    wide, (x,), back = g.widened(spec.dtype, FLOATS, src)
+    wide, (x,), back = g.widened(spec.dtype, WIDE_FLOATS, src)
     alpha, beta, bias = (float(v) for v in (op.alpha, op.beta, op.bias))
     if wide.name == "f32" and spec.ndim == 4 and op.size % 2:
         return back(g.node("LRN", x, size=op.size, alpha=alpha, beta=beta, bias=bias))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightnet.frontends.onnx.export.graph import FLOATS, ExportGraph, exporter, unsupported
+from lightnet.frontends.onnx.export.graph import WIDE_FLOATS, ExportGraph, exporter, unsupported
 from lightnet.runtime.dtypes import BY_NAME, DType
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _MAX = np.iinfo(np.int64).max
 def interpolate(g: ExportGraph, op: Interpolate, src: str, index: str, weight: str) -> str:
     """All taps side by side, weighted and summed."""
     spec, table = op.operand_specs[:2]
-    _, (x,), back = g.widened(spec.dtype, FLOATS, src)
+    _, (x,), back = g.widened(spec.dtype, WIDE_FLOATS, src)
     taken = g.node("Gather", x, g.within(index, _I32, 0, spec.dims[op.axis] - 1), axis=op.axis)
     weights = g.reshape(weight, [*table.dims, *(1,) * (spec.ndim - 1 - op.axis)])
     return back(g.node("ReduceSum", g.node("Mul", taken, weights), g.ints([op.axis + 1]), keepdims=0))
@@ -35,7 +35,7 @@ def grid_sample(g: ExportGraph, op: GridSample, src: str, grid: str) -> str:
     """GridSample, of opset 20 (18 has other names of the modes, and no volumes); a signal is a picture of one row."""
     g.needs(20)
     spec, out = op.operand_specs[0], op.result_specs[0].dims[2:]
-    wide, (x, points), back = g.widened(spec.dtype, FLOATS, src, grid)
+    wide, (x, points), back = g.widened(spec.dtype, WIDE_FLOATS, src, grid)
     sizes, align = list(spec.dims[2:]), op.align_corners
     if op.mode == "cubic" and len(sizes) > 2:
         raise unsupported(op, "ONNX's GridSample has no cubic mode for volumes")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lightnet.frontends.onnx.export.graph import FLOATS, KERNELS, ExportGraph, exporter, unsupported
+from lightnet.frontends.onnx.export.graph import KERNEL_TYPES, WIDE_FLOATS, ExportGraph, exporter, unsupported
 from lightnet.ir.op import LnOp
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def deconv(g: ExportGraph, op: Deconv | Deconv2d, src: str, weight: str, bias: s
     axes = len(op.stride)
     pads = list(op.derived_values()["pad"] if op.optype == "deconv2d" else op.padding)
     extra, attributes = list(op.output_padding), _attributes(op)
-    _, (src, weight, bias), back = g.widened(op.operand_specs[0].dtype, FLOATS, src, weight, bias)
+    _, (src, weight, bias), back = g.widened(op.operand_specs[0].dtype, WIDE_FLOATS, src, weight, bias)
     if min(pads) >= 0 and all(e < max(s, d) for e, s, d in zip(extra, op.stride, op.dilation)):
         attributes |= dict(pads=pads, output_padding=extra if any(extra) else None)
         return back(g.node("ConvTranspose", src, weight, bias, **attributes))
@@ -117,7 +117,7 @@ def maxpool(g: ExportGraph, op: Maxpool, src: str) -> str:
 def maxpool_index(g: ExportGraph, op: MaxpoolIndex, src: str) -> str:
     """Export a pool's indices. Which NaN a window has its index from is the runtime's own affair."""
     _need_holder(op)
-    _, (x,), _ = g.widened(op.operand_specs[0].dtype, KERNELS["MaxPool"], src)
+    _, (x,), _ = g.widened(op.operand_specs[0].dtype, KERNEL_TYPES["MaxPool"], src)
     return g.node_n("MaxPool", 2, x, **_pool(op, _padding(op)))[1]
 
 

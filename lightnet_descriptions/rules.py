@@ -1,0 +1,153 @@
+"""A rule of a file, whatever language says it: what it matches, what becomes of that, where it stands; and how it runs.
+
+Descriptions (`optimizer.py`) and PDL (`pdl.py`) are read into `Rule`s, which `RulePattern` runs. What finds several ops
+does so in steps from one to the next, with backtracking (`solutions`). Imports xDSL, `ir` and `rewriting`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count, islice, takewhile
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from xdsl.ir import Operation
+from xdsl.pattern_rewriter import PatternRewriter
+
+from lightnet.diagnostics import InternalWarning, LightNetError, SourceLoc
+from lightnet.ir.locations import loc_of
+from lightnet.ir.op import LnOp
+from lightnet.ir.rewrites import FilePattern
+from lightnet_descriptions import rewriting
+
+#: A rule looks at most at so many ways to match from one op.
+MAX_TRIES = 256
+
+#: What the names of a rule stand for in one match: ops, and in PDL values, parameters and types, too.
+Bindings = dict[Any, Any]
+
+
+class Matcher(Protocol):
+    """The match of a rule: from an op, its anchor, all ways to give the names of the rule a meaning."""
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The names that anchors have; none: any."""
+        ...
+
+    def anchors(self, op: Operation) -> Iterable[LnOp]:
+        """The ops to match from where the driver looks at `op`: itself, or those of a kernel."""
+        ...
+
+    def matches(self, anchor: LnOp) -> Iterator[Bindings]: ...
+
+
+@dataclass(frozen=True)
+class Case:
+    """An action on a match, if one of `conditions` holds (none: always). It says whether it did anything: the ops of a
+    match may turn out not to fit. `warning` is said if it did."""
+
+    action: Callable[[Bindings, LnOp, PatternRewriter], bool]
+    conditions: Sequence[Callable[[Bindings], Any]] = ()
+    warning: str | None = None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule, and the pass and the target that it is for. Of its cases the first that holds is meant. `text` is that of
+    the file."""
+
+    name: str
+    pass_name: str
+    target: str
+    place: SourceLoc
+    text: str
+    matcher: Matcher
+    cases: tuple[Case, ...]
+
+    @property
+    def equation(self) -> str:
+        """The comment lines right above the rule, or right below its first, without their slashes: why it holds."""
+        lines = [line.strip() for line in self.text.split("\n")]
+        above, below = reversed(lines[: self.place.line - 1]), lines[self.place.line :]
+        found = [[*takewhile(lambda line: line.startswith("//"), part)] for part in (above, below)]
+        return "\n".join(line.lstrip("/").strip() for line in found[0][::-1] or found[1])
+
+    def pattern(self) -> type[FilePattern]:
+        """The pattern that passes apply."""
+        namespace = {"rule": self, "name": self.name, "pass_name": self.pass_name, "target": self.target,
+                     "declared_at": self.place, "__module__": __name__}  # fmt: skip
+        return type(self.name, (RulePattern,), namespace)
+
+
+class RulePattern(FilePattern):
+    """A rule of a file at work. A subclass stands for each."""
+
+    rule: ClassVar[Rule]
+
+    def __init__(self) -> None:
+        rewriting.forget_names()  # patterns are made when a pass begins
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        for anchor in self.rule.matcher.anchors(op):
+            for case, bound in self.fitting(anchor):
+                if self.apply(case, bound, anchor, rewriter):
+                    return
+
+    def fitting(self, anchor: LnOp) -> Iterator[tuple[Case, Bindings]]:
+        """The matches from an op that a case is for."""
+        try:
+            for bound in islice(self.rule.matcher.matches(anchor), MAX_TRIES):
+                cases = (c for c in self.rule.cases if not c.conditions or any(holds(bound) for holds in c.conditions))
+                if (case := next(cases, None)) is not None:
+                    yield case, bound
+        except LightNetError as e:
+            e.notes.append((loc_of(anchor), f"in pattern '{self.name}', at this op"))
+            raise
+
+    def apply(self, case: Case, bound: Bindings, anchor: LnOp, rewriter: PatternRewriter) -> bool:
+        """Do what a case says; whether anything was done. Errors that are not at the op note it."""
+        where, name = loc_of(anchor), anchor.op_name or anchor.optype
+        try:
+            done = case.action(bound, anchor, rewriter)
+        except LightNetError as e:
+            if e.loc != where:
+                e.notes.append((where, f"in pattern '{self.name}', at `{name}`"))
+            raise
+        if done and case.warning is not None:
+            warnings.warn(InternalWarning(case.warning, where), stacklevel=2)
+        return done
+
+
+# -- several ops -----------------------------------------------------------------------------------------------------
+
+
+class MatchStep(NamedTuple):
+    """A way to one op more: the ops that it may be, once those before it are known, and whether one fits. What the op
+    binds, `accepts` adds.
+    """
+
+    candidates: Callable[[Bindings], Iterable[Operation]]
+    accepts: Callable[[Operation, Bindings], bool]
+
+
+def solutions(
+    steps: Sequence[MatchStep], bound: Bindings, most: int, too_many: Callable[[], Exception]
+) -> Iterator[Bindings]:
+    """The ways to give each step an op, as what is bound in the end. Raises `too_many()` behind `most` candidates: the
+    ways to give a few ops one each are many, and the paths of a graph are more than its ops."""
+    tries = count()
+
+    def extended(k: int, bound: Bindings) -> Iterator[Bindings]:
+        if k == len(steps):
+            yield bound
+            return
+        for op in steps[k].candidates(bound):
+            if next(tries) > most:
+                raise too_many()
+            trial = dict(bound)
+            if steps[k].accepts(op, trial):
+                yield from extended(k + 1, trial)
+
+    return extended(0, bound)
