@@ -248,7 +248,7 @@ class _Checker:
             found = constants.evaluate(value, env)
         except LightNetError as e:
             raise self.fail(label, f'{self.who}\'s bound "{value}": {e.message}') from None
-        if not isinstance(found, int | float):
+        if not isinstance(found, constants.NUMBER):
             raise self.fail(label, f'{self.who}\'s bound "{value}" is no number: {constants.show_value(found)}')
         return found
 
