@@ -402,7 +402,7 @@ def _is_infinite(x: Any) -> bool:
 def _terms(x: Any) -> Terms | None:
     if isinstance(x, Dim):
         return x.terms
-    whole = hasattr(type(x), "__index__") or isinstance(x, float) and x.is_integer()
+    whole = hasattr(type(x), "__index__") or (isinstance(x, float) and x.is_integer())
     return {(): int(x)} if whole and not isinstance(x, bool) else None
 
 
@@ -561,6 +561,4 @@ def _shifted(dim: Dim, from_above: Mapping[Atom, bool]) -> int:
             parts = grown
         for mono, k in parts.items():
             total[mono] = total.get(mono, 0) + k
-    return sum(
-        k * prod(a.range[1] - a.range[0] for a in mono) for mono, k in total.items() if not mono or k < 0
-    )
+    return sum(k * prod(a.range[1] - a.range[0] for a in mono) for mono, k in total.items() if not mono or k < 0)
