@@ -34,11 +34,16 @@ def convert_constant(value: float, dtype: DType) -> bool | int | float:
     return max(low, min(int(value), high))
 
 
+def _is_number(node: Node) -> bool:
+    """Return whether a node is a constant in every call."""
+    return isinstance(node, Const) and not isinstance(node.value, Dim)
+
+
 def cast(node: Node, dtype: DType) -> Node:
     """`node` in `dtype`, floats to floats by rounding; constants are converted at once."""
     if node.dtype is dtype:
         return node
-    if isinstance(node, Const) and not isinstance(node.value, Dim):
+    if isinstance(node, Const) and _is_number(node):
         return Const(convert_constant(node.value, dtype), dtype)
     if node.dtype.is_short and dtype is not F32:
         node = widened_value(node)
