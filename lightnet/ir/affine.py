@@ -67,14 +67,16 @@ def constant_divisor(quotient: Apply) -> Size:
     """The constant that a `floordiv` or `mod` of index arithmetic divides by."""
     by = quotient.args[1]
     assert isinstance(by, Const)
-    return _whole(by.value)
+    return whole(by.value)
 
 
-def _whole(value: Any) -> Size:
+def whole(value: Any) -> Size:
+    """A constant of index arithmetic as a number."""
+    """A constant of index arithmetic as a number."""
     return value if isinstance(value, Dim) else int(value)
 
 
-def _over(k: Size, c: Size) -> Size | None:
+def divided(k: Size, c: Size) -> Size | None:
     """The quotient of a coefficient by a constant, None where it is not known to be whole."""
     if isinstance(k, Dim):
         return k.over(c)
@@ -114,7 +116,7 @@ class IndexSpace:
     def _linear(self, node: Node) -> Linear:
         match node:
             case Const(value=value):
-                return Linear(_whole(value))
+                return Linear(whole(value))
             case Idx(name=name):
                 low, high = self.ranges.get(name, (0, INF))
                 return Linear(0) if low == high == 0 else Linear(0, {node: 1})
@@ -131,9 +133,9 @@ class IndexSpace:
                 if not right.terms:
                     return left.times(right.const)
             case Apply(fn="floordiv", args=(a, Const(value=c))):
-                return self._floordiv(self.linear(a), _whole(c))
+                return self._floordiv(self.linear(a), whole(c))
             case Apply(fn="mod", args=(a, Const(value=c))):
-                return self._mod(self.linear(a), _whole(c))
+                return self._mod(self.linear(a), whole(c))
             case Apply(fn="min" | "max", args=(a, b), dtype=dtype) if dtype is I64:
                 sign = 1 if node.fn == "max" else -1
                 low, high = self.bounds(self.linear(a).plus(self.linear(b), -1))
@@ -147,12 +149,12 @@ class IndexSpace:
     def _split(self, form: Linear, c: Size) -> tuple[Linear, Linear]:
         """Quotient and rest: ``form = c·quotient + rest``, the rest's constant in ``0..c-1`` where both are numbers."""
         if isinstance(form.const, Dim) or isinstance(c, Dim):
-            whole = _over(form.const, c)
+            whole = divided(form.const, c)
             quotient, rest = (Linear(), Linear(form.const)) if whole is None else (Linear(whole), Linear())
         else:
             quotient, rest = Linear(form.const // c), Linear(form.const % c)
         for atom, k in form.terms.items():
-            whole = _over(k, c)
+            whole = divided(k, c)
             part = rest if whole is None else quotient
             part.terms[atom] = k if whole is None else whole
         return quotient, rest

@@ -70,12 +70,7 @@ def as_stored(node: Node) -> Node:
 def saturated(node: Node, dtype: DType) -> Node:
     """`node` in `dtype` as `runtime.dtypes.convert` has it: no finite number becomes an infinity."""
     old = as_stored(node).dtype
-    if (
-        (isinstance(node, Const) and not isinstance(node.value, Dim))
-        or old is dtype
-        or not dtype.is_float
-        or dtype.limits[1] >= old.limits[1]
-    ):
+    if _is_number(node) or old is dtype or not dtype.is_float or dtype.limits[1] >= old.limits[1]:
         return cast(node, dtype)
     if not node.dtype.is_float:
         node = cast(node, F32)
