@@ -267,12 +267,8 @@ def _parse_scalar(parser: AttrParser) -> ParamScalar:
         return None
     if (text := parser.parse_optional_str_literal()) is not None:
         return text
-    if parser.parse_optional_punctuation("?") is not None:
-        pos = parser.pos
-        try:
-            return parse_size(parser.parse_str_literal())
-        except LightNetError as e:
-            parser.raise_error(e.message, pos)
+    if (size := parse_open_size(parser)) is not None:
+        return size
     if (flag := parser.parse_optional_boolean()) is not None:
         return flag
     sign = 1
@@ -286,6 +282,17 @@ def _parse_scalar(parser: AttrParser) -> ParamScalar:
     return sign * parser.parse_number(
         allow_boolean=False, context_msg=", string, bool, null or array expected as a parameter's value"
     )
+
+
+def parse_open_size(parser: AttrParser) -> Size | None:
+    """Parse ``?"2*length(1..512)"``, a number that a call decides; None where no ``?`` stands."""
+    if parser.parse_optional_punctuation("?") is None:
+        return None
+    pos = parser.pos
+    try:
+        return parse_size(parser.parse_str_literal())
+    except LightNetError as e:
+        parser.raise_error(e.message, pos)
 
 
 _WORDS = {"inf": math.inf, "nan": math.nan}
