@@ -27,7 +27,7 @@ class Undecided(Exception):
 
     def __init__(self, dim: Dim, message: str | None = None):
         self.dim = dim
-        super().__init__(message or f"it needs the number {dim}, which each call decides")
+        super().__init__(message or f"it needs the number {dim!s}, which each call decides")
 
 
 @dataclass(frozen=True)
@@ -287,6 +287,10 @@ class Dim:
 
     __repr__ = __str__
 
+    def __format__(self, spec: str) -> str:
+        """The text of a dim among other text that is parsed: ``?"2*length(1..512) + 1"``."""
+        return f'?"{self!s}"'
+
 
 #: A dim of a type.
 Size = int | Dim
@@ -351,7 +355,7 @@ def is_below(a: Size, b: Size) -> bool:
         return True
     if difference.low >= 0:
         return False
-    raise Undecided(difference, f"it needs to know whether {a} < {b}, which each call decides")
+    raise Undecided(difference, f"it needs to know whether {a!s} < {b!s}, which each call decides")
 
 
 def is_same(a: Any, b: Any) -> bool:
@@ -361,7 +365,7 @@ def is_same(a: Any, b: Any) -> bool:
         return difference == 0
     if difference.low > 0 or difference.high < 0:
         return False
-    raise Undecided(difference, f"it needs to know whether {a} is {b}, which each call decides")
+    raise Undecided(difference, f"it needs to know whether {a!s} is {b!s}, which each call decides")
 
 
 def is_never_below(a: Size, b: Size) -> bool:

@@ -39,7 +39,6 @@ from xdsl.printer import Printer
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.dim_text import parse_size, parse_sizes, texts
-from lightnet.ir.dim_text import text as dim_text
 from lightnet.ir.dims import Dim, Size
 from lightnet.ir.params import ParamScalar, ParamValue
 from lightnet.runtime.dtypes import BY_NAME, DType
@@ -318,7 +317,7 @@ def format_param_value(value: ParamValue) -> str:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, Dim):
-        return f'?"{dim_text(value)}"'
+        return format(value)
     if not math.isfinite(value):
         return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     mantissa, exponent, tail = repr(value).partition("e")
