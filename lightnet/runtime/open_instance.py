@@ -49,9 +49,7 @@ class Room:
 class OpenInstance:
     """The instances of a program by the values of its symbols; called as an `Instance` is."""
 
-    def __init__(
-        self, program: Program, static: np.ndarray, defaults: Mapping[str, np.ndarray], code: Any = None
-    ):
+    def __init__(self, program: Program, static: np.ndarray, defaults: Mapping[str, np.ndarray], code: Any = None):
         if code is None:
             from lightnet.runtime.native import NativeCode
 

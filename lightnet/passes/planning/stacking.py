@@ -119,7 +119,9 @@ class _Orders:
         return float((ends.max(axis=0) / self.bounds).max())
 
 
-def _best_order(buffers: Sequence[Buffer], sizes: Mapping[str, Size], plan: MemoryPlan) -> tuple[list[int], list[list[int]]]:
+def _best_order(
+    buffers: Sequence[Buffer], sizes: Mapping[str, Size], plan: MemoryPlan
+) -> tuple[list[int], list[list[int]]]:
     """The best order that was found, and which buffers each one stands on."""
     if not buffers:
         return [], []
