@@ -466,8 +466,10 @@ class Executable(Compiled):
         if not self.is_native:
             raise self.no_code("save")
         if self.program.symbols:
-            raise LightNetError("an executable whose dims each call decides cannot be saved yet: compile the network for "
-                                "numbers, with the pass instantiate or --shape", label="dims.saved")  # fmt: skip
+            raise LightNetError(
+                "an executable whose dims each call decides cannot be saved yet: compile the network for numbers",
+                label="dims.saved",
+            )
         self._check_weights()
         code = self.runtime.code(self.native)
         if (made := self._parts.get("instance")) is not None:

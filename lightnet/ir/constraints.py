@@ -15,7 +15,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import constants
-from lightnet.ir.dims import Undecided, greatest, least
+from lightnet.ir.dims import greatest, least
 from lightnet.ir.params import ParamValue, ptype_of
 from lightnet.ir.schema import Param
 from lightnet.ir.types import MAX_RANK, MAX_TENSOR_BYTES, TensorSpec, spec_of
@@ -221,8 +221,6 @@ class _Checker:
             said = message.text(env) if failed is not None and message is not None else None
         except LightNetError as e:  # a subscript outside of its array
             raise self.fail(label, f'{self.who} should satisfy "{text}": {e.message}') from None
-        except Undecided as e:
-            raise self.fail(label, f'{self.who} should satisfy "{text}" in every call: {e}') from None
         if failed is None:
             return
         if said is not None:

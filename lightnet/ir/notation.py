@@ -334,6 +334,8 @@ class _Binder:
     def _evaluate(self, e: Expr) -> Any:
         try:
             return constants.compile_constant(e)(self.state.env)
+        except Undecided:
+            raise
         except LightNetError as error:
             if error.loc is None:
                 self.fail(error.message, e.pos)

@@ -25,7 +25,6 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir import budget
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.context import sources_of
-from lightnet.ir.dims import Undecided
 from lightnet.ir.registry import PASSES
 from lightnet.ir.resolving import resolve
 from lightnet.ir.rewrites import Rewrite, Rewrites, crash_place, is_disabled, recording
@@ -184,10 +183,6 @@ def _pass_error(pass_: ModulePass, error: Exception) -> LightNetError:
         return error
     if isinstance(error, DiagnosticException):
         return LightNetError(f"pass '{pass_.name}': {_one_line(error)}")
-    if isinstance(error, Undecided):
-        place = crash_place(error)
-        text = f"pass '{pass_.name}' does not know dims that calls decide here: {error}"
-        return LightNetError(text, place[0] if place else None, label="dims.open", notes=[place] if place else [])
     if isinstance(error, RecursionError):
         return LightNetError(f"pass '{pass_.name}': the module is nested too deeply")
     frame = traceback.extract_tb(error.__traceback__)[-1]

@@ -138,6 +138,8 @@ class Typing:
             return weak_constant(a // b if op == "/" else a % b)
         try:
             return weak_constant(constants.arithmetic(op, a, b))
+        except Undecided:
+            raise
         except LightNetError as error:
             self.fail(error.message, pos)
 
@@ -180,6 +182,8 @@ class Typing:
     def _constant_call(self, fn: str, values: list[Any], pos: int) -> Typed:
         try:
             return weak_constant(constants.apply_function(fn, values))
+        except Undecided:
+            raise
         except LightNetError as error:
             self.fail(error.message, pos)
 

@@ -9,8 +9,8 @@ from lightnet.ir.dims import Atom, Dim, Quotient, Size, Symbol
 
 
 class SizeTexts:
-    """The sizes of one function: `lines` compute them, each once. `symbols` is the order that the frame has, `first` the
-    word in it where they begin."""
+    """The sizes of one function: `lines` compute them, each once. `symbols` is the order that the frame has, `first` is
+    the word in it where they begin."""
 
     def __init__(self, symbols: Sequence[Symbol], first: int, declared: dict[str, str]):
         self.symbols, self.first, self.declared = [s.name for s in symbols], first, declared
