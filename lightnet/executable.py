@@ -23,7 +23,6 @@ from lightnet.compiled import Compiled
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import ParamOp, Source
 from lightnet.ir.collector import collector_paused
-from lightnet.ir.dims import is_known
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import memory_of
 from lightnet.ir.module import main_of
@@ -35,6 +34,7 @@ from lightnet.programs import build_program, interface_of
 from lightnet.runtime import artifact
 from lightnet.runtime.arrays import aligned, by_name, checked_array
 from lightnet.runtime.calls import Invocation
+from lightnet.runtime.dims import is_known
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.instance import Callee
 from lightnet.runtime.machine import Opened

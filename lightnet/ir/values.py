@@ -16,8 +16,8 @@ from lightnet.diagnostics import LightNetError
 from lightnet.ir import constants
 from lightnet.ir.bound import BOOL, F64, I64, Apply, Const, Node
 from lightnet.ir.conversions import as_stored, cast, not_finite, saturated, widened_value, wrap
-from lightnet.ir.dims import Dim, Undecided, least
 from lightnet.ir.functions import FLOAT_FUNCTIONS
+from lightnet.runtime.dims import Dim, Undecided, least
 from lightnet.runtime.dtypes import BY_NAME, DTYPES, DType
 
 

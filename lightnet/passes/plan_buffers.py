@@ -22,7 +22,6 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from lightnet.dialects.ln.source import Input, ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp, planned_ops
 from lightnet.ir import budget
-from lightnet.ir.dims import Undecided, is_known, larger, smaller, typical
 from lightnet.ir.layout import byte_size
 from lightnet.ir.memory import ARENA, STATIC, workspace_size
 from lightnet.ir.module import main_of, op_label, value_name
@@ -31,6 +30,7 @@ from lightnet.ir.views import cut_pieces, joined_pieces, operand_pieces, overwri
 from lightnet.passes.planning import Buffer, lower_bound
 from lightnet.passes.planning.buffers import load_profile
 from lightnet.passes.planning.spans import OpenSpans, Spans
+from lightnet.runtime.dims import Undecided, is_known, larger, smaller, typical
 
 #: Merging two groups compares at most so many pairs of values; larger ones stay apart.
 MAX_PAIRS = 20_000

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.dims import is_known
+from lightnet.runtime.dims import is_known
 from lightnet.runtime.dtypes import DType, is_float, is_stored, round_to, widened_array
 
 #: Memory spaces begin, and planned values and workspaces stand, at multiples of this many bytes unless a plan says

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.dims import Dim, Size, Symbol, at
 from lightnet.runtime.calls import Invocation
+from lightnet.runtime.dims import Dim, Size, Symbol, at
 from lightnet.runtime.instance import Arena, Contents, Instance, Outputs
 from lightnet.runtime.program import Program, Tensor, not_fed
 

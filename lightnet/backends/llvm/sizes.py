@@ -1,11 +1,11 @@
 """Sizes that a call decides, as LLVM IR: what grids and places of a launch list are is computed from the symbols, which
-the frame has behind the addresses. Imports `ir.dims`."""
+the frame has behind the addresses. Imports `runtime.dims`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lightnet.ir.dims import Atom, Dim, Quotient, Size, Symbol
+from lightnet.runtime.dims import Atom, Dim, Quotient, Size, Symbol
 
 
 class SizeTexts:

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.dim_text import parse_size, parse_sizes, text, texts
-from lightnet.ir.dims import Dim, Undecided, at, greatest, larger, least, smaller, substituted, symbol
+from lightnet.runtime.dim_text import parse_size, parse_sizes, text, texts
+from lightnet.runtime.dims import Dim, Undecided, at, greatest, larger, least, smaller, substituted, symbol
 
 _SYMBOLS = [symbol("a", 1, 5), symbol("b", 0, 3), symbol("h", 4, 16, 4)]
 _CALLS = [dict(zip("abh", values)) for values in product(range(1, 6), range(4), range(4, 17, 4))]

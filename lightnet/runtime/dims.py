@@ -286,7 +286,7 @@ class Dim:
     __round__ = __trunc__ = __floor__ = __ceil__ = __rpow__ = __lshift__ = __rshift__ = _undecided
 
     def __str__(self) -> str:
-        from lightnet.ir.dim_text import text
+        from lightnet.runtime.dim_text import text
 
         return text(self)
 
