@@ -34,6 +34,7 @@ from lightnet.programs import build_program, interface_of
 from lightnet.runtime import artifact
 from lightnet.runtime.arrays import aligned, by_name, checked_array
 from lightnet.runtime.calls import Invocation
+from lightnet.runtime.dims import is_known
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.instance import Callee
 from lightnet.runtime.machine import Opened
@@ -326,7 +327,11 @@ class Executable(Compiled):
             code = other.submit(self._compiled)
             static, residents = self._static({})
             code.result()
-        return self._loaded_with(static, {**residents, **{t.name: self.loaded(t.name) for t in self.program.inputs}})
+        return self._loaded_with(static, {**residents, **self._defaults()})
+
+    def _defaults(self) -> dict[str, np.ndarray]:
+        """The contents that inputs have where nobody feeds them; what has open dims is fed by every call."""
+        return {t.name: self.loaded(t.name) for t in self.program.inputs if is_known(t.dims)}
 
     def _loaded_with(self, static: np.ndarray, defaults: Mapping[str, np.ndarray]) -> Callee:
         """The program on these tensors."""
@@ -460,6 +465,11 @@ class Executable(Compiled):
         """The variant that `save` writes of this executable. Nothing is linked: it may be code for another machine."""
         if not self.is_native:
             raise self.no_code("save")
+        if self.program.symbols:
+            raise LightNetError(
+                "an executable whose dims each call decides cannot be saved yet: compile the network for numbers",
+                label="dims.saved",
+            )
         self._check_weights()
         code = self.runtime.code(self.native)
         if (made := self._parts.get("instance")) is not None:
@@ -467,7 +477,7 @@ class Executable(Compiled):
         else:
             self._compiled()
             static, residents = self._static({})
-            defaults = {**residents, **{t.name: self.loaded(t.name) for t in self.program.inputs}}
+            defaults = {**residents, **self._defaults()}
         return artifact.Variant(self.program, static, defaults, code, self._options, self.warnings)
 
 

@@ -13,6 +13,7 @@ from xdsl.dialects.func import FuncOp
 
 from lightnet.dialects.launch import memref_bytes
 from lightnet.runtime.arrays import align_up
+from lightnet.runtime.dims import Size
 
 
 class Argument(NamedTuple):
@@ -43,7 +44,7 @@ class Launch:
     """One function of a generated kernel, its grid of blocks, and what its memrefs are."""
 
     function: FuncOp
-    grid: int
+    grid: Size
     args: tuple[Argument, ...]
 
     @property

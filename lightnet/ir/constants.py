@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple, Protocol
 
 from lightnet.diagnostics import LightNetError
@@ -31,6 +31,7 @@ from lightnet.ir.expr import (
     parse_expr,
 )
 from lightnet.ir.functions import FLOAT_FUNCTIONS
+from lightnet.runtime.dims import Dim, Size, is_known, is_same, larger, smaller
 from lightnet.runtime.dtypes import BY_NAME, BY_TL, DType
 
 #: Integers of constant expressions stay below this many bits (`pow` would not).
@@ -39,15 +40,16 @@ MAX_BITS = 256
 #: Elements of an array that is put together.
 MAX_ELEMENTS = 1 << 20
 
-#: A value of a constant expression.
-Value = bool | int | float | str | tuple[Any, ...] | None
+#: A value of a constant expression; a number may be a dim that a call decides.
+Value = bool | int | float | Dim | str | tuple[Any, ...] | None
+NUMBER = int | float | Dim
 
 
 class TensorLike(Protocol):
     """The part of a tensor that an expression may ask for (`ir.types.TensorSpec` is one)."""
 
     @property
-    def dims(self) -> tuple[int, ...]: ...
+    def dims(self) -> tuple[Size, ...]: ...
     @property
     def dtype(self) -> Any: ...
 
@@ -71,6 +73,8 @@ def _divide(a: float, b: float) -> float:
     """``a / b`` outside subscripts: integers truncate, x/0 is 0 for integers and as IEEE 754 says for floats."""
     if isinstance(a, int) and isinstance(b, int):
         return int_div(a, b)
+    if isinstance(a, Dim):
+        return a // b if a >= 0 and b > 0 else -(-a // b)
     if b == 0:
         return math.nan if a == 0 or a != a else math.copysign(math.inf, a) * math.copysign(1.0, b)
     return a / b
@@ -80,12 +84,14 @@ def _remainder(a: float, b: float) -> float:
     """``a % b`` outside subscripts: the sign of `a`, as in C; x%0 is 0 for integers."""
     if isinstance(a, int) and isinstance(b, int):
         return a - b * int_div(a, b) if b else 0
+    if isinstance(a, Dim):
+        return a - b * _divide(a, b)
     return math.fmod(a, b) if b != 0 and not math.isinf(a) else math.nan
 
 
 def round_half_away(x: float) -> float:
     """Round to the nearest integer, halves away from zero, as C's `round`."""
-    if isinstance(x, int) or not math.isfinite(x):
+    if isinstance(x, int | Dim) or not math.isfinite(x):
         return x
     whole = math.floor(abs(x))
     return math.copysign(whole + (abs(x) - whole >= 0.5), x)
@@ -106,6 +112,8 @@ def total_function(fn: Callable[[float], float]) -> Callable[[float], float]:
 
 
 def _pow(a: float, b: float) -> float:
+    if isinstance(a, Dim):
+        return a**b
     if isinstance(a, int) and isinstance(b, int) and b >= 0:
         if a not in (-1, 0, 1) and b * abs(a).bit_length() > MAX_BITS:
             raise LightNetError(f"pow({a}, {b}) is too large")
@@ -128,17 +136,22 @@ def _order(x: float) -> tuple[float, float]:
 def _extreme(pick: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*args: Any) -> Any:
         values = args[0] if len(args) == 1 and isinstance(args[0], tuple) else args
-        if not values or not all(isinstance(v, int | float) for v in values):
+        if not values or not all(isinstance(v, NUMBER) for v in values):
             raise LightNetError("min and max take numbers or one array that is not empty")
+        if not is_known(values):
+            return reduce(smaller if pick is min else larger, values)
         nan = next((v for v in values if v != v), None)
         return pick(values, key=_order) if nan is None else nan
 
     return wrapped
 
 
+_smallest, _greatest = _extreme(min), _extreme(max)
+
+
 def floor_modulo(a: float, b: float) -> float:
     """``floormod(a, b)``: the sign of `b`; x mod 0 is 0 for integers and NaN for floats (``a - b·floor(a / b)``)."""
-    if isinstance(a, int) and isinstance(b, int):
+    if isinstance(a, int | Dim) and isinstance(b, int):
         return a % b if b else 0
     return a % b if b != 0 and not math.isinf(a) and not math.isinf(b) else math.nan
 
@@ -155,7 +168,7 @@ def _bitwise(fn: Callable[[int, int], int]) -> Callable[[Any, Any], int]:
 def whole_float(rounding: Callable[[float], float]) -> Callable[[float], float]:
     """A rounding of Python's, which gives integers, as C has it: of floats to floats, with the sign of what it rounds.
     Integers stay."""
-    return lambda x: x if isinstance(x, int) or not math.isfinite(x) else math.copysign(rounding(x), x)
+    return lambda x: x if isinstance(x, int | Dim) or not math.isfinite(x) else math.copysign(rounding(x), x)
 
 
 def _whole(rounding: Callable[[float], int]) -> Callable[[float], float]:
@@ -163,12 +176,16 @@ def _whole(rounding: Callable[[float], int]) -> Callable[[float], float]:
 
     def wrapped(x: float) -> float:
         found = whole_float(rounding)(x)
+        if isinstance(found, Dim):
+            return found
         return found if not math.isfinite(x) or (found == 0 and math.copysign(1.0, found) < 0) else int(found)
 
     return wrapped
 
 
-def _integer(x: float) -> int:
+def _integer(x: Any) -> Any:
+    if isinstance(x, Dim):
+        return x
     if x != x:
         return 0
     return int(max(-(2.0**63), min(x, 2.0**63 - 1024))) if isinstance(x, float) else int(x)
@@ -196,8 +213,8 @@ def _permutation(axes: tuple[Any, ...]) -> bool:
 
 #: Functions of constant expressions on numbers: name → (number of arguments or None, function).
 FUNCTIONS: dict[str, tuple[int | None, Callable[..., Any]]] = {
-    "min": (None, _extreme(min)),
-    "max": (None, _extreme(max)),
+    "min": (None, _smallest),
+    "max": (None, _greatest),
     "abs": (1, abs),
     **{name: (1, total_function(f.of_number)) for name, f in FLOAT_FUNCTIONS.items()},
     "isnan": (1, lambda x: x != x),
@@ -214,7 +231,7 @@ FUNCTIONS: dict[str, tuple[int | None, Callable[..., Any]]] = {
     "ceil": (1, _whole(math.ceil)),
     "round": (1, round_half_away),
     "pow": (2, _pow),
-    "clamp": (3, lambda x, lo, hi: x if x != x else max(lo, min(x, hi, key=_order), key=_order)),
+    "clamp": (3, lambda x, lo, hi: x if x != x else _greatest(lo, _smallest(x, hi))),
     "int": (1, _integer),
 }
 #: Functions on arrays.
@@ -244,16 +261,21 @@ def _compare(op: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
             left = a if isinstance(a, tuple) else (a,) * n
             right = b if isinstance(b, tuple) else (b,) * n
             return len(left) == len(right) and all(map(compare, left, right))
-        if isinstance(a, str) != isinstance(b, str) and op not in (operator.eq, operator.ne):
+        if isinstance(a, str) != isinstance(b, str) and op is not _same:
             raise LightNetError("a string is compared with a number")
-        if (a is None or b is None) and op not in (operator.eq, operator.ne):
+        if (a is None or b is None) and op is not _same:
             raise LightNetError("null is compared with a number")
         return op(a, b)
 
     return compare
 
 
-_equal = _compare(operator.eq)
+def _same(a: Any, b: Any) -> bool:
+    """``a == b``; of dims, for all values."""
+    return is_same(a, b) if isinstance(a, Dim) or isinstance(b, Dim) else a == b
+
+
+_equal = _compare(_same)
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -276,7 +298,7 @@ Closure = Callable[[Env], Any]
 def arithmetic(op: str, a: Any, b: Any) -> Any:
     """A binary operator on two numbers, with the checks that bound time and memory."""
     for v in (a, b):
-        if not isinstance(v, (int, float)):
+        if not isinstance(v, NUMBER):
             raise LightNetError(f"operator '{op}' takes numbers, got {show_value(v)}")
     try:
         return _number_check(ARITHMETIC[op](int(a) if isinstance(a, bool) else a, int(b) if isinstance(b, bool) else b))
@@ -289,7 +311,7 @@ def apply_function(fn: str, args: Sequence[Any]) -> Any:
     if fn in ARRAY_FUNCTIONS:
         if len(args) != 1 or not isinstance(args[0], tuple):
             raise LightNetError(f"{fn} takes one array")
-        if fn != "len" and not all(isinstance(v, int | float) for v in args[0]):
+        if fn != "len" and not all(isinstance(v, NUMBER) for v in args[0]):
             raise LightNetError(f"{fn} takes an array of numbers, got {show_value(args[0])}")
         return ARRAY_FUNCTIONS[fn](args[0])
     count, function = FUNCTIONS[fn]
@@ -297,7 +319,7 @@ def apply_function(fn: str, args: Sequence[Any]) -> Any:
         raise LightNetError(f"{fn} takes {count} argument{'s' * (count != 1)}, got {len(args)}")
     whole = count is None and len(args) == 1
     for v in args:
-        if not isinstance(v, (int, float)) and not (whole and isinstance(v, tuple)):
+        if not isinstance(v, NUMBER) and not (whole and isinstance(v, tuple)):
             raise LightNetError(f"{fn} takes numbers, got {show_value(v)}")
     return function(*args)
 

@@ -18,6 +18,7 @@ from lightnet.ir import constants
 from lightnet.ir.params import ParamValue, ptype_of
 from lightnet.ir.schema import Param
 from lightnet.ir.types import MAX_RANK, MAX_TENSOR_BYTES, TensorSpec, spec_of
+from lightnet.runtime.dims import greatest, least
 
 if TYPE_CHECKING:
     from lightnet.ir.op import LnOp
@@ -232,9 +233,11 @@ class _Checker:
     def check_size(self, spec: TensorSpec) -> None:
         if spec.ndim > MAX_RANK:
             raise self.fail("result-rank", f"{self.who}'s result {spec} should have at most {MAX_RANK} dimensions")
-        if any(d < 0 for d in spec.dims):
+        if any(least(d) < 0 for d in spec.dims):
             raise self.fail("result-dims", f"{self.who}'s result {spec} should have no negative dimensions")
-        size = prod(d for d in spec.dims if d) * spec.dtype.size  # an empty tensor's other dims are bounded, too
+        size = (
+            prod(max(greatest(d), 1) for d in spec.dims) * spec.dtype.size
+        )  # an empty tensor's other dims are bounded, too
         if size > MAX_TENSOR_BYTES:
             raise self.fail(
                 "result-size",
@@ -248,7 +251,7 @@ class _Checker:
             found = constants.evaluate(value, env)
         except LightNetError as e:
             raise self.fail(label, f'{self.who}\'s bound "{value}": {e.message}') from None
-        if not isinstance(found, int | float):
+        if not isinstance(found, constants.NUMBER):
             raise self.fail(label, f'{self.who}\'s bound "{value}" is no number: {constants.show_value(found)}')
         return found
 

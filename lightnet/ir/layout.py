@@ -32,7 +32,7 @@ from xdsl.utils.exceptions import VerifyException
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import winograd
 from lightnet.ir.bound import I64, Apply, Const, Node, block_and_lane, shifted_index
-from lightnet.ir.types import TensorSpec, spec_of
+from lightnet.ir.types import DimsAttr, OpenDims, TensorSpec, spec_of
 
 MAX_BLOCK, MAX_HALO, MAX_PHASES = 1024, 64, 99
 #: Bytes of a plain tensor that are copied at a time (`Layout.pack_parts`).
@@ -437,6 +437,8 @@ class LayoutAttr(Data[Layout]):
 def layout_of(type: Attribute) -> Layout:
     """The layout of a tensor type."""
     encoding = type.encoding if isinstance(type, TensorType) else None
+    if encoding.__class__ is DimsAttr:
+        encoding = encoding.data.beside
     return encoding.data if encoding.__class__ is LayoutAttr else PLAIN
 
 
@@ -455,9 +457,12 @@ def check_layouts(op: Operation) -> None:
 def with_layout(type: Attribute, layout: Layout) -> TensorType:
     """The type of the same tensor in another layout; `LightNetError` if its shape does not allow it."""
     assert isinstance(type, TensorType)
-    if not layout.fits(type.get_shape()):
-        raise LightNetError(f"layout '{layout}' is not for {spec_of(type)}")
-    encoding = NoneAttr() if layout.is_plain else LayoutAttr(layout)
+    spec = spec_of(type)
+    if not layout.fits(spec.dims):
+        raise LightNetError(f"layout '{layout}' is not for {spec}")
+    encoding: Attribute = NoneAttr() if layout.is_plain else LayoutAttr(layout)
+    if spec.open_dims:
+        encoding = DimsAttr(OpenDims(spec.open_dims, encoding))
     return TensorType(type.element_type, type.get_shape(), encoding)
 
 

@@ -1,9 +1,11 @@
-"""The values that parameters of ops take: document 004's seven types as Python values. Standard library only."""
+"""The values that parameters of ops take: document 004's seven types as Python values. Imports `runtime.dims`."""
 
 from __future__ import annotations
 
-#: None, a string, a bool or a number (int or float, kept as written).
-ParamScalar = None | str | bool | int | float
+from lightnet.runtime.dims import Dim
+
+#: None, a string, a bool or a number (int or float, kept as written, or a dim that a call decides).
+ParamScalar = None | str | bool | int | float | Dim
 #: One of these, or a tuple of such of one kind.
 ParamValue = ParamScalar | tuple[ParamScalar, ...]
 

@@ -15,6 +15,7 @@ from typing import Any
 from lightnet.ir.constants import Env, evaluate
 from lightnet.ir.params import ParamValue
 from lightnet.ir.types import TensorSpec
+from lightnet.runtime.dims import Dim, Size, Undecided
 from lightnet.runtime.dtypes import BY_NAME, BY_TL, DType
 from lightnet.runtime.numbers import as_int, as_realtype
 
@@ -54,7 +55,7 @@ class Result:
     variadic: bool = False
     name: str = ""
 
-    def spec(self, env: Env, first: TensorSpec | None, dims: tuple[int, ...] | None = None) -> TensorSpec:
+    def spec(self, env: Env, first: TensorSpec | None, dims: tuple[Size, ...] | None = None) -> TensorSpec:
         """Its type, of an op with these operands, the `first` of them, and parameters; `dims` where the op finds them
         itself."""
         if dims is None:
@@ -104,11 +105,18 @@ class Param:
     def read(self, value: Any) -> Any:
         """The value an op computes with: numbers in their realtype (saturating), the rest as it is."""
         if self.kind == "number":
-            return as_realtype(value, self.realtype)
+            return self._number(value)
         if self.kind == "numbers":
             if self.realtype == "int" and len(value) <= _SHORT:
                 return _ints(tuple(value))
-            return tuple(as_realtype(v, self.realtype) for v in value)
+            return tuple(map(self._number, value))
+        return value
+
+    def _number(self, value: Any) -> Any:
+        if not isinstance(value, Dim):
+            return as_realtype(value, self.realtype)
+        if self.realtype != "int":
+            raise Undecided(value)
         return value
 
 
@@ -118,7 +126,9 @@ _SHORT = 8
 
 @lru_cache(1 << 12)
 def _ints(values: tuple[float, ...]) -> tuple[int, ...]:
-    return tuple(map(as_int, values))  # equal numbers of different types (1, 1.0, -0.0 and 0) are the same int
+    return tuple(
+        v if isinstance(v, Dim) else as_int(v) for v in values
+    )  # equal numbers of different types (1, 1.0, -0.0 and 0) are the same int
 
 
 def operand(role: str = "data", **options: Any) -> Any:

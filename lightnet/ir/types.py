@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
     BFloat16Type,
     Float4E2M1FNType,
     Float8E4M3FNType,
@@ -26,6 +27,7 @@ from xdsl.dialects.builtin import (
     Float64Type,
     IntegerType,
     MemRefType,
+    NoneAttr,
     Signedness,
     TensorType,
     VectorType,
@@ -35,7 +37,10 @@ from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 
+from lightnet.diagnostics import LightNetError
 from lightnet.ir.params import ParamScalar, ParamValue
+from lightnet.runtime.dim_text import parse_size, parse_sizes, texts
+from lightnet.runtime.dims import Dim, Size
 from lightnet.runtime.dtypes import BY_NAME, DType
 
 #: Largest tensor, in bytes, that any level accepts (checked on Python ints before anything is allocated).
@@ -46,7 +51,7 @@ MAX_RANK = 8
 class TensorSpec(NamedTuple):
     """The logical shape and element type of a tensor."""
 
-    dims: tuple[int, ...]
+    dims: tuple[Size, ...]
     dtype: DType
 
     @property
@@ -54,15 +59,22 @@ class TensorSpec(NamedTuple):
         return len(self.dims)
 
     @property
-    def len(self) -> int:
+    def len(self) -> Size:
         return prod(self.dims)
 
     @property
-    def nbytes(self) -> int:
+    def nbytes(self) -> Size:
         return self.len * self.dtype.size
 
+    @property
+    def open_dims(self) -> tuple[Dim, ...]:
+        """The dims that a call decides, in order."""
+        return tuple(d for d in self.dims if isinstance(d, Dim))
+
     def __str__(self) -> str:
-        return f"tensor<{''.join(f'{d}x' for d in self.dims)}{self.dtype}>"
+        dims = "".join("?x" if isinstance(d, Dim) else f"{d}x" for d in self.dims)
+        named = f', "{texts(self.open_dims)}"' if self.open_dims else ""
+        return f"tensor<{dims}{self.dtype}{named}>"
 
 
 _ELEMENTS: dict[str, Attribute] = {
@@ -96,7 +108,10 @@ def storage_type(dtype: DType) -> Attribute:
 @cache
 def tensor_type(spec: TensorSpec) -> TensorType:
     """The (interned) tensor type of a spec, in the plain layout."""
-    return TensorType(element_type(spec.dtype), spec.dims)
+    if not (named := spec.open_dims):
+        return TensorType(element_type(spec.dtype), spec.dims)
+    shape = [DYNAMIC_INDEX if isinstance(d, Dim) else d for d in spec.dims]
+    return TensorType(element_type(spec.dtype), shape, DimsAttr(OpenDims(named)))
 
 
 def spec_of(type: Attribute) -> TensorSpec:
@@ -114,7 +129,62 @@ def _spec(type: Attribute) -> TensorSpec:
     dtype = _DTYPE_OF.get(type.element_type)
     if dtype is None:
         raise TypeError(f"unsupported element type {type.element_type}")
-    return TensorSpec(type.get_shape(), dtype)
+    return TensorSpec(_dims(type), dtype)
+
+
+def _dims(type: TensorType) -> tuple[Size, ...]:
+    """The dims of a tensor type, the open ones as its encoding names them."""
+    shape = type.get_shape()
+    named = type.encoding.data.dims if isinstance(type.encoding, DimsAttr) else ()
+    if len(named) != shape.count(DYNAMIC_INDEX):
+        raise TypeError(
+            f"{type} has {shape.count(DYNAMIC_INDEX)} open dims, of which {len(named)} are named: "
+            'tensor<?x8xf32, #ln.dims<"batch(1..64)">>'
+        )
+    names = iter(named)
+    return tuple(next(names) if d == DYNAMIC_INDEX else d for d in shape)
+
+
+class OpenDims(NamedTuple):
+    """The dims of a tensor type that a call decides, in order, and the encoding that it has beside."""
+
+    dims: tuple[Dim, ...]
+    beside: Attribute = NoneAttr()
+
+
+@irdl_attr_definition
+class DimsAttr(Data[OpenDims]):
+    """The encoding of a type with open dims, which names them: ``tensor<?x?x8xf32, #ln.dims<"batch(1..16),
+    2*length(1..512) + 1">>``; with a layout, ``#ln.dims<"batch(1..16)", #ln.layout<"c16">>``."""
+
+    name = "ln.dims"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> OpenDims:
+        with parser.in_angle_brackets():
+            pos = parser.pos
+            try:
+                sizes = parse_sizes(parser.parse_str_literal())
+            except LightNetError as e:
+                parser.raise_error(e.message, pos)
+            dims = tuple(d for d in sizes if isinstance(d, Dim))
+            if not dims or len(dims) < len(sizes):
+                parser.raise_error("expected the dims that are open: each has a symbol", pos)
+            beside = parser.parse_attribute() if parser.parse_optional_punctuation(",") is not None else NoneAttr()
+        return OpenDims(dims, beside)
+
+    def print_parameter(self, printer: Printer) -> None:
+        printer.print_string(f'<"{texts(self.data.dims)}"')
+        if not isinstance(self.data.beside, NoneAttr):
+            printer.print_string(", ")
+            printer.print_attribute(self.data.beside)
+        printer.print_string(">")
+
+
+def memref_of(spec: TensorSpec) -> MemRefType:
+    """The memref of rank 1 that holds the elements of a tensor."""
+    length = spec.len
+    return MemRefType(storage_type(spec.dtype), (DYNAMIC_INDEX if isinstance(length, Dim) else length,))
 
 
 def vector_type_of(value: SSAValue | Operation) -> VectorType:
@@ -197,6 +267,8 @@ def _parse_scalar(parser: AttrParser) -> ParamScalar:
         return None
     if (text := parser.parse_optional_str_literal()) is not None:
         return text
+    if (size := parse_open_size(parser)) is not None:
+        return size
     if (flag := parser.parse_optional_boolean()) is not None:
         return flag
     sign = 1
@@ -210,6 +282,17 @@ def _parse_scalar(parser: AttrParser) -> ParamScalar:
     return sign * parser.parse_number(
         allow_boolean=False, context_msg=", string, bool, null or array expected as a parameter's value"
     )
+
+
+def parse_open_size(parser: AttrParser) -> Size | None:
+    """Parse ``?"2*length(1..512)"``, a number that a call decides; None where no ``?`` stands."""
+    if parser.parse_optional_punctuation("?") is None:
+        return None
+    pos = parser.pos
+    try:
+        return parse_size(parser.parse_str_literal())
+    except LightNetError as e:
+        parser.raise_error(e.message, pos)
 
 
 _WORDS = {"inf": math.inf, "nan": math.nan}
@@ -233,6 +316,8 @@ def format_param_value(value: ParamValue) -> str:
         return '"' + "".join(_ESCAPES.get(c, c) for c in value) + '"'
     if isinstance(value, int):
         return str(value)
+    if isinstance(value, Dim):
+        return format(value)
     if not math.isfinite(value):
         return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     mantissa, exponent, tail = repr(value).partition("e")

@@ -26,6 +26,7 @@ from lightnet.ir.memory import WORKSPACE_SIZE
 from lightnet.ir.passes import LnPass
 from lightnet.ir.place import PlaceAttr
 from lightnet.passes.lowering import Lowering
+from lightnet.runtime.dims import greatest
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,6 @@ class _Lowering(Lowering[Launch]):
         return launch
 
     def line(self, op: KernelOp, made: Launch, places: Sequence[PlaceAttr], memory: LaunchMemory) -> LaunchOp:
-        name, used = made.function.sym_name.data, max(1, min(threads_of(op), made.grid))
+        name, used = made.function.sym_name.data, max(1, min(threads_of(op), greatest(made.grid)))
         scratch = memory.scratch if any(a.kind == "scratch" for a in made.args) else 0
         return LaunchOp(name, made.grid, places, threads=used, scratch=scratch)

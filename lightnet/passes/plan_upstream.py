@@ -29,6 +29,7 @@ from lightnet.ir.target import Target
 from lightnet.ir.types import spec_of
 from lightnet.passes.plan import write_places
 from lightnet.passes.planning.upstream import Pool
+from lightnet.runtime.dims import is_known
 
 
 def plan_upstream(
@@ -40,6 +41,9 @@ def plan_upstream(
     unplan(module)
     block = main_of(module).body.block
     for op in planned_ops(block):
+        if not all(is_known(spec_of(v.type).dims) for v in op.results):
+            raise LightNetError(f"{op.name}: upstream's plan knows shapes that are numbers only, here {op.results[0].type}",
+                                loc_of(op), label="plan.upstream-dims")  # fmt: skip
         if not is_plain(op):
             raise LightNetError(f"{op.name}: upstream's plan knows row-major tensors only: leave the pass layout out",
                                 loc_of(op),

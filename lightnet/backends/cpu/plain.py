@@ -28,6 +28,7 @@ from lightnet.ir.access import data_operands
 from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import Idx, Statement, indices, reads
 from lightnet.ir.fusion import linearize
+from lightnet.ir.instances import typical_op
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, layout_of
 from lightnet.ir.op import LnOp
@@ -108,6 +109,7 @@ class Loops(BlockedGenerator):
 
 def plain_time_of(ops: Sequence[LnOp], machine: ProcessorModel) -> float:
     """Nanoseconds of a body on row-major tensors, very roughly."""
+    ops = [typical_op(op) for op in ops]
     anchor = ops[0]
     size = 4 * sum(s.len for s in (*anchor.operand_specs, *anchor.result_specs))
     share, work = OTHER, sum(op.flops() for op in ops)

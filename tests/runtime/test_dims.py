@@ -1,0 +1,180 @@
+"""Dims with symbols: arithmetic, bounds and comparisons against brute force over all values."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightnet.diagnostics import LightNetError
+from lightnet.runtime.dim_text import parse_size, parse_sizes, text, texts
+from lightnet.runtime.dims import Dim, Undecided, at, greatest, larger, least, smaller, substituted, symbol
+
+_SYMBOLS = [symbol("a", 1, 5), symbol("b", 0, 3), symbol("h", 4, 16, 4)]
+_CALLS = [dict(zip("abh", values)) for values in product(range(1, 6), range(4), range(4, 17, 4))]
+
+
+@st.composite
+def _pairs(draw, depth=3):
+    """An expression over three symbols: the dim, and a function from a call to its value that knows nothing of dims."""
+    kind = draw(st.sampled_from(["symbol", "number", "+", "-", "*", "//", "%", "max", "min"] if depth else ["symbol"]))
+    if kind == "symbol":
+        k = draw(st.integers(0, 2))
+        return _SYMBOLS[k], lambda call: call["abh"[k]]
+    if kind == "number":
+        n = draw(st.integers(-4, 9))
+        return n, lambda call: n
+    a, f = draw(_pairs(depth - 1))
+    if kind in ("//", "%"):
+        n = draw(st.integers(1, 7))
+        return (a // n, lambda call: f(call) // n) if kind == "//" else (a % n, lambda call: f(call) % n)
+    b, g = draw(_pairs(depth - 1))
+    match kind:
+        case "+":
+            return a + b, lambda call: f(call) + g(call)
+        case "-":
+            return a - b, lambda call: f(call) - g(call)
+        case "*":
+            return a * b, lambda call: f(call) * g(call)
+        case "max":
+            return larger(a, b), lambda call: max(f(call), g(call))
+    return smaller(a, b), lambda call: min(f(call), g(call))
+
+
+@settings(max_examples=300, deadline=None)
+@given(_pairs())
+def test_a_dim_is_its_expression_in_every_call(pair):
+    """A dim has the value of its expression for all values of symbols, and lies within its bounds."""
+    dim, value = pair
+    for call in _CALLS:
+        assert at(dim, call) == value(call)
+        assert least(dim) <= value(call) <= greatest(dim)
+
+
+@settings(max_examples=200, deadline=None)
+@given(_pairs(2), _pairs(2))
+def test_a_comparison_holds_for_every_call(one, other):
+    """What a comparison says holds for all values; where it does not say, `Undecided` names the symbols."""
+    (a, f), (b, g) = one, other
+    facts = {f(call) < g(call) for call in _CALLS}
+    try:
+        assert facts == {a < b}
+    except Undecided as e:
+        assert e.dim.symbols
+    if a == b:
+        assert all(f(call) == g(call) for call in _CALLS)
+        assert hash(a) == hash(b)
+
+
+@settings(max_examples=200, deadline=None)
+@given(_pairs())
+def test_the_text_of_a_dim_reads_back(pair):
+    dim, _ = pair
+    assert parse_size(text(dim)) == dim
+
+
+@settings(max_examples=100, deadline=None)
+@given(_pairs(2), _pairs(2))
+def test_a_product_divides_by_its_factors(one, other):
+    """``a·b over b`` is a, for every b that is not 0."""
+    (a, _), (b, _) = one, other
+    if not isinstance(b, Dim):
+        return
+    whole = a * b
+    if isinstance(whole, Dim):
+        assert whole.over(b) == a
+
+
+@settings(max_examples=100, deadline=None)
+@given(_pairs(2))
+def test_a_substitution_is_the_value_there(pair):
+    dim, value = pair
+    for call in _CALLS[::7]:
+        assert substituted(dim, call) == value(call)
+        assert at(substituted(dim, {"a": call["a"]}), {k: call[k] for k in "bh"}) == value(call)
+
+
+@pytest.mark.parametrize(
+    ("least_of", "bound"),
+    [
+        (lambda a, b: a * b - a, 0),  # a >= 1, b >= 1
+        (lambda a, b: a * b - b, 0),
+        (lambda a, b: -(-a // 16) * 16 - a, 0),
+        (lambda a, b: a - a // 16 * 16, 0),
+        (lambda a, b: 15 - (a - a // 16 * 16), 0),
+        (lambda a, b: (a * b + 63) // 64 * 64 - a * b, 0),
+        (lambda a, b: larger(a, b) - a, 0),
+        (lambda a, b: a - smaller(a, b), 0),
+        (lambda a, b: b * larger(a, 7) - 7 * b, 0),
+        (lambda a, b: 4 * a * b - 2 * a - 2 * b, 0),
+    ],
+)
+def test_what_memory_plans_need_is_proved(least_of, bound):
+    """The inequalities that sizes, tails and offsets lead to are proved by the bounds of symbols."""
+    assert least(least_of(symbol("a", 1, 512), symbol("b", 1, 16))) >= bound
+
+
+def test_forms_are_canonical():
+    """Quotients that are whole are polynomials, and different ways to write one are equal."""
+    n, h = symbol("n", 1, 100), symbol("h", 32, 1024, 32)
+    assert h // 32 * 32 == h and h % 32 == 0 and (h // 2 + h // 2) == h
+    assert -(-n // 8) == (n + 7) // 8
+    assert (2 * n + 1) // 2 == n
+    assert n // 2 // 3 == n // 6
+    assert (4 * n + 2) // 8 == (2 * n + 1) // 4
+    assert (n * n + n) // n == n + 1
+    assert symbol("one", 3, 3) == 3
+    assert larger(n, 1) == n and smaller(n, 200) == n and larger(n, larger(n, 7)) == larger(7, n)
+
+
+def test_the_text_of_dims():
+    b, n, h = symbol("batch", 1, 16), symbol("n", 1, 512), symbol("h", 32, 1024, 32)
+    assert texts([b, 2 * n + 1, n * b, 768]) == "batch(1..16), 2*n(1..512) + 1, batch*n, 768"
+    assert text(h // 4) == "(h(32..1024 by 32) floordiv 4)"
+    assert text(3 * h) == "3*h(32..1024 by 32)"
+    assert text(-(-n // 16)) == "((n(1..512) + 15) floordiv 16)"
+    assert text(larger(n, 4)) == "max(4, n(1..512))"
+    assert text(symbol("a b", 1, 2)) == "'a b'(1..2)"
+    assert parse_sizes("b(1..4), b ceildiv 2, b mod 2, min(b, 3), -b + 8") == (
+        (s := symbol("b", 1, 4)), -(-s // 2), s % 2, smaller(s, 3), 8 - s)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("n", "the bounds of 'n' are missing, as in n(1..64), at column 1 of the dims 'n'"),
+        ("n(1..4), n(1..5)", "'n' has two ranges: n(1..4) and n(1..5), at column 10"),
+        ("n(5..4)", "'n' has no value: 5..4, at column 1"),
+        ("n(5..7 by 8)", "'n' has no value: 5..7 by 8, at column 1"),
+        ("n(1..4) floordiv 0", "'floordiv' takes a positive number, at column 9"),
+        ("n(1..4) floordiv n", "'floordiv' takes a positive number, at column 9"),
+        ("n(1..4", "expected ')', got '', at column 7"),
+        ("2 *", "expected a dim, got '', at column 4"),
+        ("n(1..4) n", "expected ',' or the end, got 'n', at column 9"),
+        ("n(1;4)", "unexpected ';', at column 4"),
+        ("n(1..99999999999999999999)", "expected a number of at most"),
+        ("(" * 30, "nested more than 20 deep"),
+        ("1" + " + 1" * 100, "more than 64 operators in a row"),
+    ],
+)
+def test_a_text_that_is_no_dim_says_where(source, message):
+    with pytest.raises(LightNetError) as e:
+        parse_sizes(source)
+    assert message in e.value.message
+
+
+@pytest.mark.parametrize("use", [int, float, range, bool, lambda n: n < 8, lambda n: [0][n], lambda n: min(n, 9),
+                                 lambda n: n / 2, lambda n: 9 // n, lambda n: round(n)])  # fmt: skip
+def test_what_needs_the_number_says_so(use):
+    """No use of a dim as a number takes one of the numbers that it can be."""
+    with pytest.raises(Undecided, match="n"):
+        use(symbol("n", 0, 100))
+
+
+def test_a_value_out_of_bounds_is_refused():
+    h = symbol("h", 32, 1024, 32)
+    for value in (0, 31, 33, 1056):
+        with pytest.raises(ValueError, match=r"h is .*, not a multiple of 32 in 32\.\.1024"):
+            at(h, {"h": value})
