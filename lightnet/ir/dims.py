@@ -370,6 +370,11 @@ def is_same(a: Any, b: Any) -> bool:
 
 def is_never_below(a: Size, b: Size) -> bool:
     """Return whether ``a >= b`` is proved for all values."""
+    return _is_never_below(a, b) if isinstance(a, Dim) or isinstance(b, Dim) else a >= b
+
+
+@lru_cache(1 << 16)
+def _is_never_below(a: Size, b: Size) -> bool:
     return all(x >= y for x, y in zip(_samples(a), _samples(b))) and least(a - b) >= 0
 
 
