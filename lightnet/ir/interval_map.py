@@ -116,6 +116,10 @@ class OpenIntervalMap(IntervalMap[T]):
         if at != end:
             yield at, end, None
 
+    def drop(self, is_dropped: Callable[[T], bool]) -> None:
+        """Forget the intervals of some values."""
+        self._parts = [part for part in self._parts if not is_dropped(part[2])]
+
     def set(self, begin: int, end: int, value: T) -> None:
         kept: list[tuple[int, int, T]] = []
         for low, high, before in self._parts:
