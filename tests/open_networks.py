@@ -38,7 +38,9 @@ class OpenNetwork:
 
     @property
     def symbols(self) -> list:
-        found = {s for line in self.lines for d in (*line.dims, line.workspace) if isinstance(d, Dim) for s in d.symbols}
+        found = {
+            s for line in self.lines for d in (*line.dims, line.workspace) if isinstance(d, Dim) for s in d.symbols
+        }
         return sorted(found, key=lambda s: s.name)
 
     def calls(self) -> Iterator[dict[str, int]]:

@@ -628,8 +628,9 @@ def _least(dim: Dim) -> int:
 
 
 def _shifted(dim: Dim, from_above: Mapping[Atom, bool]) -> tuple[int, bool]:
-    """A lower bound, and True where it is reached, at that corner: each atom is ``low + t`` or ``high - t`` with t in ``0..high - low``; in the polynomial of these,
-    a negative term is least where all its t are largest, and any other is at least 0."""
+    """A lower bound, and True where it is reached, at that corner: each atom is ``low + t`` or ``high - t`` with t in
+    ``0..high - low``; in the polynomial of these, a negative term is least where all its t are largest, and any other
+    is at least 0."""
     total: dict[Monomial, int] = {}
     for term, c in dim.terms.items():
         parts: dict[Monomial, int] = {(): c}

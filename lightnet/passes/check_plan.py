@@ -5,8 +5,8 @@ value it holds (moves copy those records). Every operand must be found whole at 
 the end, and inputs and static tensors after that too, since the next call needs them. Within an op, a result may touch
 an operand only where the op is a move whose bytes stand in place, or where the operand is read at exactly the element
 that is written. So disjoint lifetimes need no notion of liveness here: what nobody reads any more may be overwritten.
-Where calls decide sizes and offsets, the map holds what is proved for all values of symbols, and a plan is right if that
-is enough.
+Where calls decide sizes and offsets, the map holds what is proved for all values of symbols, and a plan is right if
+that is enough.
 
 Plans by upstream's rules (`ln.plan = "upstream"`) may also write results over the operand that owns their memory, and
 lose static tensors and outputs that nobody consumes.
@@ -91,7 +91,6 @@ class ByteMap:
         """The contents of `size` bytes from `at` on."""
         parts = self._bytes.parts(at, at + size)
         return [(None, 0, b - a) if known is None else (known[0], a - known[1], b - a) for a, b, known in parts]
-
 
     def forget(self, leaves: Collection[Leaf | None]) -> None:
         """Drop what nobody reads any more, where each fact costs time."""

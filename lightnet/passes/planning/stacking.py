@@ -48,9 +48,10 @@ def stack(buffers: Sequence[Buffer], sizes: Mapping[str, Size], plan: MemoryPlan
         offsets[b.id] = reduce(larger, sums)
         ends[i] = [p + sizes[b.id] for p in sums]
     tops, was_joined = _fewest([p for i in order for p in ends[i]] or [0])
-    if shortened + was_joined:
-        warnings.warn(FallbackWarning(f"{shortened + was_joined} offsets are the maximum of more than {MOST_SUMS} sums: "
-                                      "bounds of these are used, which may take more memory"), stacklevel=2)  # fmt: skip
+    if shortened := shortened + was_joined:
+        message = f"{shortened} offsets are the maximum of more than {MOST_SUMS} sums: bounds of these are used, " \
+                  "which may take more memory"  # fmt: skip
+        warnings.warn(FallbackWarning(message), stacklevel=2)
     return replace(plan, offsets=offsets, peak=reduce(larger, tops))  # type: ignore[arg-type]
 
 
@@ -120,7 +121,9 @@ class _Orders:
         return float((ends.max(axis=0) / self.bounds).max())
 
 
-def _best_order(buffers: Sequence[Buffer], sizes: Mapping[str, Size], plan: MemoryPlan) -> tuple[list[int], list[list[int]]]:
+def _best_order(
+    buffers: Sequence[Buffer], sizes: Mapping[str, Size], plan: MemoryPlan
+) -> tuple[list[int], list[list[int]]]:
     """The best order that was found, and which buffers each one stands on."""
     if not buffers:
         return [], []
@@ -130,8 +133,9 @@ def _best_order(buffers: Sequence[Buffer], sizes: Mapping[str, Size], plan: Memo
         offsets = pack(orders.sized(call), effort="fast").offsets if call else plan.offsets
         order = sorted(range(len(buffers)), key=lambda i: (offsets[buffers[i].id], i))
         below = orders.below(order)
-        if best is None or (worth := orders.ratio(order, below)) < best[0]:
-            best = orders.ratio(order, below), order, below
+        worth = orders.ratio(order, below)
+        if best is None or worth < best[0]:
+            best = worth, order, below
         if best[0] <= GOOD:
             break
     assert best is not None
