@@ -53,10 +53,13 @@ class Symbol:
 
     def at(self, values: Mapping[str, int]) -> int:
         """The unit in a call; ValueError for a value out of bounds."""
-        value = values[self.name]
+        self.check(value := values[self.name])
+        return value // self.multiple
+
+    def check(self, value: int) -> None:
+        """Raise ValueError where it cannot have the value."""
         if not self.low <= value <= self.high or value % self.multiple:
             raise ValueError(f"{self.name} is {value}, not {self.domain}")
-        return value // self.multiple
 
     @property
     def typical(self) -> int:

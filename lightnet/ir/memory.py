@@ -5,14 +5,16 @@ A size that a call decides is a `Dim`. Imports xDSL, the names of ops and parame
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.ir import Attribute, Operation
 
-from lightnet.ir.dims import Dim
+from lightnet.diagnostics import LightNetError
+from lightnet.ir.dims import Dim, Symbol, symbol
 from lightnet.ir.names import PLACES, WORKSPACE
 from lightnet.ir.types import ParamAttr
 
@@ -28,6 +30,8 @@ PLAN_RULES = "ln.plan"
 TYPES = "ln.memory_types"
 #: Discardable attribute of a source or a run-time call: the memory type that its optype names (``create_cuda``).
 MTYPE = "ln.mtype"
+#: Module attribute of level 4: the symbols that a call decides, in the order of the frame.
+SYMBOLS = "ln.symbols"
 #: Attribute of a kernel: bytes of workspace that it needs while it runs (an integer).
 WORKSPACE_SIZE = "ln.workspace_size"
 
@@ -79,6 +83,24 @@ def memory_of(module: ModuleOp) -> dict[str, int]:
 def set_memory(module: ModuleOp, sizes: Mapping[str, int]) -> None:
     """Say how large each space is."""
     module.attributes[MEMORY] = DictionaryAttr({k: size_attr(n) for k, n in sizes.items()})
+
+
+def call_symbols(module: ModuleOp) -> tuple[Symbol, ...]:
+    """The symbols whose values a call of a lowered module brings, in the order of its frame."""
+    attr = module.attributes.get(SYMBOLS)
+    sizes = attr.data if isinstance(attr, ParamAttr) and isinstance(attr.data, tuple) else ()
+    return tuple(s for size in sizes if isinstance(size, Dim) for s in size.symbols)
+
+
+def set_call_symbols(module: ModuleOp, symbols: Iterable[Symbol]) -> None:
+    """Say which symbols a call decides, in the order of their names; raises `LightNetError` where a name has two
+    ranges."""
+    found = sorted(set(symbols), key=lambda s: s.name)
+    for a, b in pairwise(found):
+        if a.name == b.name:
+            raise LightNetError(f"'{a.name}' is {a.domain} here and {b.domain} there: a name has one range")
+    if found:
+        module.attributes[SYMBOLS] = ParamAttr(tuple(symbol(s.name, s.low, s.high, s.multiple) for s in found))
 
 
 def unplan(module: ModuleOp) -> None:
