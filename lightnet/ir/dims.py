@@ -378,7 +378,12 @@ def is_never_below(a: Size, b: Size) -> bool:
 
 @lru_cache(1 << 16)
 def _is_never_below(a: Size, b: Size) -> bool:
-    return all(x >= y for x, y in zip(_samples(a), _samples(b))) and _is_never_negative(a - b)
+    if any(x < y for x, y in zip(_samples(a), _samples(b))):
+        return False
+    if _is_never_negative(a - b):
+        return True
+    by = divisor(a)  # what is a multiple is not below b where it is not below b rounded up
+    return by > 1 and b % by != 0 and _is_never_negative(a // by + -b // by)
 
 
 def _is_never_negative(size: Size) -> bool:
@@ -388,7 +393,7 @@ def _is_never_negative(size: Size) -> bool:
     if min(size.samples) < 0:
         return False
     if (parts := _BOUNDS.of_extremes(size)) is None:
-        return size.low >= 0
+        return _BOUNDS.of_corners(size) >= 0 or size.low >= 0
     return (all if parts[1] else any)(map(_is_never_negative, parts[0]))
 
 

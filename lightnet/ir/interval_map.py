@@ -104,9 +104,12 @@ class OpenIntervalMap(IntervalMap[T]):
         found: list[tuple[int, int, T]] = []
         at = begin
         for _ in self._parts:
-            part = min((p for p in self._parts if _covers(p, at)), key=lambda p: p[0] != at, default=None)
-            if at == end or part is None:
+            if at == end:
                 break
+            begun = [p for p in self._parts if p[0] == at != p[1]] or [p for p in self._parts if _covers(p, at)]
+            if not begun:
+                break
+            part = begun[0]
             to = end if is_never_below(part[1], end) else part[1]
             if not is_never_below(end, to):
                 break
