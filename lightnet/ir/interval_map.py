@@ -104,9 +104,12 @@ class OpenIntervalMap(IntervalMap[T]):
         found: list[tuple[int, int, T]] = []
         at = begin
         for _ in self._parts:
-            part = min((p for p in self._parts if _covers(p, at)), key=lambda p: p[0] != at, default=None)
-            if at == end or part is None:
+            if at == end:
                 break
+            begun = [p for p in self._parts if p[0] == at != p[1]] or [p for p in self._parts if _covers(p, at)]
+            if not begun:
+                break
+            part = begun[0]
             to = end if is_never_below(part[1], end) else part[1]
             if not is_never_below(end, to):
                 break
@@ -115,6 +118,10 @@ class OpenIntervalMap(IntervalMap[T]):
         yield from _merged(found)
         if at != end:
             yield at, end, None
+
+    def drop(self, is_dropped: Callable[[T], bool]) -> None:
+        """Forget the intervals of some values."""
+        self._parts = [part for part in self._parts if not is_dropped(part[2])]
 
     def set(self, begin: int, end: int, value: T) -> None:
         kept: list[tuple[int, int, T]] = []

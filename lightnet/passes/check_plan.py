@@ -5,8 +5,8 @@ value it holds (moves copy those records). Every operand must be found whole at 
 the end, and inputs and static tensors after that too, since the next call needs them. Within an op, a result may touch
 an operand only where the op is a move whose bytes stand in place, or where the operand is read at exactly the element
 that is written. So disjoint lifetimes need no notion of liveness here: what nobody reads any more may be overwritten.
-Where calls decide sizes and offsets, the map holds what is proved for all values of symbols, and a plan is right if that
-is enough.
+Where calls decide sizes and offsets, the map holds what is proved for all values of symbols, and a plan is right if
+that is enough.
 
 Plans by upstream's rules (`ln.plan = "upstream"`) may also write results over the operand that owns their memory, and
 lose static tensors and outputs that nobody consumes.
@@ -14,6 +14,7 @@ lose static tensors and outputs that nobody consumes.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -78,6 +79,7 @@ class ByteMap:
 
     def __init__(self, is_open: bool = False) -> None:
         self._bytes: IntervalMap[tuple[Leaf | None, int]] = OpenIntervalMap() if is_open else IntervalMap()
+        self.is_open = is_open
 
     def write(self, at: int, runs: list[Run]) -> None:
         """Put `runs` one behind the other from byte `at` on."""
@@ -89,6 +91,11 @@ class ByteMap:
         """The contents of `size` bytes from `at` on."""
         parts = self._bytes.parts(at, at + size)
         return [(None, 0, b - a) if known is None else (known[0], a - known[1], b - a) for a, b, known in parts]
+
+    def forget(self, leaves: Collection[Leaf | None]) -> None:
+        """Drop what nobody reads any more, where each fact costs time."""
+        if self.is_open and leaves:
+            self._bytes.drop(lambda value: value[0] in leaves)
 
 
 class _Checker:
@@ -106,6 +113,7 @@ class _Checker:
         self.maps = {space: ByteMap(is_open) for space in self.sizes}
         self.content: dict[SSAValue, list[Run]] = {}
         self.kept: list[OpResult] = []  # what must survive the run
+        self.read_last: dict[Leaf | None, Operation] = {}  # where calls decide sizes: which op reads a leaf last
 
     def run(self) -> None:
         self.check_ranges()
@@ -113,6 +121,8 @@ class _Checker:
         for op in self.ops:
             if isinstance(op, Source | OnceOp):
                 self.load(op)
+        if any(space.is_open for space in self.maps.values()):
+            self.trace()
         for op in self.ops:
             self.step(op)
         if self.upstream:
@@ -202,6 +212,18 @@ class _Checker:
             self.store(op, value, None)
             self.kept.append(value)
 
+    def trace(self) -> None:
+        """Find which op reads each leaf last."""
+        for op in self.ops:
+            for value in op.operands if not isinstance(op, Source | OnceOp) else ():
+                self.read_last.update((leaf, op) for leaf, _, _ in self.content.get(value, ()))
+            for value, runs in self.moved(op).items() if not isinstance(op, Source | OnceOp) else ():
+                self.content[value] = self.content_of(op, value, runs)
+                self.read_last.update((leaf, op) for leaf, _, _ in self.content[value])
+        for value in self.kept:
+            for leaf, _, _ in self.content[value]:
+                self.read_last.pop(leaf, None)
+
     def step(self, op: Operation) -> None:
         if isinstance(op, Source | OnceOp):
             return
@@ -209,25 +231,40 @@ class _Checker:
             for value in op.operands:
                 if isinstance(value, OpResult):
                     self.expect(value, op, f"`{op_label(op)}` reads")
+        new = self.moved(op)
+        self.check_op(op, new)
+        for place in self.workspace(op):
+            garbage = Leaf(f"workspace of {op_label(op)}", op_label(op), _bytes(place, workspace_size(op)))
+            self.maps[place.space.data].write(place.offset.data, [(garbage, 0, workspace_size(op))])
+            self.maps[place.space.data].forget([garbage])
+        for value, runs in new.items():
+            self.store(op, value, runs)
+        if self.read_last:
+            dead = {leaf for leaf, last in self.read_last.items() if last is op}
+            for space in self.maps.values():
+                space.forget(dead)
+
+    def moved(self, op: Operation) -> dict[OpResult, list[Run] | None]:
+        """The contents of results that are moved; None of those that are computed."""
         new: dict[OpResult, list[Run] | None] = {}
         for value, pieces in zip(op.results, operand_pieces(op)):
             parts = None if pieces is None else [_cut(self.content[op.operands[k]], at, n) for k, at, n in pieces]
             known = [part for part in parts or () if part is not None]
             whole = parts is not None and len(known) == len(parts)
             new[value] = joined_pieces([run for part in known for run in part]) if whole else None
-        self.check_op(op, new)
-        for place in self.workspace(op):
-            garbage = Leaf(f"workspace of {op_label(op)}", op_label(op), _bytes(place, workspace_size(op)))
-            self.maps[place.space.data].write(place.offset.data, [(garbage, 0, workspace_size(op))])
-        for value, runs in new.items():
-            self.store(op, value, runs)
+        return new
+
+    def content_of(self, op: Operation, value: OpResult, runs: list[Run] | None) -> list[Run]:
+        """The contents of a result: `runs`, or bytes of its own."""
+        if (known := self.content.get(value)) is not None:
+            return known
+        size = _size(value)
+        own = Leaf(value_name(value), op_label(op), _bytes(self.place(value), size))
+        return [] if size == 0 else runs or [(own, 0, size)]
 
     def store(self, op: Operation, value: OpResult, runs: list[Run] | None) -> None:
-        place, size = self.place(value), byte_size(value.type)
-        if size == 0:
-            self.content[value] = []
-            return
-        self.content[value] = runs or [(Leaf(value_name(value), op_label(op), _bytes(place, size)), 0, size)]
+        self.content[value] = self.content_of(op, value, runs)
+        place = self.place(value)
         self.maps[place.space.data].write(place.offset.data, self.content[value])
 
     def expect(self, value: OpResult, op: Operation, who: str) -> None:

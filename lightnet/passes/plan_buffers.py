@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import islice
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import ReturnOp
@@ -22,6 +23,7 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from lightnet.dialects.ln.source import Input, ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp, planned_ops
 from lightnet.ir import budget
+from lightnet.runtime.dims import Undecided, at, is_known, larger, smaller, typical
 from lightnet.ir.layout import byte_size
 from lightnet.ir.memory import ARENA, STATIC, workspace_size
 from lightnet.ir.module import main_of, op_label, value_name
@@ -30,10 +32,12 @@ from lightnet.ir.views import cut_pieces, joined_pieces, operand_pieces, overwri
 from lightnet.passes.planning import Buffer, lower_bound
 from lightnet.passes.planning.buffers import load_profile
 from lightnet.passes.planning.spans import OpenSpans, Spans
-from lightnet.runtime.dims import Undecided, is_known, larger, smaller, typical
+from lightnet.passes.planning.stacking import MOST_CALLS, telling_calls
 
 #: Merging two groups compares at most so many pairs of values; larger ones stay apart.
 MAX_PAIRS = 20_000
+#: Calls that are asked which merges are worth while, where calls decide sizes.
+MOST_GROUPINGS = 3
 
 
 def in_arena(value: OpResult) -> str:
@@ -97,7 +101,7 @@ class ValueGroup:
         """The name of its largest value."""
         return value_name(self.largest.value)
 
-    def buffer(self, name: str, alignment: int, number: Callable[[int], int] = typical) -> Buffer:
+    def buffer(self, name: str, alignment: int, number: Callable[[int], int]) -> Buffer:
         """The buffer that it asks of its space, as large as `number` says of a size that a call decides."""
         return Buffer(name, self.lower, max(s.freed for s in self.slots), number(self.hi - self.lo), alignment)
 
@@ -124,6 +128,7 @@ class PlannedValues:
     views: list[list]  # of each op
     pairs: list[list[tuple[int, int]]]  # of each op: operands that may be overwritten
     ports: int = 0  # inputs and outputs of at least so many bytes are ports; 0: none is
+    number: Callable[[int], int] = typical  # of a size that calls decide, in the call that decides merges
 
     @classmethod
     def of(cls, module: ModuleOp, home: Callable[[OpResult], str] = in_arena, ports: int = 0,
@@ -362,7 +367,7 @@ class PackingProblem:
         group.space = ARENA
         self.groups.append(group)
         self.ids[id(group)] = name = _unique(group.name, self.names)
-        self.buffers.append(group.buffer(name, self.alignment))
+        self.buffers.append(group.buffer(name, self.alignment, typical))
 
     def bound(self) -> int:
         return lower_bound(self.buffers)
@@ -384,7 +389,7 @@ def _problem_of(network: PlannedValues, groups: Sequence[ValueGroup], alignment:
     buffers, ids = [], {}
     for g in arena:
         ids[id(g)] = name = _unique(g.name, names)
-        buffers.append(g.buffer(name, alignment))
+        buffers.append(g.buffer(name, alignment, network.number))
     elsewhere: dict[str, list[ValueGroup]] = {}
     for g in groups:
         if g.space not in (ARENA, STATIC):
@@ -392,7 +397,7 @@ def _problem_of(network: PlannedValues, groups: Sequence[ValueGroup], alignment:
     workspaces = {}
     for i, size, freed in network.workspaces:
         workspaces[i] = _unique(f"workspace of {op_label(network.ops[i])}", names)
-        buffers.append(Buffer(workspaces[i], i, freed, typical(size), alignment))
+        buffers.append(Buffer(workspaces[i], i, freed, network.number(size), alignment))
     return PackingProblem(arena, buffers, static, workspaces, ids, elsewhere, alignment, names, ports)
 
 
@@ -402,7 +407,31 @@ def _unique(name: str, names: dict[str, int]) -> str:
 
 
 def best_groups(network: PlannedValues, alignment: int, peak: Callable[[PackingProblem], int]) -> PackingProblem:
-    """The groups with the lowest `peak`: all merges, less the doubtful ones that the peak can do better without.
+    """The groups with the lowest `peak`: all merges, less the doubtful ones that the peak can do better without. Where
+    calls decide sizes, those of some calls are held against each other: the groups count that are worst off least."""
+    if not network.is_open:
+        sites, problem = _best_sites(network, alignment, peak)
+        return problem or _problem_of(network, network.groups(sites), alignment)
+    sizes = [*(slot.size for slot in network.slots.values()), *(n for _, n, _ in network.workspaces)]
+    numbers = [partial(at, values=call) for call in islice(telling_calls(sizes), MOST_CALLS)]
+    found: dict[frozenset[int], list[int]] = {}
+    for network.number in numbers[:MOST_GROUPINGS]:
+        found[_best_sites(network, alignment, peak)[0]] = []
+    for sites, bounds in found.items() if len(found) > 1 else ():
+        groups = network.groups(sites)
+        for network.number in numbers:
+            bounds.append(_problem_of(network, groups, alignment).bound())
+    network.number = typical
+    lowest = [min(bounds) for bounds in zip(*found.values())]
+    best = min(found, key=lambda sites: max((n / max(m, 1) for n, m in zip(found[sites], lowest)), default=0))
+    return _problem_of(network, network.groups(best), alignment)
+
+
+def _best_sites(
+    network: PlannedValues, alignment: int, peak: Callable[[PackingProblem], int]
+) -> tuple[frozenset[int], PackingProblem | None]:
+    """The positions of ops whose doubtful merges are left out; and the problem, where it is that of the last grouping,
+    whose offsets stand in the slots.
 
     At each step the groups that waste bytes at the moment of the highest load lose their doubtful merges; a step is
     kept if the lower bound falls. Equal peaks go to more merges, which are fewer copies.
@@ -412,7 +441,7 @@ def best_groups(network: PlannedValues, alignment: int, peak: Callable[[PackingP
     budget = 24 if len(network.ops) <= 2_000 else 6
     tried: set[int] = set()
     while budget:
-        suspects = _wasteful(current) - tried - disabled
+        suspects = _wasteful(current, network.number) - tried - disabled
         if not suspects:
             break
         for sites in _trials(suspects, current):
@@ -429,13 +458,13 @@ def best_groups(network: PlannedValues, alignment: int, peak: Callable[[PackingP
     every = frozenset(range(len(network.ops)))
     choices = [frozenset[int](), disabled, every] if any(g.doubtful for g in current.groups) or disabled else [disabled]
     if len(choices) == 1:
-        return current
+        return disabled, current
     best, height = choices[0], 0
     for sites in dict.fromkeys(choices):
         trial = _problem_of(network, network.groups(sites), alignment)
         if not height or (trial.bound() < height and peak(trial) < height):
             best, height = sites, peak(trial)
-    return _problem_of(network, network.groups(best), alignment)  # offsets stand in the slots: the last grouping counts
+    return best, None
 
 
 def _trials(suspects: frozenset[int], problem: PackingProblem) -> list[frozenset[int]]:
@@ -445,19 +474,19 @@ def _trials(suspects: frozenset[int], problem: PackingProblem) -> list[frozenset
     return [suspects, *(s for s in alone if s != suspects)][:6]
 
 
-def _wasteful(problem: PackingProblem) -> frozenset[int]:
+def _wasteful(problem: PackingProblem, number: Callable[[int], int]) -> frozenset[int]:
     """The doubtful merges in groups that, at the moment of the highest load, are larger than what lives in them."""
     moment, _ = max(load_profile(problem.buffers), key=lambda point: point[1], default=(0, 0))
     found: set[int] = set()
     for g in problem.groups:
-        if g.doubtful and g.lower <= moment < g.upper and _live_bytes(g, moment) < typical(g.hi - g.lo):
+        if g.doubtful and g.lower <= moment < g.upper and _live_bytes(g, moment, number) < number(g.hi - g.lo):
             found.update(g.doubtful)
     return frozenset(found)
 
 
-def _live_bytes(group: ValueGroup, moment: int) -> int:
-    total, end = 0, typical(group.lo)
-    live = [(typical(s.offset), typical(s.size)) for s in group.slots if s.lower <= moment < s.upper]
+def _live_bytes(group: ValueGroup, moment: int, number: Callable[[int], int]) -> int:
+    total, end = 0, number(group.lo)
+    live = [(number(s.offset), number(s.size)) for s in group.slots if s.lower <= moment < s.upper]
     for offset, size in sorted(live):
         top = offset + size
         if top > end:

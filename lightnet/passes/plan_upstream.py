@@ -42,8 +42,8 @@ def plan_upstream(
     block = main_of(module).body.block
     for op in planned_ops(block):
         if not all(is_known(spec_of(v.type).dims) for v in op.results):
-            raise LightNetError(f"{op.name}: upstream's plan knows shapes that are numbers only, here {op.results[0].type}",
-                                loc_of(op), label="plan.upstream-dims")  # fmt: skip
+            raise LightNetError(f"{op.name}: upstream's plan knows shapes that are numbers only", loc_of(op),
+                                label="plan.upstream-dims")  # fmt: skip
         if not is_plain(op):
             raise LightNetError(f"{op.name}: upstream's plan knows row-major tensors only: leave the pass layout out",
                                 loc_of(op),

@@ -375,7 +375,28 @@ def is_same(a: Any, b: Any) -> bool:
 
 def is_never_below(a: Size, b: Size) -> bool:
     """Return whether ``a >= b`` is proved for all values."""
-    return all(x >= y for x, y in zip(_samples(a), _samples(b))) and least(a - b) >= 0
+    return _is_never_below(a, b) if isinstance(a, Dim) or isinstance(b, Dim) else a >= b
+
+
+@lru_cache(1 << 16)
+def _is_never_below(a: Size, b: Size) -> bool:
+    if any(x < y for x, y in zip(_samples(a), _samples(b))):
+        return False
+    if _is_never_negative(a - b):
+        return True
+    by = divisor(a)  # what is a multiple is not below b where it is not below b rounded up
+    return by > 1 and b % by != 0 and _is_never_negative(a // by + -b // by)
+
+
+def _is_never_negative(size: Size) -> bool:
+    """``least(size) >= 0``, with no look at what some call refutes."""
+    if not isinstance(size, Dim):
+        return size >= 0
+    if min(size.samples) < 0:
+        return False
+    if (parts := _BOUNDS.of_extremes(size)) is None:
+        return _BOUNDS.of_corners(size) >= 0 or size.low >= 0
+    return (all if parts[1] else any)(map(_is_never_negative, parts[0]))
 
 
 def are_apart(a: Size, size_a: Size, b: Size, size_b: Size) -> bool:
@@ -413,15 +434,17 @@ def larger(a: Size, b: Size) -> Size:
 def _extreme(fn: str, a: Size, b: Size) -> Size:
     """The one of two that it always is; else what they have in common is taken out: ``max(6x, 4x + 8)`` is
     ``4x + 2*max(x, 4)``."""
-    if is_never_below(a, b):
-        return a if fn == "max" else b
-    if is_never_below(b, a):
-        return b if fn == "max" else a
     one, other = _terms(a), _terms(b)
     assert one is not None and other is not None
     common = _dim({t: min(c, d, key=abs) for t, c in one.items() if (d := other.get(t, 0)) * c > 0})
-    by = gcd(divisor(a := a - common), divisor(b := b - common))
-    args = sorted((a // by, b // by), key=lambda s: (isinstance(s, Dim), s.key if isinstance(s, Dim) else s))
+    x, y = a - common, b - common
+    by = gcd(divisor(x), divisor(y)) or 1
+    x, y = x // by, y // by
+    if is_never_below(x, y):  # asked of what is written, so that what is read is the same
+        return a if fn == "max" else b
+    if is_never_below(y, x):
+        return b if fn == "max" else a
+    args = sorted((x, y), key=lambda s: (isinstance(s, Dim), s.key if isinstance(s, Dim) else s))
     return Dim({(Extreme(fn, (args[0], args[1])),): 1}) * by + common
 
 
@@ -552,11 +575,18 @@ class _Bounds:
         not negative are left out."""
         atoms = list(dim.atoms)
         ends = product((False, True), repeat=len(atoms)) if len(atoms) <= self.MOST_SYMBOLS else [(False,) * len(atoms)]
-        return max(_shifted(dim, dict(zip(atoms, end))) for end in ends)
+        best: int | None = None
+        for end in ends:
+            found, is_least = _shifted(dim, dict(zip(atoms, end)))
+            if is_least:
+                return found
+            best = found if best is None else max(best, found)
+        assert best is not None
+        return best
 
-    def of_extremes(self, dim: Dim) -> int | None:
-        """By the first minimum or maximum that can be taken apart: ``rest - max(a, b)`` is bounded by both of two, and
-        that is exact; ``rest + max(a, b)`` by either. None where there is none, or too many."""
+    def of_extremes(self, dim: Dim) -> tuple[list[Size], bool] | None:
+        """The first minimum or maximum taken apart: ``rest - max(a, b)`` is never below a bound of both of two (True),
+        and that is exact, ``rest + max(a, b)`` of either. None where there is none, or too many."""
         if not 0 < dim.extremes <= self.MOST_EXTREMES:
             return None
         either = None
@@ -564,12 +594,12 @@ class _Bounds:
             if isinstance(atom, Extreme) and (found := self.split(dim, atom)) is not None:
                 factor, rest, sign = found
                 if (atom.fn == "max") != (sign > 0):
-                    return min(self.least(factor * x + rest) for x in atom.args)
+                    return [factor * x + rest for x in atom.args], True
                 either = either or (factor, rest, atom)
         if either is None:
             return None
         factor, rest, atom = either
-        return max(self.least(factor * x + rest) for x in atom.args)
+        return [factor * x + rest for x in atom.args], False
 
     def of_quotients(self, dim: Dim) -> Iterator[int]:
         """By what quotients are: q = floor(e / c) lies in (e - c + 1)/c ... e/c. Many are taken in one order."""
@@ -602,14 +632,15 @@ _BOUNDS = _Bounds()
 
 @lru_cache(1 << 16)
 def _least(dim: Dim) -> int:
-    if (found := _BOUNDS.of_extremes(dim)) is not None:
-        return found
+    if (parts := _BOUNDS.of_extremes(dim)) is not None:
+        return (min if parts[1] else max)(map(_BOUNDS.least, parts[0]))
     return max([_BOUNDS.of_corners(dim), *_BOUNDS.of_quotients(dim)])
 
 
-def _shifted(dim: Dim, from_above: Mapping[Atom, bool]) -> int:
-    """A lower bound: each atom is ``low + t`` or ``high - t`` with t in ``0..high - low``; in the polynomial of these,
-    a negative term is least where all its t are largest, and any other is at least 0."""
+def _shifted(dim: Dim, from_above: Mapping[Atom, bool]) -> tuple[int, bool]:
+    """A lower bound, and True where it is reached, at that corner: each atom is ``low + t`` or ``high - t`` with t in
+    ``0..high - low``; in the polynomial of these, a negative term is least where all its t are largest, and any other
+    is at least 0."""
     total: dict[Monomial, int] = {}
     for term, c in dim.terms.items():
         parts: dict[Monomial, int] = {(): c}
@@ -624,4 +655,5 @@ def _shifted(dim: Dim, from_above: Mapping[Atom, bool]) -> int:
             parts = grown
         for mono, k in parts.items():
             total[mono] = total.get(mono, 0) + k
-    return sum(k * prod(a.range[1] - a.range[0] for a in mono) for mono, k in total.items() if not mono or k < 0)
+    below = sum(k * prod(a.range[1] - a.range[0] for a in mono) for mono, k in total.items() if mono and k < 0)
+    return total.get((), 0) + below, not below

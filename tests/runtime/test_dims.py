@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import product
 
 import pytest
@@ -10,7 +11,21 @@ from hypothesis import strategies as st
 
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.dim_text import parse_size, parse_sizes, text, texts
-from lightnet.runtime.dims import Dim, Undecided, at, greatest, larger, least, smaller, substituted, symbol
+from lightnet.runtime.dims import (
+    Dim,
+    Undecided,
+    are_apart,
+    at,
+    divisor,
+    greatest,
+    is_never_below,
+    joined,
+    larger,
+    least,
+    smaller,
+    substituted,
+    symbol,
+)
 
 _SYMBOLS = [symbol("a", 1, 5), symbol("b", 0, 3), symbol("h", 4, 16, 4)]
 _CALLS = [dict(zip("abh", values)) for values in product(range(1, 6), range(4), range(4, 17, 4))]
@@ -114,6 +129,40 @@ def test_a_substitution_is_the_value_there(pair):
 def test_what_memory_plans_need_is_proved(least_of, bound):
     """The inequalities that sizes, tails and offsets lead to are proved by the bounds of symbols."""
     assert least(least_of(symbol("a", 1, 512), symbol("b", 1, 16))) >= bound
+
+
+@settings(max_examples=200, deadline=None)
+@given(_pairs(2), _pairs(2), st.integers(1, 3))
+def test_what_is_proved_of_two_ranges_holds_in_every_call(one, other, size):
+    """Where a size is proved never to be below another, or two ranges to lie apart, they are in every call; a joined
+    size is below neither."""
+    (a, f), (b, g) = one, other
+    if is_never_below(a, b):
+        assert all(f(call) >= g(call) for call in _CALLS)
+    if are_apart(a, size, b, size):
+        assert all(abs(f(call) - g(call)) >= size for call in _CALLS)
+    if least(a) >= 0 <= least(b):
+        assert all(at(joined(a, b), call) >= max(f(call), g(call)) for call in _CALLS)
+    assert all(f(call) % max(divisor(a), 1) == 0 for call in _CALLS)
+
+
+@pytest.mark.parametrize("many", [2, 4, 6])
+def test_stacks_of_maxima_are_proved_apart(many):
+    """What stands on a maximum of sums is above each of them, rounded sizes and maxima below included."""
+    a, b, n = symbol("a", 1, 512), symbol("b", 1, 16), symbol("n", 1, 100)
+    sizes = [64 * a, 20 * a * b + 4, 12 * n, 4 * a * n, 256 * b, 36 * b * n][:many]
+    low = reduce(larger, (-(-size // 64) * 64 for size in sizes))
+    high = reduce(larger, (-(-(low + size) // 64) * 64 for size in sizes))
+    for size in sizes:
+        assert is_never_below(low, size) and is_never_below(high, low + size) and is_never_below(high, low)
+        assert not is_never_below(high - 64, low + size)
+        assert high % 64 == 0
+
+
+def test_a_maximum_shows_what_its_parts_have_in_common():
+    a, b = symbol("a", 1, 50), symbol("b", 1, 50)
+    assert text(larger(192 * a + 64 * b, 128 * a + 128 * b)) == "128*a(1..50) + 64*b(1..50) + 64*max(a, b)"
+    assert larger(64 * a, 64 * b) % 64 == 0 and divisor(larger(64 * a, 96 * b)) == 32
 
 
 def test_forms_are_canonical():

@@ -10,7 +10,7 @@ of a maximum, and some that seldom are, are joined with others. Imports dims, nu
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import combinations, islice, product
@@ -26,11 +26,11 @@ from .buffers import Buffer, Conflicts, lower_bound
 from .planner import MemoryPlan, pack
 
 #: Sums in a maximum, at most.
-MOST_SUMS = 4
+MOST_SUMS = 6
 #: Calls whose plans give orders, and calls whose peaks are looked at, at most.
 MOST_ORDERS, MOST_CALLS = 9, 40
-#: An order whose peaks are above the lower bounds by no more than this is good enough; else so many are tried around.
-GOOD, TRIALS = 1.05, 200
+#: An order whose peaks are above the lower bounds by no more than this is good enough.
+GOOD = 1.05
 
 
 def stack(buffers: Sequence[Buffer], sizes: Mapping[str, Size], plan: MemoryPlan) -> MemoryPlan:
@@ -48,9 +48,10 @@ def stack(buffers: Sequence[Buffer], sizes: Mapping[str, Size], plan: MemoryPlan
         offsets[b.id] = reduce(larger, sums)
         ends[i] = [p + sizes[b.id] for p in sums]
     tops, was_joined = _fewest([p for i in order for p in ends[i]] or [0])
-    if shortened + was_joined:
-        warnings.warn(FallbackWarning(f"{shortened + was_joined} offsets are the maximum of more than {MOST_SUMS} sums: "
-                                      "bounds of these are used, which may take more memory"), stacklevel=2)  # fmt: skip
+    if shortened := shortened + was_joined:
+        message = f"{shortened} offsets are the maximum of more than {MOST_SUMS} sums: bounds of these are used, " \
+                  "which may take more memory"  # fmt: skip
+        warnings.warn(FallbackWarning(message), stacklevel=2)
     return replace(plan, offsets=offsets, peak=reduce(larger, tops))  # type: ignore[arg-type]
 
 
@@ -70,9 +71,10 @@ def _fewest(sums: Sequence[Size]) -> tuple[list[Size], bool]:
 # -- orders ----------------------------------------------------------------------------------------------------------
 
 
-def _calls(sizes: Mapping[str, Size]) -> Iterator[dict[str, int]]:
-    """Values of the symbols, the most telling ones first: the typical ones, all ends of their ranges, and between."""
-    symbols = sorted({s for n in sizes.values() if isinstance(n, Dim) for s in n.symbols}, key=lambda s: s.name)
+def telling_calls(sizes: Iterable[Size]) -> Iterator[dict[str, int]]:
+    """Values of the symbols, the most telling ones first: the typical ones, all ends of their ranges, and between, for
+    ever."""
+    symbols = sorted({s for n in sizes if isinstance(n, Dim) for s in n.symbols}, key=lambda s: s.name)
     yield {s.name: s.typical for s in symbols}
     for ends in product((1, 0), repeat=min(len(symbols), 4)):
         yield {s.name: s.high if e else s.low for s, e in zip(symbols, (*ends, *ends * len(symbols)))}
@@ -90,7 +92,7 @@ class _Orders:
         self.buffers = buffers
         conflicts = Conflicts(buffers)
         self.near = [frozenset(conflicts.of(i)) for i in range(len(buffers))]
-        self.calls = list({tuple(c.items()): c for c in islice(_calls(sizes), MOST_CALLS)}.values())
+        self.calls = list({tuple(c.items()): c for c in islice(telling_calls(sizes.values()), MOST_CALLS)}.values())
         self.sizes = np.array([[max(at(sizes[b.id], c), 1) for c in self.calls] for b in buffers], dtype=np.int64)
         self.bounds = np.array([lower_bound(self.sized(k)) for k in range(len(self.calls))])
 
@@ -131,8 +133,9 @@ def _best_order(
         offsets = pack(orders.sized(call), effort="fast").offsets if call else plan.offsets
         order = sorted(range(len(buffers)), key=lambda i: (offsets[buffers[i].id], i))
         below = orders.below(order)
-        if best is None or (worth := orders.ratio(order, below)) < best[0]:
-            best = orders.ratio(order, below), order, below
+        worth = orders.ratio(order, below)
+        if best is None or worth < best[0]:
+            best = worth, order, below
         if best[0] <= GOOD:
             break
     assert best is not None

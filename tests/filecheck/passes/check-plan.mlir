@@ -46,3 +46,26 @@ module attributes {ln.memory = {arena = 64 : i64}} {
     func.return %x : tensor<16xf32>
   }
 }
+
+// -----
+
+// Two values that meet in some call only are refused: 128*m may be more than 64*n.
+module attributes {ln.memory = {arena = #ln.param<?"256*m(1..8) + 128*n(1..8)">}} {
+  func.func @main() -> tensor<?x16xf32, #ln.dims<"n(1..8)">> {
+    %x = ln.input : tensor<?x32xf32, #ln.dims<"m(1..8)">> at arena+0 as "x"("x")
+    %y = ln.input : tensor<?x16xf32, #ln.dims<"n(1..8)">> at arena+?"64*n(1..8)" as "y"("y")
+    // expected-error @below {{the next call needs 'x' of `x` at arena [0, ?"128*m(1..8)"), but ?"128*m(1..8)" of its bytes from arena+0 on hold what other values may have written}}
+    func.return %y : tensor<?x16xf32, #ln.dims<"n(1..8)">>
+  }
+}
+
+// -----
+
+// The largest value must end within its space in every call.
+module attributes {ln.memory = {arena = #ln.param<?"64*max(2, m(1..8))">}} {
+  func.func @main() -> tensor<?x16xf32, #ln.dims<"m(1..8)">> {
+    // expected-error @below {{'x' takes arena [64, ?"64*m(1..8) + 64"), but the space has ?"64*max(2, m(1..8))" bytes}}
+    %x = ln.input : tensor<?x16xf32, #ln.dims<"m(1..8)">> at arena+64 as "x"("x")
+    func.return %x : tensor<?x16xf32, #ln.dims<"m(1..8)">>
+  }
+}
