@@ -12,7 +12,7 @@ import numpy as np
 
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.graph import Graph, Value
-from lightnet.frontends.sizes import Size
+from lightnet.frontends.sizes import is_counted
 from lightnet.ir.types import MAX_RANK
 from lightnet.runtime.dtypes import BY_NAME, DType
 
@@ -106,7 +106,7 @@ def element_at(g: Graph, x: Value, axis: int, index: int) -> Value:
 
 def expand(g: Graph, x: Value, dims: Sequence[int]) -> Value:
     """Broadcast to `dims`."""
-    if any(isinstance(d, Size) for d in dims):
+    if any(is_counted(d) for d in dims):
         from lightnet.frontends import counted_moves
 
         return counted_moves.expand(g, x, dims)
@@ -116,7 +116,7 @@ def expand(g: Graph, x: Value, dims: Sequence[int]) -> Value:
 
 def full(g: Graph, dims: Sequence[int], x: complex, dtype: DType | str) -> Value:
     """A tensor of one number. Raises LightNetError where it is too large."""
-    return expand(g, g.scalar(x, dtype), dims if any(isinstance(d, Size) for d in dims) else g.spec(dims, dtype).dims)
+    return expand(g, g.scalar(x, dtype), dims if any(is_counted(d) for d in dims) else g.spec(dims, dtype).dims)
 
 
 def tile(g: Graph, x: Value, repeats: Sequence[int]) -> Value:

@@ -22,10 +22,11 @@ from xdsl.ir import Block, Region, SSAValue
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.dialect import built_in_optypes, optypes
 from lightnet.dialects.ln.source import Input, ParamOp
-from lightnet.frontends.sizes import Size
+from lightnet.frontends.sizes import is_counted
 from lightnet.ir import budget
 from lightnet.ir.constraints import check_op
 from lightnet.ir.counts import Count, set_counts
+from lightnet.ir.dims import Dim
 from lightnet.ir.locations import file_loc
 from lightnet.ir.names import FreshNames
 from lightnet.ir.op import LnOp, set_tensor_names
@@ -219,7 +220,7 @@ class Graph:
         where nothing in it is larger than `MAX_FOLDED` elements, unless it is one of `NOT_FOLDED`. What has dims that
         the data decides is computed within its bounds (`counted.py`).
         """
-        if any(type(v) is not Value for v in operands) or any(type(p) is Size for p in params.values()):
+        if any(type(v) is not Value for v in operands) or any(type(p) is Dim and is_counted(p) for p in params.values()):
             return _counted().op(self, optype, operands, params)
         return self.plain(optype, *operands, **params)
 
@@ -309,7 +310,7 @@ class Graph:
 
     def reshape(self, value: Value, dims: Sequence[int]) -> Value:
         """`value` under other dims (`ln.reshape`); of a large weight without an op."""
-        if type(value) is not Value or any(isinstance(d, Size) for d in dims):
+        if type(value) is not Value or any(is_counted(d) for d in dims):
             return _counted().reshape(self, value, dims)
         dims = tuple(int(d) for d in dims)
         return value if value.dims == dims else self.op("reshape", value, dims=self.spec(dims, value.dtype).dims)

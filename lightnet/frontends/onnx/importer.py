@@ -26,8 +26,9 @@ from lightnet.frontends.onnx.model import STRING, OnnxFunction, OnnxGraph, OnnxM
 from lightnet.frontends.onnx.node import Items, NeedsValue, Node, Poisoned, handler_of, takes_sequences
 from lightnet.frontends.onnx.storage import AWARE, MOVES, entered, left, moved
 from lightnet.frontends.onnx.textual import needs_host
-from lightnet.frontends.sizes import UndecidedSize
+from lightnet.frontends.sizes import inputs_of
 from lightnet.ir.collector import collector_paused
+from lightnet.ir.dims import Undecided
 from lightnet.runtime.arrays import checked_array
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.program import unknown
@@ -351,8 +352,8 @@ class Importer:
             seen = Node(self, node, opset)
             try:
                 found = called(handler, seen, inputs)
-            except UndecidedSize as e:  # whose inputs, given as constants, decide it
-                seen.need_inputs(e.inputs, str(e), f"a size ({e})")
+            except Undecided as e:  # whose inputs, given as constants, decide it
+                seen.need_inputs(inputs_of(e.dim), str(e), f"a size ({e})")
             return moved(found, storage[0]) if storage and node.op_type in MOVES and inputs[0].storage else found
         function = functions.body_of(node, inputs, opset)
         if function is None:

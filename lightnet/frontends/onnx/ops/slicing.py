@@ -10,7 +10,8 @@ import numpy as np
 from lightnet.frontends.composites import concat, cut_up, strided
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
-from lightnet.frontends.sizes import Size, known
+from lightnet.frontends.sizes import is_counted
+from lightnet.ir.dims import is_known
 
 
 @onnx_op("Concat")
@@ -59,7 +60,7 @@ def slice_(n: Node, x: Value, starts: Value | None = None, ends: Value | None = 
         which = tuple(range(len(low))) if axes is None else n.need_ints(axes, "the axes of Slice")
         by = (1,) * len(low) if steps is None else n.need_ints(steps, "the steps of Slice")
     which = n.axes(which, x.ndim)
-    if type(x) is not Value or not known((*low, *high)):
+    if type(x) is not Value or not is_known((*low, *high)):
         return _counted_slice(n, x, low, high, which, by)
     if not len(low) == len(high) == len(which) == len(by) or 0 in by:
         n.fail(f"starts {list(low)}, ends {list(high)}, axes {list(which)} and steps {list(by)} do not fit together")
@@ -84,15 +85,15 @@ def _counted_slice(
     from lightnet.frontends.counted_moves import slice_axis
 
     g, ends = n.g, list(zip(which, low, high, by, strict=True))
-    if not known(by) or 0 in by:
+    if not is_known(by) or 0 in by:
         n.fail(f"its steps are {list(by)}")
-    if (sizes := getattr(x, "numbers", None)) is not None and known((*low, *high)):
+    if (sizes := getattr(x, "numbers", None)) is not None and is_known((*low, *high)):
         parts = [slice(None)] * x.ndim
         for axis, a, b, s in ends:
             parts[axis] = slice(max(a, -sizes.shape[axis]), b if abs(b) < 1 << 31 else None if b > 0 or s < 0 else 0, s)
         return dim_numbers(g, sizes[tuple(parts)])
     for axis, a, b, s in ends:
-        if isinstance(x.dims[axis], Size) or not known((a, b)):
+        if is_counted(x.dims[axis]) or not is_known((a, b)):
             x = slice_axis(g, x, axis, a, b, s)
             continue
         taken = _taken(a, b, s, x.dims[axis])
@@ -117,9 +118,9 @@ def pad(n: Node, x: Value, pads: Value | None = None, value: Value | None = None
     if mode not in ("constant", "reflect", "edge", "wrap"):
         n.fail(f"unknown mode '{mode}'")
     filler = n.float("value", 0.0) if value is None else _number(n.need(value, "the value of Pad"))
-    if known((*before, *after)) and not any(before) and not any(after):
+    if is_known((*before, *after)) and not any(before) and not any(after):
         return x
-    if mode == "constant" and not (known((*before, *after)) and type(x) is Value):
+    if mode == "constant" and not (is_known((*before, *after)) and type(x) is Value):
         from lightnet.frontends.counted_moves import pad as counted_pad
 
         return counted_pad(n.g, x, before, after, filler)
