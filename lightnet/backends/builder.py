@@ -14,7 +14,7 @@ func = b.finish()
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
 from typing import TypeVar
@@ -23,6 +23,7 @@ from xdsl.dialects import arith, func, memref, scf, vector
 from xdsl.dialects.builtin import (
     UNKNOWN_LOC,
     AnyFloat,
+    ArrayAttr,
     DenseArrayBase,
     DenseIntOrFPElementsAttr,
     FloatAttr,
@@ -43,11 +44,14 @@ from xdsl.irdl import IRDLOperation
 
 from lightnet.dialects import tile_arith, tile_memory
 from lightnet.ir import budget
+from lightnet.ir.dims import Atom, Dim, Extreme, Quotient, Size, Symbol
 from lightnet.ir.types import memref_type_of, vector_type_of
 
 INDEX = IndexType()
-#: An index, or a Python int that stands for a constant.
-Index = SSAValue | int
+#: The attribute of a kernel function that names the symbols whose values are its arguments behind the block range.
+SYMBOLS = "tile.symbols"
+#: An index, or a number that stands for a constant: a dim that a call decides is one of a whole function.
+Index = SSAValue | int | Dim
 I = TypeVar("I", bound=Index)
 
 
@@ -145,7 +149,8 @@ class Builder:
         self.entry = self.block = function.body.block
         self._constants: dict[object, SSAValue] = {}
         self._indices: dict[int, SSAValue] = {}
-        self._numbers: dict[SSAValue, int] = {}
+        self._numbers: dict[SSAValue, Size] = {}
+        self._symbols: dict[str, SSAValue] = {}
         self._last_constant: Operation | None = None
         self._size = 0
         self.location = function.location
@@ -159,11 +164,19 @@ class Builder:
         opt: str = "O2",
         hints: Sequence[str | None] = (),
         location: LocationAttr = UNKNOWN_LOC,
+        symbols: Iterable[Symbol] = (),
     ) -> Builder:
-        """A kernel function: block range, then `memrefs`, called by their `hints`; `opt` is ``O2`` or ``none``."""
-        function = empty_function(name, [INDEX, INDEX, *memrefs], ["lo", "hi", *hints], location)
+        """A kernel function: block range, the values of `symbols`, then `memrefs`, called by their `hints`; `opt` is
+        ``O2`` or ``none``."""
+        names = sorted({s.name for s in symbols})
+        types = [INDEX, INDEX, *(INDEX for _ in names), *memrefs]
+        function = empty_function(name, types, ["lo", "hi", *names, *hints], location)
         function.attributes["tile.opt"] = StringAttr(opt)
-        return cls(function)
+        if names:
+            function.attributes[SYMBOLS] = ArrayAttr([StringAttr(n) for n in names])
+        b = cls(function)
+        b._symbols = dict(zip(names, b.entry.args[2:]))
+        return b
 
     @property
     def lo(self) -> SSAValue:
@@ -175,7 +188,7 @@ class Builder:
 
     @property
     def args(self) -> Sequence[SSAValue]:
-        return self.entry.args[2:]
+        return self.entry.args[2 + len(self._symbols) :]
 
     def finish(self, *results: SSAValue) -> func.FuncOp:
         """End the function."""
@@ -237,18 +250,51 @@ class Builder:
             return value
         known = self._indices.get(value)
         if known is None:
-            known = self._indices[value] = self.const(value, INDEX)
+            known = self._indices[value] = (
+                self._of_symbols(value) if isinstance(value, Dim) else self.const(value, INDEX)
+            )
+            self._numbers[known] = value
         return known
+
+    def _of_symbols(self, dim: Dim) -> SSAValue:
+        """The value of a dim, computed once, in the entry block."""
+        total = None
+        for term, c in dim.terms.items():
+            factors = [self.index(c)] if c != 1 or not term else []
+            factors += map(self._of_atom, term)
+            part = factors[0]
+            for factor in factors[1:]:
+                part = self._early(arith.MuliOp, part, factor)
+            total = part if total is None else self._early(arith.AddiOp, total, part)
+        assert total is not None
+        return total
+
+    def _of_atom(self, atom: Atom) -> SSAValue:
+        match atom:
+            case Symbol(name=name, multiple=by):
+                value = self._symbols[name]
+                return value if by == 1 else self._early(arith.DivSIOp, value, self.index(by))
+            case Quotient(dividend=e, divisor=c):
+                return self._early(arith.DivSIOp if e.low >= 0 else arith.FloorDivSIOp, self.index(e), self.index(c))
+            case Extreme(fn=fn, args=args):
+                return self._early(arith.MinSIOp if fn == "min" else arith.MaxSIOp, *map(self.index, args))
+
+    def _early(self, cls: type[Operation], *operands: SSAValue) -> SSAValue:
+        """An op on indices, behind the constants of the entry block."""
+        op = cls.create(operands=operands, result_types=[INDEX], properties=_default_properties(cls),
+                        location=self.function.location)  # fmt: skip
+        self._insert_constant(op)
+        return op.results[0]
 
     def called(self, value: I, hint: str) -> I:
         """The value, which has a hint now, unless it is a constant or has one: names of what is computed on the way."""
-        if not isinstance(value, int) and value.name_hint is None and value not in self._numbers:
+        if isinstance(value, SSAValue) and value.name_hint is None and value not in self._numbers:
             value.name_hint = hint
         return value
 
-    def number(self, value: Index) -> int | None:
-        """The value of a constant index, None for any other."""
-        return value if isinstance(value, int) else self._numbers.get(value)
+    def number(self, value: Index) -> Size | None:
+        """The value of an index that is constant in a call, None for any other."""
+        return value if isinstance(value, int | Dim) else self._numbers.get(value)
 
     def op(self, cls: type[Operation], *operands: SSAValue, type: Attribute | None = None, **properties) -> SSAValue:
         """An op with one result, of the first operand's type unless given."""
@@ -277,12 +323,12 @@ class Builder:
             return self.index(0 if 0 in (m, n) else b if m == 1 else a)
         return self.op(arith.MuliOp, self.index(a), self.index(b))
 
-    def divmod(self, a: Index, b: int) -> tuple[SSAValue, SSAValue]:
+    def divmod(self, a: Index, b: Size) -> tuple[SSAValue, SSAValue]:
         """Quotient and remainder of an index that is not negative by a positive constant."""
         if b == 1:
             return self.index(a), self.index(0)
         m = self.number(a)
-        if m is not None:
+        if m is not None and isinstance(b, int):
             return self.index(m // b), self.index(m % b)
         quotient = self.op(arith.DivSIOp, self.index(a), self.index(b))
         return quotient, self.op(arith.RemSIOp, self.index(a), self.index(b))

@@ -16,6 +16,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Builder, vector_type
 from lightnet.ir.bound import BOOL, F64, Apply, Const
+from lightnet.ir.dims import Dim
 from lightnet.ir.functions import FLOAT_FUNCTIONS
 from lightnet.ir.types import storage_type
 from lightnet.runtime.dtypes import DType
@@ -42,6 +43,9 @@ def takes_vectors(node: Apply) -> bool:
 def constant(b: Builder, node: Const, shape: tuple[int, ...] = ()) -> SSAValue:
     """A constant, repeated where there is a shape."""
     type = scalar_type(node.dtype)
+    if isinstance(node.value, Dim):
+        value = b.op(arith.IndexCastOp, b.index(node.value), type=type)
+        return b.broadcast(value, shape) if shape else value
     return b.const(signed(node.value, node.dtype), vector_type(shape, type) if shape else type)
 
 

@@ -12,6 +12,7 @@ from xdsl.dialects.builtin import MemRefType
 from xdsl.dialects.func import FuncOp
 
 from lightnet.dialects.launch import memref_bytes
+from lightnet.ir.dims import Size
 from lightnet.runtime.arrays import align_up
 
 
@@ -43,7 +44,7 @@ class Launch:
     """One function of a generated kernel, its grid of blocks, and what its memrefs are."""
 
     function: FuncOp
-    grid: int
+    grid: Size
     args: tuple[Argument, ...]
 
     @property

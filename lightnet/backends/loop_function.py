@@ -46,8 +46,9 @@ from lightnet.ir.bound import (
     Statement,
     reads,
 )
+from lightnet.ir.dims import Size, greatest, larger, smaller, typical
 from lightnet.ir.fusion import Nest, nests
-from lightnet.ir.types import storage_type
+from lightnet.ir.types import memref_of, storage_type
 from lightnet.runtime.dtypes import DType
 
 #: The accumulators of a reduction by rows.
@@ -66,7 +67,7 @@ class LoopKernel:
     """
 
     func: FuncOp
-    grid: int
+    grid: Size
     args: tuple[str, ...]
 
 
@@ -127,12 +128,13 @@ class LoopFunction:
         hints = [self.labels.hints.get(n, n.lstrip("0123456789.")) for n in args]  # a local is `0.top` in a composition
         self.by_vectors = self._takes_vectors()
         opt = "none" if self.by_vectors else "O2"
+        symbols = {s for spec in self.addresses.logical.values() for d in spec.open_dims for s in d.symbols}
         self.b = b = Builder.kernel(
-            name, [self._memref(n) for n in args], opt=opt, hints=hints, location=self.labels.location
+            name, [self._memref(n) for n in args], opt=opt, hints=hints, location=self.labels.location, symbols=symbols
         )
         memory: dict[str, SSAValue] = dict(zip(args, b.args))
         for local in self.private:
-            memory[local] = self._stack(self.specs[local].dtype, self.specs[local].len)
+            memory[local] = self._stack(self.specs[local].dtype, greatest(self.specs[local].len))
         for operand, result in self.aliases.items():
             if result in memory:
                 memory[operand] = memory[result]
@@ -141,9 +143,9 @@ class LoopFunction:
         grid = self._grid()
         return LoopKernel(b.finish(), grid, args)
 
-    def _grid(self) -> int:
+    def _grid(self) -> Size:
         """The loops; how many blocks they have."""
-        self.first = 0
+        self.first: Size = 0
         if self.several:
             self._blocks(self.several, self.several[0].loops[: self.shared])
         for nest in self.alone:
@@ -161,17 +163,17 @@ class LoopFunction:
         return all(_is_map(nest) and turned(nest) is None and self._vector(nest) > 1 for nest in nests)
 
     @contextmanager
-    def _range(self, size: int) -> Iterator[SSAValue]:
+    def _range(self, size: Size) -> Iterator[SSAValue]:
         """The next `size` blocks of the grid, by their numbers among these, as far as they are this call's."""
         b, first = self.b, self.first
         self.first += size
         low: Index = b.lo
         high: Index = b.hi
         if len(self.alone) + bool(self.several) > 1:
-            low = b.op(arith.MaxSIOp, b.lo, b.index(first)) if first else b.lo
+            low = b.op(arith.MaxSIOp, b.lo, b.index(first)) if first != 0 else b.lo
             high = b.op(arith.MinSIOp, b.hi, b.index(self.first))
         with self._over_blocks(low, high) as block:
-            yield b.add(block, -first) if first else block
+            yield b.add(block, -first) if first != 0 else block
 
     @contextmanager
     def _over_blocks(self, low: Index | None = None, high: Index | None = None) -> Iterator[SSAValue]:
@@ -195,7 +197,7 @@ class LoopFunction:
 
     def _memref(self, name: str) -> MemRefType:
         spec = self.specs[name]
-        return MemRefType(storage_type(spec.dtype), (spec.len,))
+        return memref_of(spec)
 
     def _blocks(self, group: list[Nest], loops: tuple[Loop, ...]) -> None:
         """Several nests in each block of the shared loops."""
@@ -211,25 +213,26 @@ class LoopFunction:
         self.nest = nest
         if (across := turned(nest)) is not None:
             return self._tiles(across)
-        inner = max(1, sum(s.trips for s in nest.statements) // max(1, prod(n for _, n in nest.loops)))
-        total = inner * prod(n for _, n in nest.loops)
+        points = typical(prod(n for _, n in nest.loops))
+        inner = max(1, typical(sum(s.trips for s in nest.statements)) // max(1, points))
+        total = inner * points
         lead, grid = 0, 1
         while lead < len(nest.loops) - 1 and grid < self.blocks and total // grid > BLOCK_TRIPS:
-            grid *= nest.loops[lead][1]
+            grid *= typical(nest.loops[lead][1])
             lead += 1
         left = nest.loops[lead:]
         if left and grid < self.blocks and total // grid > BLOCK_TRIPS and (self.by_vectors or self._width(nest) == 1):
             return self._cut(nest, lead, inner)
-        with self._range(grid) as block:
+        with self._range(prod(n for _, n in nest.loops[:lead])) as block:
             self._unpack(block, nest.loops[:lead])
             self._loops(nest, left)
 
     def _cut(self, nest: Nest, lead: int, inner: int) -> None:
         """The last loop in pieces, so that a block has work but not all of it."""
         b, n = self.b, nest.loops[lead][1]
-        outer = prod(m for _, m in nest.loops[:lead])
-        pieces = max(1, min(-(-self.blocks // outer), n * inner // BLOCK_TRIPS, n))
-        size = -(-n // pieces)
+        outer, most = prod(m for _, m in nest.loops[:lead]), typical(n)
+        pieces: Size = max(1, min(-(-self.blocks // typical(outer)), most * inner // BLOCK_TRIPS, most))
+        size = -(-most // pieces)
         size = -(-size // 64) * 64 if size >= 256 or self.by_vectors else size  # whole vectors and cache lines
         pieces = -(-n // size)
         with self._range(outer * pieces) as block:
@@ -238,7 +241,7 @@ class LoopFunction:
             b.called(piece, "piece")
             low = b.mul(piece, size)
             high = b.add(low, size)
-            if n % size:
+            if n % size != 0:
                 high = b.op(arith.MinSIOp, high, b.index(n))
             self._loop(nest, low, high, nest.loops[lead:])
 
@@ -309,14 +312,14 @@ class LoopFunction:
 
     # -- Reductions by rows
 
-    def _rows(self, nest: Nest, s: Statement, name: str, low: Index, high: Index, n: int) -> None:
+    def _rows(self, nest: Nest, s: Statement, name: str, low: Index, high: Index, n: Size) -> None:
         """A reduction whose innermost loop runs along a row of the target, so that it vectorises; the accumulators of
         the row stand on the stack. The statements before the reduction are evaluated again after it.
         """
         b, dtype = self.b, self.specs[s.tensor].dtype
-        length = min(n, ROW_BYTES // dtype.size)
+        length = min(greatest(n), ROW_BYTES // dtype.size)
         row = self._stack(dtype, length)
-        if length == n:
+        if length == greatest(n):
             return self._row(nest, s, name, low, high, low, row)
         with b.loop(low, high, length) as piece, self.values.scope({}):
             end = b.op(arith.MinSIOp, b.add(piece.iv, length), b.index(high))
@@ -481,7 +484,7 @@ def _tighter(b: Builder, op: Any, a: Index, limit: SSAValue) -> Index:
     """The larger low end, or the smaller high end."""
     m, n = b.number(a), b.number(limit)
     if m is not None and n is not None:
-        return max(m, n) if op is arith.MaxSIOp else min(m, n)
+        return larger(m, n) if op is arith.MaxSIOp else smaller(m, n)
     return b.op(op, b.index(a), limit)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from lightnet.backends.elementwise import signed
-from lightnet.ir.affine import IndexSpace, Linear, constant_divisor
+from lightnet.ir.affine import IndexSpace, Linear, constant_divisor, divided
 from lightnet.ir.bound import (
     BOOL,
     I64,
@@ -24,6 +24,7 @@ from lightnet.ir.bound import (
     substitute,
     walk_nodes,
 )
+from lightnet.ir.dims import Dim, Size, greatest, least, typical
 from lightnet.ir.fusion import Nest, divisions
 from lightnet.runtime.dtypes import DType
 
@@ -68,18 +69,18 @@ def unfolded(nest: Nest, first: int) -> Nest:
     return nest
 
 
-def _divisors(nest: Nest, name: str, n: int) -> list[int]:
+def _divisors(nest: Nest, name: str, n: Size) -> list[Size]:
     """The constants by which something with this index is divided, as far as they divide its extent."""
     found = set()
     for s in nest.statements:
         for node in (part for root in (*s.subs, s.value) for part in walk_nodes(root)):
             if isinstance(node, Apply) and node.fn in ("floordiv", "mod") and name in indices(node):
                 c = constant_divisor(node)
-                found |= {c} if 1 < c < n and n % c == 0 else set()
-    return sorted(found)
+                found |= {c} if c not in (1, n) and divided(n, c) is not None else set()
+    return sorted(found, key=lambda c: (typical(c), str(c)))
 
 
-def _cut(nest: Nest, k: int, c: int, serial: int) -> Nest:
+def _cut(nest: Nest, k: int, c: Size, serial: int) -> Nest:
     """Loop `k` as two, the inner one of extent `c`."""
     name, n = nest.loops[k]
     inner = f"{name}_{serial}"
@@ -141,8 +142,8 @@ def turned(nest: Nest) -> Nest | None:
         return None
     found = [r for s in nest.statements for r in reads(s.value) if r.flat]
     forms = [(space.linear(r.subs[0]).terms, r.dtype.size) for r in found]
-    across = [f for f, size in forms if n > _lines(abs(f.get(Idx(name), 0)) * size)]
-    along = [loop for loop in outer if loop[1] >= TILE[0] and any(f.get(Idx(loop[0])) == 1 for f in across)]
+    across = [f for f, size in forms if typical(n) > _lines(abs(typical(f.get(Idx(name), 0))) * size)]
+    along = [loop for loop in outer if typical(loop[1]) >= TILE[0] and any(f.get(Idx(loop[0])) == 1 for f in across)]
     if not along:
         return None
     loops = (*(loop for loop in outer if loop != along[0]), along[0], nest.loops[-1])
@@ -176,9 +177,9 @@ def row_reduction(nest: Nest, by_lanes: bool = False) -> Statement | None:
     space = IndexSpace(nest.loops + s.reductions)
     inner, trips = reduction_order(s)[-1]
     forms = [space.linear(r.subs[0]).terms for r in reads(s.value)]
-    vectorised = trips >= (8 if by_lanes else 32) and all(f.get(Idx(inner), 0) in (0, 1) for f in forms)
+    vectorised = typical(trips) >= (8 if by_lanes else 32) and all(f.get(Idx(inner), 0) in (0, 1) for f in forms)
     along = [f for f in forms if Idx(name) in f]
-    if n < 8 or vectorised or not along or space.linear(s.subs[0]).terms.get(Idx(name)) != 1:
+    if typical(n) < 8 or vectorised or not along or space.linear(s.subs[0]).terms.get(Idx(name)) != 1:
         return None
     return s
 
@@ -260,6 +261,8 @@ def _congruence(cond: Node, order: tuple[Loop, ...], space: IndexSpace, steps: d
             form = space.linear(inner)
         case _:
             return False
+    if isinstance(c, Dim):
+        return False
     used = [name for name, _ in order if any(name in indices(atom) for atom in form.terms)]
     if not used or used[-1] in steps:
         return False
@@ -319,11 +322,15 @@ def _limit(form: Linear, order: tuple[Loop, ...], limits: dict[str, tuple[list[N
         return False
     index = Idx(used[-1])
     c = form.terms.get(index)
-    if c is None or any(used[-1] in indices(atom) for atom in form.terms if atom != index):
+    if (
+        c is None
+        or least(c) <= 0 <= greatest(c)
+        or any(used[-1] in indices(atom) for atom in form.terms if atom != index)
+    ):
         return False
     rest = Linear(form.const, {a: k for a, k in form.terms.items() if a != index})
     lows, highs = limits.setdefault(used[-1], ([], []))
-    if c > 0:  # index >= ceil(-rest / c)
+    if least(c) > 0:  # index >= ceil(-rest / c)
         lows.append(_floordiv(rest.times(-1).plus(Linear(c - 1)), c))
     else:  # index < floor(rest / -c) + 1
         highs.append(Apply("add", (_floordiv(rest, -c), Const(1, I64)), I64))

@@ -16,8 +16,9 @@ from xdsl.ir import Attribute, Block, SSAValue
 
 from lightnet.backends.builder import INDEX, Builder
 from lightnet.backends.elementwise import applied, constant, loaded_value, scalar_type
-from lightnet.ir.affine import IndexSpace
+from lightnet.ir.affine import IndexSpace, whole
 from lightnet.ir.bound import I64, Apply, Const, Idx, Node, Read, operand_nodes, walk_nodes
+from lightnet.ir.dims import Size, larger, least
 
 
 @dataclass
@@ -34,7 +35,7 @@ class Values:
     """Emits expressions. `memory` maps a tensor to its rank-1 memref, `registers` one that this nest has just computed
     to its value; tensors of `written` change while the function runs."""
 
-    def __init__(self, b: Builder, memory: dict[str, SSAValue], sizes: dict[str, int], written: set[str]):
+    def __init__(self, b: Builder, memory: dict[str, SSAValue], sizes: dict[str, Size], written: set[str]):
         self.b, self.memory, self.sizes, self.written = b, memory, sizes, written
         self.registers: dict[str, SSAValue] = {}
         self.scopes = [Scope(b.block)]
@@ -110,7 +111,7 @@ class Values:
     def index(self, node: Node) -> SSAValue:
         """An i64 expression as an `index`."""
         if isinstance(node, Const):
-            return self.b.index(int(node.value))
+            return self.b.index(whole(node.value))
         if isinstance(node, Idx):
             return next(s.indices[node.name] for s in reversed(self.scopes) if node.name in s.indices)
         return self._emit(node, True, self._index)
@@ -127,7 +128,7 @@ class Values:
             case Apply(fn="neg", args=(x,)):
                 return b.mul(self.index(x), -1)
             case Apply(fn="floordiv" | "mod", args=(x, Const(value=c))):
-                return self._divide(node.fn == "mod", x, int(c))
+                return self._divide(node.fn == "mod", x, whole(c))
             case Apply(fn="div" | "rem" | "min" | "max", args=(x, y)):
                 kinds = {"div": arith.DivSIOp, "rem": arith.RemSIOp, "min": arith.MinSIOp, "max": arith.MaxSIOp}
                 return b.op(kinds[node.fn], self.index(x), self.index(y))
@@ -137,9 +138,9 @@ class Values:
                 return self._table(node, INDEX)
         return b.op(arith.IndexCastOp, self.value(node), type=INDEX)
 
-    def _divide(self, remainder: bool, x: Node, c: int) -> SSAValue:
-        b, divisor = self.b, self.b.index(c)
-        if self.space.interval(x)[0] >= 0:
+    def _divide(self, remainder: bool, x: Node, c: Size) -> SSAValue:
+        b, divisor = self.b, self.b.index(larger(c, 1))  # what is computed ahead of a loop without a trip must not trap
+        if least(self.space.interval(x)[0]) >= 0:
             return b.op(arith.RemSIOp if remainder else arith.DivSIOp, self.index(x), divisor)
         quotient = b.op(arith.FloorDivSIOp, self.index(x), divisor)
         return b.op(arith.SubiOp, self.index(x), b.mul(quotient, c)) if remainder else quotient

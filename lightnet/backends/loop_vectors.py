@@ -16,6 +16,7 @@ from lightnet.backends.elementwise import applied, constant, loaded_value, memor
 from lightnet.backends.loop_values import Values
 from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import Apply, Const, Idx, Node, Read, Statement, indices, reads
+from lightnet.ir.dims import Size
 from lightnet.ir.functions import FLOAT_FUNCTIONS
 from lightnet.ir.fusion import Nest
 from lightnet.ir.types import TensorSpec
@@ -46,7 +47,7 @@ def width_of(
     touched = {t for s in nest.statements for t in (*s.targets, *(r.tensor for r in reads(s.value)))}
     size = max((specs[t].dtype.size for t in touched if t not in scalars), default=access)
     width = min(most, access // size)
-    while width > 1 and n % width:
+    while width > 1 and n % width != 0:
         width //= 2
     return width
 
@@ -105,7 +106,7 @@ class ConsecutiveValues(Values):
     """Values of `width` consecutive elements: what depends on the index `lane` (whose value is that of the first
     element), or on what the nest has computed, is a vector, all else a scalar."""
 
-    def __init__(self, b: Builder, memory: dict[str, SSAValue], sizes: dict[str, int], written: set[str]):
+    def __init__(self, b: Builder, memory: dict[str, SSAValue], sizes: dict[str, Size], written: set[str]):
         super().__init__(b, memory, sizes, written)
         self.lane, self.width = "", 1
 

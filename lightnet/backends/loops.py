@@ -14,6 +14,7 @@ from lightnet.backends.loop_function import NO_LABELS, Labels, LoopFunction, Loo
 from lightnet.backends.loop_layouts import Layouts, covers, gaps, laid_out
 from lightnet.backends.loop_points import Part, PointFunction, beside
 from lightnet.ir.bound import BoundDefinition, Idx
+from lightnet.ir.dims import Size, greatest, typical
 from lightnet.ir.fusion import Nest, nests
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.arrays import align_up
@@ -34,7 +35,7 @@ class Lowered:
     workspace: tuple[tuple[str, TensorSpec], ...] = ()
 
     @property
-    def workspace_bytes(self) -> int:
+    def workspace_bytes(self) -> Size:
         """The size of the workspace, each tensor aligned to 64 bytes."""
         return sum(align_up(spec.nbytes) for _, spec in self.workspace)
 
@@ -125,8 +126,8 @@ def _schedule(definition: BoundDefinition, by_point: bool = False) -> _Schedule:
     if not groups:  # every result is empty
         return _Schedule([], None, {}, ())
     shared = _shared_prefix(groups)
-    parallel = prod(n for _, n in groups[0].loops[:shared])
-    trips = sum(s.trips for g in groups for s in g.statements)
+    parallel = typical(prod(n for _, n in groups[0].loops[:shared]))
+    trips = typical(sum(s.trips for g in groups for s in g.statements))
     together = len(groups) == 1 or (shared > 0 and parallel >= 8) or trips <= FEW_TRIPS
     if by_point:
         together = all(len(g.loops) == shared for g in groups)
@@ -181,6 +182,6 @@ def _private(d: BoundDefinition, groups: list[Nest], names: list[str], shared: i
     fits = {}
     for name in names:
         dims = [1 if k in places.get(name, ()) else n for k, n in enumerate(d.specs[name].dims)]
-        if prod(dims) * d.specs[name].dtype.size <= STACK_BYTES:
+        if greatest(prod(dims)) * d.specs[name].dtype.size <= STACK_BYTES:
             fits[name] = places.get(name, ())
     return fits

@@ -284,7 +284,7 @@ def verify_launches(module: ModuleOp) -> None:
 
 
 def memref_bytes(type: Attribute) -> int:
-    """Bytes of a memref; 0 of any other type."""
+    """Bytes of a memref; 0 of any other type, and where its length is open."""
     if isinstance(type, MemRefType) and isinstance(type.element_type, FixedBitwidthType):
-        return prod(type.get_shape()) * type.element_type.size
+        return prod(max(n, 0) for n in type.get_shape()) * type.element_type.size
     return 0

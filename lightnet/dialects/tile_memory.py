@@ -8,6 +8,7 @@ from math import prod
 from typing import ClassVar, NamedTuple
 
 from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
     DenseArrayBase,
     IndexType,
     IntegerAttr,
@@ -92,17 +93,18 @@ class _Access(FormattedOp):
         extents = valid if self.lanes is None else (*valid[:-1], 1)
         for n, d, s in zip(extents, dims, steps):
             reach[d] += max(n - 1, 0) * abs(s)
-        if prod(valid) and any(r > n for r, n in zip(reach, memref.get_shape())):
+        if prod(valid) and any(r > n != DYNAMIC_INDEX for r, n in zip(reach, memref.get_shape())):
             raise VerifyException(f"a slice of extent {reach} does not fit {memref}")
         if writes and (len(set(dims)) != len(dims) or any(s == 0 and v > 1 for s, v in zip(steps, valid))):
             raise VerifyException("a store must write each element once: distinct dims, steps other than 0")
 
 
 def is_plain_memref(memref: Attribute) -> bool:
-    """Return whether a type is a memref as level 4 has them: a static shape, row-major, identity layout."""
+    """Return whether a type is a memref as level 4 has them: of rank 1, or of a static shape, row-major, identity
+    layout."""
     if not isinstance(memref, MemRefType) or not isinstance(memref.layout, NoneAttr):
         return False
-    return min(memref.get_shape(), default=0) >= 0
+    return memref.get_num_dims() == 1 or min(memref.get_shape(), default=0) >= 0
 
 
 def _verify_memref(memref: Attribute) -> None:

@@ -3,7 +3,8 @@ dtypes.
 
 An `IndexSpace` knows the range of each index. It normalises subscripts (so that equal ones are equal trees), divides
 out `/` and `%` where ranges allow it, and proves bounds. All identities hold in the integers; index arithmetic of
-checked shapes does not overflow 64 bits.
+checked shapes does not overflow 64 bits. Constants, coefficients and the ends of ranges may be dims that a call decides
+(`ir/dims.py`): what is proved then holds in every call.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from lightnet.ir.bound import BOOL, I64, Apply, Const, Idx, Loop, Node, Read, rebuild, show
+from lightnet.ir.dims import Dim, Size, greatest, is_known, larger, least, smaller, typical
 from lightnet.runtime.dtypes import DType
 
 INF = math.inf
-Interval = tuple[float, float]
+#: The ends of a range: infinities, numbers, or dims.
+Interval = tuple[Any, Any]
 #: Whether a flag is known: True, False or None.
 Known = bool | None
 
@@ -25,28 +29,28 @@ Known = bool | None
 class Linear:
     """``const + Σ coefficient · atom``; an atom is an index or an expression that is not linear."""
 
-    const: int = 0
-    terms: dict[Node, int] = field(default_factory=dict)
+    const: Size = 0
+    terms: dict[Node, Size] = field(default_factory=dict)
 
-    def plus(self, other: Linear, factor: int = 1) -> Linear:
+    def plus(self, other: Linear, factor: Size = 1) -> Linear:
         terms = dict(self.terms)
         for atom, c in other.terms.items():
             total = terms.get(atom, 0) + c * factor
-            if total:
+            if total != 0:
                 terms[atom] = total
             else:
                 terms.pop(atom, None)
         return Linear(self.const + other.const * factor, terms)
 
-    def times(self, factor: int) -> Linear:
-        return Linear().plus(self, factor) if factor else Linear()
+    def times(self, factor: Size) -> Linear:
+        return Linear().plus(self, factor) if factor != 0 else Linear()
 
     def node(self) -> Node:
         """The canonical tree of this form."""
         parts: list[Node] = []
-        for atom, c in sorted(self.terms.items(), key=lambda t: (-abs(t[1]), show(t[0]))):
+        for atom, c in sorted(self.terms.items(), key=lambda t: (-abs(typical(t[1])), show(t[0]))):
             parts.append(atom if c == 1 else Apply("mul", (atom, Const(c, I64)), I64))
-        if self.const or not parts:
+        if self.const != 0 or not parts:
             parts.append(Const(self.const, I64))
         total = parts[0]
         for part in parts[1:]:
@@ -59,18 +63,40 @@ def dtype_range(dtype: DType) -> Interval:
     return (-INF, INF) if dtype.is_float else dtype.limits
 
 
-def constant_divisor(quotient: Apply) -> int:
+def constant_divisor(quotient: Apply) -> Size:
     """The constant that a `floordiv` or `mod` of index arithmetic divides by."""
     by = quotient.args[1]
     assert isinstance(by, Const)
-    return int(by.value)
+    return whole(by.value)
+
+
+def whole(value: Any) -> Size:
+    """A constant of index arithmetic as a number."""
+    """A constant of index arithmetic as a number."""
+    return value if isinstance(value, Dim) else int(value)
+
+
+def divided(k: Size, c: Size) -> Size | None:
+    """The quotient of a coefficient by a constant, None where it is not known to be whole."""
+    if isinstance(k, Dim):
+        return k.over(c)
+    if isinstance(c, Dim):
+        return None if k else 0
+    return None if k % c else k // c
+
+
+def _quotient_within(low: Any, high: Any, c: Size) -> int | None:
+    """The floor of what lies in ``low..high`` over `c`, where it is one number (never where an end is infinite)."""
+    if isinstance(low, Dim) or isinstance(high, Dim) or isinstance(c, Dim):
+        return 0 if least(low) >= 0 and greatest(high - c) < 0 else None
+    return int(low // c) if low // c == high // c else None
 
 
 class IndexSpace:
     """The ranges of the indices of one statement, and what holds where a guard has been passed."""
 
     def __init__(self, loops: Iterable[Loop], facts: tuple[Linear, ...] = ()):
-        self.ranges = {name: (0, max(n - 1, 0)) for name, n in loops}
+        self.ranges: dict[str, Interval] = {name: (0, larger(n - 1, 0)) for name, n in loops}
         self.facts = facts
         self._forms: dict[Node, Linear] = {}
 
@@ -90,7 +116,7 @@ class IndexSpace:
     def _linear(self, node: Node) -> Linear:
         match node:
             case Const(value=value):
-                return Linear(int(value))
+                return Linear(whole(value))
             case Idx(name=name):
                 low, high = self.ranges.get(name, (0, INF))
                 return Linear(0) if low == high == 0 else Linear(0, {node: 1})
@@ -107,31 +133,38 @@ class IndexSpace:
                 if not right.terms:
                     return left.times(right.const)
             case Apply(fn="floordiv", args=(a, Const(value=c))):
-                return self._floordiv(self.linear(a), int(c))
+                return self._floordiv(self.linear(a), whole(c))
             case Apply(fn="mod", args=(a, Const(value=c))):
-                return self._mod(self.linear(a), int(c))
+                return self._mod(self.linear(a), whole(c))
             case Apply(fn="min" | "max", args=(a, b), dtype=dtype) if dtype is I64:
                 sign = 1 if node.fn == "max" else -1
-                least, most = self.bounds(self.linear(a).plus(self.linear(b), -1))
-                if least * sign >= 0 and most * sign >= 0:
+                low, high = self.bounds(self.linear(a).plus(self.linear(b), -1))
+                low, high = (low, high) if sign > 0 else (-high, -low)
+                if least(low) >= 0:
                     return self.linear(a)
-                if least * sign <= 0 and most * sign <= 0:
+                if greatest(high) <= 0:
                     return self.linear(b)
         return Linear(0, {rebuild(node, self.simplify): 1})
 
-    def _split(self, form: Linear, c: int) -> tuple[Linear, Linear]:
-        """Quotient and rest: ``form = c·quotient + rest``, the rest's constant in ``0..c-1``."""
-        quotient, rest = Linear(form.const // c), Linear(form.const % c)
+    def _split(self, form: Linear, c: Size) -> tuple[Linear, Linear]:
+        """Quotient and rest: ``form = c·quotient + rest``, the rest's constant in ``0..c-1`` where both are numbers."""
+        if isinstance(form.const, Dim) or isinstance(c, Dim):
+            whole = divided(form.const, c)
+            quotient, rest = (Linear(), Linear(form.const)) if whole is None else (Linear(whole), Linear())
+        else:
+            quotient, rest = Linear(form.const // c), Linear(form.const % c)
         for atom, k in form.terms.items():
-            part = quotient if k % c == 0 else rest
-            part.terms[atom] = k // c if k % c == 0 else k
+            whole = divided(k, c)
+            part = rest if whole is None else quotient
+            part.terms[atom] = k if whole is None else whole
         return quotient, rest
 
-    def _floordiv(self, form: Linear, c: int) -> Linear:
+    def _floordiv(self, form: Linear, c: Size) -> Linear:
         quotient, rest = self._split(form, c)
-        low, high = self.bounds(rest)
-        if low // c == high // c:  # never where one is infinite
-            return quotient.plus(Linear(int(low // c)))
+        if (known := _quotient_within(*self.bounds(rest), c)) is not None:
+            return quotient.plus(Linear(known))
+        if not is_known((c, rest.const, *rest.terms.values())):
+            return quotient.plus(Linear(0, {Apply("floordiv", (rest.node(), Const(c, I64)), I64): 1}))
         g = math.gcd(c, *rest.terms.values())
         inner = Linear(rest.const // g, {a: k // g for a, k in rest.terms.items()})
         if not inner.const and len(inner.terms) == 1:
@@ -141,11 +174,12 @@ class IndexSpace:
                 return quotient.plus(Linear(0, {outer: 1}))
         return quotient.plus(Linear(0, {Apply("floordiv", (inner.node(), Const(c // g, I64)), I64): 1}))
 
-    def _mod(self, form: Linear, c: int) -> Linear:
+    def _mod(self, form: Linear, c: Size) -> Linear:
         _, rest = self._split(form, c)
-        low, high = self.bounds(rest)
-        if low // c == high // c:  # never where one is infinite
-            return rest.plus(Linear(-c * int(low // c)))
+        if (known := _quotient_within(*self.bounds(rest), c)) is not None:
+            return rest.plus(Linear(-c * known))
+        if not is_known((c, rest.const, *rest.terms.values())):
+            return Linear(0, {Apply("mod", (rest.node(), Const(c, I64)), I64): 1})
         g = math.gcd(c, *rest.terms.values())  # (g·x + r) mod (g·c) = g·((x + r / g) mod c) + r mod g
         if g > 1:
             inner = Linear(rest.const // g, {a: k // g for a, k in rest.terms.items()})
@@ -172,12 +206,14 @@ class IndexSpace:
 
     def bounds(self, form: Linear) -> Interval:
         """Lowest and highest value of a linear form."""
-        low: float = form.const
-        high: float = form.const
+        low: Any = form.const
+        high: Any = form.const
         for atom, k in form.terms.items():
             a, b = self.interval(atom)
-            low += k * a if k > 0 else k * b
-            high += k * b if k > 0 else k * a
+            if isinstance(k, Dim) and k.low < 0 < k.high:
+                return -INF, INF
+            low += k * a if least(k) >= 0 else k * b
+            high += k * b if least(k) >= 0 else k * a
         return low, high
 
     def interval(self, node: Node) -> Interval:
@@ -194,16 +230,18 @@ class IndexSpace:
                 return (-INF, INF) if node in form.terms else self.bounds(form)
             case Apply(fn="floordiv", args=(a, Const(value=c))):
                 low, high = self.interval(a)
+                if isinstance(c, Dim):
+                    return (0 if least(low) >= 0 else -INF), (high if least(low) >= 0 else INF)
                 return (low // c if low > -INF else low), (high // c if high < INF else high)
             case Apply(fn="mod", args=(_, Const(value=c))):
                 return 0, c - 1
             case Apply(fn="min" | "max" as fn, args=(a, b)):
-                extreme = min if fn == "min" else max
+                extreme = smaller if fn == "min" else larger
                 (p, q), (r, s) = self.interval(a), self.interval(b)
                 return extreme(p, r), extreme(q, s)
             case Apply(fn="select", args=(_, a, b)):
                 (p, q), (r, s) = self.interval(a), self.interval(b)
-                return min(p, r), max(q, s)
+                return smaller(p, r), larger(q, s)
             case Apply(fn="table", args=(_, *values)):
                 found = [v.value for v in values if isinstance(v, Const)]
                 return min(found), max(found)
@@ -213,14 +251,16 @@ class IndexSpace:
 
     def at_least_zero(self, form: Linear) -> bool:
         """Return whether `form` >= 0 everywhere, by ranges or with the help of one fact."""
-        return self.bounds(form)[0] >= 0 or any(self.bounds(form.plus(fact, -1))[0] >= 0 for fact in self.facts)
+        return least(self.bounds(form)[0]) >= 0 or any(
+            least(self.bounds(form.plus(fact, -1))[0]) >= 0 for fact in self.facts
+        )
 
-    def inside(self, sub: Node, extent: int) -> bool:
+    def inside(self, sub: Node, extent: Size) -> bool:
         """Return whether ``0 <= sub < extent`` is proven."""
         form = self.linear(sub)
         return self.at_least_zero(form) and self.at_least_zero(Linear(extent - 1).plus(form, -1))
 
-    def outside(self, sub: Node, extent: int) -> bool:
+    def outside(self, sub: Node, extent: Size) -> bool:
         """Return whether `sub` never falls into ``0..extent-1``."""
         form = self.linear(sub)
         return self.at_least_zero(form.plus(Linear(-extent))) or self.at_least_zero(Linear(-1).plus(form, -1))
@@ -242,9 +282,10 @@ class IndexSpace:
                 margin = self.linear(b).plus(self.linear(a), -1)
                 if (cond.fn == "eq") == holds:
                     return [margin, margin.times(-1)]
-                if self.bounds(margin)[0] >= 0:  # not zero, so at least 1
+                low, high = self.bounds(margin)
+                if least(low) >= 0:  # not zero, so at least 1
                     return [margin.plus(Linear(-1))]
-                return [margin.times(-1).plus(Linear(-1))] if self.bounds(margin)[1] <= 0 else []
+                return [margin.times(-1).plus(Linear(-1))] if greatest(high) <= 0 else []
         return []
 
     def decide(self, cond: Node) -> Known:
@@ -267,7 +308,7 @@ class IndexSpace:
                         return True
                     return False if self.at_least_zero(against[0]) else None
                 margin = self.linear(b).plus(self.linear(a), -1)
-                if not margin.terms and not margin.const:
+                if not margin.terms and margin.const == 0:
                     return cond.fn == "eq"
                 away = self.at_least_zero(margin.plus(Linear(-1))) or self.at_least_zero(Linear(-1).plus(margin, -1))
                 return cond.fn == "ne" if away else None
@@ -293,11 +334,11 @@ class IndexSpace:
                 return a if a == b else Apply("select", (cond, a, b), node.dtype)
             case Apply(
                 fn="eq" | "ne", args=(Apply(fn="rem", args=(a, Const(value=c) as n)), Const(value=0) as zero)
-            ) if a.dtype is I64 and c > 0:  # the remainders of / that truncates and of / that floors are zero together
+            ) if a.dtype is I64 and least(c) > 0:  # remainders of / that truncates and of / that floors are 0 together
                 return self.simplify(Apply(node.fn, (Apply("mod", (a, n), I64), zero), BOOL))
-            case Apply(fn="div" | "rem", args=(a, Const(value=c) as n), dtype=dtype) if dtype is I64 and c > 0:
+            case Apply(fn="div" | "rem", args=(a, Const(value=c) as n), dtype=dtype) if dtype is I64 and least(c) > 0:
                 a = self.simplify(a)
-                if self.interval(a)[0] >= 0:
+                if least(self.interval(a)[0]) >= 0:
                     return self.linear(Apply("floordiv" if node.fn == "div" else "mod", (a, n), I64)).node()
                 return Apply(node.fn, (a, n), I64)
             case Apply(dtype=dtype) if dtype is BOOL and (known := self.decide(node)) is not None:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from lightnet.ir.dims import Dim, Size
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dtypes import BY_NAME, DType
 
@@ -33,7 +34,7 @@ BOOL = BY_NAME["i1"]
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    value: bool | int | float
+    value: bool | int | float | Dim
     dtype: DType
 
     def __hash__(self) -> int:
@@ -82,7 +83,7 @@ class Apply:
 
 
 Node = Const | Idx | Read | Apply
-Loop = tuple[str, int]
+Loop = tuple[str, Size]
 
 
 @dataclass(frozen=True)
@@ -110,12 +111,12 @@ class Statement:
         return (self.tensor,) if self.arg is None else (self.tensor, self.arg)
 
     @property
-    def size(self) -> int:
+    def size(self) -> Size:
         """Number of elements written."""
         return prod(n for _, n in self.loops)
 
     @property
-    def trips(self) -> int:
+    def trips(self) -> Size:
         """Number of evaluations of the value."""
         return self.size * prod(n for _, n in self.reductions)
 

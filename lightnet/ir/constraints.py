@@ -15,6 +15,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import constants
+from lightnet.ir.dims import greatest, least
 from lightnet.ir.params import ParamValue, ptype_of
 from lightnet.ir.schema import Param
 from lightnet.ir.types import MAX_RANK, MAX_TENSOR_BYTES, TensorSpec, spec_of
@@ -232,9 +233,11 @@ class _Checker:
     def check_size(self, spec: TensorSpec) -> None:
         if spec.ndim > MAX_RANK:
             raise self.fail("result-rank", f"{self.who}'s result {spec} should have at most {MAX_RANK} dimensions")
-        if any(d < 0 for d in spec.dims):
+        if any(least(d) < 0 for d in spec.dims):
             raise self.fail("result-dims", f"{self.who}'s result {spec} should have no negative dimensions")
-        size = prod(d for d in spec.dims if d) * spec.dtype.size  # an empty tensor's other dims are bounded, too
+        size = (
+            prod(max(greatest(d), 1) for d in spec.dims) * spec.dtype.size
+        )  # an empty tensor's other dims are bounded, too
         if size > MAX_TENSOR_BYTES:
             raise self.fail(
                 "result-size",

@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from lightnet.ir.bound import BOOL, F32, Apply, Const, Node
+from lightnet.ir.dims import Dim
 from lightnet.runtime.dtypes import DType, round_to
 
 
@@ -33,11 +34,16 @@ def convert_constant(value: float, dtype: DType) -> bool | int | float:
     return max(low, min(int(value), high))
 
 
+def _is_number(node: Node) -> bool:
+    """Return whether a node is a constant in every call."""
+    return isinstance(node, Const) and not isinstance(node.value, Dim)
+
+
 def cast(node: Node, dtype: DType) -> Node:
     """`node` in `dtype`, floats to floats by rounding; constants are converted at once."""
     if node.dtype is dtype:
         return node
-    if isinstance(node, Const):
+    if isinstance(node, Const) and _is_number(node):
         return Const(convert_constant(node.value, dtype), dtype)
     if node.dtype.is_short and dtype is not F32:
         node = widened_value(node)
@@ -64,7 +70,7 @@ def as_stored(node: Node) -> Node:
 def saturated(node: Node, dtype: DType) -> Node:
     """`node` in `dtype` as `runtime.dtypes.convert` has it: no finite number becomes an infinity."""
     old = as_stored(node).dtype
-    if isinstance(node, Const) or old is dtype or not dtype.is_float or dtype.limits[1] >= old.limits[1]:
+    if _is_number(node) or old is dtype or not dtype.is_float or dtype.limits[1] >= old.limits[1]:
         return cast(node, dtype)
     if not node.dtype.is_float:
         node = cast(node, F32)
@@ -78,6 +84,8 @@ def saturated(node: Node, dtype: DType) -> Node:
 def wrap(node: Node, dtype: DType) -> Node:
     """`node` in `dtype` as C converts: an integer keeps its low bits; all else is as in `cast`."""
     old = node.dtype
+    if isinstance(node, Const) and isinstance(node.value, Dim):
+        return cast(node, dtype)
     if isinstance(node, Const) and dtype.is_float:
         return Const(float(round_to(np.float64(node.value), dtype)), dtype)
     if isinstance(node, Const) and isinstance(node.value, int) and dtype.kind in ("int", "uint"):

@@ -21,7 +21,8 @@ MAX_TEXT, MAX_NUMBER = 1 << 12, 1 << 62
 _WORDS = ("floordiv", "ceildiv", "mod", "min", "max", "by")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _TOKEN = re.compile(
-    r'(?P<space>\s+)|(?P<num>\d+)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<quoted>\'[^\']*\')|(?P<op>\.\.|[-+*(),])', re.ASCII
+    r"(?P<space>\s+)|(?P<num>\d+)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<quoted>\'[^\']*\')|(?P<op>\.\.|[-+*(),])",
+    re.ASCII,
 )
 
 
@@ -156,7 +157,7 @@ class _Reader(TokenParser[Size]):
             return self.number(token)
         if token.kind == "name" and token.text in ("min", "max"):
             return self.extreme(token.text)
-        if token.kind == "quoted" or token.kind == "name" and token.text not in _WORDS:
+        if token.kind == "quoted" or (token.kind == "name" and token.text not in _WORDS):
             return self.named(token)
         self.error(f"expected a dim, got '{token.text}'", token.pos)
 

@@ -6,10 +6,10 @@ A comparison gives what holds for *every* value within the bounds, and raises `U
 nor false, as does whatever needs the number itself (a loop of Python's, a table); so nothing is decided by a guess.
 `==` is sameness of the polynomial: two dims that differ may be equal in some call.
 
-Forms are canonical: a quotient that is whole for all values is a polynomial (``height`` that is a multiple of 32 has the
-half ``height floordiv 2``), any other is an *atom* beside the symbols, as minima and maxima are. Bounds follow from the
-corners of the symbols' ranges, and are exact for expressions that are linear in each symbol; of a quotient q = floor(e / c)
-both what it is at most and that c·q lies within c - 1 below e are known (`_Bounds`). Imports nothing of ours.
+Forms are canonical: a quotient that is whole for all values is a polynomial (a ``height`` that is a multiple of 32 has
+the half ``height floordiv 2``), any other is an *atom* beside the symbols, as minima and maxima are. Bounds follow from
+the corners of the symbols' ranges, and are exact for what is linear in each symbol; of a quotient q = floor(e / c) both
+what it is at most and that c·q lies within c - 1 below e are known (`_Bounds`). Imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -309,7 +309,7 @@ def typical(size: Size) -> int:
 
 
 def substituted(size: Size, by: Mapping[str, Size]) -> Size:
-    """The size with other sizes for some of its symbols, by name; what a symbol is replaced by must be a multiple of its
+    """The size with other sizes for some of its symbols, by name; what replaces a symbol must be a multiple of its
     `multiple` (ValueError)."""
     if not isinstance(size, Dim):
         return size
@@ -402,7 +402,7 @@ def _is_infinite(x: Any) -> bool:
 def _terms(x: Any) -> Terms | None:
     if isinstance(x, Dim):
         return x.terms
-    whole = hasattr(type(x), "__index__") or isinstance(x, float) and x.is_integer()
+    whole = hasattr(type(x), "__index__") or (isinstance(x, float) and x.is_integer())
     return {(): int(x)} if whole and not isinstance(x, bool) else None
 
 
@@ -561,6 +561,4 @@ def _shifted(dim: Dim, from_above: Mapping[Atom, bool]) -> int:
             parts = grown
         for mono, k in parts.items():
             total[mono] = total.get(mono, 0) + k
-    return sum(
-        k * prod(a.range[1] - a.range[0] for a in mono) for mono, k in total.items() if not mono or k < 0
-    )
+    return sum(k * prod(a.range[1] - a.range[0] for a in mono) for mono, k in total.items() if not mono or k < 0)

@@ -29,6 +29,7 @@ from lightnet.ir.bound import (
     substitute,
     walk_nodes,
 )
+from lightnet.ir.dims import Size, typical
 from lightnet.ir.functions import FLOAT_FUNCTIONS
 from lightnet.ir.types import TensorSpec
 
@@ -101,8 +102,8 @@ def merge(
 
 
 def _copy(to: str, source: str, spec: TensorSpec) -> Statement:
-    loops = tuple((f"i.{k}", n) for k, n in enumerate(spec.dims) if n > 1)
-    subs = tuple(Idx(f"i.{k}") if n > 1 else Const(0, I64) for k, n in enumerate(spec.dims))
+    loops = tuple((f"i.{k}", n) for k, n in enumerate(spec.dims) if n != 1)
+    subs = tuple(Idx(f"i.{k}") if n != 1 else Const(0, I64) for k, n in enumerate(spec.dims))
     return Statement(to, subs, "=", Read(source, subs, None, spec.dtype), loops)
 
 
@@ -150,7 +151,7 @@ def _divisions(d: BoundDefinition) -> int:
 def _evaluations(d: BoundDefinition, name: str) -> float:
     """The number of times that an element of a local is read, on average."""
     count = sum(s.trips for s in d.statements for r in reads(s.value) if r.tensor == name)
-    return count / max(1, d.specs[name].len)
+    return typical(count) / max(1, typical(d.specs[name].len))
 
 
 def prune(d: BoundDefinition) -> BoundDefinition:
@@ -278,7 +279,7 @@ def _as_view(read: Read, spec: TensorSpec, flat: bool) -> tuple[Node, ...]:
     return delinearize(read.subs[0], spec.dims)
 
 
-def linearize(subs: Sequence[Node], dims: Sequence[int]) -> Node:
+def linearize(subs: Sequence[Node], dims: Sequence[Size]) -> Node:
     """The row-major position of an element."""
     total: Node = Const(0, I64)
     for sub, n in zip(subs, dims):
@@ -286,17 +287,17 @@ def linearize(subs: Sequence[Node], dims: Sequence[int]) -> Node:
     return total
 
 
-def delinearize(position: Node, dims: Sequence[int]) -> tuple[Node, ...]:
+def delinearize(position: Node, dims: Sequence[Size]) -> tuple[Node, ...]:
     """The subscripts of a row-major position."""
     subs: list[Node] = []
     for k in range(len(dims)):
         inner = prod(dims[k + 1 :])
-        part = Apply("floordiv", (position, Const(inner, I64)), I64) if inner > 1 else position
+        part = Apply("floordiv", (position, Const(inner, I64)), I64) if inner != 1 else position
         subs.append(Apply("mod", (part, Const(dims[k], I64)), I64) if k else part)
     return tuple(subs)
 
 
-def inside(subs: Sequence[Node], box: Sequence[tuple[int, int]]) -> Node:
+def inside(subs: Sequence[Node], box: Sequence[tuple[Size, Size]]) -> Node:
     """The condition that every subscript falls into its half-open range."""
     cond: Node = Const(True, BOOL)
     for sub, (offset, n) in zip(subs, box):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from lightnet.diagnostics import LightNetError
@@ -34,6 +35,7 @@ from lightnet.ir.bound import (
 )
 from lightnet.ir.constants import Env
 from lightnet.ir.conversions import cast, widened_value
+from lightnet.ir.dims import Dim, Undecided, greatest
 from lightnet.ir.expr import ArraySlice, Attr, Binary, Call, Expr, Index, Name, Num, Pack, Select, Str, Unary
 from lightnet.ir.expr import walk as walk_expr
 from lightnet.ir.packs import Packs, indexed_tensor
@@ -92,9 +94,9 @@ def _store(state: _State, name: str, spec: TensorSpec) -> None:
     state.locals[local] = state.specs[local] = state.specs[name]
     state.specs[name] = spec
     state.statements = [renamed_statement(s, {name: local}) for s in state.statements]
-    if spec.len:
-        loops = tuple((f"i.{k}", n) for k, n in enumerate(spec.dims) if n > 1)
-        subs = tuple(Idx(f"i.{k}") if n > 1 else Const(0, I64) for k, n in enumerate(spec.dims))
+    if spec.len != 0:
+        loops = tuple((f"i.{k}", n) for k, n in enumerate(spec.dims) if n != 1)
+        subs = tuple(Idx(f"i.{k}") if n != 1 else Const(0, I64) for k, n in enumerate(spec.dims))
         state.statements.append(Statement(name, subs, "=", cast(Read(local, subs, None, F32), spec.dtype), loops))
 
 
@@ -162,7 +164,7 @@ class _Binder:
         if any(n == 0 for _, n in reductions):
             return self._empty_reduction(target.dtype, [IndexSpace(loops).simplify(x) for x in subs[0]], loops)
         space = IndexSpace(loops + reductions)
-        if math.prod(n for _, n in loops + reductions) > MAX_TRIPS:
+        if greatest(math.prod(n for _, n in loops + reductions)) > MAX_TRIPS:
             self.fail(f"the statement's value is evaluated more than {MAX_TRIPS} times")
         node = Finisher(specs, space, self.fail).finish(node)
         self._check_self_read(node, tuple(map(space.simplify, subs[0])))
@@ -171,8 +173,8 @@ class _Binder:
     def _make(self, node: Node, subs: list[Node], loops: list[Loop], reductions: list[Loop]) -> Statement:
         s = self.s
         first = s.targets[0]
-        kept = tuple((name, n) for name, n in loops if n > 1)
-        reduced = tuple((name, n) for name, n in reductions if n > 1)
+        kept = tuple((name, n) for name, n in loops if n != 1)
+        reduced = tuple((name, n) for name, n in reductions if n != 1)
         fresh = first.name not in self.state.written
         if s.op.startswith("arg"):
             if len(reductions) != 1:
@@ -192,7 +194,7 @@ class _Binder:
             self.fail(f"{s.op} over an empty range has no winner")
         if s.targets[0].name in self.state.written:
             return None
-        kept = tuple((name, n) for name, n in loops if n > 1)
+        kept = tuple((name, n) for name, n in loops if n != 1)
         value = self._assignable(weak_constant(reduction_identity(s.op, dtype)), dtype)
         return Statement(s.targets[0].name, tuple(subs), "=", value, kept, flat=s.targets[0].flat)
 
@@ -280,7 +282,7 @@ class _Binder:
             self.fail(f"the first assignment to local '{t.name}' has plain indices", t.pos)
         dtype = BY_NAME["i32"] if index else value.node.dtype
         spec = TensorSpec(tuple(extents[s.name] for s in subs if isinstance(s, Idx)), dtype)
-        if spec.nbytes > MAX_TENSOR_BYTES:
+        if greatest(spec.nbytes) > MAX_TENSOR_BYTES:
             self.fail(f"local '{t.name}' has {spec.nbytes} bytes", t.pos)
         self.state.locals[t.name] = self.state.specs[t.name] = spec
 
@@ -288,6 +290,10 @@ class _Binder:
 
     def expr(self, e: Expr) -> Typed:
         """Bind an expression."""
+        if isinstance(e, Attr | Call | Select) or (isinstance(e, Binary) and e.op in constants.COMPARISONS):
+            if self._is_constant(e):
+                with suppress(Undecided):  # what each call decides is computed there
+                    return self._folded(e)
         match e:
             case Num(value=value):
                 return weak_constant(value)
@@ -295,8 +301,6 @@ class _Binder:
                 self.fail("a string stands only in a comparison of constants", e.pos)
             case Name():
                 return self._name(e)
-            case Attr() | Binary(op="==" | "!=" | "<" | "<=" | ">" | ">=") | Call() | Select() if self._is_constant(e):
-                return self._folded(e)
             case Unary(op=op, arg=arg):
                 return self.values.unary(op, self.expr(arg), e.pos)
             case Binary(op="&&" | "||" as op, left=left, right=right):
@@ -343,15 +347,15 @@ class _Binder:
             if self.position >= len(value):
                 self.fail(f"'{ast.format_expr(e)}' has {len(value)} elements, the pack has more", e.pos)
             value = value[self.position]
-        if not isinstance(value, (int, float)):
+        if not isinstance(value, constants.NUMBER):
             self.fail(f"'{ast.format_expr(e)}' is no number: {constants.show_value(value)}", e.pos)
         return weak_constant(value)
 
-    def constant_int(self, e: Expr, what: str) -> int:
+    def constant_int(self, e: Expr, what: str) -> Any:
         value = self._evaluate(e)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int):
+        if isinstance(value, bool) or not isinstance(value, int | Dim):
             self.fail(f"{what} is {constants.show_value(value)}, not an integer", e.pos)
         return value
 
@@ -448,7 +452,7 @@ class _Binder:
         values, subs = self._evaluate(e.base), self.subscripts(e.subs)
         if not isinstance(values, tuple) or not values or len(subs) != 1 or len(values) > 64:
             self.fail("an array indexed by an index has 1 to 64 constants and one subscript", e.pos)
-        if not all(isinstance(v, (int, float)) for v in values):
+        if not all(isinstance(v, constants.NUMBER) for v in values):
             self.fail("an array indexed by an index holds numbers", e.pos)
         dtype = F64 if any(isinstance(v, float) for v in values) else I64
         table = Apply("table", (subs[0], *(cast(weak_constant(v).node, dtype) for v in values)), dtype)

@@ -13,13 +13,14 @@ from typing import NoReturn
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import BOOL, I64, Apply, Const, Node, Read, Statement, indices, show, walk_nodes
+from lightnet.ir.dims import is_never_below
 from lightnet.ir.types import TensorSpec
 
 
 def check_covered(name: str, spec: TensorSpec, statements: Sequence[Statement]) -> None:
     """Every element of a result is written: by one full statement, or by disjoint boxes that fill it. Raises
     `LightNetError`."""
-    if not spec.len:
+    if spec.len == 0:
         return
     boxes = []
     for s in statements:
@@ -37,7 +38,7 @@ def check_covered(name: str, spec: TensorSpec, statements: Sequence[Statement]) 
 
 
 def _apart(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> bool:
-    return any(p + n <= q or q + m <= p for (p, n), (q, m) in zip(a, b))
+    return any(is_never_below(q, p + n) or is_never_below(p, q + m) for (p, n), (q, m) in zip(a, b))
 
 
 def _offset_extent(sub: Node, extents: dict[str, int]) -> tuple[int, int]:

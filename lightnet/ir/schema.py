@@ -126,7 +126,9 @@ _SHORT = 8
 
 @lru_cache(1 << 12)
 def _ints(values: tuple[float, ...]) -> tuple[int, ...]:
-    return tuple(v if isinstance(v, Dim) else as_int(v) for v in values)  # equal numbers of different types (1, 1.0, -0.0 and 0) are the same int
+    return tuple(
+        v if isinstance(v, Dim) else as_int(v) for v in values
+    )  # equal numbers of different types (1, 1.0, -0.0 and 0) are the same int
 
 
 def operand(role: str = "data", **options: Any) -> Any:

@@ -182,6 +182,12 @@ class DimsAttr(Data[OpenDims]):
         printer.print_string(">")
 
 
+def memref_of(spec: TensorSpec) -> MemRefType:
+    """The memref of rank 1 that holds the elements of a tensor."""
+    length = spec.len
+    return MemRefType(storage_type(spec.dtype), (DYNAMIC_INDEX if isinstance(length, Dim) else length,))
+
+
 def vector_type_of(value: SSAValue | Operation) -> VectorType:
     """The type of a value that is a vector."""
     type = SSAValue.get(value).type

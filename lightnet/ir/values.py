@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -15,6 +16,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.ir import constants
 from lightnet.ir.bound import BOOL, F64, I64, Apply, Const, Node
 from lightnet.ir.conversions import as_stored, cast, not_finite, saturated, widened_value, wrap
+from lightnet.ir.dims import Dim, Undecided, least
 from lightnet.ir.functions import FLOAT_FUNCTIONS
 from lightnet.runtime.dtypes import BY_NAME, DTYPES, DType
 
@@ -89,7 +91,7 @@ class Typing:
     def condition(self, x: Typed) -> Node:
         if x.node.dtype is BOOL:
             return x.node
-        if isinstance(x.node, Const):
+        if isinstance(x.node, Const) and not isinstance(x.node.value, Dim):
             return Const(x.node.value != 0, BOOL)
         return Apply("ne", (x.node, cast(Const(0, I64), x.node.dtype)), BOOL)
 
@@ -114,14 +116,15 @@ class Typing:
         do."""
         a, b = self.promoted(a), self.promoted(b)
         if a.weak and b.weak and isinstance(a.node, Const) and isinstance(b.node, Const):
-            return self._fold_binary(op, a.node.value, b.node.value, pos, indexing)
+            with suppress(Undecided):  # what each call decides is computed there
+                return self._fold_binary(op, a.node.value, b.node.value, pos, indexing)
         x, y, weak = self.partners(a, b, pos, f"operator '{op}'")
         if op in _COMPARE:
             fn, swap = _COMPARE[op]
             return Typed(Apply(fn, (y, x) if swap else (x, y), BOOL))
         fn = _ARITHMETIC[op]
         if indexing and fn in ("div", "rem"):
-            if not isinstance(y, Const) or x.dtype is not I64 or y.value <= 0:
+            if not isinstance(y, Const) or x.dtype is not I64 or least(y.value) <= 0:
                 self.fail(f"'{op}' in a subscript takes a positive constant on its right", pos)
             fn = "floordiv" if fn == "div" else "mod"
         return Typed(Apply(fn, (x, y), x.dtype), weak)
@@ -129,8 +132,8 @@ class Typing:
     def _fold_binary(self, op: str, a: Any, b: Any, pos: int, indexing: bool) -> Typed:
         if op in _COMPARE:
             return Typed(Const(constants.COMPARISONS[op](a, b), BOOL))
-        if indexing and op in ("/", "%") and isinstance(a, int) and isinstance(b, int):
-            if b <= 0:
+        if indexing and op in ("/", "%") and isinstance(a, int | Dim) and isinstance(b, int | Dim):
+            if least(b) <= 0:
                 self.fail(f"'{op}' in a subscript takes a positive constant on its right", pos)
             return weak_constant(a // b if op == "/" else a % b)
         try:
@@ -145,7 +148,8 @@ class Typing:
             self.fail(f"{fn} takes {low} argument{'s' * (low > 1)}, got {len(values)}", pos)
         known = [v.node.value for v in values if v.weak and isinstance(v.node, Const)]
         if len(known) == len(values):
-            return self._constant_call(fn, known, pos)
+            with suppress(Undecided):
+                return self._constant_call(fn, known, pos)
         if fn in _BITS and all(v.node.dtype is BOOL for v in values):
             return self._bool_bits(fn, [v.node for v in values], pos)
         values = [self.promoted(v) for v in values]
@@ -205,7 +209,7 @@ class Typing:
         if dtype.is_float:
             whole = Apply("floor", (Apply("div", (x, y), dtype),), dtype)
             return Typed(Apply("sub", (x, Apply("mul", (y, whole), dtype)), dtype), weak)
-        if dtype is I64 and isinstance(y, Const) and y.value > 0:
+        if dtype is I64 and isinstance(y, Const) and least(y.value) > 0:
             return Typed(Apply("mod", (x, y), I64), weak)
         rest, zero = Apply("rem", (x, y), dtype), cast(Const(0, I64), dtype)
         if dtype.kind == "uint":

@@ -176,5 +176,5 @@ def test_what_needs_the_number_says_so(use):
 def test_a_value_out_of_bounds_is_refused():
     h = symbol("h", 32, 1024, 32)
     for value in (0, 31, 33, 1056):
-        with pytest.raises(ValueError, match="h is .*, not a multiple of 32 in 32..1024"):
+        with pytest.raises(ValueError, match=r"h is .*, not a multiple of 32 in 32\.\.1024"):
             at(h, {"h": value})

@@ -54,6 +54,8 @@ class CpuSelection(Selection[ProcessorModel]):
             return (LOOPS,)
         if any(op.has_builder or not op.operands for op in kernel.ops):
             return (LOOPS,)
+        if any(spec_of(v.type).open_dims for v in values):
+            return (LOOPS,)
         return super().usable(kernel, machine)
 
     def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: ProcessorModel) -> bool:

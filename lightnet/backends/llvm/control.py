@@ -234,7 +234,7 @@ def declare_arguments(e: FunctionEmitter, block: Block, align: int, exclusive: b
         name = f"%arg{n}"
         if isinstance(arg.type, MemRefType):
             if not is_plain_memref(arg.type):
-                raise LightNetError(f"level 4 needs a static shape and the identity layout, got {arg.type}")
+                raise LightNetError(f"level 4 needs rank 1 or a static shape, and the identity layout, got {arg.type}")
             e.vals[arg] = Mem(name, Lin(0), arg.type, align)
             size = _byte_size(arg.type)
             noalias, bytes_ = "noalias " if exclusive else "", f" dereferenceable({size})" if size else ""
@@ -246,7 +246,8 @@ def declare_arguments(e: FunctionEmitter, block: Block, align: int, exclusive: b
 
 
 def _byte_size(type: MemRefType) -> int:
-    return size_of(llvm_type(type.element_type)) * prod(type.get_shape())
+    """The bytes of a memref; 0 where its length is open."""
+    return size_of(llvm_type(type.element_type)) * prod(max(n, 0) for n in type.get_shape())
 
 
 HANDLERS: dict[type[Operation], Handler] = {

@@ -79,7 +79,7 @@ def store_element(e: FunctionEmitter, root: str, offset: Lin, extra: int, align:
 
 def _alloca(e: FunctionEmitter, op: memref.AllocaOp) -> None:
     type = op.memref.type
-    if not tile_memory.is_plain_memref(type):
+    if not tile_memory.is_plain_memref(type) or -1 in type.get_shape():
         raise LightNetError(f"memref.alloca: only static shapes are supported, got {type}")
     elem, count = llvm_type(type.element_type), prod(type.get_shape())
     e.stack += count * size_of(elem)

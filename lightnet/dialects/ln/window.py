@@ -13,6 +13,7 @@ import numpy as np
 
 from lightnet.dialects.ln.numeric import widened
 from lightnet.ir.constants import Env
+from lightnet.ir.dims import least
 from lightnet.ir.op import ConstraintError, LnOp
 from lightnet.ir.types import TensorSpec
 
@@ -59,7 +60,7 @@ def result_of(cls: type[LnOp], src: TensorSpec, dims: Sequence[int], *, reads: b
     the window is larger than what it is over by just so much that no position is left. Raises `ConstraintError` where
     it is larger still, or (`reads`) where there is a position and no pixel: a sum over padding is 0, but no pool has a
     value."""
-    if min(dims[2:]) < 0 or (reads and 0 in src.dims[2:] and 0 not in dims):
+    if any(least(d) < 0 for d in dims[2:]) or (reads and 0 in src.dims[2:] and 0 not in dims):
         text = f"the window should have a position in {src}, but the result would have the dims {list(dims)}"
         raise ConstraintError(f"{cls.optype}: {text}", label=f"{cls.optype}.window")
     return cls.schema.results[0].spec(Env({}, {}), src, tuple(dims))
