@@ -31,6 +31,7 @@ from lightnet.frontends.counted import (
     width,
     widths,
 )
+from lightnet.frontends.composites import strided
 from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.sizes import SizeSymbol, UndecidedSize, inputs_of, is_counted, of_symbol
 from lightnet.ir.dims import Dim, Size, greatest, is_known, larger, least, smaller
@@ -213,6 +214,10 @@ def slice_axis(g: Graph, x: Value, axis: int, start: Size, end: Size, step: int)
     if isinstance(x, Numbers):
         raise UndecidedSize(*(d for d in (first, last) if is_counted(d)))
     dims = [length if k == axis else d for k, d in enumerate(x.dims)]
+    if type(x) is Value and not is_counted(first) and not is_counted(length):
+        starts, steps = [0] * x.ndim, [1] * x.ndim
+        starts[axis], steps[axis] = first, step
+        return strided(g, x, starts, steps, dims)
     if first == 0 and step == 1:
         return counted(g, _plain(x), dims)
     most = width(length)

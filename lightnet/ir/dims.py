@@ -23,10 +23,11 @@ from typing import Any, NoReturn
 
 
 class Undecided(Exception):
-    """A number is needed, or a comparison asked for, where calls differ: of `dim`."""
+    """A number is needed, or a comparison asked for, where calls differ: of `dim`. `is_same` says that it was asked
+    whether this is 0."""
 
-    def __init__(self, dim: Dim, message: str | None = None):
-        self.dim = dim
+    def __init__(self, dim: Dim, message: str | None = None, is_same: bool = False):
+        self.dim, self.is_same = dim, is_same
         super().__init__(message or f"it needs the number {dim}, which each call decides")
 
 
@@ -343,7 +344,7 @@ def is_same(a: Any, b: Any) -> bool:
         return difference == 0
     if difference.low > 0 or difference.high < 0:
         return False
-    raise Undecided(difference, f"it needs to know whether {a} is {b}, which each call decides")
+    raise Undecided(difference, f"it needs to know whether {a} is {b}, which each call decides", is_same=True)
 
 
 def is_never_below(a: Size, b: Size) -> bool:

@@ -22,6 +22,7 @@ from lightnet.frontends.handlers import HandledNode, Handler, check_clash
 from lightnet.frontends.loading import OpenError
 from lightnet.frontends.onnx.model import OnnxGraph, type_name
 from lightnet.frontends.sizes import UndecidedSize
+from lightnet.ir.dims import greatest
 from lightnet.ir.registry import ONNX_OPS
 from lightnet.runtime.dtypes import BY_NAME, DType
 from lightnet.runtime.stored import FORMATS
@@ -217,7 +218,7 @@ class Node(HandledNode):
         """Refuse this node for `reason`, or ask for the values of the graph inputs that `what` follows from, where
         these are few and small."""
         specs = {name: self.importer.values[name].spec for name in inputs}
-        if not specs or any(s.len > MAX_DECIDING for s in specs.values()):
+        if not specs or any(greatest(s.len) > MAX_DECIDING for s in specs.values()):
             self.unsupported(reason)
         error = NeedsValue(f"{what} depends on the value of {_names(specs)}")
         error.inputs = frozenset(specs)

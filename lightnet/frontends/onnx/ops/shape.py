@@ -25,7 +25,7 @@ from lightnet.frontends.onnx.model import OnnxTensor
 from lightnet.frontends.onnx.node import Items, Node, onnx_op
 from lightnet.frontends.onnx.storage import marked
 from lightnet.frontends.sizes import is_counted
-from lightnet.ir.dims import Dim, is_known, larger
+from lightnet.ir.dims import Dim, is_known, is_same, larger, least
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.stored import FORMATS
 
@@ -136,14 +136,14 @@ def reshape(n: Node, x: Value, to: Value) -> Value:
                         f"dimension {k} of the shape {dims} is 0, which copies it from {x.spec}, which has none such"
                     )
                 dims[k] = x.dims[k]
-    if dims.count(-1) > 1 or any(d < -1 for d in dims):
+    if dims.count(-1) > 1 or any(least(d) < -1 for d in dims):
         n.fail(f"the shape {dims} should have at most one -1")
     if -1 in dims:
         rest = prod(d for d in dims if d != -1)
-        if rest == 0 or x.len % rest:
+        if rest == 0 or not is_same(x.len % rest, 0):
             n.fail(f"{x.spec} cannot have the shape {dims}")
         dims[dims.index(-1)] = x.len // rest
-    if prod(dims) != x.len:
+    if not is_same(prod(dims), x.len):
         n.fail(f"{x.spec} cannot have the shape {dims}")
     return n.g.reshape(x, dims)
 
@@ -168,7 +168,7 @@ def squeeze_(n: Node, x: Value, axes: Value | None = None) -> Value:
     which = _axes_of(n, axes, x.ndim)
     if which is None:
         which = tuple(k for k, d in enumerate(x.dims) if d == 1)
-    if any(x.dims[k] != 1 for k in which):
+    if not all(is_same(x.dims[k], 1) for k in which):
         n.fail(f"axes {list(which)} of {x.spec} should have length 1")
     return squeeze(n.g, x, which)
 
@@ -292,6 +292,6 @@ def _range_of_sizes(n: Node, start: Any, limit: Any, delta: Any) -> Value:
 
 
 def _dims(n: Node, dims: Sequence[int]) -> tuple[int, ...]:
-    if any(d < 0 for d in dims):
+    if any(least(d) < 0 for d in dims):
         n.fail(f"the shape {list(dims)} has a negative dimension")
     return tuple(dims)
