@@ -23,6 +23,7 @@ from lightnet.compiled import Compiled
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import ParamOp, Source
 from lightnet.ir.collector import collector_paused
+from lightnet.ir.dims import is_known
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import memory_of
 from lightnet.ir.module import main_of
@@ -326,7 +327,11 @@ class Executable(Compiled):
             code = other.submit(self._compiled)
             static, residents = self._static({})
             code.result()
-        return self._loaded_with(static, {**residents, **{t.name: self.loaded(t.name) for t in self.program.inputs}})
+        return self._loaded_with(static, {**residents, **self._defaults()})
+
+    def _defaults(self) -> dict[str, np.ndarray]:
+        """The contents that inputs have where nobody feeds them; what has open dims is fed by every call."""
+        return {t.name: self.loaded(t.name) for t in self.program.inputs if is_known(t.dims)}
 
     def _loaded_with(self, static: np.ndarray, defaults: Mapping[str, np.ndarray]) -> Callee:
         """The program on these tensors."""
@@ -467,7 +472,7 @@ class Executable(Compiled):
         else:
             self._compiled()
             static, residents = self._static({})
-            defaults = {**residents, **{t.name: self.loaded(t.name) for t in self.program.inputs}}
+            defaults = {**residents, **self._defaults()}
         return artifact.Variant(self.program, static, defaults, code, self._options, self.warnings)
 
 

@@ -17,10 +17,11 @@ from lightnet.dialects.launch import HostOp
 from lightnet.dialects.ln.source import Create, Input, ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.counts import counts_of
+from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import is_plain
 from lightnet.ir.locations import loc_of
-from lightnet.ir.memory import is_upstream, memory_of
+from lightnet.ir.memory import call_symbols, is_upstream, memory_of
 from lightnet.ir.module import main_of
 from lightnet.ir.op import LnOp, name_of, tensor_names
 from lightnet.ir.types import spec_of
@@ -43,7 +44,8 @@ def interface_of(compilation: Compilation) -> dict[str, Any]:
     return {
         "inputs": inputs, "outputs": outputs,
         "counts": tuple((outputs[i].name, axis, outputs[j].name) for i, axis, j in counts_of(ops[-1])),
-        "required": tuple(n for op in ops if isinstance(op, Input) and op.required for n in op.tensor_names if n),
+        "required": tuple(n for op in ops if isinstance(op, Input) and (op.required or is_open(op.results))
+                          for n in op.tensor_names if n),
         "unread": tuple(t for t in declared if t.name not in read),
         "order": tuple(op.tensor_names[0] or op.op_name or ""
                        for op in main_of(compilation.source).walk() if isinstance(op, Input | Create)),
@@ -64,7 +66,7 @@ def build_program(compilation: Compilation) -> Program:
     if is_upstream(planned) or "static" not in memory_of(planned):
         common |= _one_space(ops, common["inputs"], common["counts"])
     common |= {"objects": (), **compilation.runtime.facts(compilation.native, compilation.threads.bound)}
-    return Program(memory=memory_of(loops), hosts=tuple(_hosts(loops)), **common)
+    return Program(memory=memory_of(loops), hosts=tuple(_hosts(loops)), symbols=call_symbols(loops), **common)
 
 
 def _check_ends(ops: Sequence[Operation]) -> None:

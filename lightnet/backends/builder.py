@@ -43,13 +43,12 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.irdl import IRDLOperation
 
 from lightnet.dialects import tile_arith, tile_memory
+from lightnet.dialects.launch import SYMBOLS
 from lightnet.ir import budget
 from lightnet.ir.dims import Atom, Dim, Extreme, Quotient, Size, Symbol
 from lightnet.ir.types import memref_type_of, vector_type_of
 
 INDEX = IndexType()
-#: The attribute of a kernel function that names the symbols whose values are its arguments behind the block range.
-SYMBOLS = "tile.symbols"
 #: An index, or a number that stands for a constant: a dim that a call decides is one of a whole function.
 Index = SSAValue | int | Dim
 I = TypeVar("I", bound=Index)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 
-from xdsl.dialects.builtin import IntegerType, MemRefType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder
@@ -27,8 +26,9 @@ from lightnet.ir.layout import is_plain, layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.notation import parse
 from lightnet.ir.op import LnOp
-from lightnet.ir.types import spec_of, storage_type
+from lightnet.ir.types import TensorSpec, memref_of, spec_of
 from lightnet.runtime.arrays import align_up
+from lightnet.runtime.dtypes import BY_NAME
 
 
 def bind_op(op: LnOp) -> bound.BoundDefinition:
@@ -124,15 +124,16 @@ def _unread(kernel: KernelOp) -> list[SSAValue]:
 def _built(kernel: KernelOp, op: LnOp, name: str) -> list[Launch]:
     """A kernel from an op's own loop-level builder: rank-1 memrefs, then an i8 workspace."""
     specs = [*op.operand_specs, *op.result_specs]
-    types = [MemRefType(storage_type(s.dtype), [s.len]) for s in specs]
-    if size := op.workspace_bytes():
-        types.append(MemRefType(IntegerType(8), [size]))
+    types, size = [memref_of(s) for s in specs], op.workspace_bytes()
+    if size != 0:
+        types.append(memref_of(TensorSpec((size,), BY_NAME["i8"])))
     hints = [*(v.name_hint for v in (*op.operands, *op.results)), "work"]
-    b = Builder.kernel(name, types, hints=hints, location=op.location)
+    symbols = {s for spec in specs for d in spec.open_dims for s in d.symbols}
+    b = Builder.kernel(name, types, hints=hints, location=op.location, symbols=symbols)
     args, count, blocks = list(b.args), len(op.operands), op.blocks()
     # A range of one block may be empty: then the block is another thread's.
     with b.when(b.cmpi("slt", b.lo, b.hi)) if blocks == 1 else nullcontext():
-        op.build_loops(b, args[:count], args[count : len(specs)], args[-1] if size else None)
+        op.build_loops(b, args[:count], args[count : len(specs)], args[-1] if size != 0 else None)
     read, yielded = list(kernel.body.args), list(kernel.terminator.operands)
     arguments, behind = [Argument("operand", read.index(v)) for v in op.operands], align_up(size)
     for result, spec in zip(op.results, op.result_specs):
@@ -141,7 +142,7 @@ def _built(kernel: KernelOp, op: LnOp, name: str) -> list[Launch]:
         else:
             arguments.append(Argument("workspace", behind))
             behind += align_up(spec.nbytes)
-    arguments += [Argument("workspace", 0)] if size else []
+    arguments += [Argument("workspace", 0)] if size != 0 else []
     return [Launch(b.finish(), blocks, tuple(arguments))]
 
 

@@ -1,7 +1,7 @@
 """The lines of `@main` at level 4: `tile.launch`, `tile.copy` and `tile.host`, what they have in common with those of
 other targets, and finding and checking them in a module.
 
-Imports xDSL, `ir.place` and the runtime's numbers.
+Imports xDSL, `ir` and the runtime's numbers.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import (
     ArrayAttr,
     FixedBitwidthType,
     IndexType,
+    IntAttr,
     IntegerAttr,
     MemRefType,
     ModuleOp,
@@ -29,8 +30,10 @@ from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 from xdsl.utils.exceptions import VerifyException
 
+from lightnet.ir.dims import Size, greatest, least
 from lightnet.ir.names import SUFFIX, parse_suffix, print_suffix
 from lightnet.ir.place import PlaceAttr, parse_places, print_places
+from lightnet.ir.types import format_param_value, parse_open_size
 from lightnet.runtime.arrays import ALIGNMENT
 from lightnet.runtime.threads import MAX_THREADS
 
@@ -75,12 +78,12 @@ class LaunchOp(LaunchLine):
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
 
     def __init__(
-        self, callee: str | SymbolRefAttr, grid: int, args: Sequence[PlaceAttr], *, threads: int = 1, scratch: int = 0
+        self, callee: str | SymbolRefAttr, grid: Size, args: Sequence[PlaceAttr], *, threads: int = 1, scratch: int = 0
     ):
         super().__init__(
             properties={
                 "callee": SymbolRefAttr(callee) if isinstance(callee, str) else callee,
-                "grid": IntegerAttr(grid, i64),
+                "grid": IntegerAttr(IntAttr(grid), i64),  # type: ignore[arg-type]  # a number, or a `Dim`
                 "args": ArrayAttr(args),
                 "threads": IntegerAttr(threads, i64) if threads != 1 else None,
                 "scratch": IntegerAttr(scratch, i64) if scratch else None,
@@ -91,12 +94,17 @@ class LaunchOp(LaunchLine):
     def most_threads(self) -> int:
         """Threads that may run it at a time: no more than it has blocks."""
         threads = 1 if self.threads is None else self.threads.value.data
-        return max(1, min(threads, self.grid.value.data))
+        return max(1, min(threads, greatest(self.blocks)))
+
+    @property
+    def blocks(self) -> Size:
+        """The number of blocks of its grid."""
+        return self.grid.value.data
 
     @property
     def notes(self) -> tuple[str, ...]:
         threads = (f"{self.most_threads} threads",) if self.most_threads > 1 else ()
-        return (f"grid {self.grid.value.data}", *threads)
+        return (f"grid {self.blocks!s}", *threads)
 
     @classmethod
     def verify_module(cls, module: ModuleOp) -> None:
@@ -108,7 +116,7 @@ class LaunchOp(LaunchLine):
         return 0 if self.scratch is None else self.scratch.value.data
 
     def verify_(self) -> None:
-        if self.grid.value.data < 0:
+        if least(self.blocks) < 0:
             raise VerifyException("a grid has at least 0 blocks")
         if self.threads is not None and not 1 <= self.threads.value.data <= MAX_THREADS:
             raise VerifyException(f"a launch runs on 1 to {MAX_THREADS} threads, not {self.threads.value.data}")
@@ -122,7 +130,7 @@ class LaunchOp(LaunchLine):
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
         printer.print_attribute(self.callee)
-        printer.print_string(f" grid {self.grid.value.data} ")
+        printer.print_string(f" grid {format_param_value(self.blocks)} ")
         if self.threads is not None:
             printer.print_string(f"threads {self.threads.value.data} ")
         if self.scratch is not None:
@@ -134,7 +142,8 @@ class LaunchOp(LaunchLine):
     def parse(cls, parser: Parser) -> LaunchOp:
         callee = SymbolRefAttr(parser.parse_symbol_name())
         parser.parse_keyword("grid")
-        grid = _number(parser)
+        grid = parse_open_size(parser)
+        grid = _number(parser) if grid is None else grid
         threads = _number(parser) if parser.parse_optional_keyword("threads") else None
         scratch = _number(parser) if parser.parse_optional_keyword("scratch") else None
         op = cls(callee, grid, parse_places(parser))
@@ -274,13 +283,24 @@ def verify_launches(module: ModuleOp) -> None:
         name = op.callee.string_value()
         if name not in table:
             raise VerifyException(f"tile.launch of an unknown kernel @{name}")
-        memrefs = table[name].body.block.arg_types[2:]
-        if table[name].body.block.arg_types[:2] != (IndexType(), IndexType()):
+        first = 2 + len(symbols_of(table[name]))
+        memrefs = table[name].body.block.arg_types[first:]
+        if set(table[name].body.block.arg_types[:first]) != {IndexType()}:
             raise VerifyException(f"@{name} is no kernel: its first arguments are the block range (two indices)")
         if len(memrefs) != len(op.args) or not all(isinstance(m, MemRefType) for m in memrefs):
             raise VerifyException(f"@{name} takes {len(memrefs)} memrefs, launched with {len(op.args)} places")
         if op.scratch_bytes and op.scratch_bytes < (size := memref_bytes(memrefs[-1])):
             raise VerifyException(f"@{name} takes {size} bytes of scratch, launched with {op.scratch_bytes}")
+
+
+#: Attribute of a kernel function: the names of the symbols whose values are its arguments behind the block range.
+SYMBOLS = "tile.symbols"
+
+
+def symbols_of(function: FuncOp) -> tuple[str, ...]:
+    """The names of the symbols that a kernel function takes."""
+    names = function.attributes.get(SYMBOLS)
+    return tuple(n.data for n in names if isinstance(n, StringAttr)) if isinstance(names, ArrayAttr) else ()
 
 
 def memref_bytes(type: Attribute) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.sizes import is_counted
-from lightnet.ir.dims import Dim, greatest, is_same
+from lightnet.ir.dims import Dim, Size, greatest, is_same
 from lightnet.ir.types import MAX_RANK
 from lightnet.runtime.dtypes import BY_NAME, DType
 
@@ -120,6 +120,15 @@ def expand(g: Graph, x: Value, dims: Sequence[int]) -> Value:
 def full(g: Graph, dims: Sequence[int], x: complex, dtype: DType | str) -> Value:
     """A tensor of one number. Raises LightNetError where it is too large."""
     return expand(g, g.scalar(x, dtype), dims if any(is_counted(d) for d in dims) else g.spec(dims, dtype).dims)
+
+
+def number_of(g: Graph, size: Size, dims: Sequence[Size], dtype: DType | str) -> Value:
+    """A tensor of a dim, which calls may decide."""
+    if not isinstance(size, Dim):
+        return full(g, dims, size, dtype)
+    from lightnet.frontends.counted import dim_number
+
+    return expand(g, g.cast(dim_number(g, size), dtype), dims)
 
 
 def tile(g: Graph, x: Value, repeats: Sequence[int]) -> Value:

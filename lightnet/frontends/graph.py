@@ -242,7 +242,7 @@ class Graph:
                 e.notes.append((None, f"{optype} gets {', '.join(map(str, specs)) or 'nothing'}"))
             raise
         inputs = _union([v.inputs for v in operands])
-        if optype not in NOT_FOLDED and all(v.is_known for v in operands) and self._folds(specs, results):
+        if optype not in NOT_FOLDED and all(v.is_known for v in operands) and self._folds(specs, params, results):
             values = self._folded(cls, operands, params, results)
         else:
             values = self._emitted(cls, operands, params, results, inputs)
@@ -260,9 +260,11 @@ class Graph:
                     raise LightNetError(f"{x} as `{name}` is not possible: it does not fit into 32 bits", self.loc,
                                         label="graph.int")  # fmt: skip
 
-    def _folds(self, specs: Sequence[TensorSpec], results: Sequence[TensorSpec]) -> bool:
+    def _folds(
+        self, specs: Sequence[TensorSpec], params: Mapping[str, ParamValue], results: Sequence[TensorSpec]
+    ) -> bool:
         """Return whether an op on known operands is small enough to be computed now; counts what it will keep."""
-        if not all(is_known(s.dims) for s in results):
+        if not all(is_known(p if isinstance(p, tuple | list) else (p,)) for p in (*params.values(), *(s.dims for s in results))):
             return False
         largest = max(s.len for s in (*specs, *results))
         if largest > (MAX_FOLDED if self._folded_bytes <= MAX_FOLDED_BYTES else ALWAYS_FOLDED):

@@ -28,7 +28,7 @@ class Undecided(Exception):
 
     def __init__(self, dim: Dim, message: str | None = None, is_same: bool = False):
         self.dim, self.is_same = dim, is_same
-        super().__init__(message or f"it needs the number {dim}, which each call decides")
+        super().__init__(message or f"it needs the number {dim!s}, which each call decides")
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,13 @@ class Symbol:
 
     def at(self, values: Mapping[str, int]) -> int:
         """The unit in a call; ValueError for a value out of bounds."""
-        value = values[self.name]
+        self.check(value := values[self.name])
+        return value // self.multiple
+
+    def check(self, value: int) -> None:
+        """Raise ValueError where it cannot have the value."""
         if not self.low <= value <= self.high or value % self.multiple:
             raise ValueError(f"{self.name} is {value}, not {self.domain}")
-        return value // self.multiple
 
     @property
     def typical(self) -> int:
@@ -151,6 +154,24 @@ class Dim:
         """A number that it is never above, as `low`."""
         negative = -self
         return -(negative if isinstance(negative, int) else _BOUNDS.least(negative))
+
+    @cached_property
+    def samples(self) -> tuple[int, int, int]:
+        """What it is where all symbols have their smallest values, their largest, and their typical ones: what one of
+        these refutes need not be proved."""
+        smallest, largest = ({s.name: n for s in self.symbols for n in (s.range[k] * s.multiple,)} for k in (0, 1))
+        return at(self, smallest), at(self, largest), typical(self)
+
+    @cached_property
+    def extremes(self) -> int:
+        """How many minima and maxima are in it, those inside of others too."""
+        found = [a for a in self.atoms if isinstance(a, Extreme)]
+        return len(found) + sum(x.extremes for a in found for x in a.args if isinstance(x, Dim))
+
+    @property
+    def divisor(self) -> int:
+        """A number that divides it for all values."""
+        return gcd(*self.terms.values())
 
     # -- arithmetic
 
@@ -270,6 +291,10 @@ class Dim:
 
     __repr__ = __str__
 
+    def __format__(self, spec: str) -> str:
+        """The text of a dim among other text that is parsed: ``?"2*length(1..512) + 1"``."""
+        return f'?"{self!s}"'
+
 
 #: A dim of a type.
 Size = int | Dim
@@ -334,7 +359,7 @@ def is_below(a: Size, b: Size) -> bool:
         return True
     if difference.low >= 0:
         return False
-    raise Undecided(difference, f"it needs to know whether {a} < {b}, which each call decides")
+    raise Undecided(difference, f"it needs to know whether {a!s} < {b!s}, which each call decides")
 
 
 def is_same(a: Any, b: Any) -> bool:
@@ -344,12 +369,34 @@ def is_same(a: Any, b: Any) -> bool:
         return difference == 0
     if difference.low > 0 or difference.high < 0:
         return False
-    raise Undecided(difference, f"it needs to know whether {a} is {b}, which each call decides", is_same=True)
+    raise Undecided(difference, f"it needs to know whether {a!s} is {b!s}, which each call decides", is_same=True)
 
 
 def is_never_below(a: Size, b: Size) -> bool:
     """Return whether ``a >= b`` is proved for all values."""
-    return least(a - b) >= 0
+    return all(x >= y for x, y in zip(_samples(a), _samples(b))) and least(a - b) >= 0
+
+
+def are_apart(a: Size, size_a: Size, b: Size, size_b: Size) -> bool:
+    """Return whether ``a ... a + size_a`` and ``b ... b + size_b`` are proved to share nothing, for all values."""
+    return is_never_below(b, a + size_a) or is_never_below(a, b + size_b)
+
+
+def divisor(size: Size) -> int:
+    """A number that divides a size for all values."""
+    return size.divisor if isinstance(size, Dim) else abs(size)
+
+
+def joined(a: Size, b: Size) -> Size:
+    """A polynomial that is never below either: of each product of atoms, which none is below 0, the larger multiple."""
+    one, other = _terms(a), _terms(b)
+    assert one is not None and other is not None
+    terms = {term: max(one.get(term, 0), other.get(term, 0)) for term in (*one, *other)}
+    return _dim(terms) if all(atom.range[0] >= 0 for term in terms for atom in term) else larger(a, b)
+
+
+def _samples(size: Size) -> tuple[int, ...]:
+    return size.samples if isinstance(size, Dim) else (size, size, size)
 
 
 def smaller(a: Size, b: Size) -> Size:
@@ -363,13 +410,18 @@ def larger(a: Size, b: Size) -> Size:
 
 
 def _extreme(fn: str, a: Size, b: Size) -> Size:
-    difference = a - b
-    if least(difference) >= 0:
+    """The one of two that it always is; else what they have in common is taken out: ``max(6x, 4x + 8)`` is
+    ``4x + 2*max(x, 4)``."""
+    if is_never_below(a, b):
         return a if fn == "max" else b
-    if greatest(difference) <= 0:
+    if is_never_below(b, a):
         return b if fn == "max" else a
-    args = sorted((a, b), key=lambda s: (isinstance(s, Dim), s.key if isinstance(s, Dim) else s))
-    return Dim({(Extreme(fn, (args[0], args[1])),): 1})
+    one, other = _terms(a), _terms(b)
+    assert one is not None and other is not None
+    common = _dim({t: min(c, d, key=abs) for t, c in one.items() if (d := other.get(t, 0)) * c > 0})
+    by = gcd(divisor(a := a - common), divisor(b := b - common))
+    args = sorted((a // by, b // by), key=lambda s: (isinstance(s, Dim), s.key if isinstance(s, Dim) else s))
+    return Dim({(Extreme(fn, (args[0], args[1])),): 1}) * by + common
 
 
 def _key(atom: Atom) -> str:
@@ -484,16 +536,15 @@ def _floordiv(dim: Dim, by: int) -> Size:
 
 
 class _Bounds:
-    """Lower bounds of polynomials over atoms with ranges."""
+    """Lower bounds of polynomials over atoms with ranges. What must hold for both of two (a maximum that is taken away)
+    is asked of both, exactly; for the rest it is the best of what is tried."""
 
-    #: Symbols whose corners are tried, and atoms that are looked into, at most.
-    MOST_SYMBOLS, MOST_ATOMS = 6, 6
+    #: Symbols whose corners are tried, quotients that are looked into in every order, and extremes, at most.
+    MOST_SYMBOLS, MOST_QUOTIENTS, MOST_EXTREMES = 6, 4, 12
 
-    def least(self, size: Size, depth: int = 0) -> int:
+    def least(self, size: Size) -> int:
         """A number that the size is never below: the best of what is tried."""
-        if not isinstance(size, Dim):
-            return size
-        return _least(size, depth)
+        return _least(size) if isinstance(size, Dim) else size
 
     def of_corners(self, dim: Dim) -> int:
         """By the ranges of all atoms: with each one counted from its lower end or from its upper end, terms that are
@@ -502,47 +553,57 @@ class _Bounds:
         ends = product((False, True), repeat=len(atoms)) if len(atoms) <= self.MOST_SYMBOLS else [(False,) * len(atoms)]
         return max(_shifted(dim, dict(zip(atoms, end))) for end in ends)
 
-    def of_relations(self, dim: Dim, depth: int) -> Iterator[int]:
-        """By what atoms are: q = floor(e / c) lies in (e - c + 1)/c ... e/c, and a minimum or maximum is one of two."""
+    def of_extremes(self, dim: Dim) -> int | None:
+        """By the first minimum or maximum that can be taken apart: ``rest - max(a, b)`` is bounded by both of two, and
+        that is exact; ``rest + max(a, b)`` by either. None where there is none, or too many."""
+        if not 0 < dim.extremes <= self.MOST_EXTREMES:
+            return None
+        either = None
         for atom in dim.atoms:
-            if isinstance(atom, Symbol):
-                continue
-            factor: dict[Monomial, int] = {}
-            others: dict[Monomial, int] = {}
-            for term, c in dim.terms.items():
-                if term.count(atom) > 1:
-                    break
-                if atom in term:
-                    factor[tuple(a for a in term if a != atom)] = c
-                else:
-                    others[term] = c
-            else:
-                yield from self._without(atom, _dim(factor), _dim(others), depth)
+            if isinstance(atom, Extreme) and (found := self.split(dim, atom)) is not None:
+                factor, rest, sign = found
+                if (atom.fn == "max") != (sign > 0):
+                    return min(self.least(factor * x + rest) for x in atom.args)
+                either = either or (factor, rest, atom)
+        if either is None:
+            return None
+        factor, rest, atom = either
+        return max(self.least(factor * x + rest) for x in atom.args)
 
-    def _without(self, atom: Atom, factor: Size, rest: Size, depth: int) -> Iterator[int]:
-        """Bounds of ``factor · atom + rest``, the factor's sign known."""
-        sign = 1 if self.least(factor, depth + 1) >= 0 else -1 if self.least(-factor, depth + 1) >= 0 else 0
-        if not sign:
-            return
-        if isinstance(atom, Quotient):
-            e, c = atom.dividend, atom.divisor
-            end = e - (c - 1) if sign > 0 else e
-            yield -(-self.least(factor * end + rest * c, depth + 1) // c)
-        elif isinstance(atom, Extreme):
-            a, b = (self.least(factor * x + rest, depth + 1) for x in atom.args)
-            yield max(a, b) if (atom.fn == "max") == (sign > 0) else min(a, b)
+    def of_quotients(self, dim: Dim) -> Iterator[int]:
+        """By what quotients are: q = floor(e / c) lies in (e - c + 1)/c ... e/c. Many are taken in one order."""
+        atoms = [a for a in dim.atoms if isinstance(a, Quotient)]
+        for atom in atoms if len(atoms) <= self.MOST_QUOTIENTS else atoms[:1]:
+            if (found := self.split(dim, atom)) is not None:
+                factor, rest, sign = found
+                end = atom.dividend - (atom.divisor - 1) if sign > 0 else atom.dividend
+                yield -(-self.least(factor * end + rest * atom.divisor) // atom.divisor)
+
+    def split(self, dim: Dim, atom: Atom) -> tuple[Size, Size, int] | None:
+        """``dim`` as factor and rest, ``factor · atom + rest``, and the factor's sign; None where it has none, or the
+        atom a power."""
+        factor: dict[Monomial, int] = {}
+        rest: dict[Monomial, int] = {}
+        for term, c in dim.terms.items():
+            if (count := term.count(atom)) > 1:
+                return None
+            if count:
+                factor[tuple(a for a in term if a != atom)] = c
+            else:
+                rest[term] = c
+        by = _dim(factor)
+        sign = 1 if self.least(by) >= 0 else -1 if self.least(-by) >= 0 else 0
+        return (by, _dim(rest), sign) if sign else None
 
 
 _BOUNDS = _Bounds()
 
 
-@lru_cache(1 << 14)
-def _least(dim: Dim, depth: int) -> int:
-    found = _BOUNDS.of_corners(dim)
-    if depth < _BOUNDS.MOST_ATOMS:
-        for other in _BOUNDS.of_relations(dim, depth):
-            found = max(found, other)
-    return found
+@lru_cache(1 << 16)
+def _least(dim: Dim) -> int:
+    if (found := _BOUNDS.of_extremes(dim)) is not None:
+        return found
+    return max([_BOUNDS.of_corners(dim), *_BOUNDS.of_quotients(dim)])
 
 
 def _shifted(dim: Dim, from_above: Mapping[Atom, bool]) -> int:

@@ -2,7 +2,7 @@
 
 Expressions come from untrusted files too, so nothing here reaches Python's `eval`: a lexer and a recursive-descent
 parser with bounded size and depth make an AST. `constants.py` computes the ones that are constant, `notation.py` binds
-the others. Imports the standard library, `parsing` and `diagnostics` only. Grammar: docs/design.md, "Index notation".
+the others. Imports dims, `parsing` and `diagnostics` only. Grammar: docs/design.md, "Index notation".
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from functools import lru_cache
 from typing import Any, ClassVar, NoReturn
 
 from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.ir.dim_text import parse_size
+from lightnet.ir.dims import Dim, Size
 from lightnet.parsing import Token, TokenParser, lexed
 
 MAX_TEXT = 1 << 16
@@ -28,7 +30,7 @@ MAX_STRING = 1 << 12
 
 @dataclass(frozen=True, slots=True)
 class Num:
-    value: bool | int | float
+    value: bool | int | float | Dim
     pos: int = field(default=0, compare=False)
 
     def __eq__(self, other: object) -> bool:
@@ -134,7 +136,7 @@ Expr = Num | Str | Name | Unary | Binary | Select | Call | Attr | Index | Array
 _TOKEN = re.compile(
     r"(?P<space>[ \t\r]+|\#[^\n]*)|(?P<newline>\n)"
     r"|(?P<num>(?:\d+(?:\.(?!\.\.)\d*)?|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>[A-Za-z_]\w*)"
-    r'|(?P<str>"[^"\n]*")|(?P<op>\.\.\.|->|\|\||&&|[=!<>+*]=|[-+*/%<>!?:()\[\]{},|.;=])',
+    r'|(?P<str>"[^"\n]*")|(?P<dim>\?"[^"\n]*")|(?P<op>\.\.\.|->|\|\||&&|[=!<>+*]=|[-+*/%<>!?:()\[\]{},|.;=])',
     re.ASCII,
 )
 
@@ -255,6 +257,8 @@ class NotationParser(TokenParser["Expr"]):
         token = self.next()
         if token.kind == "num":
             return Num(self._number(token), token.pos)
+        if token.kind == "dim":
+            return Num(self._dim(token), token.pos)
         if token.kind == "str":
             if len(token.text) > MAX_STRING:
                 self.error(f"string longer than {MAX_STRING}", token.pos)
@@ -286,6 +290,13 @@ class NotationParser(TokenParser["Expr"]):
                 self.expect(end)
                 break
         return tuple(items)
+
+    def _dim(self, token: Token) -> Size:
+        """A dim that a call decides, as its `format` is."""
+        try:
+            return parse_size(token.text[2:-1])
+        except LightNetError as e:
+            self.error(e.message, token.pos)
 
     def _number(self, token: Token) -> int | float:
         if len(token.text) > 40:
@@ -385,6 +396,8 @@ def _format(e: Expr | Pack | ArraySlice) -> tuple[str, int]:
         case Num(value=bool(value)):
             return ("true" if value else "false"), 9
         case Num(value=value):
+            if isinstance(value, Dim):
+                return format(value), 9
             return format_number(value), 9 if value >= 0 and not str(value).startswith("-") else _TIGHT
         case Str(value=value):
             return f'"{value}"', 9

@@ -1,5 +1,5 @@
 """The facts about bytes: disjoint intervals of memory spaces, each with a value. The one home of such tables; imports
-nothing of ours."""
+dims alone."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
+
+from lightnet.ir.dims import are_apart, is_never_below
 
 T = TypeVar("T")
 
@@ -92,6 +94,44 @@ def _merged(parts: list[tuple[int, int, T]]) -> list[tuple[int, int, T]]:
         else:
             merged.append((low, high, value))
     return merged
+
+
+class OpenIntervalMap(IntervalMap[T]):
+    """The same where calls decide bounds: what is not proved to keep its value for all values of symbols is forgotten,
+    and what is not known to be in an interval is not found there. Takes linear time."""
+
+    def parts(self, begin: int, end: int) -> Iterator[tuple[int, int, T | None]]:
+        found: list[tuple[int, int, T]] = []
+        at = begin
+        for _ in self._parts:
+            part = min((p for p in self._parts if _covers(p, at)), key=lambda p: p[0] != at, default=None)
+            if at == end or part is None:
+                break
+            to = end if is_never_below(part[1], end) else part[1]
+            if not is_never_below(end, to):
+                break
+            found.append((at, to, part[2]))
+            at = to
+        yield from _merged(found)
+        if at != end:
+            yield at, end, None
+
+    def set(self, begin: int, end: int, value: T) -> None:
+        kept: list[tuple[int, int, T]] = []
+        for low, high, before in self._parts:
+            if are_apart(low, high - low, begin, end - begin):
+                kept.append((low, high, before))
+                continue
+            if low != begin and is_never_below(begin, low) and is_never_below(high, begin):
+                kept.append((low, begin, before))
+            if high != end and is_never_below(high, end) and is_never_below(end, low):
+                kept.append((end, high, before))
+        self._parts = [*kept, (begin, end, value)]
+
+
+def _covers(part: tuple[int, int, T], at: int) -> bool:
+    """Return whether a byte that is not the end of a part is proved to be in it, or the part to be empty."""
+    return part[1] != at and is_never_below(at, part[0]) and is_never_below(part[1], at)
 
 
 class SpaceMap(defaultdict[str, IntervalMap[T]]):

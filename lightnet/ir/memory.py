@@ -1,17 +1,22 @@
 """The memory of a planned module: the size of each space, the rules of its plan, workspaces of kernels.
 
-Imports xDSL and the names of ops.
+A size that a call decides is a `Dim`. Imports xDSL, the names of ops and parameters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp, StringAttr, i64
-from xdsl.ir import Operation
+from xdsl.ir import Attribute, Operation
 
+from lightnet.diagnostics import LightNetError
+from lightnet.ir.dims import Dim, Symbol, symbol
 from lightnet.ir.names import PLACES, WORKSPACE
+from lightnet.ir.types import ParamAttr
 
 #: The memory spaces: params and results of `ln.once`, which are there before the first op; and everything else.
 STATIC, ARENA = "static", "arena"
@@ -25,6 +30,8 @@ PLAN_RULES = "ln.plan"
 TYPES = "ln.memory_types"
 #: Discardable attribute of a source or a run-time call: the memory type that its optype names (``create_cuda``).
 MTYPE = "ln.mtype"
+#: Module attribute of level 4: the symbols that a call decides, in the order of the frame.
+SYMBOLS = "ln.symbols"
 #: Attribute of a kernel: bytes of workspace that it needs while it runs (an integer).
 WORKSPACE_SIZE = "ln.workspace_size"
 
@@ -70,12 +77,30 @@ def memory_of(module: ModuleOp) -> dict[str, int]:
     attr = module.attributes.get(MEMORY)
     if not isinstance(attr, DictionaryAttr):
         return {}
-    return {k: v.value.data for k, v in attr.data.items() if isinstance(v, IntegerAttr)}
+    return {k: n for k, v in attr.data.items() if (n := _size(v)) is not None}
 
 
 def set_memory(module: ModuleOp, sizes: Mapping[str, int]) -> None:
     """Say how large each space is."""
-    module.attributes[MEMORY] = DictionaryAttr({k: IntegerAttr(n, i64) for k, n in sizes.items()})
+    module.attributes[MEMORY] = DictionaryAttr({k: size_attr(n) for k, n in sizes.items()})
+
+
+def call_symbols(module: ModuleOp) -> tuple[Symbol, ...]:
+    """The symbols whose values a call of a lowered module brings, in the order of its frame."""
+    attr = module.attributes.get(SYMBOLS)
+    sizes = attr.data if isinstance(attr, ParamAttr) and isinstance(attr.data, tuple) else ()
+    return tuple(s for size in sizes if isinstance(size, Dim) for s in size.symbols)
+
+
+def set_call_symbols(module: ModuleOp, symbols: Iterable[Symbol]) -> None:
+    """Say which symbols a call decides, in the order of their names; raises `LightNetError` where a name has two
+    ranges."""
+    found = sorted(set(symbols), key=lambda s: s.name)
+    for a, b in pairwise(found):
+        if a.name == b.name:
+            raise LightNetError(f"'{a.name}' is {a.domain} here and {b.domain} there: a name has one range")
+    if found:
+        module.attributes[SYMBOLS] = ParamAttr(tuple(symbol(s.name, s.low, s.high, s.multiple) for s in found))
 
 
 def unplan(module: ModuleOp) -> None:
@@ -95,5 +120,17 @@ def is_upstream(module: ModuleOp) -> bool:
 
 def workspace_size(op: Operation) -> int:
     """Bytes of workspace of a kernel."""
-    attr = op.attributes.get(WORKSPACE_SIZE)
-    return attr.value.data if isinstance(attr, IntegerAttr) else 0
+    size = _size(op.attributes.get(WORKSPACE_SIZE))
+    return 0 if size is None else size
+
+
+def size_attr(size: int) -> Attribute:
+    """A number of bytes as an attribute: ``64 : i64``, or ``#ln.param<?"256*batch(1..16)">``."""
+    return ParamAttr(size) if isinstance(size, Dim) else IntegerAttr(size, i64)
+
+
+def _size(attr: Attribute | None) -> Any:
+    """The number that an attribute is, an int or a `Dim`; None where it is none."""
+    if isinstance(attr, ParamAttr) and isinstance(attr.data, Dim):
+        return attr.data
+    return attr.value.data if isinstance(attr, IntegerAttr) else None

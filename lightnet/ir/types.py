@@ -39,7 +39,6 @@ from xdsl.printer import Printer
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.dim_text import parse_size, parse_sizes, texts
-from lightnet.ir.dim_text import text as dim_text
 from lightnet.ir.dims import Dim, Size
 from lightnet.ir.params import ParamScalar, ParamValue
 from lightnet.runtime.dtypes import BY_NAME, DType
@@ -268,12 +267,8 @@ def _parse_scalar(parser: AttrParser) -> ParamScalar:
         return None
     if (text := parser.parse_optional_str_literal()) is not None:
         return text
-    if parser.parse_optional_punctuation("?") is not None:
-        pos = parser.pos
-        try:
-            return parse_size(parser.parse_str_literal())
-        except LightNetError as e:
-            parser.raise_error(e.message, pos)
+    if (size := parse_open_size(parser)) is not None:
+        return size
     if (flag := parser.parse_optional_boolean()) is not None:
         return flag
     sign = 1
@@ -287,6 +282,17 @@ def _parse_scalar(parser: AttrParser) -> ParamScalar:
     return sign * parser.parse_number(
         allow_boolean=False, context_msg=", string, bool, null or array expected as a parameter's value"
     )
+
+
+def parse_open_size(parser: AttrParser) -> Size | None:
+    """Parse ``?"2*length(1..512)"``, a number that a call decides; None where no ``?`` stands."""
+    if parser.parse_optional_punctuation("?") is None:
+        return None
+    pos = parser.pos
+    try:
+        return parse_size(parser.parse_str_literal())
+    except LightNetError as e:
+        parser.raise_error(e.message, pos)
 
 
 _WORDS = {"inf": math.inf, "nan": math.nan}
@@ -311,7 +317,7 @@ def format_param_value(value: ParamValue) -> str:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, Dim):
-        return f'?"{dim_text(value)}"'
+        return format(value)
     if not math.isfinite(value):
         return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     mantissa, exponent, tail = repr(value).partition("e")

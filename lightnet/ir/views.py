@@ -2,8 +2,9 @@
 overwritten.
 
 Planning merges such values, the checker allows them to overlap, the interpreter and the lowering write nothing for a
-move whose places coincide. All three ask here, for single ops and for kernels (their bodies are composed). Imports the
-op base, kernels, places and the parser of index notation.
+move whose places coincide. All three ask here, for single ops and for kernels (their bodies are composed). Offsets and
+sizes that a call decides are `Dim`s; a move whose pieces are not in one order for all values is none. Imports the op
+base, kernels, places and the parser of index notation.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
 from lightnet.ir import notation
+from lightnet.ir.dims import Undecided, divisor
 from lightnet.ir.expr import Index, is_flat, read_name, walk
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import PLAIN, Blocked, ChannelsLast, Layout, byte_size, layout_of
@@ -56,7 +58,7 @@ def alignment_of(values: Sequence[SSAValue]) -> int:
     element's. Values that have no place yet count as aligned."""
     places = [(v, p) for v in values if (p := place_of(v)) is not None]
     elements = (spec_of(v.type).dtype.size for v, p in places if is_port(p.space.data))
-    return gcd(ALIGNMENT, *(p.offset.data for _, p in places), *elements)
+    return gcd(ALIGNMENT, *(divisor(p.offset.data) for _, p in places), *elements)
 
 
 # -- moves -----------------------------------------------------------------------------------------------------------
@@ -65,10 +67,15 @@ def alignment_of(values: Sequence[SSAValue]) -> int:
 def operand_pieces(op: Operation) -> list[list[Piece] | None]:
     """For each result: the runs of operand bytes that it consists of, in order; None where it is computed, or moved in
     another order."""
-    if isinstance(op, KernelOp):
-        return _kernel_pieces(op)
-    if not isinstance(op, LnOp) or not op.is_move:
+    try:
+        if isinstance(op, KernelOp):
+            return _kernel_pieces(op)
+        return _pieces(op) if isinstance(op, LnOp) and op.is_move else [None] * len(op.results)
+    except Undecided:
         return [None] * len(op.results)
+
+
+def _pieces(op: LnOp) -> list[list[Piece] | None]:
     found: list[list[tuple[int, Piece]]] = [[] for _ in op.results]
     sizes = [byte_size(r.type) for r in op.results]
     for k, j, plain in op.views():
@@ -92,13 +99,13 @@ def _in_layout(operand: Attribute, result: Attribute, offset: int) -> int | None
     if one != other or not isinstance(one, Blocked):
         return None
     large, small = sorted((spec_of(operand), spec_of(result)), key=lambda s: -s.len)
-    if not large.len:
+    if large.len == 0:
         return 0
     if len(large.dims) != 4 or len(small.dims) != 4 or large.dims[0] != 1 or large.dims[2:] != small.dims[2:]:
         return None
     plane = large.dims[2] * large.dims[3] * large.dtype.size
     channel, end = offset // plane, offset // plane + small.dims[1]
-    if offset % plane or channel % one.block or (end % one.block and end != large.dims[1]):
+    if offset % plane != 0 or channel % one.block != 0 or (end % one.block != 0 and end != large.dims[1]):
         return None
     return channel // one.block * _block_bytes(one, large)
 
@@ -127,9 +134,9 @@ def _block_bytes(layout: Blocked, spec: TensorSpec) -> int:
 
 def _whole(parts: list[tuple[int, Piece]], size: int) -> list[Piece] | None:
     """The pieces in order of their place in the result, if they fill it; empty ones are left out."""
-    if not size:
+    if size == 0:
         return []
-    parts = sorted(part for part in parts if part[1].size)
+    parts = sorted(part for part in parts if part[1].size != 0)
     end = 0
     for at, piece in parts:
         if at != end:
@@ -140,7 +147,7 @@ def _whole(parts: list[tuple[int, Piece]], size: int) -> list[Piece] | None:
 
 def _kernel_pieces(kernel: KernelOp) -> list[list[Piece] | None]:
     known: dict[SSAValue, list[Piece] | None] = {
-        a: [Piece(k, 0, n)] if (n := byte_size(a.type)) else [] for k, a in enumerate(kernel.body.args)
+        a: [Piece(k, 0, n)] if (n := byte_size(a.type)) != 0 else [] for k, a in enumerate(kernel.body.args)
     }
     for op in kernel.ops:
         if not op.is_move:  # nothing behind a computation is a view

@@ -5,6 +5,8 @@ value it holds (moves copy those records). Every operand must be found whole at 
 the end, and inputs and static tensors after that too, since the next call needs them. Within an op, a result may touch
 an operand only where the op is a move whose bytes stand in place, or where the operand is read at exactly the element
 that is written. So disjoint lifetimes need no notion of liveness here: what nobody reads any more may be overwritten.
+Where calls decide sizes and offsets, the map holds what is proved for all values of symbols, and a plan is right if that
+is enough.
 
 Plans by upstream's rules (`ln.plan = "upstream"`) may also write results over the operand that owns their memory, and
 lose static tensors and outputs that nobody consumes.
@@ -22,7 +24,8 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Input, Source
 from lightnet.dialects.ln.structure import OnceOp, planned_ops
-from lightnet.ir.interval_map import IntervalMap
+from lightnet.ir.dims import Dim, Undecided, are_apart, greatest, is_known, is_never_below, larger, smaller
+from lightnet.ir.interval_map import IntervalMap, OpenIntervalMap
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import byte_size
 from lightnet.ir.locations import loc_of
@@ -73,8 +76,8 @@ class ByteMap:
     """A memory space as runs of known bytes: what each byte is of, and the place where the first byte of that would
     stand. Parts written in place leave the whole whole."""
 
-    def __init__(self) -> None:
-        self._bytes: IntervalMap[tuple[Leaf | None, int]] = IntervalMap()
+    def __init__(self, is_open: bool = False) -> None:
+        self._bytes: IntervalMap[tuple[Leaf | None, int]] = OpenIntervalMap() if is_open else IntervalMap()
 
     def write(self, at: int, runs: list[Run]) -> None:
         """Put `runs` one behind the other from byte `at` on."""
@@ -97,7 +100,10 @@ class _Checker:
         self.ops = planned_ops(main_of(module).body.block)
         if not self.sizes:
             raise LightNetError("the module has no plan: run the plan pass first", label="check-plan.unplanned")
-        self.maps = {space: ByteMap() for space in self.sizes}
+        values = [r for op in self.ops for r in op.results]
+        offsets = [p.offset.data for op in self.ops for p in (*places_of(op), *self.workspace(op))]
+        is_open = not is_known([*self.sizes.values(), *map(_size, values), *offsets])
+        self.maps = {space: ByteMap(is_open) for space in self.sizes}
         self.content: dict[SSAValue, list[Run]] = {}
         self.kept: list[OpResult] = []  # what must survive the run
 
@@ -118,9 +124,10 @@ class _Checker:
 
     def check_ranges(self) -> None:
         for space, size in self.sizes.items():
-            if size > self.capacity:
+            if greatest(size) > self.capacity:
+                up_to = f", up to {size.high}" if isinstance(size, Dim) else ""
                 raise LightNetError(
-                    f"memory space '{space}' has {size} bytes, the capacity is {self.capacity}",
+                    f"memory space '{space}' has {size} bytes{up_to}, the capacity is {self.capacity}",
                     label="check-plan.capacity",
                 )
         for op in self.ops:
@@ -161,7 +168,7 @@ class _Checker:
         unit = 1 if self.upstream else spec.dtype.size
         if self.alignment is not None and not self.shares(value):
             unit = self.alignment
-        if place.offset.data % unit:
+        if place.offset.data % unit != 0:
             raise self.error(
                 op, "alignment", f"'{value_name(value)}' stands at {place}, which is no multiple of {unit}"
             )
@@ -170,7 +177,7 @@ class _Checker:
         limit = self.sizes.get(place.space.data)
         if limit is None:
             raise self.error(op, "space", f"{what} stands at {place}; the module's spaces are {', '.join(self.sizes)}")
-        if place.offset.data + size > limit:
+        if not is_never_below(limit, place.offset.data + size):
             raise self.error(op, "bounds", f"{what} takes {_bytes(place, size)}, but the space has {limit} bytes")
 
     def shares(self, value: OpResult) -> bool:
@@ -204,12 +211,10 @@ class _Checker:
                     self.expect(value, op, f"`{op_label(op)}` reads")
         new: dict[OpResult, list[Run] | None] = {}
         for value, pieces in zip(op.results, operand_pieces(op)):
-            runs = None
-            if pieces is not None:
-                runs = joined_pieces(
-                    [r for k, at, n in pieces for r in cut_pieces(self.content[op.operands[k]], at, n)]
-                )
-            new[value] = runs
+            parts = None if pieces is None else [_cut(self.content[op.operands[k]], at, n) for k, at, n in pieces]
+            known = [part for part in parts or () if part is not None]
+            whole = parts is not None and len(known) == len(parts)
+            new[value] = joined_pieces([run for part in known for run in part]) if whole else None
         self.check_op(op, new)
         for place in self.workspace(op):
             garbage = Leaf(f"workspace of {op_label(op)}", op_label(op), _bytes(place, workspace_size(op)))
@@ -219,7 +224,7 @@ class _Checker:
 
     def store(self, op: Operation, value: OpResult, runs: list[Run] | None) -> None:
         place, size = self.place(value), byte_size(value.type)
-        if not size:
+        if size == 0:
             self.content[value] = []
             return
         self.content[value] = runs or [(Leaf(value_name(value), op_label(op), _bytes(place, size)), 0, size)]
@@ -233,8 +238,9 @@ class _Checker:
         if found == wanted:
             return
         for leaf, offset, size in found:
-            if cut_pieces(wanted, at, size) != [(leaf, offset, size)]:
-                by = f"'{leaf.name}' of `{leaf.op}` at {leaf.where}" if leaf is not None else "nothing known"
+            if leaf is None or _cut(wanted, at, size) != [(leaf, offset, size)]:
+                nothing = "what other values may have written" if isinstance(at + size, Dim) else "nothing known"
+                by = f"'{leaf.name}' of `{leaf.op}` at {leaf.where}" if leaf is not None else nothing
                 raise self.error(
                     op,
                     "overlap",
@@ -300,9 +306,9 @@ class _Checker:
 
     def same_content(self, value: OpResult, runs: list[Run], operand: OpResult, shared: tuple[int, int]) -> bool:
         lo, hi = shared
-        ours = cut_pieces(runs, lo - self.place(value).offset.data, hi - lo)
-        theirs = cut_pieces(self.content[operand], lo - self.place(operand).offset.data, hi - lo)
-        return joined_pieces(ours) == joined_pieces(theirs)
+        ours = _cut(runs, lo - self.place(value).offset.data, hi - lo)
+        theirs = _cut(self.content[operand], lo - self.place(operand).offset.data, hi - lo)
+        return ours is not None and theirs is not None and joined_pieces(ours) == joined_pieces(theirs)
 
     def owns(self, op: Operation, k: int, j: int) -> bool:
         """Upstream's rule: the result is made in its owner's memory."""
@@ -325,9 +331,11 @@ class _Checker:
         p, q = self.place(a), self.place(b)
         if p.space != q.space:
             return None
-        lo = max(p.offset.data, q.offset.data)
-        hi = min(p.offset.data + _size(a), q.offset.data + _size(b))
-        return (lo, hi) if lo < hi else None
+        if are_apart(p.offset.data, _size(a), q.offset.data, _size(b)):
+            return None
+        lo = larger(p.offset.data, q.offset.data)
+        hi = smaller(p.offset.data + _size(a), q.offset.data + _size(b))
+        return (lo, hi) if lo != hi else None
 
     def workspace(self, op: Operation) -> list[PlaceAttr]:
         attr = op.attributes.get(WORKSPACE)
@@ -344,10 +352,17 @@ def _size(value: SSAValue) -> int:
     return byte_size(value.type)
 
 
+def _cut(runs: list[Run], at: int, size: int) -> list[Run] | None:
+    """The part of runs from byte `at` on; None where calls differ in what it is."""
+    try:
+        return cut_pieces(runs, at, size)
+    except Undecided:
+        return None
+
+
 def _bytes(place: PlaceAttr, size: int) -> str:
     return f"{place.space.data} [{place.offset.data}, {place.offset.data + size})"
 
 
 def _meet(a: PlaceAttr, size_a: int, b: PlaceAttr, size_b: int) -> bool:
-    x, y = a.offset.data, b.offset.data
-    return a.space == b.space and x < y + size_b and y < x + size_a
+    return a.space == b.space and not are_apart(a.offset.data, size_a, b.offset.data, size_b)

@@ -21,6 +21,7 @@ from lightnet.backends.cpu.parallel import THREADS, threads_of
 from lightnet.backends.cpu.selection import SELECTION
 from lightnet.backends.launches import Launch, LaunchMemory
 from lightnet.dialects.launch import LaunchOp
+from lightnet.ir.dims import greatest
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.memory import WORKSPACE_SIZE
 from lightnet.ir.passes import LnPass
@@ -50,6 +51,6 @@ class _Lowering(Lowering[Launch]):
         return launch
 
     def line(self, op: KernelOp, made: Launch, places: Sequence[PlaceAttr], memory: LaunchMemory) -> LaunchOp:
-        name, used = made.function.sym_name.data, max(1, min(threads_of(op), made.grid))
+        name, used = made.function.sym_name.data, max(1, min(threads_of(op), greatest(made.grid)))
         scratch = memory.scratch if any(a.kind == "scratch" for a in made.args) else 0
         return LaunchOp(name, made.grid, places, threads=used, scratch=scratch)

@@ -15,7 +15,7 @@ from math import gcd
 from typing import Generic, TypeVar
 
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, MemRefType, ModuleOp, StringAttr, i64
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from lightnet.backends.builder import Builder
@@ -28,14 +28,15 @@ from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir import budget
 from lightnet.ir.body import structure
+from lightnet.ir.dims import Dim, Size, are_apart, divisor, is_never_below, larger
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import byte_size
 from lightnet.ir.locations import loc_of
-from lightnet.ir.memory import ARENA, STATIC, WORKSPACE_SIZE, memory_of, set_memory, workspace_size
+from lightnet.ir.memory import ARENA, STATIC, WORKSPACE_SIZE, memory_of, set_call_symbols, set_memory, workspace_size
 from lightnet.ir.module import main_of
 from lightnet.ir.op import TENSORS, WORKSPACE, LnOp, places_of
 from lightnet.ir.place import PlaceAttr
-from lightnet.ir.types import storage_type
+from lightnet.ir.types import TensorSpec, memref_of, spec_of
 from lightnet.ir.views import Piece, alignment_of, operand_pieces, place_of
 from lightnet.runtime.arrays import ALIGNMENT, align_up
 from lightnet.runtime.dtypes import BY_NAME
@@ -57,7 +58,7 @@ class Lowering(ABC, Generic[M]):
         self.needed: dict[object, LaunchMemory] = {}
         self.lines: list[Operation] = []
         self.names: dict[str, int] = {}
-        self.added = 0
+        self.added: Size = 0
 
     # -- what a target says
 
@@ -85,7 +86,7 @@ class Lowering(ABC, Generic[M]):
         for a caller."""
         standing = {place.space.data for op in ops for place in places_of(op)}
         sizes = {k: n for k, n in memory_of(self.module).items() if k in standing or not is_port(k)}
-        if self.added:
+        if self.added != 0:
             sizes[ARENA] = self.arena_end + self.added
         if sizes != memory_of(self.module):
             set_memory(self.module, sizes)
@@ -99,6 +100,8 @@ class Lowering(ABC, Generic[M]):
             except LightNetError as e:
                 raise e.at(loc_of(op)) from None
         self.settle_memory(main.body.block.ops)
+        types = {v.type for op in main.walk() for v in (*op.operands, *op.results)}
+        set_call_symbols(self.module, (s for t in types for d in spec_of(t).open_dims for s in d.symbols))
         self.module.body.block.erase_op(main)
         block = self.module.body.block
         block.add_ops(self.functions)
@@ -147,18 +150,19 @@ class Lowering(ABC, Generic[M]):
                 source = placed(op.operands[operand])
                 start = source.offset.data + offset
                 if (source.space, start) != (to.space, at):
-                    unit = gcd(alignment_of([op.operands[operand], result]), start, at, size, 8)
+                    unit = gcd(alignment_of([op.operands[operand], result]), *map(divisor, (start, at, size)), 8)
                     made = self.copied(size, unit)
                     places = [PlaceAttr(source.space, start), PlaceAttr(to.space, at)]
                     self.lines.append(self.line(op, made, places, LaunchMemory(0, 0)))
                 at += size
 
-    def copied(self, size: int, unit: int) -> M:
+    def copied(self, size: Size, unit: int) -> M:
         """The op that copies `size` bytes, `unit` at a time."""
         key = ("copy", size, unit)
         if key not in self.known:
-            type = MemRefType(storage_type(BY_NAME[f"i{unit * 8}"]), [size // unit])
-            b = Builder.kernel(self.fresh("copy"), [type, type], hints=["from", "to"])
+            type = memref_of(TensorSpec((size // unit,), BY_NAME[f"i{unit * 8}"]))
+            symbols = size.symbols if isinstance(size, Dim) else ()
+            b = Builder.kernel(self.fresh("copy"), [type, type], hints=["from", "to"], symbols=symbols)
             with b.loop(b.lo, b.hi) as i:
                 b.store(b.load(b.args[0], [i.iv]), b.args[1], [i.iv])
             arguments = (Argument("operand", 0), Argument("result", 0))
@@ -171,7 +175,7 @@ class Lowering(ABC, Generic[M]):
         aliases = _aliases(op)
         workspace = _workspace(op)
         apart = alignment_of([*op.operands, *op.results])  # which generators look at
-        align = gcd(apart, workspace.offset.data if workspace is not None else 0)
+        align = gcd(apart, divisor(workspace.offset.data) if workspace is not None else 0)
         values: dict[SSAValue, object] = {a: ("arg", i) for i, a in enumerate(op.body.args)}
         body = structure(list(op.body.ops), values)
         choices = tuple(sorted((k, v) for k, v in op.choices.items() if k not in self.free))
@@ -180,12 +184,12 @@ class Lowering(ABC, Generic[M]):
             self.add(key, self.generate(op, self.fresh(_title(op)), aliases), align)
         memory, launches = self.needed[key], self.known[key]
         size = memory.size
-        if workspace is not None and workspace_size(op) < size:
+        if workspace is not None and not is_never_below(workspace_size(op), size):
             raise LightNetError(f"{op.name} needs a workspace of {size} bytes, and {workspace_size(op)} are planned: "
                                 "run choose and "
                                 "plan again", label="kernel.workspace")  # fmt: skip
-        if workspace is None and size:  # planned elsewhere, without our workspace: it goes behind everything
-            self.added = max(self.added, size)
+        if workspace is None and size != 0:  # planned elsewhere, without our workspace: it goes behind everything
+            self.added = larger(self.added, size)
             workspace = PlaceAttr(ARENA, self.arena_end)
         for made in launches:
             self.lines.append(self.line(op, made, [_argument(op, a, workspace, memory) for a in made.args], memory))
@@ -242,7 +246,7 @@ def _aliases(op: KernelOp) -> dict[int, int]:
         low, high = _bytes(result)
         for k, operand in enumerate(op.operands):
             start, end = _bytes(operand)
-            if placed(operand).space != placed(result).space or end <= low or high <= start:
+            if placed(operand).space != placed(result).space or are_apart(low, high - low, start, end - start):
                 continue
             if low == high or start == end:  # nothing to share
                 continue
@@ -254,7 +258,7 @@ def _aliases(op: KernelOp) -> dict[int, int]:
     return aliases
 
 
-def _bytes(value: SSAValue) -> tuple[int, int]:
+def _bytes(value: SSAValue) -> tuple[Size, Size]:
     """The byte range of a planned value in its space."""
     start = placed(value).offset.data
     return start, start + byte_size(value.type)

@@ -11,8 +11,9 @@ to the end. On a target with `Target.ports`, inputs and outputs of so many bytes
 caller that is read and written where it is: each is a space of its own, `in0`, `out0` and so on. A target may have
 further spaces, small and near: it says which values should stand there (`Target.home`), and what does not fit stands in
 the arena. Where launches run at once that need not wait for each other, small values share no bytes with those of the
-branches beside them (`Target.apart`): sharing them would be a reason to wait. The checker runs on every result.
-Dropping the attributes un-plans.
+branches beside them (`Target.apart`): sharing them would be a reason to wait. Where calls decide sizes, one plan holds
+for all: who lies below whom is packed, and offsets follow (`planning.stacking`); near spaces and capacities are for the
+largest sizes. The checker runs on every result. Dropping the attributes un-plans.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.ir.dims import greatest, typical
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import ARENA, STATIC, memory_of, set_memory, unplan
 from lightnet.ir.module import op_label
@@ -38,6 +40,7 @@ from lightnet.ir.target import Space, get_target
 from lightnet.passes.plan_buffers import PackingProblem, PlannedValues, ValueGroup, best_groups, in_arena
 from lightnet.passes.planning import MemoryPlan, pack
 from lightnet.passes.planning.buffers import load_profile
+from lightnet.passes.planning.stacking import stack
 from lightnet.runtime.arrays import align_up
 from lightnet.runtime.program import is_port
 
@@ -132,10 +135,15 @@ def plan_module(
         plan = pack(problem.buffers, capacity=capacity, effort=effort)
     except LightNetError as e:
         raise e if e.label != "plan.capacity" else _overflow(network, problem, e, capacity) from None
+    if network.is_open:
+        plan = stack(problem.buffers, problem.sizes(network), plan)
+        if greatest(plan.peak) > capacity:
+            raise LightNetError(f"'{ARENA}' takes up to {greatest(plan.peak)} bytes ({plan.peak}), the capacity is "
+                                f"{capacity}", label="plan.capacity")  # fmt: skip
     base.update({id(g): plan.offsets[problem.ids[id(g)]] - g.lo for g in problem.groups})
     for name, group in problem.ports.items():
         group.space, base[id(group)], sizes[name] = name, -group.lo, group.hi - group.lo
-        if sizes[name] > capacity:
+        if greatest(sizes[name]) > capacity:
             raise LightNetError(
                 f"'{group.name}' has {sizes[name]} bytes, the capacity is {capacity}",
                 _loc(group),
@@ -164,8 +172,8 @@ def _place_static(problem: PackingProblem, alignment: int, capacity: int, base: 
             continue
         base[id(group)] = align_up(top, alignment) - group.lo
         top = base[id(group)] + group.hi
-    if top > capacity:
-        largest = max(problem.static, key=lambda group: group.hi - group.lo)
+    if greatest(top) > capacity:
+        largest = max(problem.static, key=lambda group: typical(group.hi - group.lo))
         raise LightNetError(
             f"the static tensors need {top} bytes, the capacity of '{STATIC}' is {capacity}; this one takes "
             f"{largest.hi - largest.lo}",
@@ -183,11 +191,11 @@ def _fit(problem: PackingProblem, name: str, space: Space) -> tuple[dict[int, in
     there with the fewest copies.
     """
     groups = {str(i): g for i, g in enumerate(problem.elsewhere.get(name, ()))}
-    for key in [key for key, g in groups.items() if g.hi - g.lo > space.capacity]:
+    for key in [key for key, g in groups.items() if greatest(g.hi - g.lo) > space.capacity]:
         _may_spill(groups[key], name, space)
         problem.spill(groups.pop(key))
     while groups:
-        buffers = [g.buffer(key, space.alignment) for key, g in groups.items()]
+        buffers = [g.buffer(key, space.alignment, greatest) for key, g in groups.items()]
         plan = pack(buffers, effort="fast")
         if plan.peak <= space.capacity:
             return {id(groups[key]): offset - groups[key].lo for key, offset in plan.offsets.items()}, plan.peak
@@ -218,7 +226,7 @@ def check_spaces(module: ModuleOp, spaces: Mapping[str, Space]) -> None:
             continue
         if name not in spaces and name not in (ARENA, STATIC):
             raise LightNetError(f"the target has no memory space '{name}'; there are: {', '.join(spaces)}")
-        if name not in (ARENA, STATIC) and size > spaces[name].capacity:
+        if name not in (ARENA, STATIC) and greatest(size) > spaces[name].capacity:
             raise LightNetError(f"the plan takes {size} bytes of '{name}', which has {spaces[name].capacity}")
 
 

@@ -4,13 +4,16 @@ A *group* is a set of values with fixed offsets to each other. Three kinds of me
 is a part of its operand (reshape, slice, scatter), a move whose operands are parts of its result (concat, gather), and
 a result that takes the bytes of an operand that dies. Every merge is checked value by value, so none is ever wrong;
 but keeping a large value because a small part of it lives on can cost memory, so `best_groups` tries without.
-Imports `ir` and the numbers of `planning`.
+Offsets and sizes that a call decides are `Dim`s: a merge is made where all that it needs is proved for all values, and
+what it is worth is told by the typical network. Imports `ir` and the numbers of `planning`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import ReturnOp
@@ -19,6 +22,7 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from lightnet.dialects.ln.source import Input, ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp, planned_ops
 from lightnet.ir import budget
+from lightnet.ir.dims import Undecided, is_known, larger, smaller, typical
 from lightnet.ir.layout import byte_size
 from lightnet.ir.memory import ARENA, STATIC, workspace_size
 from lightnet.ir.module import main_of, op_label, value_name
@@ -26,7 +30,7 @@ from lightnet.ir.types import spec_of
 from lightnet.ir.views import cut_pieces, joined_pieces, operand_pieces, overwritable, views_of
 from lightnet.passes.planning import Buffer, lower_bound
 from lightnet.passes.planning.buffers import load_profile
-from lightnet.passes.planning.spans import Spans
+from lightnet.passes.planning.spans import OpenSpans, Spans
 
 #: Merging two groups compares at most so many pairs of values; larger ones stay apart.
 MAX_PAIRS = 20_000
@@ -73,8 +77,8 @@ class ValueGroup:
     spans: Spans[_Slot]
 
     @classmethod
-    def single(cls, slot: _Slot) -> ValueGroup:
-        spans: Spans[_Slot] = Spans()
+    def single(cls, slot: _Slot, spans: Spans[_Slot]) -> ValueGroup:
+        """The group of one slot, in `spans`, which are empty."""
         spans.add(slot)
         return cls([slot], slot.home, 0, slot.size, slot.lower, slot.upper, int(slot.protected), [], spans)
 
@@ -86,16 +90,16 @@ class ValueGroup:
     @property
     def largest(self) -> _Slot:
         """The slot of its largest value."""
-        return max(self.slots, key=lambda s: (s.size, -s.number))
+        return max(self.slots, key=lambda s: (typical(s.size), -s.number))
 
     @property
     def name(self) -> str:
         """The name of its largest value."""
         return value_name(self.largest.value)
 
-    def buffer(self, name: str, alignment: int) -> Buffer:
-        """The buffer that it asks of its space."""
-        return Buffer(name, self.lower, max(s.freed for s in self.slots), self.hi - self.lo, alignment)
+    def buffer(self, name: str, alignment: int, number: Callable[[int], int] = typical) -> Buffer:
+        """The buffer that it asks of its space, as large as `number` says of a size that a call decides."""
+        return Buffer(name, self.lower, max(s.freed for s in self.slots), number(self.hi - self.lo), alignment)
 
     def absorb(self, other: ValueGroup, shift: int) -> None:
         """Take in the slots of `other`, `shift` bytes further on."""
@@ -104,7 +108,7 @@ class ValueGroup:
         self.slots += other.slots
         self.spans.absorb(other.spans, shift)
         self.sources += other.sources
-        self.lo, self.hi = min(self.lo, other.lo + shift), max(self.hi, other.hi + shift)
+        self.lo, self.hi = smaller(self.lo, other.lo + shift), larger(self.hi, other.hi + shift)
         self.lower, self.upper = min(self.lower, other.lower), max(self.upper, other.upper)
         self.doubtful += other.doubtful
 
@@ -140,20 +144,20 @@ class PlannedValues:
                 readers = [position.get(use.operation, i) for use in value.uses] or [i]
                 last, size = max(readers), byte_size(value.type)
                 lower, upper = (0, end) if source else (i, end if last == end - 1 else last + 1)
-                freed = upper if source or size > apart else _freed(needs, readers, upper)
+                freed = upper if source or typical(size) > apart else _freed(needs, readers, upper)
                 space = STATIC if static else ARENA if source else home(value)
                 slot = _Slot(value, len(slots), size, spec.dtype.size, space, lower, upper, source, freed)
                 runs = moves[i][j]
-                if runs is None:
-                    slot.pieces = [(slot.number, 0, slot.size)]
-                else:
-                    parts = (cut_pieces(slots[op.operands[k]].pieces, at, n) for k, at, n in runs)
-                    slot.pieces = joined_pieces([p for part in parts for p in part])
+                slot.pieces = [(slot.number, 0, size)]
+                if runs is not None:
+                    with suppress(Undecided):
+                        parts = (cut_pieces(slots[op.operands[k]].pieces, at, n) for k, at, n in runs)
+                        slot.pieces = joined_pieces([p for part in parts for p in part])
                 slots[value] = slot
         workspaces = [
-            (i, n, _freed(needs, [i], i + 1) if n <= apart else i + 1)
+            (i, n, _freed(needs, [i], i + 1) if typical(n) <= apart else i + 1)
             for i, op in enumerate(ops)
-            if (n := workspace_size(op)) > 0
+            if (n := workspace_size(op)) != 0
         ]
         return cls(
             ops,
@@ -164,6 +168,12 @@ class PlannedValues:
             [overwritable(op) if op.operands else [] for op in ops],
             ports,
         )
+
+    @cached_property
+    def is_open(self) -> bool:
+        """True if a call decides some size or offset."""
+        sizes = [*(slot.size for slot in self.slots.values()), *(n for _, n, _ in self.workspaces)]
+        return not is_known([*sizes, *(view.delta for views in self.views for view in views)])
 
     def port_groups(self) -> dict[str, ValueGroup]:
         """The groups that are ports, by the names of these: as merged now, what has the bytes of one input or of one
@@ -181,7 +191,7 @@ class PlannedValues:
                 group = slot.group
                 if group.space != ARENA or group.sources != (kind == "in") or id(group) in taken:
                     continue
-                if slot.size < self.ports or (group.lo, group.hi) != (slot.offset, slot.offset + slot.size):
+                if typical(slot.size) < self.ports or (group.lo, group.hi) != (slot.offset, slot.offset + slot.size):
                     continue
                 found[f"{kind}{number}"] = group
                 taken.add(id(group))
@@ -190,19 +200,22 @@ class PlannedValues:
 
     def groups(self, disabled: frozenset[int] = frozenset(), inplace: bool = True) -> list[ValueGroup]:
         """Merge what can be merged; `disabled` are the positions of ops without doubtful merges."""
+        spans = OpenSpans if self.is_open else Spans
         for slot in self.slots.values():
-            slot.group, slot.offset = ValueGroup.single(slot), 0
+            slot.offset = 0
+            slot.group = ValueGroup.single(slot, spans())
         for i, op in enumerate(self.ops):
             budget.check(op)
             for k, j, delta in self.views[i]:
-                self._view(i, op, k, j, delta, i not in disabled)
+                with suppress(Undecided):
+                    self._view(i, op, k, j, delta, i not in disabled)
             if inplace:
                 self._in_place(i, op, i not in disabled)
         return list({id(s.group): s.group for s in self.slots.values()}.values())
 
     def _view(self, i: int, op: Operation, k: int, j: int, delta: int, doubtful: bool) -> None:
         source, target = self.slots[op.operands[k]], self.slots[op.results[j]]
-        if source.size > target.size and not doubtful:
+        if not doubtful and source.size > target.size:
             return
         if target.size > source.size and (not doubtful or source.group.protected):
             return  # the rest of the result would be written among protected bytes
@@ -217,13 +230,15 @@ class PlannedValues:
             if source.group is target.group:
                 taken.add(j)  # the op is a view, too
                 continue
-            if not doubtful and source.group.hi - source.group.lo > source.size:
+            if not doubtful and source.group.hi - source.group.lo != source.size:
                 continue
-            if self._merge(i, source, target, 0):
-                taken.add(j)
+            with suppress(Undecided):
+                if self._merge(i, source, target, 0):
+                    taken.add(j)
 
     def _merge(self, i: int, source: _Slot, target: _Slot, delta: int) -> bool:
-        """Put `target` at `delta` bytes from `source`, with the groups of both, if no value is damaged by it."""
+        """Put `target` at `delta` bytes from `source`, with the groups of both, if no value is damaged by it. Raises
+        `Undecided`, with nothing done, where that is not known."""
         a, b = source.group, target.group
         if a is b:
             return source.offset + delta == target.offset
@@ -235,12 +250,12 @@ class PlannedValues:
         if not self._compatible(a, b, shift, i):
             return False
         space = a.space  # a view of a static tensor stands where that does
-        grown = max(a.hi, b.hi + shift) - min(a.lo, b.lo + shift)
+        grown = larger(a.hi, b.hi + shift) - smaller(a.lo, b.lo + shift)
         if len(b.slots) > len(a.slots):
             a, b, shift = b, a, -shift
         a.absorb(b, shift)
         a.space = space
-        if grown > min(source.size, target.size):
+        if not grown == source.size == target.size:
             a.doubtful.append(i)
         return True
 
@@ -270,8 +285,10 @@ class PlannedValues:
         return True
 
     def _apart(self, s: _Slot, t: _Slot, t_offset: int) -> bool:
+        if s.upper <= t.lower or t.upper <= s.lower:
+            return True
         lo, hi = max(s.offset, t_offset), min(s.offset + s.size, t_offset + t.size)
-        if lo >= hi or s.upper <= t.lower or t.upper <= s.lower:
+        if lo >= hi:
             return True
         same = cut_pieces(s.pieces, lo - s.offset, hi - lo) == cut_pieces(t.pieces, lo - t_offset, hi - lo)
         first, second = (s, t) if s.lower < t.lower else (t, s)
@@ -350,6 +367,12 @@ class PackingProblem:
     def bound(self) -> int:
         return lower_bound(self.buffers)
 
+    def sizes(self, network: PlannedValues) -> dict[str, int]:
+        """The size of each buffer, which a call may decide."""
+        return {self.ids[id(g)]: g.hi - g.lo for g in self.groups} | {
+            self.workspaces[i]: n for i, n, _ in network.workspaces
+        }
+
 
 def _problem_of(network: PlannedValues, groups: Sequence[ValueGroup], alignment: int) -> PackingProblem:
     """Buffers for the groups of the arena, and the groups of the static space in order of definition."""
@@ -369,7 +392,7 @@ def _problem_of(network: PlannedValues, groups: Sequence[ValueGroup], alignment:
     workspaces = {}
     for i, size, freed in network.workspaces:
         workspaces[i] = _unique(f"workspace of {op_label(network.ops[i])}", names)
-        buffers.append(Buffer(workspaces[i], i, freed, size, alignment))
+        buffers.append(Buffer(workspaces[i], i, freed, typical(size), alignment))
     return PackingProblem(arena, buffers, static, workspaces, ids, elsewhere, alignment, names, ports)
 
 
@@ -427,16 +450,17 @@ def _wasteful(problem: PackingProblem) -> frozenset[int]:
     moment, _ = max(load_profile(problem.buffers), key=lambda point: point[1], default=(0, 0))
     found: set[int] = set()
     for g in problem.groups:
-        if g.doubtful and g.lower <= moment < g.upper and _live_bytes(g, moment) < g.hi - g.lo:
+        if g.doubtful and g.lower <= moment < g.upper and _live_bytes(g, moment) < typical(g.hi - g.lo):
             found.update(g.doubtful)
     return frozenset(found)
 
 
 def _live_bytes(group: ValueGroup, moment: int) -> int:
-    total, end = 0, group.lo
-    for slot in sorted((s for s in group.slots if s.lower <= moment < s.upper), key=lambda s: s.offset):
-        top = slot.offset + slot.size
+    total, end = 0, typical(group.lo)
+    live = [(typical(s.offset), typical(s.size)) for s in group.slots if s.lower <= moment < s.upper]
+    for offset, size in sorted(live):
+        top = offset + size
         if top > end:
-            total += top - max(slot.offset, end)
+            total += top - max(offset, end)
             end = top
     return total

@@ -18,6 +18,7 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.structure import planned_ops
+from lightnet.ir.dims import is_known
 from lightnet.ir.kernel import CompositeKernelOp, KernelOp
 from lightnet.ir.layout import is_plain
 from lightnet.ir.locations import loc_of
@@ -40,6 +41,9 @@ def plan_upstream(
     unplan(module)
     block = main_of(module).body.block
     for op in planned_ops(block):
+        if not all(is_known(spec_of(v.type).dims) for v in op.results):
+            raise LightNetError(f"{op.name}: upstream's plan knows shapes that are numbers only, here {op.results[0].type}",
+                                loc_of(op), label="plan.upstream-dims")  # fmt: skip
         if not is_plain(op):
             raise LightNetError(f"{op.name}: upstream's plan knows row-major tensors only: leave the pass layout out",
                                 loc_of(op),

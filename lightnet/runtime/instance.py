@@ -36,9 +36,11 @@ class Arena:
     """The memory of one call at a time: activations, the frame that the machine code gets (`program.FRAME`), what the
     ports stand for, and which input tensors hold something other than their default."""
 
-    def __init__(self, program: Program):
-        self.bytes = aligned(max(program.memory.get("arena", 0), 1), ALIGNMENT)
-        self.frame = words("Q", bytes(8 * (len(FRAME) + len(program.ports))))
+    def __init__(self, program: Program, memory: np.ndarray | None = None):
+        size = max(program.memory.get("arena", 0), 1)
+        self.bytes = aligned(size, ALIGNMENT) if memory is None or memory.nbytes < size else memory
+        addresses = bytes(8 * (len(FRAME) + len(program.ports)))
+        self.frame = words("Q", addresses) + words("Q", program.values)
         self.frame[_ARENA] = self.bytes.ctypes.data
         self.address: int = self.frame.buffer_info()[0]
         self.ports: dict[str, np.ndarray] = {}
@@ -119,13 +121,18 @@ class Instance:
             or program.counts
         )
 
-    def quick(self, feeds: Any) -> dict[str, np.ndarray] | None:
+    def quick(self, feeds: Any, arena: Arena | None = None) -> dict[str, np.ndarray] | None:
         """The result of `call` for `feeds`, where that is the common case: a dict of exactly one array an input, each
         of its very type, in a program that does nothing but compute. None for everything else, which `call` does, or
-        complains of.
+        complains of. On `arena`, if that is given.
         """
         if not self._is_plain:
             return None
+        if arena is not None:
+            try:
+                return (arena.quick or self._quick_on(arena))(self, arena, feeds)
+            finally:
+                arena.ports.clear()
         try:
             arena = self._idle.pop()  # one bytecode: no lock is needed
         except IndexError:
@@ -182,7 +189,13 @@ class Instance:
         arena.quick = quick
         return quick
 
-    def call(self, call: Invocation, static: np.ndarray | None = None, residents: Contents | None = None) -> Outputs:
+    def call(
+        self,
+        call: Invocation,
+        static: np.ndarray | None = None,
+        residents: Contents | None = None,
+        arena: Arena | None = None,
+    ) -> Outputs:
         """Run once on what `call` feeds, and return the outputs, new arrays but for those that it has buffers for, in
         the program's order.
 
@@ -192,17 +205,20 @@ class Instance:
         threads, out = self.program.bound.of_call(call.threads, self._most), call.buffers or _NONE
         arrays = self.program.fed(call.feeds)
         static = self.static if static is None else static
-        try:
-            arena = self._idle.pop()
-        except IndexError:
-            arena = Arena(self.program)
+        is_own = arena is None
+        if arena is None:
+            try:
+                arena = self._idle.pop()
+            except IndexError:
+                arena = Arena(self.program)
         try:
             made = self.start(arena, {**(residents or {}), **arrays}, static, out)
             self.run(arena, static, call.stream, threads)
             return sized(self._found(arena, static, made, out), self.program.counts)
         finally:
             arena.ports.clear()
-            self._idle.append(arena)
+            if is_own:
+                self._idle.append(arena)
 
     def _found(self, arena: Arena, static: np.ndarray, made: Contents, out: Contents = _NONE) -> Outputs:
         """The outputs of a run: the arrays of ports, and copies of what stands elsewhere, which go to `out` where that

@@ -13,6 +13,7 @@ from lightnet.runtime.formats import CodeFormat
 from lightnet.runtime.image import Image, LoadedImage
 from lightnet.runtime.instance import Instance
 from lightnet.runtime.machine import Opened
+from lightnet.runtime.open_instance import OpenInstance
 from lightnet.runtime.program import Program
 
 
@@ -51,8 +52,9 @@ class NativeFormat(CodeFormat):
         static: np.ndarray,
         defaults: Mapping[str, np.ndarray],
         opened: Opened | None,
-    ) -> Instance:
-        return Instance(program, static, defaults, code)
+    ) -> Instance | OpenInstance:
+        kind = OpenInstance if program.symbols else Instance
+        return kind(program, static, defaults, code)
 
 
 NATIVE = NativeFormat()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from lightnet.diagnostics import LightNetError, did_you_mean
+from lightnet.ir.dims import Symbol, at
 from lightnet.runtime.arrays import checked_array
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.threads import MAX_THREADS, Threads
@@ -50,6 +51,11 @@ class Tensor:
     dtype: str
     space: str
     offset: int
+
+    def at(self, values: Mapping[str, int]) -> Tensor:
+        """The tensor in a call, where symbols have these values."""
+        dims = tuple(at(d, values) for d in self.dims)
+        return Tensor(self.name, dims, self.dtype, self.space, at(self.offset, values))
 
     @property
     def nbytes(self) -> int:
@@ -91,7 +97,8 @@ class Program:
     a call may use at most, and `any_threads` that nobody gave a number (it is `MAX_THREADS` then), `widest` how many
     any launch makes use of (with more than one, the objects have the pool), `scratch` how many bytes each thread of a
     call but the first needs beside the arena. `cpu`, `features` and `triple` are those of the code: the first word of
-    the triple is its format (`formats.py`).
+    the triple is its format (`formats.py`). `symbols` are those that a call decides: dims, offsets and sizes of memory
+    may be polynomials of them (`ir/dims.py`); `values` are theirs in a program that is one of a call (`at`).
     """
 
     objects: tuple[bytes, ...]
@@ -113,6 +120,8 @@ class Program:
     any_threads: bool = False
     widest: int = 1
     scratch: int = 0
+    symbols: tuple[Symbol, ...] = ()
+    values: tuple[int, ...] = ()
     cpu: str = ""
     features: str = ""
     triple: str = ""
@@ -121,6 +130,15 @@ class Program:
     def bound(self) -> Threads:
         """The number of threads that a call may use."""
         return Threads(None if self.any_threads else self.threads)
+
+    def at(self, values: tuple[int, ...]) -> Program:
+        """The program of calls in which the symbols have these values: it has numbers where this one has dims."""
+        by = {s.name: n for s, n in zip(self.symbols, values, strict=True)}
+        kinds = ("inputs", "outputs", "residents", "unread")
+        tensors: dict[str, Any] = {kind: tuple(t.at(by) for t in getattr(self, kind)) for kind in kinds}
+        hosts = tuple(replace(h, dims=tuple(at(d, by) for d in h.dims)) for h in self.hosts)
+        memory = {space: at(size, by) for space, size in self.memory.items()}
+        return replace(self, **tensors, hosts=hosts, memory=memory, symbols=(), values=values)
 
     @property
     def ports(self) -> tuple[str, ...]:
@@ -160,6 +178,8 @@ class Program:
         values: dict[str, Any] = {}
         for f in fields(cls):
             if f.name == "objects":
+                continue
+            if f.name in ("symbols", "values"):
                 continue
             if f.name == "any_threads":  # which files of before have not
                 values[f.name] = bool(header.get(f.name, header["threads"] == MAX_THREADS))

@@ -27,8 +27,8 @@ from lightnet.dialects.ln.move import Forward
 from lightnet.ir.access import data_operands
 from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import Idx, Statement, indices, reads
-from lightnet.ir.dims import typical
 from lightnet.ir.fusion import linearize
+from lightnet.ir.instances import typical_op
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, layout_of
 from lightnet.ir.op import LnOp
@@ -107,13 +107,14 @@ class Loops(BlockedGenerator):
 
 def plain_time_of(ops: Sequence[LnOp], machine: ProcessorModel) -> float:
     """Nanoseconds of a body on row-major tensors, very roughly."""
+    ops = [typical_op(op) for op in ops]
     anchor = ops[0]
-    size = 4 * typical(sum(s.len for s in (*anchor.operand_specs, *anchor.result_specs)))
-    share, work = OTHER, typical(sum(op.flops() for op in ops))
+    size = 4 * sum(s.len for s in (*anchor.operand_specs, *anchor.result_specs))
+    share, work = OTHER, sum(op.flops() for op in ops)
     if isinstance(anchor, Conv2d | Deconv2d):
         depth = prod(anchor.operand_specs[1].dims[1:])
         share = CONVOLUTION if anchor.operand_specs[1].dims[1] > 1 else SHALLOW
-        work += 2 * depth * typical(anchor.result_specs[0].len)
+        work += 2 * depth * anchor.result_specs[0].len
     pixel = isinstance(anchor, Conv2d) and anchor.result_specs[0].dims[2:] == (1, 1)
     rate = machine.l3_bytes * (ROWS if pixel else 1)
     return max(work / (share * machine.flops), size / rate)

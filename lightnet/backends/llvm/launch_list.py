@@ -3,7 +3,8 @@
     void ln_body(ptr frame, i64 thread, i64 threads, ptr barrier, ptr scratch)
     void ln_main(ptr frame)                               = ln_body(frame, 0, 1, null, null)
 
-The frame has the addresses of the memory spaces and of the function for host calls (`runtime.program.FRAME`).
+The frame has the addresses of the memory spaces and of the function for host calls (`runtime.program.FRAME`), and
+behind these the values of what a call decides (`ir.memory.call_symbols`).
 
 Every thread runs `ln_body`, its part of each grid, and waits where another thread's bytes are needed (`barriers.py`). A
 launch on n threads gives thread t the blocks [grid * t / n, grid * (t + 1) / n); n is no more than the run has. The
@@ -15,18 +16,20 @@ no LLVM.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
+from lightnet.backends.llvm.sizes import SizeTexts
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.accesses import LineAccesses
 from lightnet.dialects.dependences import Touch, barriers
-from lightnet.dialects.launch import CopyOp, HostOp, LaunchOp, Line, lines_of
-from lightnet.ir.memory import memory_of
+from lightnet.dialects.launch import CopyOp, HostOp, LaunchOp, Line, kernels, lines_of, symbols_of
+from lightnet.ir.dims import Symbol
+from lightnet.ir.memory import call_symbols, memory_of
 from lightnet.ir.place import PlaceAttr
 from lightnet.runtime.program import BODY, ENTRY, FRAME, ports_of
 
@@ -78,7 +81,8 @@ def emit_main(module: ModuleOp, symbols: dict[str, str]) -> str:
     """The launch list of a module, in functions of `CHUNK` lines each; `symbols` are those of its kernels."""
     lines = lines_of(module)
     waits = barriers(touches(module))
-    out = _List(symbols, (*FRAME, *ports_of(memory_of(module))))
+    taken = {name: symbols_of(function) for name, function in kernels(module).items()}
+    out = _List(symbols, (*FRAME, *ports_of(memory_of(module))), taken, call_symbols(module))
     chunks = [
         out.chunk(number, lines[start : start + CHUNK], waits[start : start + CHUNK])
         for number, start in enumerate(range(0, len(lines), CHUNK))
@@ -125,16 +129,20 @@ def touches(module: ModuleOp) -> list[list[Touch]]:
 
 @dataclass
 class _List:
-    """The launch list under construction; `frame` names the words of the frame."""
+    """The launch list under construction; `frame` names the words of the frame, `decided` the symbols behind these, and
+    `taken` has the names of those that each kernel takes."""
 
     symbols: dict[str, str]
     frame: Sequence[str]
+    taken: Mapping[str, Sequence[str]]
+    decided: Sequence[Symbol]
     declared: dict[str, str] = field(default_factory=dict)
     host_calls: int = 0
 
     def chunk(self, number: int, lines: Sequence[Line], waits: Sequence[bool]) -> str:
         """One function of consecutive lines. Neighbours that run on thread 0 share a branch."""
         text = [f"define internal void @main.{number}({_PARAMETERS}) #0 {{"]
+        self.sizes = SizeTexts(self.decided, len(self.frame), self.declared)
         used = {p.space.data for op in lines for p in op.args}
         if any(isinstance(op, HostOp) for op in lines):
             used.add("host")
@@ -144,6 +152,7 @@ class _List:
                     f"  %w.{word} = getelementptr ptr, ptr %frame, i64 {k}",
                     f"  %{word} = load ptr, ptr %w.{word}, align 8",
                 ]
+        head = len(text)
         most = max((len(op.args) for op in lines if isinstance(op, HostOp)), default=0)
         if most:
             text.append(f"  %args = alloca [{most} x ptr], align 8")
@@ -164,11 +173,12 @@ class _List:
             self.alone(text, op, n)
         if inside is not None:
             text += [f"  br label %end{inside}", f"end{inside}:"]
+        text[head:head] = self.sizes.lines
         return "\n".join([*text, "  ret void", "}"])
 
     def split(self, text: list[str], op: LaunchOp, n: int) -> None:
         """A launch of which each thread runs its part."""
-        grid = op.grid.value.data
+        grid = self.sizes.of(op.blocks)
         text += [
             f"  %part{n} = call {{ i64, i64 }} @part(i64 {grid}, i64 {op.most_threads}, i64 %thread, i64 %threads)",
             f"  %lo{n} = extractvalue {{ i64, i64 }} %part{n}, 0",
@@ -194,7 +204,7 @@ class _List:
             )
             return
         if isinstance(op, LaunchOp):
-            self.call(text, op, f"i64 0, i64 {op.grid.value.data}", pointers)
+            self.call(text, op, f"i64 0, i64 {self.sizes.of(op.blocks)}", pointers)
             return
         for k, pointer in enumerate(pointers):
             slot = "%args"
@@ -207,8 +217,11 @@ class _List:
 
     def call(self, text: list[str], op: LaunchOp, blocks: str, pointers: list[str]) -> None:
         symbol = self.symbols[op.callee.string_value()]
-        self.declared[symbol] = f"declare void @{symbol}(i64, i64{', ptr' * len(pointers)}) #0"
-        text.append(f"  call void @{symbol}({blocks}{''.join(f', ptr {p}' for p in pointers)})")
+        values = list(map(self.sizes.symbol, self.taken[op.callee.string_value()]))
+        types = ", i64" * len(values) + ", ptr" * len(pointers)
+        self.declared[symbol] = f"declare void @{symbol}(i64, i64{types}) #0"
+        args = "".join([*(f", i64 {v}" for v in values), *(f", ptr {p}" for p in pointers)])
+        text.append(f"  call void @{symbol}({blocks}{args})")
 
     def place(self, text: list[str], at: PlaceAttr, name: str) -> str:
         """The pointer to a place, called `name` if it needs one."""
@@ -216,7 +229,7 @@ class _List:
         if space not in self.frame or space == "host":
             there = ", ".join(s for s in self.frame if s != "host")
             raise LightNetError(f"the CPU has no memory space '{space}'; there are: {there}")
-        if not offset:
+        if offset == 0:
             return f"%{space}"
-        text.append(f"  {name} = getelementptr i8, ptr %{space}, i64 {offset}")
+        text.append(f"  {name} = getelementptr i8, ptr %{space}, i64 {self.sizes.of(offset)}")
         return name

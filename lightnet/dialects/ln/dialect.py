@@ -12,7 +12,7 @@ from lightnet.ir.layout import LayoutAttr
 from lightnet.ir.op import LnOp
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.registry import ARCH_OPS, FAMILIES
-from lightnet.ir.types import ParamAttr
+from lightnet.ir.types import DimsAttr, ParamAttr
 
 Found = TypeVar("Found")
 
@@ -51,7 +51,7 @@ class LnDialect(Dialect):
         return iter(ops())
 
 
-Ln = LnDialect("ln", [], [ParamAttr, PlaceAttr, LayoutAttr])
+Ln = LnDialect("ln", [], [ParamAttr, PlaceAttr, LayoutAttr, DimsAttr])
 
 
 def find_op(optype: str, table: Mapping[str, type[LnOp]] | None = None) -> type[LnOp] | None:

@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from lightnet.dialects.ln.rules import producer, rule
+from lightnet.ir.dims import greatest
 from lightnet.ir.op import ConstraintError, LnOp, case, dims_of_result, ln_op, number, numbers, operand, result
 from lightnet.ir.types import TensorSpec
 
@@ -216,7 +217,7 @@ class Transpose(_Move):
 
     def views(self):
         dims = self.operand_specs[0].dims
-        moved = [a for a in self.axes if dims[a] > 1]
+        moved = [a for a in self.axes if greatest(dims[a]) > 1]
         if moved == sorted(moved):  # only axes of length 1 change places
             yield 0, 0, 0
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from lightnet.dialects.ln.numeric import FLOATS, SHORT, largest, total
 from lightnet.dialects.ln.window import ceil_output_dim, result_of, window_result, windows_of
+from lightnet.ir.dims import is_never_below
 from lightnet.ir.op import LnOp, boolean, case, ln_op, numbers, operand, result
 
 _AXES = "src.ndim - 2"
@@ -207,7 +208,7 @@ class Avgpool(_PoolNd):
         last = (self.result_specs[0].dims[2 + i] - 1) * self.stride[i] - before + (size - 1) * self.dilation[i]
         end = n + behind if self.count_include_pad else n
         step = self.dilation[i]
-        most = str(size) if last < end else f"min({size}, ({end + step - 1} - {begin}) / {step})"
+        most = str(size) if is_never_below(end - 1, last) else f"min({size}, ({end + step - 1} - {begin}) / {step})"
         if self.count_include_pad or not before:
             return most if most == str(size) else f"max({most}, 1)"
         return f"max({most} - (max(-{begin}, 0) + {step - 1}) / {step}, 1)"

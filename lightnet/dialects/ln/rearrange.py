@@ -11,6 +11,7 @@ import numpy as np
 from lightnet.dialects.ln.move import Reshape, Slice
 from lightnet.dialects.ln.numeric import SHORT
 from lightnet.dialects.ln.rules import producer, rule
+from lightnet.ir.dims import greatest, typical
 from lightnet.ir.op import (
     ConstraintError,
     LnOp,
@@ -45,7 +46,7 @@ class _Rearrangement(LnOp):
 # x[all] = x
 @rule("strided_slice")
 def strided_slice_of_all(op):
-    whole = op.operand_specs == op.result_specs and all(s == 1 for s, n in zip(op.steps, op.lens) if n > 1)
+    whole = op.operand_specs == op.result_specs and all(s == 1 for s, n in zip(op.steps, op.lens) if greatest(n) > 1)
     return op.src if whole else None
 
 
@@ -54,7 +55,7 @@ def strided_slice_of_all(op):
 def strided_slice_of_one_axis(op):
     dims = op.operand_specs[0].dims
     cut = [k for k, n in enumerate(dims) if op.lens[k] != n]
-    if len(cut) != 1 or 0 in op.lens or any(s != 1 for s, n in zip(op.steps, op.lens) if n > 1):
+    if len(cut) != 1 or 0 in op.lens or any(s != 1 for s, n in zip(op.steps, op.lens) if greatest(n) > 1):
         return None
     (axis,) = cut
     return Slice.make([op.src], {"axis": axis, "start": op.starts[axis], "len": op.lens[axis]})
@@ -110,10 +111,10 @@ class StridedSlice(_Rearrangement):
 
     def views(self):
         dims = self.operand_specs[0].dims
-        cut = [k for k, n in enumerate(self.lens) if n > 1]
+        cut = [k for k, n in enumerate(self.lens) if greatest(n) > 1]
         if any(self.steps[k] != 1 for k in cut) or 0 in self.lens:
             return
-        first = next((k for k, n in enumerate(self.lens) if n > 1), len(dims))
+        first = next((k for k, n in enumerate(self.lens) if greatest(n) > 1), len(dims))
         if all(self.lens[k] == dims[k] for k in range(first + 1, len(dims))):
             at = sum(start * prod(dims[k + 1 :]) for k, start in enumerate(self.starts))
             yield 0, 0, at * self.operand_specs[0].dtype.size
@@ -341,11 +342,11 @@ class Tile(_Rearrangement):
     @property
     def definition(self):
         dims = self.operand_specs[0].dims
-        copied = [k for k, (n, r) in enumerate(zip(dims, self.repeats)) if n > 1 and r > 1]
+        copied = [k for k, (n, r) in enumerate(zip(dims, self.repeats)) if greatest(n) > 1 and r > 1]
         read = ["0" if n == 1 else f"d{k}" for k, n in enumerate(dims)]
         written = [f"d{k}" for k in range(len(dims))]
         runs = prod(self.repeats[k] for k in copied)
-        if not 0 < runs <= (MAX_RUNS if self.operand_specs[0].len >= LONG_RUN else FEW_RUNS):
+        if not 0 < runs <= (MAX_RUNS if typical(self.operand_specs[0].len) >= LONG_RUN else FEW_RUNS):
             read = [f"{i} % {dims[k]}" if k in copied else i for k, i in enumerate(read)]
             return f"dst[{', '.join(written)}] = src[{', '.join(read)}]"
         ranges = ", ".join(f"d{k} < {dims[k]}" for k in copied)

@@ -1,7 +1,7 @@
 """Ranges of bytes that live for a while, found by where they are: which of thousands meet a range takes no look at all
 of them.
 
-Numbers only: what is kept needs an `offset`, a `size` and an `upper` (the position from which on it is dead).
+Numbers only, and dims: what is kept needs an `offset`, a `size` and an `upper` (the position from which on it is dead).
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from bisect import bisect_left, bisect_right, insort
 from heapq import heappop, heappush
 from itertools import count
 from typing import Generic, Protocol, TypeVar
+
+from lightnet.ir.dims import are_apart
 
 
 class Span(Protocol):
@@ -72,6 +74,28 @@ class Spans(Generic[S]):
         while spans[k] is not span:
             k += 1
         del spans[k]
+
+
+class OpenSpans(Spans[S]):
+    """Spans whose offsets and sizes calls decide: what is not proved to lie apart for all values meets. Takes O(n)."""
+
+    __slots__ = ("_all",)
+
+    def __init__(self) -> None:
+        self._all: list[S] = []
+
+    def add(self, span: S) -> None:
+        self._all.append(span)
+
+    def absorb(self, other: Spans[S], shift: int) -> None:
+        assert isinstance(other, OpenSpans)
+        for span in other._all:
+            span.offset += shift
+        self._all += other._all
+
+    def meeting(self, low: int, high: int, position: int, now: int) -> list[S]:
+        there = [s for s in self._all if s.upper > position]
+        return [s for s in there if not are_apart(low, high - low, s.offset, s.size)]
 
 
 def _offset(span: Span) -> int:

@@ -1,0 +1,137 @@
+"""Offsets for all values of symbols: who lies below whom is decided, and each buffer stands on what is below it.
+
+Of two buffers that are live together one lies below the other, in every call the same one. The offset of a buffer is
+the maximum of the ends below it, so no two overlap whatever their sizes are. An *order* of the buffers says who lies
+below whom, the earlier one; a plan for one call's sizes gives an order, and of the orders from several calls that one
+is kept that is worst off least, against the lower bounds of many calls. Sums that are never the largest are left out
+of a maximum, and some that seldom are, are joined with others. Imports dims, numpy and the numbers of `planning`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from itertools import combinations, islice, product
+from random import Random
+
+import numpy as np
+
+from lightnet.diagnostics import FallbackWarning
+from lightnet.ir.dims import Dim, Size, at, is_never_below, joined, larger, typical
+from lightnet.runtime.arrays import align_up
+
+from .buffers import Buffer, Conflicts, lower_bound
+from .planner import MemoryPlan, pack
+
+#: Sums in a maximum, at most.
+MOST_SUMS = 4
+#: Calls whose plans give orders, and calls whose peaks are looked at, at most.
+MOST_ORDERS, MOST_CALLS = 9, 40
+#: An order whose peaks are above the lower bounds by no more than this is good enough; else so many are tried around.
+GOOD, TRIALS = 1.05, 200
+
+
+def stack(buffers: Sequence[Buffer], sizes: Mapping[str, Size], plan: MemoryPlan) -> MemoryPlan:
+    """The plan for all values of the symbols in `sizes` (bytes, by id); `buffers` have the sizes of the typical call,
+    and `plan` is theirs. Offsets and peak are `Dim`s where calls decide them; the bound is the typical call's."""
+    buffers = [b for b in buffers if sizes[b.id] != 0]
+    order, below = _best_order(buffers, sizes, plan)
+    ends: dict[int, list[Size]] = {}
+    offsets: dict[str, Size] = dict.fromkeys(plan.offsets, 0)
+    shortened = 0
+    for i in order:
+        b = buffers[i]
+        sums, was_joined = _fewest([align_up(p, b.alignment) for j in below[i] for p in ends[j]] or [0])
+        shortened += was_joined
+        offsets[b.id] = reduce(larger, sums)
+        ends[i] = [p + sizes[b.id] for p in sums]
+    tops, was_joined = _fewest([p for i in order for p in ends[i]] or [0])
+    if shortened + was_joined:
+        warnings.warn(FallbackWarning(f"{shortened + was_joined} offsets are the maximum of more than {MOST_SUMS} sums: "
+                                      "bounds of these are used, which may take more memory"), stacklevel=2)  # fmt: skip
+    return replace(plan, offsets=offsets, peak=reduce(larger, tops))  # type: ignore[arg-type]
+
+
+def _fewest(sums: Sequence[Size]) -> tuple[list[Size], bool]:
+    """The sums that may be the largest; and True if some of them were joined, as they are too many."""
+    kept: list[Size] = []
+    for new in sorted(dict.fromkeys(sums), key=typical, reverse=True):
+        if not any(is_never_below(k, new) for k in kept):
+            kept = [k for k in kept if not is_never_below(new, k)] + [new]
+    many = len(kept) > MOST_SUMS
+    while len(kept) > MOST_SUMS:
+        a, b = min(combinations(kept, 2), key=lambda pair: typical(joined(*pair)) - max(map(typical, pair)))
+        kept, _ = _fewest([k for k in kept if k not in (a, b)] + [joined(a, b)])
+    return kept, many
+
+
+# -- orders ----------------------------------------------------------------------------------------------------------
+
+
+def _calls(sizes: Mapping[str, Size]) -> Iterator[dict[str, int]]:
+    """Values of the symbols, the most telling ones first: the typical ones, all ends of their ranges, and between."""
+    symbols = sorted({s for n in sizes.values() if isinstance(n, Dim) for s in n.symbols}, key=lambda s: s.name)
+    yield {s.name: s.typical for s in symbols}
+    for ends in product((1, 0), repeat=min(len(symbols), 4)):
+        yield {s.name: s.high if e else s.low for s, e in zip(symbols, (*ends, *ends * len(symbols)))}
+    random = Random(0)
+    while True:  # spread by orders of magnitude
+        shares = [random.random() for _ in symbols]
+        values = (round(max(s.low, 1) * (s.high / max(s.low, 1)) ** x / s.multiple) for s, x in zip(symbols, shares))
+        yield {s.name: min(max(v * s.multiple, s.low), s.high) for s, v in zip(symbols, values)}
+
+
+class _Orders:
+    """Orders of buffers, and what they are worth in many calls: `sizes` has a row for each buffer."""
+
+    def __init__(self, buffers: Sequence[Buffer], sizes: Mapping[str, Size]):
+        self.buffers = buffers
+        conflicts = Conflicts(buffers)
+        self.near = [frozenset(conflicts.of(i)) for i in range(len(buffers))]
+        self.calls = list({tuple(c.items()): c for c in islice(_calls(sizes), MOST_CALLS)}.values())
+        self.sizes = np.array([[max(at(sizes[b.id], c), 1) for c in self.calls] for b in buffers], dtype=np.int64)
+        self.bounds = np.array([lower_bound(self.sized(k)) for k in range(len(self.calls))])
+
+    def sized(self, call: int) -> list[Buffer]:
+        """The buffers as large as they are in a call."""
+        return [replace(b, size=int(n)) for b, n in zip(self.buffers, self.sizes[:, call])]
+
+    def below(self, order: Sequence[int]) -> list[list[int]]:
+        """Which buffers each one stands on: those that none of the others stands on, directly or not."""
+        place = {i: k for k, i in enumerate(order)}
+        under = [0] * len(order)  # as bits
+        found: list[list[int]] = [[] for _ in order]
+        for i in order:
+            for j in sorted((j for j in self.near[i] if place[j] < place[i]), key=lambda j: -place[j]):
+                if not under[i] >> j & 1:
+                    found[i].append(j)
+                    under[i] |= under[j] | 1 << j
+        return found
+
+    def ratio(self, order: Sequence[int], below: Sequence[Sequence[int]]) -> float:
+        """The worst of the peaks by their lower bounds."""
+        ends = np.zeros_like(self.sizes)
+        for i in order:
+            start = ends[below[i]].max(axis=0) if below[i] else 0
+            ends[i] = align_up(start, self.buffers[i].alignment) + self.sizes[i]
+        return float((ends.max(axis=0) / self.bounds).max())
+
+
+def _best_order(buffers: Sequence[Buffer], sizes: Mapping[str, Size], plan: MemoryPlan) -> tuple[list[int], list[list[int]]]:
+    """The best order that was found, and which buffers each one stands on."""
+    if not buffers:
+        return [], []
+    orders = _Orders(buffers, sizes)
+    best: tuple[float, list[int], list[list[int]]] | None = None
+    for call in range(min(MOST_ORDERS, len(orders.calls))):
+        offsets = pack(orders.sized(call), effort="fast").offsets if call else plan.offsets
+        order = sorted(range(len(buffers)), key=lambda i: (offsets[buffers[i].id], i))
+        below = orders.below(order)
+        if best is None or (worth := orders.ratio(order, below)) < best[0]:
+            best = orders.ratio(order, below), order, below
+        if best[0] <= GOOD:
+            break
+    assert best is not None
+    return best[1:]

@@ -1,0 +1,158 @@
+"""A program whose dims each call decides, linked into this process.
+
+A call reads the symbols off the shapes of what it is fed, checks what is said twice, and runs the `Instance` of these
+values: the same code and static tensors, on numbers where the program has dims, and with the values behind the
+addresses of its frame. Nothing is compiled, and what is made for a shape (some views) is kept for the last ones. Memory
+is kept, too: each call takes a room, which has grown to what shapes have needed so far. Imports dims and the runtime.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lightnet.diagnostics import LightNetError
+from lightnet.ir.dims import Dim, Size, Symbol, at
+from lightnet.runtime.calls import Invocation
+from lightnet.runtime.instance import Arena, Contents, Instance, Outputs
+from lightnet.runtime.program import Program, Tensor, not_fed
+
+#: Shapes whose instances are kept.
+KEPT = 64
+
+
+class Room:
+    """The memory of one call at a time, whatever its shapes."""
+
+    def __init__(self) -> None:
+        self._bytes = np.empty(0, np.uint8)
+        self._arenas: dict[Instance, Arena] = {}
+
+    def arena(self, instance: Instance) -> Arena:
+        """The arena of an instance in this room, which grows where it is too small."""
+        arena = self._arenas.get(instance)
+        if arena is None:
+            if len(self._arenas) >= KEPT:
+                self._arenas.clear()
+            arena = Arena(instance.program, self._bytes)
+            if arena.bytes is not self._bytes:
+                self._bytes = arena.bytes
+                self._arenas.clear()
+            self._arenas[instance] = arena
+        arena.stale = None  # another shape may have used the memory
+        return arena
+
+
+class OpenInstance:
+    """The instances of a program by the values of its symbols; called as an `Instance` is."""
+
+    def __init__(
+        self, program: Program, static: np.ndarray, defaults: Mapping[str, np.ndarray], code: Any = None
+    ):
+        if code is None:
+            from lightnet.runtime.native import NativeCode
+
+            code = NativeCode(program.objects)
+        self.program, self.static, self.defaults, self._code = program, static, dict(defaults), code
+        self.inputs = {t.name: t for t in program.inputs}
+        self._made: OrderedDict[tuple[int, ...], Instance] = OrderedDict()
+        self._by_shape: dict[tuple[Any, ...], Instance] = {}
+        self._rooms: list[Room] = []
+
+    def of(self, values: tuple[int, ...]) -> Instance:
+        """The instance where the symbols have these values, in the order of `Program.symbols`."""
+        found = self._made.get(values)
+        if found is None:
+            found = self._made[values] = Instance(self.program.at(values), self.static, self.defaults, self._code)
+            while len(self._made) > KEPT:
+                self._made.popitem(last=False)
+                self._by_shape.clear()
+        return found
+
+    def quick(self, feeds: Any) -> dict[str, np.ndarray] | None:
+        """The result of `call` in the common case, or None."""
+        if type(feeds) is not dict:
+            return None
+        try:
+            key = tuple([feeds[name].shape for name in self.inputs])
+            instance = self._by_shape[key]
+        except (KeyError, AttributeError):
+            return None
+        room = self._room()
+        try:
+            return instance.quick(feeds, room.arena(instance))
+        finally:
+            self._rooms.append(room)
+
+    def call(self, call: Invocation, static: np.ndarray | None = None, residents: Contents | None = None) -> Outputs:
+        """Run once, on the shapes of what is fed."""
+        self.program.check_fed(call.feeds)
+        shapes = {name: np.shape(value) for name, value in call.feeds.items()}
+        instance = self.of(bound_values(self.program, shapes))
+        if shapes.keys() >= self.inputs.keys():
+            self._by_shape[tuple([shapes[name] for name in self.inputs])] = instance
+        room = self._room()
+        try:
+            return instance.call(call, static, residents, room.arena(instance))
+        finally:
+            self._rooms.append(room)
+
+    def _room(self) -> Room:
+        try:
+            return self._rooms.pop()
+        except IndexError:
+            return Room()
+
+
+def bound_values(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+    """The values of a program's symbols in a call on inputs of these shapes. Raises `LightNetError` for a shape that
+    does not fit, two that do not fit together, and a value out of its range."""
+    values: dict[str, int] = {}
+    said: dict[str, str] = {}
+    tensors = [t for t in (*program.inputs, *program.unread) if t.name in shapes]
+    for t in tensors:
+        if len(t.dims) != len(shapes[t.name]):
+            raise _misshapen(t, shapes[t.name])
+        for axis, (dim, got) in enumerate(zip(t.dims, shapes[t.name])):
+            if (solved := _solved(dim, got)) is not None and solved[0].name not in values:
+                symbol, value = solved
+                try:
+                    symbol.check(value)
+                except ValueError as e:
+                    raise LightNetError(f"dim {axis} of '{t.name}' is {got}: {e}", label="feed.range") from None
+                values[symbol.name], said[symbol.name] = value, f"dim {axis} of '{t.name}'"
+    if missing := [s.name for s in program.symbols if s.name not in values]:
+        from_inputs = [t for t in program.inputs if any(isinstance(d, Dim) for d in t.dims) and t.name not in shapes]
+        raise not_fed({t.name: str(list(t.dims)) for t in from_inputs} or dict.fromkeys(missing, ""))
+    for t in tensors:
+        for axis, (dim, got) in enumerate(zip(t.dims, shapes[t.name])):
+            if at(dim, values) != got:
+                who = [f"{s.name} is {values[s.name]} by {said[s.name]}" for s in _symbols(dim)]
+                raise _misshapen(t, shapes[t.name], f": dim {axis} should be {at(dim, values)}, as {' and '.join(who)}"
+                                 if who else "")  # fmt: skip
+    return tuple(values[s.name] for s in program.symbols)
+
+
+def _symbols(size: Size) -> list[Symbol]:
+    return sorted(size.symbols, key=lambda s: s.name) if isinstance(size, Dim) else []
+
+
+def _solved(dim: Size, got: int) -> tuple[Symbol, int] | None:
+    """The symbol that a dim is a multiple of, but for a constant, and its value where the dim is `got`; None for any
+    other dim, and where there is no such number."""
+    if not isinstance(dim, Dim) or len(dim.symbols) != 1:
+        return None
+    (symbol,) = dim.symbols
+    factor, rest = dim.terms.get((symbol,), 0), dim.terms.get((), 0)
+    if not factor or len(dim.terms) > 1 + (() in dim.terms):
+        return None
+    units, left = divmod(got - rest, factor)
+    return None if left else (symbol, units * symbol.multiple)
+
+
+def _misshapen(t: Tensor, got: tuple[int, ...], why: str = "") -> LightNetError:
+    dims = ", ".join(str(d) if isinstance(d, Dim) else repr(d) for d in t.dims)
+    return LightNetError(f"'{t.name}' has shape [{dims}], but gets {list(got)}{why}", label="feed.shape")
