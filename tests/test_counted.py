@@ -16,9 +16,10 @@ from onnx import TensorProto, helper, numpy_helper
 import lightnet
 from lightnet.diagnostics import LightNetError
 from lightnet.executable import Executable
-from lightnet.frontends.sizes import Size, SizeSymbol, UndecidedSize, of_symbol
+from lightnet.frontends.sizes import SizeSymbol, of_symbol
 from lightnet.ir.context import make_context
 from lightnet.ir.counts import counts_of
+from lightnet.runtime.dims import Dim, Undecided
 from lightnet.ir.module import main_of
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.verify import verify_module
@@ -360,7 +361,7 @@ def test_an_op_that_cannot_take_a_size_says_so() -> None:
     with pytest.raises(LightNetError) as e:
         lightnet.compile(model)
     said = str(e.value)
-    assert "MaxPool" in said and "number of elements that are not zero (0…5000)" in said
+    assert "MaxPool" in said and "'number of elements that are not zero'(0..5000)" in said
 
 
 @pytest.mark.parametrize(
@@ -389,7 +390,7 @@ def test_counts_that_do_not_fit_are_refused(counts: str, message: str) -> None:
 
 
 def test_sizes_are_polynomials_with_bounds() -> None:
-    n, m = (of_symbol(SizeSymbol(name, high, lambda: None)) for name, high in (("n", 5), ("m", 3)))
+    n, m = (of_symbol(SizeSymbol(name, 0, high, emit=lambda: None)) for name, high in (("n", 5), ("m", 3)))
     assert (n + n).over(2) == n and (n * m).over(n) == m and (2 * n * m).over(2 * m) == n
     assert n - n == 0 and (n + 1) - n == 1 and n * 0 == 0
     assert (2 * n + m - 1).high == 12 and (n - m).low == -3
@@ -401,7 +402,7 @@ def test_sizes_are_polynomials_with_bounds() -> None:
         and (-n).low == -5
         and 7 - n == -(n - 7)
         and (7 - n).low == 2
-        and str(2 * n + m - 1) == "2 * n + m + -1"
+        and str(2 * n + m - 1) == "2*n(0..5) + m(0..3) - 1"
     )
     assert (
         n.over(n) == 1
@@ -419,27 +420,25 @@ def test_sizes_are_polynomials_with_bounds() -> None:
         lambda: range(n),
         lambda: int(n),
         lambda: n / 2,
-        lambda: n // 2,
         lambda: n > 2,
         lambda: n > 0,
         lambda: n < 5,
         lambda: n <= 4,
         lambda: n >= 1,
-        lambda: n % 2,
         lambda: bool(n),
         lambda: [0] * n,
     ):
-        with pytest.raises(UndecidedSize):
+        with pytest.raises(Undecided):
             needs_a_number()
 
 
 def test_sizes_agree_with_numbers() -> None:
     """Sums, products and quotients of polynomials, at every value of their symbols."""
     rng = np.random.default_rng(0)
-    symbols = [SizeSymbol(f"s{k}", 3, lambda: None) for k in range(2)]
+    symbols = [SizeSymbol(f"s{k}", 0, 3, emit=lambda: None) for k in range(2)]
 
     def value(x, at):
-        return x if not isinstance(x, Size) else sum(c * int(np.prod([at[s] for s in t])) for t, c in x.terms.items())
+        return x if not isinstance(x, Dim) else sum(c * int(np.prod([at[s] for s in t])) for t, c in x.terms.items())
 
     for _ in range(60):
         a, b = (
@@ -451,7 +450,7 @@ def test_sizes_agree_with_numbers() -> None:
                 assert value(a + b, at) == value(a, at) + value(b, at) and value(a * b, at) == value(a, at) * value(
                     b, at
                 )
-                if isinstance(a, Size):
+                if isinstance(a, Dim):
                     assert a.low <= value(a, at) <= a.high
                     product = a * 3
                     assert value(product.over(3), at) == value(a, at)

@@ -333,7 +333,7 @@ def refused(*nodes: Any, **inputs: tuple[int, ...]) -> str:
     return str(caught.value)
 
 
-UNDECIDED = "number of elements that are not zero (0…5000)"
+UNDECIDED = "'number of elements that are not zero'(0..5000)"
 
 
 @pytest.mark.parametrize(

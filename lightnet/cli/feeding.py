@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from lightnet.source import read_text
 
 #: Largest JSON file of text.
 MAX_TEXT = 1 << 28
-_DIMS = re.compile(r"(?:[0-9]{1,18}(?:[x,][0-9]{1,18})*)?")
+_DIMS = re.compile(r"(?:[0-9]{1,18}(?:[x,][0-9]{1,18})*)?|[A-Za-z0-9_.+* -]{1,1000}(?:,[A-Za-z0-9_.+* -]{1,1000})*")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _WORDS = {"true": True, "false": False}
 #: Words for contents that are made, not given.
@@ -54,14 +54,22 @@ def assignments(words: Iterable[str], option: str) -> dict[str, str]:
     return found
 
 
-def shapes_of(words: Iterable[str]) -> dict[str, Dims]:
-    """The dims that ``--shape name=1x3x224x224`` words give (``name=`` is a scalar)."""
+def shapes_of(words: Iterable[str]) -> dict[str, tuple[int | str, ...]]:
+    """The dims that ``--shape name=1x3x224x224`` words give (``name=`` is a scalar); with names of dims,
+    ``ids=batchxlength`` or ``ids=batch,max_length``."""
     found = {}
     for name, text in assignments(words, "--shape").items():
         if not _DIMS.fullmatch(text):
             raise LightNetError(f"--shape takes name=1x3x224x224, and gets '{name}={text:.80}'")
-        found[name] = tuple(int(d) for d in re.split("[x,]", text)) if text else ()
+        parts = re.split("," if "," in text else "x", text) if text else ()
+        found[name] = tuple(int(d) if d.isdigit() else d for d in parts)
     return found
+
+
+def dims_of(words: Iterable[str], shapes: Mapping[str, Sequence[int | str]]) -> dict[str, str] | None:
+    """The ranges that ``--dim name=1..512:8`` words give; None where no dim is named, in `shapes` neither."""
+    named = any(isinstance(d, str) for dims in shapes.values() for d in dims)
+    return assignments(words, "--dim") if words or named else None
 
 
 def fed_values(words: Iterable[str]) -> dict[str, np.ndarray]:

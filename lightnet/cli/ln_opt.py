@@ -178,13 +178,15 @@ class _Run:
     def _given(self) -> dict[str, Any]:
         """The shapes, values and weights that the arguments give a network."""
         args = self.args
-        if not (args.shapes or args.values or args.weights):
+        if not (args.shapes or args.dims or args.values or args.weights):
             return {}
-        from lightnet.cli.feeding import fed_values, shapes_of
+        from lightnet.cli.feeding import dims_of, fed_values, shapes_of
         from lightnet.runtime.weights import open_weights
 
         weights = open_weights(args.weights) if args.weights else None
-        return {"shapes": shapes_of(args.shapes), "values": fed_values(args.values), "weights": weights}
+        shapes = shapes_of(args.shapes)
+        dims = dims_of(args.dims, shapes)
+        return {"shapes": shapes, "dims": dims, "values": fed_values(args.values), "weights": weights}
 
     def run(self) -> int:
         file = STDIN_NAME if self.args.file == "-" else self.args.file

@@ -44,6 +44,8 @@ def add_shapes(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> Non
     """The options ``--shape`` and ``--value``, which every tool that reads networks has."""
     parser.add_argument("--shape", metavar="NAME=1x3x224x224", action="append", default=[], dest="shapes",
                         help="the dims of an input; those of everything behind it follow")  # fmt: skip
+    parser.add_argument("--dim", metavar="NAME=1..512", action="append", default=[], dest="dims",
+                        help="the range of a named dim that stays open: 1..512, or 32..1024:32 (by 32)")  # fmt: skip
     parser.add_argument(
         "--value",
         metavar="NAME=VALUE",
@@ -175,12 +177,13 @@ class Network:
         self.path = path
         self.weights = args.datafile
         self.shapes, self.values = feeding.shapes_of(args.shapes), feeding.fed_values(args.values)
+        dims = feeding.dims_of(args.dims, self.shapes)
         self._model: Model | None = None
         self.opened: OpenError | None = None
         self.budget: float | None = args.compile_budget
         try:
             with limited(self.budget):
-                self._model = model.load(path, weights=args.datafile, shapes=self.shapes, values=self.values,
+                self._model = model.load(path, weights=args.datafile, shapes=self.shapes, dims=dims, values=self.values,
                                          seed=args.seed,
                                          include_dirs=args.include, eval_mode=args.eval,
                                          defines=args.define)  # fmt: skip

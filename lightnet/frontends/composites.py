@@ -12,7 +12,8 @@ import numpy as np
 
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.graph import Graph, Value
-from lightnet.frontends.sizes import Size
+from lightnet.frontends.sizes import is_counted
+from lightnet.runtime.dims import Dim, Size, greatest, is_same
 from lightnet.ir.types import MAX_RANK
 from lightnet.runtime.dtypes import BY_NAME, DType
 
@@ -24,7 +25,7 @@ def cut(g: Graph, x: Value, axis: int, start: int, length: int) -> Value:
     """Elements `start` to `start + length` along `axis`."""
     if length == x.dims[axis]:
         return x
-    if length:
+    if length != 0:
         return g.op("slice", x, axis=axis, start=start, len=length)
     lens = tuple(0 if k == axis else n for k, n in enumerate(x.dims))
     return strided(g, x, (0,) * x.ndim, (1,) * x.ndim, lens)
@@ -32,12 +33,12 @@ def cut(g: Graph, x: Value, axis: int, start: int, length: int) -> Value:
 
 def strided(g: Graph, x: Value, starts: Sequence[int], steps: Sequence[int], lens: Sequence[int]) -> Value:
     """dst[i, …] = x[starts[0] + steps[0] * i, …]."""
-    steps = [1 if n <= 1 else s for s, n in zip(steps, lens)]
+    steps = [1 if greatest(n) <= 1 else s for s, n in zip(steps, lens)]
     starts = [0 if n == 0 else s for s, n in zip(starts, lens)]
     changed = [k for k, n in enumerate(lens) if n != x.dims[k] or steps[k] != 1]
     if not changed:
         return x
-    if len(changed) == 1 and steps[changed[0]] == 1 and lens[changed[0]]:
+    if len(changed) == 1 and steps[changed[0]] == 1 and lens[changed[0]] != 0:
         return cut(g, x, changed[0], starts[changed[0]], lens[changed[0]])
     return g.op("strided_slice", x, starts=tuple(starts), steps=tuple(steps), lens=tuple(lens))
 
@@ -91,6 +92,8 @@ def cut_up(g: Graph, x: Value, axis: int, lengths: Sequence[int]) -> Iterator[Va
 
 def positions_along(g: Graph, count: int, axis: int = 0, ndim: int = 1, dtype: DType | str = "i64") -> Value:
     """0, 1, … along one axis of a tensor whose other axes have length 1. Raises LightNetError for too many."""
+    if isinstance(count, Dim):  # a table for the largest, of which the first are taken
+        return cut(g, positions_along(g, greatest(count), axis, ndim, dtype), axis, 0, count)
     return g.table([count if k == axis else 1 for k in range(ndim)], dtype, lambda: np.arange(count))
 
 
@@ -106,17 +109,26 @@ def element_at(g: Graph, x: Value, axis: int, index: int) -> Value:
 
 def expand(g: Graph, x: Value, dims: Sequence[int]) -> Value:
     """Broadcast to `dims`."""
-    if any(isinstance(d, Size) for d in dims):
+    if any(is_counted(d) for d in dims):
         from lightnet.frontends import counted_moves
 
         return counted_moves.expand(g, x, dims)
-    dims = tuple(int(d) for d in dims)
+    dims = tuple(d if isinstance(d, Dim) else int(d) for d in dims)
     return x if x.dims == dims else g.op("expand", x, dims=dims)
 
 
 def full(g: Graph, dims: Sequence[int], x: complex, dtype: DType | str) -> Value:
     """A tensor of one number. Raises LightNetError where it is too large."""
-    return expand(g, g.scalar(x, dtype), dims if any(isinstance(d, Size) for d in dims) else g.spec(dims, dtype).dims)
+    return expand(g, g.scalar(x, dtype), dims if any(is_counted(d) for d in dims) else g.spec(dims, dtype).dims)
+
+
+def number_of(g: Graph, size: Size, dims: Sequence[Size], dtype: DType | str) -> Value:
+    """A tensor of a dim, which calls may decide."""
+    if not isinstance(size, Dim):
+        return full(g, dims, size, dtype)
+    from lightnet.frontends.counted import dim_number
+
+    return expand(g, g.cast(dim_number(g, size), dtype), dims)
 
 
 def tile(g: Graph, x: Value, repeats: Sequence[int]) -> Value:
@@ -146,7 +158,8 @@ def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
     dims = []
     for k in range(max(map(len, shapes), default=0), 0, -1):
         lengths = {s[-k] for s in shapes if len(s) >= k} - {1}
-        if len(lengths) > 1:
+        first = next(iter(lengths), 1)
+        if len(lengths) > 1 and not all(n == first or is_same(first, n) for n in lengths):
             raise LightNetError(f"{' and '.join(str(list(s)) for s in shapes)} do not broadcast")
         dims.append(lengths.pop() if lengths else 1)
     return tuple(dims)

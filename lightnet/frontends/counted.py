@@ -21,29 +21,41 @@ from xdsl.ir import Block
 from lightnet.frontends.composites import cut, positions_along
 from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.passing import Refused, passing
-from lightnet.frontends.sizes import Size, SizeSymbol, UndecidedSize, bound, least, of_symbol
+from lightnet.frontends.sizes import SizeSymbol, UndecidedSize, bound, inputs_of, is_counted, of_symbol
 from lightnet.ir.constraints import check_op
+from lightnet.runtime.dims import (
+    Atom,
+    Dim,
+    Extreme,
+    Quotient,
+    Size,
+    Undecided,
+    greatest,
+    is_known,
+    is_same,
+    larger,
+    least,
+    smaller,
+)
 from lightnet.ir.types import tensor_type
 from lightnet.runtime.dtypes import BY_NAME
 
-Dim = int | Size
-
 
 class Counted(Value):
-    """A tensor of whose axes some are as long as the data says: `dims` has a `Size` there, `spec` the bound."""
+    """A tensor of whose axes some are as long as the data says: `dims` has a `Dim` there, `spec` the bound."""
 
     __slots__ = ("sizes",)
 
-    def __init__(self, value: Value, sizes: Mapping[int, Size]):
+    def __init__(self, value: Value, sizes: Mapping[int, Dim]):
         super().__init__(value.spec, ssa=value.ssa, inputs=value.inputs, load=value._load, name=value.name)
         self.sizes = dict(sizes)
 
     @property
-    def dims(self) -> tuple[Dim, ...]:
+    def dims(self) -> tuple[Size, ...]:
         return tuple(self.sizes.get(k, n) for k, n in enumerate(self.spec.dims))
 
     @property
-    def len(self) -> Dim:
+    def len(self) -> Size:
         return prod(self.dims)
 
     @property
@@ -64,14 +76,13 @@ class Counted(Value):
 
 
 class Numbers(Value):
-    """An i64 tensor of sizes: `dim_numbers` is an array of ints and `Size`s. It is computed when an op of the network
+    """An i64 tensor of sizes: `dim_numbers` is an array of ints and `Dim`s. It is computed when an op of the network
     reads it."""
 
     __slots__ = ("numbers",)
 
     def __init__(self, g: Graph, numbers: np.ndarray):
-        inputs = frozenset().union(*(s.inputs for d in numbers.reshape(-1) if isinstance(d, Size) for s in d.symbols))
-        super().__init__(g.spec(numbers.shape, "i64"), inputs=inputs)
+        super().__init__(g.spec(numbers.shape, "i64"), inputs=inputs_of(*numbers.reshape(-1)))
         self.numbers = numbers
 
     def emitted(self, g: Graph) -> Value:
@@ -82,44 +93,44 @@ class Numbers(Value):
 def dim_numbers(g: Graph, dims: Any) -> Value:
     """A tensor of dims: a constant where all are known."""
     array = np.asarray(dims, object)
-    if not any(isinstance(d, Size) for d in array.reshape(-1)):
+    if is_known(array.reshape(-1)):
         return g.constant(array.astype(np.int64))
     return Numbers(g, array)
 
 
-def counted(g: Graph, value: Value, dims: Sequence[Dim]) -> Value:
+def counted(g: Graph, value: Value, dims: Sequence[Size]) -> Value:
     """`value` with these dims: axes whose length in the type is not the bound are padded, or cut."""
     for axis, dim in enumerate(dims):
         value = fitted(g, value, axis, dim)
-    sizes = {k: d for k, d in enumerate(dims) if isinstance(d, Size)}
+    sizes = {k: d for k, d in enumerate(dims) if is_counted(d)}
     return Counted(value, sizes) if sizes else value
 
 
-def fitted(g: Graph, x: Value, axis: int, dim: Dim) -> Value:
+def fitted(g: Graph, x: Value, axis: int, dim: Size) -> Value:
     """A plain value whose axis is as long as the bound of `dim`; what is added is 0."""
     have, want = x.spec.dims[axis], width(dim)
+    if have == want:
+        return x
     if have > want:
         return cut(g, x, axis, 0, want)
-    if have < want:
-        before, after = [0] * x.ndim, [0] * x.ndim
-        after[axis] = want - have
-        return g.plain("pad", x, before=tuple(before), after=tuple(after))
-    return x
+    before, after = [0] * x.ndim, [0] * x.ndim
+    after[axis] = want - have
+    return g.plain("pad", x, before=tuple(before), after=tuple(after))
 
 
-def width(dim: Dim) -> int:
+def width(dim: Size) -> int:
     """The length of an axis in the type. A counted one has two elements at least: one would be repeated where another
     axis is longer."""
-    return max(bound(dim), 2) if isinstance(dim, Size) else dim
+    return max(bound(dim), 2) if is_counted(dim) else dim
 
 
-def widths(dims: Sequence[Dim]) -> tuple[int, ...]:
+def widths(dims: Sequence[Size]) -> tuple[int, ...]:
     return tuple(map(width, dims))
 
 
-def symbol(g: Graph, name: str, high: int, value: Value) -> Size:
+def symbol(g: Graph, name: str, high: Size, value: Value) -> Dim:
     """A size that the scalar `value` (i64) is at run time."""
-    return of_symbol(SizeSymbol(f"{name} (0…{high})", high, lambda: value, value.inputs))
+    return of_symbol(SizeSymbol(name, 0, greatest(high), emit=lambda: value, inputs=value.inputs))
 
 
 def decided(g: Graph, key: Any, make: Callable[[], Any]) -> Any:
@@ -129,19 +140,19 @@ def decided(g: Graph, key: Any, make: Callable[[], Any]) -> Any:
     return g.sizes[key]
 
 
-def dim_number(g: Graph, dim: Dim) -> Value:
+def dim_number(g: Graph, dim: Size) -> Value:
     """A dim as a tensor of rank 0, i64."""
-    if not isinstance(dim, Size):
+    if not isinstance(dim, Dim):
         return g.scalar(dim, "i64")
     return decided(g, ("number", dim), lambda: _emitted(g, dim))
 
 
-def _emitted(g: Graph, dim: Size) -> Value:
+def _emitted(g: Graph, dim: Dim) -> Value:
     total = None
     for term, c in dim.terms.items():
         part = None if c != 1 and term else g.scalar(c, "i64")
-        for s in term:
-            value = s.emit()
+        for atom in term:
+            value = decided(g, ("atom", atom), partial(_atom, g, atom))
             part = value if part is None or (c == 1 and part.is_known) else g.plain("mul", part, value)
         assert part is not None
         if term and c != 1:
@@ -151,45 +162,29 @@ def _emitted(g: Graph, dim: Size) -> Value:
     return total
 
 
-def smaller_dim(g: Graph, a: Dim, b: Dim, largest: bool = False) -> Dim:
-    """The minimum (or maximum) of two dims, by their bounds where these decide it."""
-    for x, y in ((a, b), (b, a)):
-        if bound_of(x) <= least(y):
-            return y if largest else x
-    what, op, pick = ("max", "maximum", max) if largest else ("min", "minimum", min)
-    limits = pick(bound_of(a), bound_of(b)), pick(least(a), least(b))
-    emit = lambda: g.plain(op, dim_number(g, a), dim_number(g, b))  # noqa: E731
-    return derived_size(g, (what, a, b), f"{what}({a}, {b})", limits, emit)
+def _atom(g: Graph, atom: Atom) -> Value:
+    """An atom as a tensor of rank 0; a number that a call decides is the element of a table of all that it can be."""
+    match atom:
+        case SizeSymbol():
+            return atom.emit()
+        case Quotient(dividend=dividend, divisor=divisor):
+            behind = max(0, -(dividend.low // divisor))  # ln.div truncates
+            found = g.plain("div", dim_number(g, dividend + behind * divisor), g.scalar(divisor, "i64"))
+            return g.plain("sub", found, g.scalar(behind, "i64")) if behind else found
+        case Extreme(fn=fn, args=args):
+            return g.plain("minimum" if fn == "min" else "maximum", *(dim_number(g, a) for a in args))
+    table = positions_along(g, atom.range[1] + 1)
+    return g.reshape(g.plain("slice", table, axis=0, start=Dim({(atom,): 1}), len=1), ())
 
 
-def derived_size(g: Graph, key: tuple, name: str, limits: tuple[int, int], emit: Callable[[], Value]) -> Size:
-    """A size between `limits` (the highest first) that `emit` computes of those in `key`; made once for a key."""
-    inputs = frozenset().union(*(s.inputs for d in key if isinstance(d, Size) for s in d.symbols))
-    return decided(g, key, lambda: of_symbol(SizeSymbol(name, limits[0], emit, inputs, limits[1])))
-
-
-def dim_quotient(g: Graph, a: Dim, b: Dim) -> Dim:
-    """a / b, rounded down, of what is not negative."""
-    exact = a.over(b) if isinstance(a, Size) else a // b if not isinstance(b, Size) else None
+def dim_quotient(a: Size, b: Size) -> Size:
+    """a / b, rounded down, of what is not negative. Raises `Undecided` where that is not known."""
+    exact = a.over(b) if isinstance(a, Dim) else None
     if exact is not None:
         return exact
-    if isinstance(b, Size):
-        raise UndecidedSize(a if isinstance(a, Size) else b)
-    assert isinstance(a, Size)
-    if b <= 0 or least(a) < 0:
-        raise UndecidedSize(a)
-    emit = lambda: g.plain("div", dim_number(g, a), g.scalar(b, "i64"))  # noqa: E731
-    return derived_size(g, ("div", a, b), f"({a}) / {b}", (a.high // b, a.low // b), emit)
-
-
-def bound_of(dim: Dim) -> int:
-    """The largest number that a dim can be."""
-    return dim.high if isinstance(dim, Size) else dim
-
-
-def floor0(g: Graph, dim: Dim) -> Dim:
-    """A dim, or 0 where it is below."""
-    return smaller_dim(g, dim, 0, largest=True)
+    if least(b) <= 0 or least(a) < 0:
+        raise UndecidedSize(a, b)
+    return a // b
 
 
 # -- ops -------------------------------------------------------------------------------------------------------------
@@ -225,8 +220,8 @@ def op(g: Graph, optype: str, operands: Sequence[Value], params: Mapping[str, An
 def derived(g: Graph, optype: str, operands: list[Value], params: dict[str, Any], by_index: bool = False) -> Any:
     """An op as its definition says. Raises `UndecidedSize` where that cannot be told."""
     params = {k: widths(v) if isinstance(v, tuple | list) and v and not isinstance(v[0],
-        str) else width(v) if isinstance(v, Size) else v for k, v in params.items()}  # fmt: skip
-    classes: list[Size] = []
+        str) else width(v) if is_counted(v) else v for k, v in params.items()}  # fmt: skip
+    classes: list[Dim] = []
     marks = []
     for v in operands:
         sizes = v.sizes if isinstance(v, Counted) else {}
@@ -252,13 +247,13 @@ def derived(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]
     return tuple(given) if isinstance(found, tuple) else given[0]
 
 
-def before_count(g: Graph, dims: Sequence[Dim]) -> Value | None:
+def before_count(g: Graph, dims: Sequence[Size]) -> Value | None:
     """The flags of the elements of a tensor of these dims that count, as i1 that broadcasts to them; None where all
     do.
     """
     flags = None
     for axis, dim in enumerate(dims):
-        if isinstance(dim, Size):
+        if is_counted(dim):
             here = g.plain("less", axis_positions(g, width(dim), axis, len(dims)), dim_number(g, dim))
             flags = here if flags is None else g.plain("bit_and", flags, here)
     return flags
@@ -281,25 +276,10 @@ def filled_behind(g: Graph, x: Value, fill: float | int) -> Value:
 # -- sizes as tensors ------------------------------------------------------------------------------------------------
 
 
-def _decide(predicate: Callable[[Any, Any], bool]) -> Callable[[Graph, Any, Any], bool]:
-    return lambda g, a, b: predicate(a, b)
-
-
-def _equal(g: Graph, a: Dim, b: Dim) -> bool:
-    if a == b:
-        return True
-    difference = a - b
-    if isinstance(difference, int) or difference.low > 0 or difference.high < 0:
-        return False
-    raise UndecidedSize(difference)
-
-
 _SCALAR: dict[str, Callable[..., Any]] = {
-    "add": lambda g, a, b: a + b, "sub": lambda g, a, b: a - b, "mul": lambda g, a, b: a * b,
-    "neg": lambda g, a: a * -1, "abs": lambda g, a: smaller_dim(g, a, a * -1, largest=True), "cast": lambda g, a: a,
-    "div": dim_quotient, "minimum": smaller_dim, "maximum": lambda g, a, b: smaller_dim(g, a, b, largest=True),
-    "equal": _equal, "less": _decide(operator.lt), "less_equal": _decide(operator.le),
-    "where": lambda g, c, a, b: a if c else b,
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "neg": operator.neg, "cast": lambda a: a,
+    "abs": lambda a: larger(a, -a), "div": dim_quotient, "minimum": smaller, "maximum": larger, "equal": is_same,
+    "less": operator.lt, "less_equal": operator.le, "where": lambda c, a, b: a if c else b,
 }  # fmt: skip
 _REDUCED = {"reduce_min": "minimum", "reduce_max": "maximum", "reduce_sum": "add", "reduce_prod": "mul"}
 #: Ops whose NumPy reference moves elements, of any type.
@@ -334,13 +314,13 @@ def _on_numbers(g: Graph, optype: str, operands: Sequence[Value], params: Mappin
             for axis in params["axes"]:
                 rows = np.moveaxis(array, axis, 0)
                 array = np.expand_dims(
-                    _each(lambda *column: reduce(lambda a, b: function(g, a, b), column), *rows), axis
+                    _each(lambda *column: reduce(function, column), *rows), axis
                 )
             return dim_numbers(g, array)
         if optype not in _SCALAR or (optype == "cast" and BY_NAME_TL.get(params["dtype"]) != "i64"):
             return None
-        found = _each(lambda *given: _SCALAR[optype](g, *given), *arrays)
-    except (UndecidedSize, ZeroDivisionError):
+        found = _each(_SCALAR[optype], *arrays)
+    except (Undecided, ZeroDivisionError):
         return None
     if optype in ("equal", "less", "less_equal"):
         return g.constant(found.astype(bool))

@@ -16,27 +16,25 @@ from lightnet.frontends import counted_ops  # noqa: F401 (registers its rules)
 from lightnet.frontends.counted import (
     RULES,
     Counted,
-    Dim,
     Numbers,
     axis_positions,
     before_count,
-    bound_of,
     counted,
     counted_rule,
+    decided,
     derived,
-    derived_size,
     dim_number,
     dim_quotient,
     filled_behind,
     fitted,
-    floor0,
     op,
-    smaller_dim,
     width,
     widths,
 )
+from lightnet.frontends.composites import strided
 from lightnet.frontends.graph import Graph, Value
-from lightnet.frontends.sizes import Size, UndecidedSize, known, least
+from lightnet.frontends.sizes import SizeSymbol, UndecidedSize, inputs_of, is_counted, of_symbol
+from lightnet.runtime.dims import Dim, Size, greatest, is_known, larger, least, smaller
 
 __all__ = ["concat", "dim_number", "expand", "op", "reshape", "slice_axis"]
 
@@ -44,9 +42,9 @@ __all__ = ["concat", "dim_number", "expand", "op", "reshape", "slice_axis"]
 # -- reshape ---------------------------------------------------------------------------------------------------------
 
 
-def reshape(g: Graph, x: Value, dims: Sequence[Dim]) -> Value:
+def reshape(g: Graph, x: Value, dims: Sequence[Size]) -> Value:
     """`x` under other dims, of which some are sizes; the elements that count stay in row-major order."""
-    dims = tuple(d if isinstance(d, Size) else int(d) for d in dims)
+    dims = tuple(d if is_counted(d) else int(d) for d in dims)
     if x.dims == dims:
         return x
     if isinstance(x, Numbers):
@@ -62,7 +60,7 @@ def _plain(x: Value) -> Value:
     return x.whole if isinstance(x, Counted) else x
 
 
-def _in_place(source: Sequence[Dim], lens: Sequence[int], target: Sequence[Dim]) -> list[int] | None:
+def _in_place(source: Sequence[Size], lens: Sequence[int], target: Sequence[Size]) -> list[int] | None:
     """The dims of the type after a reshape that moves nothing, or None where there is none: axes are split and joined
     in groups, and in each group the counted axis is the first of both sides, or it is one axis that stays as it is."""
     found = list[int]()
@@ -82,11 +80,11 @@ def _in_place(source: Sequence[Dim], lens: Sequence[int], target: Sequence[Dim])
     return found
 
 
-def _shorter(a: Dim, b: Dim, more_left: bool, more_right: bool) -> bool | None:
+def _shorter(a: Size, b: Size, more_left: bool, more_right: bool) -> bool | None:
     """Return whether the left side of a group gets one more axis (False: the right one); None where neither helps."""
-    left = isinstance(b, Size) and b.over(a) is not None if isinstance(a, Size) or a else False
-    right = isinstance(a, Size) and a.over(b) is not None if isinstance(b, Size) or b else False
-    if not isinstance(a, Size) and not isinstance(b, Size):
+    left = is_counted(b) and b.over(a) is not None if is_counted(a) or a else False
+    right = is_counted(a) and a.over(b) is not None if is_counted(b) or b else False
+    if not is_counted(a) and not is_counted(b):
         left, right = a < b, b < a
     if left and more_left:
         return True
@@ -95,16 +93,16 @@ def _shorter(a: Dim, b: Dim, more_left: bool, more_right: bool) -> bool | None:
     return True if more_left else False if more_right else None
 
 
-def _group(source: Sequence[Dim], lens: Sequence[int], target: Sequence[Dim]) -> list[int] | None:
+def _group(source: Sequence[Size], lens: Sequence[int], target: Sequence[Size]) -> list[int] | None:
     """The dims in the type of one group of axes, None where elements would have to move."""
     before = [(d, n) for d, n in zip(source, lens) if d != 1]
     after = [d for d in target if d != 1]
-    if known([d for d, _ in before]):
-        return list(target) if known(target) else None  # type: ignore[arg-type]
+    if is_known([d for d, _ in before]):
+        return list(target) if is_known(target) else None  # type: ignore[arg-type]
     if [d for d, _ in before] == after:
         given = iter(n for _, n in before)
         return [1 if d == 1 else next(given) for d in target]
-    if not known([d for d, _ in before[1:]]) or not after or not known(after[1:]):
+    if not is_known([d for d, _ in before[1:]]) or not after or not is_known(after[1:]):
         return None
     size, rest = prod(n for _, n in before), prod(after[1:])
     if not rest or size % rest:
@@ -117,7 +115,7 @@ def _flat(g: Graph, x: Value) -> Value:
     """The elements that count, as a vector."""
     total, lens = x.len, x.spec.dims
     flat = g.plain("reshape", _plain(x), dims=(prod(lens),))
-    inner = [k for k, d in enumerate(x.dims) if isinstance(d, Size) and any(e != 1 for e in x.dims[:k])]
+    inner = [k for k, d in enumerate(x.dims) if is_counted(d) and any(e != 1 for e in x.dims[:k])]
     if inner:
         flags = before_count(g, x.dims)
         assert flags is not None
@@ -131,12 +129,12 @@ def compacted(g: Graph, x: Value, flags: Value, axis: int) -> Value:
     return g.plain("take", x, g.plain("reshape", indices, dims=flags.spec.dims), axis=axis)
 
 
-def _spread(g: Graph, flat: Value, dims: Sequence[Dim]) -> Value:
+def _spread(g: Graph, flat: Value, dims: Sequence[Size]) -> Value:
     """A vector of what counts as a tensor of `dims`, whose counted axes may be anywhere."""
     lens = widths(dims)
     g.bounded(prod(lens), "a tensor of sizes that the data decides", 1 << 28)
     first = next((k for k, d in enumerate(dims) if d != 1), 0)
-    if all(not isinstance(d, Size) for d in dims[first + 1 :]):
+    if all(not is_counted(d) for d in dims[first + 1 :]):
         rest = prod(lens[first + 1 :])
         row = fitted(g, _plain(flat), 0, lens[first] * rest if lens else 1)
         return counted(g, g.plain("reshape", row, dims=lens), dims)
@@ -155,7 +153,7 @@ def _spread(g: Graph, flat: Value, dims: Sequence[Dim]) -> Value:
 # -- expand, concat, slice -------------------------------------------------------------------------------------------
 
 
-def expand(g: Graph, x: Value, dims: Sequence[Dim]) -> Value:
+def expand(g: Graph, x: Value, dims: Sequence[Size]) -> Value:
     """Broadcast to `dims`, of which some are sizes."""
     if x.dims == tuple(dims):
         return x
@@ -177,11 +175,11 @@ def concat(g: Graph, parts: Sequence[Value], axis: int) -> Value:
     for k in range(parts[0].ndim):
         if k != axis and any(p.dims[k] != parts[0].dims[k] for p in parts[1:]):
             raise LightNetError(f"the parts differ along axis {k}: {', '.join(str(p.dims[k]) for p in parts)}")
-    total: Dim = sum(p.dims[axis] for p in parts)
+    total: Size = sum(p.dims[axis] for p in parts)
     whole = [p for p in parts if p.spec.dims[axis]]
     joined = _joined(g, [_plain(p) for p in whole], axis)
     dims = [total if k == axis else d for k, d in enumerate(parts[0].dims)]
-    if all(not isinstance(p.dims[axis], Size) for p in whole[:-1]):
+    if all(not is_counted(p.dims[axis]) for p in whole[:-1]):
         return counted(g, joined, dims)
     flags = []
     for p in whole:
@@ -204,18 +202,22 @@ RULES |= {
 }
 
 
-def slice_axis(g: Graph, x: Value, axis: int, start: Dim, end: Dim, step: int) -> Value:
+def slice_axis(g: Graph, x: Value, axis: int, start: Size, end: Size, step: int) -> Value:
     """As NumPy's ``x[start:end:step]`` along one axis, where the length of the axis, or an end, is a size."""
     n = x.dims[axis]
     if step < 0:
         first, last = _within(g, start, n, -1), _within(g, end, n, -1)
-        length = dim_quotient(g, floor0(g, first - last) + (-step - 1), -step)
+        length = dim_quotient(larger(first - last, 0) + (-step - 1), -step)
     else:
         first, last = _within(g, start, n, 0), _within(g, end, n, 0)
-        length = dim_quotient(g, floor0(g, last - first) + (step - 1), step)
+        length = dim_quotient(larger(last - first, 0) + (step - 1), step)
     if isinstance(x, Numbers):
-        raise UndecidedSize(*(d for d in (first, last) if isinstance(d, Size)))
+        raise UndecidedSize(*(d for d in (first, last) if is_counted(d)))
     dims = [length if k == axis else d for k, d in enumerate(x.dims)]
+    if type(x) is Value and not is_counted(first) and not is_counted(length):
+        starts, steps = [0] * x.ndim, [1] * x.ndim
+        starts[axis], steps[axis] = first, step
+        return strided(g, x, starts, steps, dims)
     if first == 0 and step == 1:
         return counted(g, _plain(x), dims)
     most = width(length)
@@ -227,32 +229,32 @@ def slice_axis(g: Graph, x: Value, axis: int, start: Dim, end: Dim, step: int) -
     return counted(g, g.plain("take", _plain(x), place, axis=axis), dims)
 
 
-def _within(g: Graph, at: Dim, n: Dim, low: int) -> Dim:
+def _within(g: Graph, at: Size, n: Size, low: int) -> Size:
     """An end of a slice: from the end of the axis where it is below 0, then between `low` and n (from behind: n -
     1)."""
-    if isinstance(at, Size):
+    if is_counted(at):
         if at.low < 0:
             raise UndecidedSize(at)
     elif at < 0:
         at = n + at if at > -(1 << 31) else low
-    return smaller_dim(g, smaller_dim(g, at, n + low), low, largest=True)
+    return larger(smaller(at, n + low), low)
 
 
 @counted_rule("slice")
 def _slice(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
     x, axis = operands[0], params["axis"]
-    if isinstance(x.dims[axis], Size):
+    if is_counted(x.dims[axis]):
         return slice_axis(g, x, axis, params["start"], params["start"] + params["len"], 1)
     return derived(g, optype, operands, params)
 
 
-def pad(g: Graph, x: Value, before: Sequence[int], after: Sequence[Dim], value: float) -> Value:
+def pad(g: Graph, x: Value, before: Sequence[int], after: Sequence[Size], value: float) -> Value:
     """`value` before and behind what counts. Raises `UndecidedSize` where the data decides how much stands before."""
     if isinstance(x, Numbers):
         x = x.emitted(g)
     dims = tuple(b + n + a for b, n, a in zip(before, x.dims, after))
-    if any(width(d) < 0 or least(d) < 0 for d in dims) or not known(before):
-        raise UndecidedSize(*(d for d in (*dims, *before) if isinstance(d, Size)))
+    if any(width(d) < 0 or least(d) < 0 for d in dims) or not is_known(before):
+        raise UndecidedSize(*(d for d in (*dims, *before) if is_counted(d)))
     behind = tuple(width(d) - n - b for d, n, b in zip(dims, x.spec.dims, before))
     inside = filled_behind(g, x, value) if isinstance(x, Counted) else x
     return counted(g, g.plain("pad", _plain(inside), before=tuple(before), after=behind, value=value), dims)
@@ -266,20 +268,22 @@ def merged(g: Graph, cond: Value, a: Value, b: Value) -> Value:
     return counted(g, g.plain("where", cond, *parts), dims)
 
 
-def _chosen(g: Graph, cond: Value, m: Dim, n: Dim) -> Dim:
+def _chosen(g: Graph, cond: Value, m: Size, n: Size) -> Size:
     """One of two sizes."""
-    limits = max(bound_of(m), bound_of(n)), min(least(m), least(n))
     emit = lambda: g.plain("where", cond, dim_number(g, m), dim_number(g, n))  # noqa: E731
-    return derived_size(g, ("or", g.ssa(cond), m, n), f"{m} or {n}", limits, emit)
+    limits = min(least(m), least(n)), max(greatest(m), greatest(n))
+    return decided(
+        g, ("or", g.ssa(cond), m, n), lambda: of_symbol(SizeSymbol(f"{m} or {n}", *limits, emit=emit, inputs=inputs_of(m, n)))
+    )
 
 
 # -- places that data names ------------------------------------------------------------------------------------------
 
 
-def from_front(g: Graph, index: Value, lens: Sequence[Dim], along: bool = False) -> Value:
+def from_front(g: Graph, index: Value, lens: Sequence[Size], along: bool = False) -> Value:
     """Indices, those below 0 counted from the end of a counted axis; with `along`, the last axis of `index` has one for
     each of `lens`."""
-    if known(lens):
+    if is_known(lens):
         return index
     if along:
         count: Value = g.cast(_joined(g, [g.reshape(dim_number(g, d), (1,)) for d in lens], 0), index.dtype)
@@ -306,7 +310,7 @@ def _take(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) 
     if optype == "take_along" and any(
         a != b for k, (a, b) in enumerate(zip(x.dims, index.dims)) if k != params["axis"]
     ):
-        raise UndecidedSize(*(d for d in (*x.dims, *index.dims) if isinstance(d, Size)))
+        raise UndecidedSize(*(d for d in (*x.dims, *index.dims) if is_counted(d)))
     return derived(g, optype, [x, index], params, by_index=True)
 
 

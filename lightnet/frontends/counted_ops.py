@@ -13,7 +13,6 @@ import numpy as np
 
 from lightnet.frontends.counted import (
     Counted,
-    Dim,
     before_count,
     counted,
     counted_rule,
@@ -22,16 +21,16 @@ from lightnet.frontends.counted import (
     dim_number,
     filled_behind,
     fitted,
-    smaller_dim,
     symbol,
     width,
 )
 from lightnet.frontends.graph import Graph, Value
-from lightnet.frontends.sizes import Size, UndecidedSize
+from lightnet.frontends.sizes import UndecidedSize, is_counted
+from lightnet.runtime.dims import Dim, Size, smaller
 
 
 def _refuse(optype: str, *operands: Value) -> UndecidedSize:
-    sizes = list(dict.fromkeys(d for x in operands for d in x.dims if isinstance(d, Size)))
+    sizes = list(dict.fromkeys(d for x in operands for d in x.dims if is_counted(d)))
     return UndecidedSize(
         *sizes,
         message=f"data-dependent shape: {optype} takes no dim that the data decides here "
@@ -46,15 +45,15 @@ def topk(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -
     n = x.dims[axis]
     most = min(width(k), width(n))
     params = {**params, "k": most}
-    found = g.plain("topk_of", x, dim_number(g, n), **params) if isinstance(n, Size) else g.plain("topk", x, **params)
-    dims = [(k if isinstance(k, Size) else most) if j == axis else d for j, d in enumerate(x.dims)]
+    found = g.plain("topk_of", x, dim_number(g, n), **params) if is_counted(n) else g.plain("topk", x, **params)
+    dims = [(k if is_counted(k) else most) if j == axis else d for j, d in enumerate(x.dims)]
     return tuple(counted(g, r, dims) for r in found)  # type: ignore[return-value]
 
 
 @counted_rule("cumsum", "cumprod")
 def scan(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
     (x,) = operands
-    if params.get("reverse") and isinstance(x.dims[params["axis"]], Size):
+    if params.get("reverse") and is_counted(x.dims[params["axis"]]):
         x = filled_behind(g, x, int(optype == "cumprod"))
     return counted(g, g.plain(optype, x, **params), x.dims)
 
@@ -62,8 +61,8 @@ def scan(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -
 @counted_rule("reduce_mean")
 def mean(g: Graph, optype: str, operands: list[Value], params: dict[str, Any]) -> Value:
     (x,), axes = operands, params["axes"]
-    count: Dim = prod(x.dims[k] for k in axes)
-    if not isinstance(count, Size):
+    count: Size = prod(x.dims[k] for k in axes)
+    if not is_counted(count):
         return derived(g, optype, operands, params)
     wide = g.cast(x, "f32") if x.dtype.is_short else x
     total = g.op("reduce_sum", wide, axes=axes)
@@ -76,7 +75,7 @@ def scatter_elements(g: Graph, optype: str, operands: list[Value], params: dict[
     x, index, updates = operands
     axis, dims = params["axis"], x.dims
     if index.dims != updates.dims or any(
-        isinstance(n, Size) and n != m for k, (n, m) in enumerate(zip(index.dims, dims)) if k != axis
+        is_counted(n) and n != m for k, (n, m) in enumerate(zip(index.dims, dims)) if k != axis
     ):
         raise _refuse(optype, *operands)
     from lightnet.frontends.counted_moves import from_front
@@ -97,7 +96,7 @@ def scatter_nd(g: Graph, optype: str, operands: list[Value], params: dict[str, A
     """As `scatter_elements`, over the axes that the index names as one."""
     x, index, updates = operands
     depth, dims, lens = index.spec.dims[-1], x.dims, x.spec.dims
-    if updates.dims != (*index.dims[:-1], *dims[depth:]) or isinstance(index.dims[-1], Size):
+    if updates.dims != (*index.dims[:-1], *dims[depth:]) or is_counted(index.dims[-1]):
         raise _refuse(optype, *operands)
     from lightnet.frontends.counted_moves import from_front
 
@@ -166,15 +165,15 @@ def suppressed(
 ) -> Value:
     """ONNX's NonMaxSuppression: [N, 3] of (batch, class, box)."""
     n = boxes.dims[1]
-    if n != scores.dims[2] or any(isinstance(d, Size) for d in (boxes.dims[0], boxes.dims[2], *scores.dims[:2])):
+    if n != scores.dims[2] or any(is_counted(d) for d in (boxes.dims[0], boxes.dims[2], *scores.dims[:2])):
         raise _refuse("non_max_suppression", boxes, scores)
     batches, classes, count = scores.spec.dims
-    limit: Dim = count  # of what a call gives, all boxes are the bound
+    limit: Size = count  # of what a call gives, all boxes are the bound
     if most.is_known:
         limit = int(most.known.reshape(()))
     elif (sizes := getattr(most, "numbers", None)) is not None:
         limit = sizes.reshape(-1)[0]
-    capacity = max(0, min(width(limit) if isinstance(limit, Size) else limit, count))
+    capacity = max(0, min(width(limit) if is_counted(limit) else limit, count))
     g.bounded(3 * batches * classes * capacity, "the boxes that may stay")
     threshold = g.scalar(0, "f32") if least is None else least
     indices, found = g.plain(
@@ -185,4 +184,4 @@ def suppressed(
     if not rows:
         return indices
     kept: Any = symbol(g, "number of boxes that stay", rows, found)
-    return counted(g, indices, (smaller_dim(g, kept, rows), 3))
+    return counted(g, indices, (smaller(kept, rows), 3))

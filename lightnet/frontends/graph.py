@@ -22,10 +22,12 @@ from xdsl.ir import Block, Region, SSAValue
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.dialect import built_in_optypes, optypes
 from lightnet.dialects.ln.source import Input, ParamOp
-from lightnet.frontends.sizes import Size
+from lightnet.frontends.open_dims import LearntError, learnt
+from lightnet.frontends.sizes import is_counted
 from lightnet.ir import budget
 from lightnet.ir.constraints import check_op
 from lightnet.ir.counts import Count, set_counts
+from lightnet.runtime.dims import Dim, Undecided, greatest, is_known, least
 from lightnet.ir.locations import file_loc
 from lightnet.ir.names import FreshNames
 from lightnet.ir.op import LnOp, set_tensor_names
@@ -199,11 +201,12 @@ class Graph:
     def spec(self, dims: Sequence[int], dtype: DType | str) -> TensorSpec:
         """A checked tensor type."""
         dtype = BY_NAME[dtype] if isinstance(dtype, str) else dtype
-        dims = tuple(int(d) for d in dims)
+        dims = tuple(d if isinstance(d, Dim) else int(d) for d in dims)
         if len(dims) > MAX_RANK:
             raise LightNetError(f"a tensor of rank {len(dims)}: at most {MAX_RANK} is supported", self.loc,
                                 label="graph.rank")  # fmt: skip
-        if any(not 0 <= d <= MAX_INT for d in dims) or prod(dims) * dtype.size > MAX_TENSOR_BYTES:
+        most = [greatest(d) for d in dims]
+        if any(least(d) < 0 for d in dims) or max(most, default=0) > MAX_INT or prod(most) * dtype.size > MAX_TENSOR_BYTES:
             raise LightNetError(f"a tensor of dims {list(dims)} and type {dtype} is not possible: a dim is negative or "
                                 "more "
                                 f"than {MAX_INT}, or all take more than {MAX_TENSOR_BYTES} bytes",
@@ -219,7 +222,7 @@ class Graph:
         where nothing in it is larger than `MAX_FOLDED` elements, unless it is one of `NOT_FOLDED`. What has dims that
         the data decides is computed within its bounds (`counted.py`).
         """
-        if any(type(v) is not Value for v in operands) or any(type(p) is Size for p in params.values()):
+        if any(type(v) is not Value for v in operands) or any(type(p) is Dim and is_counted(p) for p in params.values()):
             return _counted().op(self, optype, operands, params)
         return self.plain(optype, *operands, **params)
 
@@ -232,11 +235,14 @@ class Graph:
         self._check_ints(cls, params)
         try:
             results = check_op(cls, specs, params)
-        except LightNetError as e:
-            e.notes.append((None, f"{optype} gets {', '.join(map(str, specs)) or 'nothing'}"))
+        except (LightNetError, Undecided) as e:
+            if facts := learnt(cls, specs, params, e):
+                raise LearntError(facts, f"{optype} gets {', '.join(map(str, specs))}") from None
+            if isinstance(e, LightNetError):
+                e.notes.append((None, f"{optype} gets {', '.join(map(str, specs)) or 'nothing'}"))
             raise
         inputs = _union([v.inputs for v in operands])
-        if optype not in NOT_FOLDED and all(v.is_known for v in operands) and self._folds(specs, results):
+        if optype not in NOT_FOLDED and all(v.is_known for v in operands) and self._folds(specs, params, results):
             values = self._folded(cls, operands, params, results)
         else:
             values = self._emitted(cls, operands, params, results, inputs)
@@ -254,8 +260,12 @@ class Graph:
                     raise LightNetError(f"{x} as `{name}` is not possible: it does not fit into 32 bits", self.loc,
                                         label="graph.int")  # fmt: skip
 
-    def _folds(self, specs: Sequence[TensorSpec], results: Sequence[TensorSpec]) -> bool:
+    def _folds(
+        self, specs: Sequence[TensorSpec], params: Mapping[str, ParamValue], results: Sequence[TensorSpec]
+    ) -> bool:
         """Return whether an op on known operands is small enough to be computed now; counts what it will keep."""
+        if not all(is_known(p if isinstance(p, tuple | list) else (p,)) for p in (*params.values(), *(s.dims for s in results))):
+            return False
         largest = max(s.len for s in (*specs, *results))
         if largest > (MAX_FOLDED if self._folded_bytes <= MAX_FOLDED_BYTES else ALWAYS_FOLDED):
             return False
@@ -309,9 +319,9 @@ class Graph:
 
     def reshape(self, value: Value, dims: Sequence[int]) -> Value:
         """`value` under other dims (`ln.reshape`); of a large weight without an op."""
-        if type(value) is not Value or any(isinstance(d, Size) for d in dims):
+        if type(value) is not Value or any(is_counted(d) for d in dims):
             return _counted().reshape(self, value, dims)
-        dims = tuple(int(d) for d in dims)
+        dims = tuple(d if isinstance(d, Dim) else int(d) for d in dims)
         return value if value.dims == dims else self.op("reshape", value, dims=self.spec(dims, value.dtype).dims)
 
     def transpose(self, value: Value, axes: Sequence[int]) -> Value:

@@ -29,7 +29,8 @@ class ReadOptions:
     """The options of reading a network.
 
     `include_dirs`, `eval_mode` and `defines` are for IL; `on_warning` gets what a source warns of. `shapes` gives
-    inputs their dims, `values` makes inputs constants; `weights` is the store that the caller has opened, for forms
+    inputs their dims (numbers, or names of dims), `dims` gives named dims their ranges and leaves open what is open
+    (None: it may not be), `values` makes inputs constants; `weights` is the store that the caller has opened, for forms
     whose shapes follow from their weights. `seed` is that of random ops, None where the network may have none
     (`frontends/random.py`).
     """
@@ -38,7 +39,8 @@ class ReadOptions:
     eval_mode: str = "arith"
     defines: Sequence[str] = ()
     on_warning: Callable[[SourceLoc, str], None] | None = None
-    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    shapes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    dims: Mapping[str, Any] | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
     weights: WeightStore | None = None
     seed: int | str | None = None
@@ -109,9 +111,16 @@ def _mlir(text: str, name: str, ctx: Any, options: ReadOptions) -> Imported:
 
 def _onnx(source: str | bytes, name: str, ctx: Any, options: ReadOptions) -> Imported:
     from lightnet.frontends.onnx import importer, reader
+    from lightnet.frontends.open_dims import OpenDims
 
     model = reader.read_model(source, name)
-    return importer.read(model, options.shapes, options.values, options.seed)
+    if options.dims is None:
+        return importer.read(model, options.shapes, options.values, options.seed)
+    dims = OpenDims(options.dims)
+    found = importer.read(model, options.shapes, options.values, options.seed, dims)
+    for remark in dims.remarks if options.on_warning is not None else ():
+        options.on_warning(SourceLoc(name), remark)
+    return found
 
 
 def warn_of_data(module: ModuleOp, options: ReadOptions) -> None:
@@ -135,9 +144,11 @@ def reshaped(module: ModuleOp, options: ReadOptions) -> ModuleOp:
         raise LightNetError("values decide shapes in ONNX models only: feed this network's inputs when it runs")
     if not options.shapes:
         return module
+    from lightnet.frontends.open_dims import OpenDims
     from lightnet.frontends.reshaping import with_shapes
 
-    return with_shapes(module, options.shapes)
+    dims = OpenDims(options.dims or {})
+    return with_shapes(module, {name: dims.dims(name, (), given) for name, given in options.shapes.items()})
 
 
 def is_nnvm(text: str) -> bool:

@@ -15,6 +15,7 @@ from xdsl.ir import Operation
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Source
 from lightnet.ir.constraints import check_op
+from lightnet.runtime.dims import Dim, Size, least
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import memory_of
 from lightnet.ir.module import main_of
@@ -53,13 +54,13 @@ def _spec(op: Operation) -> TensorSpec:
     return op.result_specs[0]
 
 
-def _checked_dims(name: str, dims: Sequence[int]) -> tuple[int, ...]:
+def _checked_dims(name: str, dims: Sequence[Size]) -> tuple[Size, ...]:
     try:
-        given = tuple(int(d) for d in dims)
+        given = tuple(d if isinstance(d, Dim) else int(d) for d in dims)
         exact = given == tuple(dims) and not isinstance(dims, str)
     except (TypeError, ValueError):
         exact = False
-    if not exact or not given or min(given) < 1:
+    if not exact or not given or min(map(least, given)) < 1:
         raise LightNetError(f"the shape of '{name}' should be a list of positive integers, but is {dims!r:.80}")
     return given
 

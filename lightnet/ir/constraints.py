@@ -15,6 +15,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import constants
+from lightnet.runtime.dims import Undecided, greatest, least
 from lightnet.ir.params import ParamValue, ptype_of
 from lightnet.ir.schema import Param
 from lightnet.ir.types import MAX_RANK, MAX_TENSOR_BYTES, TensorSpec, spec_of
@@ -233,6 +234,9 @@ class _Checker:
     def check_size(self, spec: TensorSpec) -> None:
         if spec.ndim > MAX_RANK:
             raise self.fail("result-rank", f"{self.who}'s result {spec} should have at most {MAX_RANK} dimensions")
+        for d in spec.dims:
+            if least(d) < 0 <= greatest(d):
+                raise Undecided(d, f"{self.who}'s result {spec} needs a dim that is not negative")  # type: ignore[arg-type]
         if any(least(d) < 0 for d in spec.dims):
             raise self.fail("result-dims", f"{self.who}'s result {spec} should have no negative dimensions")
         size = (

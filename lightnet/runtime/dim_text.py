@@ -7,8 +7,9 @@ expressions. Imports `runtime.dims`, the parser of expressions and diagnostics.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import gcd
+from types import MappingProxyType
 from typing import NoReturn
 
 from lightnet.diagnostics import LightNetError
@@ -37,16 +38,16 @@ def texts(sizes: Sequence[Size]) -> str:
     return ", ".join(map(writer.size, sizes))
 
 
-def parse_sizes(source: str) -> tuple[Size, ...]:
+def parse_sizes(source: str, known: Mapping[str, Size] = MappingProxyType({})) -> tuple[Size, ...]:
     """The dims of a text that `texts` writes. Raises `LightNetError`, which names the column."""
     if len(source) > MAX_TEXT:
         raise LightNetError(f"dims of more than {MAX_TEXT} characters")
-    return _Reader(source).sizes()
+    return _Reader(source, known).sizes()
 
 
-def parse_size(source: str) -> Size:
-    """The one dim of a text."""
-    sizes = parse_sizes(source)
+def parse_size(source: str, known: Mapping[str, Size] = MappingProxyType({})) -> Size:
+    """The one dim of a text; the symbols in `known` need no bounds in it."""
+    sizes = parse_sizes(source, known)
     if len(sizes) != 1:
         raise LightNetError(f"expected one dim, got {len(sizes)}: '{source}'")
     return sizes[0]
@@ -99,10 +100,10 @@ class _Reader(TokenParser[Size]):
     LEVELS = (("+", "-"), ("*", "floordiv", "ceildiv", "mod"))
     MAX_DEPTH, MAX_ROW, WHAT = 20, 64, "dims"
 
-    def __init__(self, source: str):
+    def __init__(self, source: str, known: Mapping[str, Size]):
         unknown: Callable[[int], NoReturn] = lambda at: self.error(f"unexpected '{source[at]}'", at)  # noqa: E731
         self.source = source
-        self.known: dict[str, Size] = {}
+        self.known: dict[str, Size] = dict(known)
         tokens = [*lexed(source, _TOKEN, unknown), Token("end", "", len(source))]
         super().__init__(source, tokens)
 

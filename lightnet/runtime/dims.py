@@ -25,10 +25,11 @@ from lightnet.diagnostics import LightNetError
 
 
 class Undecided(LightNetError):
-    """A number is needed, or a comparison asked for, where calls differ: of `dim`."""
+    """A number is needed, or a comparison asked for, where calls differ: of `dim`. `is_same` says that it was asked
+    whether this is 0."""
 
-    def __init__(self, dim: Dim, message: str | None = None):
-        self.dim = dim
+    def __init__(self, dim: Dim, message: str | None = None, is_same: bool = False):
+        self.dim, self.is_same = dim, is_same
         super().__init__(message or f"it needs the number {dim!s}, which each call decides", label="dims.open")
 
 
@@ -370,7 +371,7 @@ def is_same(a: Any, b: Any) -> bool:
         return difference == 0
     if difference.low > 0 or difference.high < 0:
         return False
-    raise Undecided(difference, f"it needs to know whether {a!s} is {b!s}, which each call decides")
+    raise Undecided(difference, f"it needs to know whether {a!s} is {b!s}, which each call decides", is_same=True)
 
 
 def is_never_below(a: Size, b: Size) -> bool:

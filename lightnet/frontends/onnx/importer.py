@@ -26,8 +26,10 @@ from lightnet.frontends.onnx.model import STRINGS, OnnxFunction, OnnxGraph, Onnx
 from lightnet.frontends.onnx.node import Items, NeedsValue, Node, Poisoned, handler_of, takes_sequences
 from lightnet.frontends.onnx.storage import AWARE, MOVES, entered, left, moved
 from lightnet.frontends.onnx.textual import needs_host
-from lightnet.frontends.sizes import UndecidedSize
+from lightnet.frontends.open_dims import LearntError, OpenDims, equal
+from lightnet.frontends.sizes import inputs_of, is_counted
 from lightnet.ir.collector import collector_paused
+from lightnet.runtime.dims import Dim, Undecided, least
 from lightnet.runtime.arrays import checked_array
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.program import unknown
@@ -59,10 +61,16 @@ class NeedsShape(OpenError):
 
 
 def read(
-    model: OnnxModel, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any], seed: Seed = None
+    model: OnnxModel,
+    shapes: Mapping[str, Sequence[Any]],
+    values: Mapping[str, Any],
+    seed: Seed = None,
+    dims: OpenDims | None = None,
 ) -> Imported:
     """As `to_module`; an `OpenError` that comes out can read the model again. Of a model with text, the numbers: its
     host part is an attribute of the module, or of the error."""
+    if dims is not None:
+        return _read_open(model, shapes, values, seed, dims)
     parted = parted_of(model, shapes, values)
     if parted is None:
         return _read_numbers(model, shapes, values, seed)
@@ -79,6 +87,31 @@ def read(
         raise
     set_host(found.module, parted.host)
     return found
+
+
+def _read_open(
+    model: OnnxModel, shapes: Mapping[str, Sequence[Any]], values: Mapping[str, Any], seed: Seed, dims: OpenDims
+) -> Imported:
+    """As `read`, with symbols for open dims: again with each fact that reading the model teaches of them."""
+    if parted_of(model, {}, values) is not None:
+        raise LightNetError("a network with text has no named dims: give the shapes of its inputs",
+                            SourceLoc(model.path), label="onnx.symbol")  # fmt: skip
+    given = set(dims.table)
+    while True:
+        dims.used.clear()
+        try:
+            with collector_paused():
+                found = Importer(model, shapes, values, seed, dims=dims).run()
+            break
+        except LearntError as e:
+            dims.learn(e)
+        except OpenError as e:
+            e.signature = {i.name: (i.dtype, i.dims) for i in model.graph.inputs if i.name not in model.graph.initializers}
+            e.again = lambda shapes, values: _read_numbers(model, shapes, values, seed)
+            raise
+    for name in given - dims.used:
+        raise unknown("open dim", name, sorted(dims.used - given))
+    return Imported(*found)
 
 
 def _open_text(model: OnnxModel, parted: Parted, shapes: Mapping[str, Sequence[int]], error: NeedsShape) -> str:
@@ -140,8 +173,8 @@ class Importer:
     """One import; see `to_module`. `values` are the graph's inputs by name."""
 
     def __init__(self, model: OnnxModel, shapes: Mapping[str, Sequence[int]], given: Mapping[str, Any],
-                 seed: Seed = None, parted: Parted | None = None):  # fmt: skip
-        self.model, self.shapes, self.given = model, shapes, given
+                 seed: Seed = None, parted: Parted | None = None, dims: OpenDims | None = None):  # fmt: skip
+        self.model, self.shapes, self.given, self.open_dims = model, shapes, given, dims
         self.graph = Graph(model.path)
         self.draws = None if seed is None else _draws(self.graph, seed)
         self.values: dict[str, Value] = {}
@@ -209,13 +242,15 @@ class Importer:
         """The dims of an input, None where they are open. Raises LightNetError where what is given contradicts the
         model."""
         given = self.shapes.get(info.name)
+        if self.open_dims is not None and (info.dims is not None or given is not None):
+            given = self.open_dims.dims(info.name, info.dims or (), given)
         if given is None:
             return tuple(info.dims) if _is_closed(info.dims) else None
-        dims = tuple(int(d) for d in given)
+        dims = tuple(d if isinstance(d, Dim) else int(d) for d in given)
         fits = info.dims is None or (
             len(dims) == len(info.dims) and all(not isinstance(d, int) or d == e for d, e in zip(info.dims, dims))
         )
-        if not fits or any(d < 0 for d in dims):
+        if not fits or any(least(d) < 0 for d in dims):
             raise LightNetError(f"input '{info.name}' has shape {_shape(info.dims)} in the model, which {list(dims)} "
                                 "does not "
                                 "fit", SourceLoc(self.model.path), label="onnx.input-shape")  # fmt: skip
@@ -227,6 +262,8 @@ class Importer:
             if not isinstance(symbol, str):
                 continue
             known, before = self.symbols.setdefault(symbol, (size, f"axis {axis} of '{info.name}'"))
+            if known != size and (facts := equal(known - size)):
+                raise LearntError(facts, f"the model calls {before} and axis {axis} of '{info.name}' '{symbol}'")
             if known != size:
                 raise LightNetError(f"the model calls {before} and axis {axis} of '{info.name}' '{symbol}', so that "
                                     "they are of one size, but they "
@@ -351,13 +388,27 @@ class Importer:
             seen = Node(self, node, opset)
             try:
                 found = called(handler, seen, inputs)
-            except UndecidedSize as e:  # whose inputs, given as constants, decide it
-                seen.need_inputs(e.inputs, str(e), f"a size ({e})")
+            except Undecided as e:  # whose inputs, given as constants, decide it
+                self.undecided(seen, e)
+                seen.need_inputs(inputs_of(e.dim), str(e), f"a size ({e})")
             return moved(found, storage[0]) if storage and node.op_type in MOVES and inputs[0].storage else found
         function = functions.body_of(node, inputs, opset)
         if function is None:
             raise Unsupported(functions.why_not(node, opset) or f"its function body needs a newer opset than {opset}")
         return self.expanded(node, inputs, function)
+
+    def undecided(self, node: Node, error: Undecided) -> None:
+        """Learn that two dims are one, or give the network up for open shapes, where calls decide `error`."""
+        if is_counted(error.dim):
+            return
+        if error.is_same and (facts := equal(error.dim)):
+            raise LearntError(facts, str(node.node)) from None
+        names = {s.name for s in error.dim.symbols}
+        opened = NeedsShape(f"{node.node}: {error}: give the shapes of inputs", SourceLoc(self.model.path))
+        opened.inputs = frozenset(
+            n for n, v in self.values.items() if any(isinstance(d, Dim) and {s.name for s in d.symbols} & names for d in v.dims)
+        )
+        raise opened from None
 
     def expanded(self, node: OnnxNode, inputs: Sequence[Value | None], function: OnnxFunction) -> list[Any]:
         """The outputs of a node that is a call of `function`."""

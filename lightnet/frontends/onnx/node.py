@@ -21,7 +21,8 @@ from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.handlers import HandledNode, Handler, check_clash
 from lightnet.frontends.loading import OpenError
 from lightnet.frontends.onnx.model import OnnxGraph, type_name
-from lightnet.frontends.sizes import Size, UndecidedSize
+from lightnet.frontends.sizes import UndecidedSize
+from lightnet.runtime.dims import greatest
 from lightnet.ir.registry import ONNX_OPS
 from lightnet.runtime.dtypes import BY_NAME, DType
 from lightnet.runtime.stored import FORMATS
@@ -210,21 +211,21 @@ class Node(HandledNode):
         if known is not None:
             return known
         if (numbers := getattr(value, "numbers", None)) is not None:
-            raise UndecidedSize(*(d for d in numbers.reshape(-1) if isinstance(d, Size)))
+            raise UndecidedSize(*numbers.reshape(-1))
         self.need_inputs(value.inputs, f"data-dependent shape: {what} is computed from data", what)
 
     def need_inputs(self, inputs: frozenset[str], reason: str, what: str) -> NoReturn:
         """Refuse this node for `reason`, or ask for the values of the graph inputs that `what` follows from, where
         these are few and small."""
         specs = {name: self.importer.values[name].spec for name in inputs}
-        if not specs or any(s.len > MAX_DECIDING for s in specs.values()):
+        if not specs or any(greatest(s.len) > MAX_DECIDING for s in specs.values()):
             self.unsupported(reason)
         error = NeedsValue(f"{what} depends on the value of {_names(specs)}")
         error.inputs = frozenset(specs)
         raise error
 
     def need_ints(self, value: Value, what: str) -> tuple[builtins.int, ...]:
-        """`need`, as integers; some may be sizes that the data decides (`Size`)."""
+        """`need`, as integers; some may be sizes that the data decides (`Dim`)."""
         if (numbers := getattr(value, "numbers", None)) is not None:
             return tuple(numbers.reshape(-1))
         array = self.need(value, what)

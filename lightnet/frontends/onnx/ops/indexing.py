@@ -11,7 +11,7 @@ from lightnet.frontends.composites import cut, expand, one_hot, positions_along,
 from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.onnx.node import Node, onnx_op
 from lightnet.frontends.onnx.pairs import ARG_EXTREMES, SCANS
-from lightnet.frontends.sizes import Size
+from lightnet.frontends.sizes import is_counted
 
 #: Elements of the largest index that is looked at for being a range.
 MAX_INSPECTED = 1 << 16
@@ -167,7 +167,7 @@ def _compressed(n: Node, x: Value, condition: Value, axis: int) -> Value:
     from lightnet.frontends.counted_ops import nonzero
 
     g, length = n.g, x.dims[axis]
-    if not isinstance(length, Size) and not isinstance(condition.dims[0], Size) and condition.dims[0] > length:
+    if not is_counted(length) and not is_counted(condition.dims[0]) and condition.dims[0] > length:
         condition = cut(g, condition, 0, 0, length)
     return g.op("take", x, squeeze(g, nonzero(g, condition), [0]), axis=axis)
 

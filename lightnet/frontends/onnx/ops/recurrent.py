@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lightnet.frontends.composites import cut, element_at, full, stack
+from lightnet.frontends.composites import cut, element_at, full, number_of, stack
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
 from lightnet.frontends.onnx.pairs import RECURRENT
@@ -58,7 +58,7 @@ class _Layer:
         if self.bias is not None:
             self.check(self.bias, 2 * self.gates * self.hidden, None, "B")
         steps, batch, _ = self.x.dims
-        lens = full(g, (batch,), steps, "i32") if self.lens is None else g.cast(self.lens, "i32")
+        lens = number_of(g, steps, (batch,), "i32") if self.lens is None else g.cast(self.lens, "i32")
         if lens.dims != (batch,):
             n.fail(f"its sequence_lens {lens.spec} should have {batch} elements")
         self.lens = lens

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from math import floor
 
 import numpy as np
 
 from lightnet.frontends import resampling
+from lightnet.frontends.composites import cut, number_of
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
+from lightnet.runtime.dims import Dim, Size, Undecided, greatest, is_known, least
 
 
 @dataclass(frozen=True)
@@ -18,10 +21,10 @@ class _Axis:
     """The resampling of one axis."""
 
     scale: float
-    length: int
+    length: Size
     roi: tuple[float, float] = (0.0, 1.0)
 
-    def changes(self, size: int) -> bool:
+    def changes(self, size: Size) -> bool:
         return self.length != size or abs(self.scale - 1) > 1e-9 or self.roi != (0.0, 1.0)
 
 
@@ -72,16 +75,34 @@ def _scaled(n: Node, x: Value, scales: Sequence[float], named: Sequence[int]) ->
         n.fail(f"its scales {list(scales)} should be {len(named)} positive numbers")
     axes = [_Axis(1.0, d) for d in x.dims]
     for axis, scale in zip(named, scales):
-        axes[axis] = _Axis(scale, floor(scale * x.dims[axis]))
+        axes[axis] = _Axis(scale, _scaled_length(scale, x.dims[axis]))
     return axes
+
+
+def _scaled_length(scale: float, size: Size) -> Size:
+    """floor(scale * size)."""
+    if not isinstance(size, Dim):
+        return floor(scale * size)
+    exact = Fraction(scale)
+    return size * exact.numerator // exact.denominator
+
+
+def _ratio(length: Size, size: Size) -> float:
+    """length / size. Raises `Undecided` where it is not one number for all calls."""
+    if is_known((length, size)):
+        return length / size
+    for a, b, power in ((length, size, 1), (size, length, -1)):
+        if isinstance(a, Dim) and isinstance(whole := a.over(b), int):
+            return float(whole) ** power
+    raise Undecided(length - size)
 
 
 def _sized(n: Node, x: Value, sizes: Sequence[int], named: Sequence[int]) -> list[_Axis]:
     """Axes of given lengths, or of one scale that fits or covers them."""
-    if len(sizes) != len(named) or any(s < 0 for s in sizes) or any(x.dims[a] == 0 for a in named):
+    if len(sizes) != len(named) or any(least(s) < 0 for s in sizes) or any(x.dims[a] == 0 for a in named):
         n.fail(f"its sizes {list(sizes)} should be {len(named)} lengths for axes that have elements")
     policy = n.string("keep_aspect_ratio_policy", "stretch")
-    scales = [s / x.dims[a] for s, a in zip(sizes, named)]
+    scales = [_ratio(s, x.dims[a]) for s, a in zip(sizes, named)]
     if policy != "stretch":
         if policy not in ("not_larger", "not_smaller"):
             n.fail(f"keep_aspect_ratio_policy is '{policy}'; there are stretch, not_larger and not_smaller")
@@ -113,7 +134,9 @@ def _resampled(n: Node, x: Value, axes: Sequence[_Axis], mode: str, mapping: str
     n.g.spec([a.length for a in axes], x.dtype)  # refuses what is too large before any table is made
     changed = [k for k, a in enumerate(axes) if a.changes(x.dims[k])]
     for k in changed:
-        n.g.bounded(axes[k].length, "an axis to resample to")
+        n.g.bounded(greatest(axes[k].length), "an axis to resample to")
+    if not is_known(d for k in changed for d in (x.dims[k], axes[k].length)):
+        return _of_open_axes(n, x, axes, changed, mode, mapping, rounding)
     at = {k: resampling.coordinates(mapping, x.dims[k], axes[k].length, axes[k].scale, axes[k].roi) for k in changed}
     if mode == "nearest":
         names = {k: ("ceil" if axes[k].scale < 1 else "floor") if rounding == "simple" else rounding for k in changed}
@@ -131,6 +154,37 @@ def _resampled(n: Node, x: Value, axes: Sequence[_Axis], mode: str, mapping: str
         for k in changed:
             y = _extrapolated(n, y, k, (at[k] < 0) | (at[k] > x.dims[k] - 1))
     return y
+
+
+def _of_open_axes(
+    n: Node, x: Value, axes: Sequence[_Axis], changed: Sequence[int], mode: str, mapping: str, rounding: str
+) -> Value:
+    """`_resampled` where calls decide lengths, by scales whose tables are the same for all lengths: of nearest elements
+    those by whole factors, else the first rows of the tables for the longest axis, with indices cut at the end."""
+    g, exclude = n.g, bool(n.int("exclude_outside", 0))
+    same = mapping in ("half_pixel", "asymmetric") or all(least(axes[k].length) > 1 for k in changed)
+    opened = next(d for k in changed for d in (x.dims[k], axes[k].length) if isinstance(d, Dim))
+    if exclude or not same or mapping not in ("half_pixel", "asymmetric", "pytorch_half_pixel"):
+        raise Undecided(opened)
+    if mode == "nearest":
+        for k in changed:
+            factor, name = round(axes[k].scale), "floor" if rounding == "simple" else rounding
+            at = resampling.coordinates(mapping, 8, 8 * factor, axes[k].scale)
+            table = resampling.nearest_elements(at, 8, name)
+            if factor != axes[k].scale or not np.array_equal(table, resampling.nearest_centres(8 * factor, 8)):
+                raise Undecided(opened)
+        return g.op("resize", x, dims=tuple(a.length for a in axes), mode="TL_NEAREST")
+    for k in changed:
+        size, length = greatest(x.dims[k]), greatest(axes[k].length)
+        index, weight = resampling.bounded_taps(
+            g, resampling.coordinates(mapping, size, length, axes[k].scale), size, axes[k].scale, mode,
+            antialias=bool(n.int("antialias", 0)), cubic_a=n.float("cubic_coeff_a", -0.75),
+        )  # fmt: skip
+        last = number_of(g, x.dims[k] - 1, (), "i32")
+        rows = [cut(g, g.constant(t, dtype), 0, 0, axes[k].length) for t, dtype in ((index, "i32"), (weight, "f32"))]
+        wide = g.cast(x, "f32")
+        x = g.cast(g.op("interpolate", wide, g.op("minimum", rows[0], last), rows[1], axis=k), x.dtype)
+    return x
 
 
 def _extrapolated(n: Node, y: Value, axis: int, outside: np.ndarray) -> Value:

@@ -24,7 +24,8 @@ from lightnet.frontends.graph import MAX_MADE, Value
 from lightnet.frontends.onnx.model import OnnxTensor
 from lightnet.frontends.onnx.node import Items, Node, onnx_op
 from lightnet.frontends.onnx.storage import marked
-from lightnet.frontends.sizes import Size, known
+from lightnet.frontends.sizes import is_counted
+from lightnet.runtime.dims import Dim, is_known, is_same, larger, least
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.stored import FORMATS
 
@@ -83,7 +84,7 @@ def range_(n: Node, start: Value, limit: Value, delta: Value) -> Value:
     if any(v.len != 1 for v in (start, limit, delta)):
         n.fail("its inputs should be scalars")
     if any(hasattr(v, "numbers") for v in (start, limit, delta)):
-        return _counted_range(n, *(n.need_ints(v, "an end of Range")[0] for v in (start, limit, delta)))
+        return _range_of_sizes(n, *(n.need_ints(v, "an end of Range")[0] for v in (start, limit, delta)))
     first, last, step = (n.need(v, "an end of Range").reshape(()) for v in (start, limit, delta))
     if step == 0:
         n.fail("its delta is 0")
@@ -135,14 +136,14 @@ def reshape(n: Node, x: Value, to: Value) -> Value:
                         f"dimension {k} of the shape {dims} is 0, which copies it from {x.spec}, which has none such"
                     )
                 dims[k] = x.dims[k]
-    if dims.count(-1) > 1 or any(d < -1 for d in dims):
+    if dims.count(-1) > 1 or any(least(d) < -1 for d in dims):
         n.fail(f"the shape {dims} should have at most one -1")
     if -1 in dims:
         rest = prod(d for d in dims if d != -1)
-        if rest == 0 or x.len % rest:
+        if rest == 0 or not is_same(x.len % rest, 0):
             n.fail(f"{x.spec} cannot have the shape {dims}")
         dims[dims.index(-1)] = x.len // rest
-    if prod(dims) != x.len:
+    if not is_same(prod(dims), x.len):
         n.fail(f"{x.spec} cannot have the shape {dims}")
     return n.g.reshape(x, dims)
 
@@ -167,7 +168,7 @@ def squeeze_(n: Node, x: Value, axes: Value | None = None) -> Value:
     which = _axes_of(n, axes, x.ndim)
     if which is None:
         which = tuple(k for k, d in enumerate(x.dims) if d == 1)
-    if any(x.dims[k] != 1 for k in which):
+    if not all(is_same(x.dims[k], 1) for k in which):
         n.fail(f"axes {list(which)} of {x.spec} should have length 1")
     return squeeze(n.g, x, which)
 
@@ -269,26 +270,28 @@ def col2im(n: Node, x: Value, image: Value, block: Value) -> Value:
 
 def _numbers(n: Node, dims: Any) -> Value:
     """Dims as a tensor."""
-    if known(dims if isinstance(dims, tuple) else (dims,)):
+    if is_known(dims if isinstance(dims, tuple) else (dims,)):
         return n.g.constant(np.asarray(dims, np.int64))
     from lightnet.frontends.counted import dim_numbers
 
     return dim_numbers(n.g, dims)
 
 
-def _counted_range(n: Node, start: Any, limit: Any, delta: Any) -> Value:
-    """As many numbers as the data says."""
-    from lightnet.frontends.counted import axis_positions, counted, dim_number, dim_quotient, floor0, width
+def _range_of_sizes(n: Node, start: Any, limit: Any, delta: Any) -> Value:
+    """As many numbers as the data says, or the call."""
+    from lightnet.frontends.counted import axis_positions, counted, dim_number, dim_quotient, width
 
     g = n.g
-    if isinstance(delta, Size) or delta == 0:
+    if isinstance(delta, Dim) or delta == 0:
         n.fail(f"its delta is {delta}")
-    count = dim_quotient(g, floor0(g, limit - start if delta > 0 else start - limit) + (abs(delta) - 1), abs(delta))
-    steps = g.op("mul", axis_positions(g, width(count), 0, 1), g.scalar(delta, "i64"))
-    return counted(g, g.op("add", steps, dim_number(g, start)), (count,))
+    count = dim_quotient(larger(limit - start if delta > 0 else start - limit, 0) + (abs(delta) - 1), abs(delta))
+    steps = axis_positions(g, width(count), 0, 1)
+    steps = steps if delta == 1 else g.op("mul", steps, g.scalar(delta, "i64"))
+    is_steps = start == 0 and not is_counted(count)
+    return steps if is_steps else counted(g, g.op("add", steps, dim_number(g, start)), (count,))
 
 
 def _dims(n: Node, dims: Sequence[int]) -> tuple[int, ...]:
-    if any(d < 0 for d in dims):
+    if any(least(d) < 0 for d in dims):
         n.fail(f"the shape {list(dims)} has a negative dimension")
     return tuple(dims)

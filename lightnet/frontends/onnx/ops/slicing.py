@@ -10,7 +10,7 @@ import numpy as np
 from lightnet.frontends.composites import concat, cut_up, strided
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
-from lightnet.frontends.sizes import Size, known
+from lightnet.runtime.dims import is_known, is_same, larger, least, smaller
 
 
 @onnx_op("Concat")
@@ -20,7 +20,7 @@ def concat_(n: Node, *parts: Value) -> Value:
     axis = n.axis(n.int("axis"), parts[0].ndim)
     for p in parts[1:]:
         same = p.ndim == parts[0].ndim and all(
-            k == axis or a == b for k, (a, b) in enumerate(zip(p.dims, parts[0].dims))
+            k == axis or a == b or is_same(a, b) for k, (a, b) in enumerate(zip(p.dims, parts[0].dims))
         )
         if not same or p.dtype != parts[0].dtype:
             n.fail(f"{parts[0].spec} and {p.spec} should be alike but along axis {axis}")
@@ -40,8 +40,8 @@ def split(n: Node, x: Value, sizes: Value | None = None) -> tuple[Value, ...]:
         if count != len(n.outputs):
             n.fail(f"num_outputs is {count}, but it has {len(n.outputs)} outputs")
         part = -(-length // count)
-        given = [max(min(part, length - k * part), 0) for k in range(count)]
-    if sum(given) != length or any(s < 0 for s in given):
+        given = [larger(smaller(part, length - k * part), 0) for k in range(count)]
+    if not is_same(sum(given), length) or any(least(s) < 0 for s in given):
         n.fail(f"parts of {list(given)} should add up to the {length} of axis {axis} of {x.spec}")
     return tuple(cut_up(n.g, x, axis, given))
 
@@ -59,7 +59,7 @@ def slice_(n: Node, x: Value, starts: Value | None = None, ends: Value | None = 
         which = tuple(range(len(low))) if axes is None else n.need_ints(axes, "the axes of Slice")
         by = (1,) * len(low) if steps is None else n.need_ints(steps, "the steps of Slice")
     which = n.axes(which, x.ndim)
-    if type(x) is not Value or not known((*low, *high)):
+    if type(x) is not Value or not is_known((*low, *high, *(x.dims[k] for k in which))):
         return _counted_slice(n, x, low, high, which, by)
     if not len(low) == len(high) == len(which) == len(by) or 0 in by:
         n.fail(f"starts {list(low)}, ends {list(high)}, axes {list(which)} and steps {list(by)} do not fit together")
@@ -84,15 +84,15 @@ def _counted_slice(
     from lightnet.frontends.counted_moves import slice_axis
 
     g, ends = n.g, list(zip(which, low, high, by, strict=True))
-    if not known(by) or 0 in by:
+    if not is_known(by) or 0 in by:
         n.fail(f"its steps are {list(by)}")
-    if (sizes := getattr(x, "numbers", None)) is not None and known((*low, *high)):
+    if (sizes := getattr(x, "numbers", None)) is not None and is_known((*low, *high)):
         parts = [slice(None)] * x.ndim
         for axis, a, b, s in ends:
             parts[axis] = slice(max(a, -sizes.shape[axis]), b if abs(b) < 1 << 31 else None if b > 0 or s < 0 else 0, s)
         return dim_numbers(g, sizes[tuple(parts)])
     for axis, a, b, s in ends:
-        if isinstance(x.dims[axis], Size) or not known((a, b)):
+        if not is_known((x.dims[axis], a, b)):
             x = slice_axis(g, x, axis, a, b, s)
             continue
         taken = _taken(a, b, s, x.dims[axis])
@@ -117,9 +117,9 @@ def pad(n: Node, x: Value, pads: Value | None = None, value: Value | None = None
     if mode not in ("constant", "reflect", "edge", "wrap"):
         n.fail(f"unknown mode '{mode}'")
     filler = n.float("value", 0.0) if value is None else _number(n.need(value, "the value of Pad"))
-    if known((*before, *after)) and not any(before) and not any(after):
+    if is_known((*before, *after)) and not any(before) and not any(after):
         return x
-    if mode == "constant" and not (known((*before, *after)) and type(x) is Value):
+    if mode == "constant" and not (is_known((*before, *after)) and type(x) is Value):
         from lightnet.frontends.counted_moves import pad as counted_pad
 
         return counted_pad(n.g, x, before, after, filler)
