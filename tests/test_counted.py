@@ -19,11 +19,11 @@ from lightnet.executable import Executable
 from lightnet.frontends.sizes import SizeSymbol, of_symbol
 from lightnet.ir.context import make_context
 from lightnet.ir.counts import counts_of
-from lightnet.runtime.dims import Dim, Undecided
 from lightnet.ir.module import main_of
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.verify import verify_module
 from lightnet.runtime import lnx_check
+from lightnet.runtime.dims import Dim, Undecided
 from lightnet.runtime.program import Program
 
 pytestmark = pytest.mark.meaning

@@ -13,8 +13,8 @@ import numpy as np
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.sizes import is_counted
-from lightnet.runtime.dims import Dim, Size, greatest, is_same
 from lightnet.ir.types import MAX_RANK
+from lightnet.runtime.dims import Dim, Size, greatest, is_same
 from lightnet.runtime.dtypes import BY_NAME, DType
 
 #: Operands of one `concat`.

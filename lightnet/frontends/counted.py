@@ -23,6 +23,7 @@ from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.passing import Refused, passing
 from lightnet.frontends.sizes import SizeSymbol, UndecidedSize, bound, inputs_of, is_counted, of_symbol
 from lightnet.ir.constraints import check_op
+from lightnet.ir.types import tensor_type
 from lightnet.runtime.dims import (
     Atom,
     Dim,
@@ -37,7 +38,6 @@ from lightnet.runtime.dims import (
     least,
     smaller,
 )
-from lightnet.ir.types import tensor_type
 from lightnet.runtime.dtypes import BY_NAME
 
 
@@ -313,9 +313,7 @@ def _on_numbers(g: Graph, optype: str, operands: Sequence[Value], params: Mappin
             array = arrays[0]
             for axis in params["axes"]:
                 rows = np.moveaxis(array, axis, 0)
-                array = np.expand_dims(
-                    _each(lambda *column: reduce(function, column), *rows), axis
-                )
+                array = np.expand_dims(_each(lambda *column: reduce(function, column), *rows), axis)
             return dim_numbers(g, array)
         if optype not in _SCALAR or (optype == "cast" and BY_NAME_TL.get(params["dtype"]) != "i64"):
             return None

@@ -27,13 +27,13 @@ from lightnet.frontends.sizes import is_counted
 from lightnet.ir import budget
 from lightnet.ir.constraints import check_op
 from lightnet.ir.counts import Count, set_counts
-from lightnet.runtime.dims import Dim, Undecided, greatest, is_known, least
 from lightnet.ir.locations import file_loc
 from lightnet.ir.names import FreshNames
 from lightnet.ir.op import LnOp, set_tensor_names
 from lightnet.ir.params import ParamValue
 from lightnet.ir.types import MAX_RANK, MAX_TENSOR_BYTES, TensorSpec, tensor_type
 from lightnet.runtime.containers import Entry
+from lightnet.runtime.dims import Dim, Undecided, greatest, is_known, least
 from lightnet.runtime.dtypes import BY_NAME, BY_NP, DType
 from lightnet.runtime.weights import WeightStore
 
@@ -206,7 +206,11 @@ class Graph:
             raise LightNetError(f"a tensor of rank {len(dims)}: at most {MAX_RANK} is supported", self.loc,
                                 label="graph.rank")  # fmt: skip
         most = [greatest(d) for d in dims]
-        if any(least(d) < 0 for d in dims) or max(most, default=0) > MAX_INT or prod(most) * dtype.size > MAX_TENSOR_BYTES:
+        if (
+            any(least(d) < 0 for d in dims)
+            or max(most, default=0) > MAX_INT
+            or prod(most) * dtype.size > MAX_TENSOR_BYTES
+        ):
             raise LightNetError(f"a tensor of dims {list(dims)} and type {dtype} is not possible: a dim is negative or "
                                 "more "
                                 f"than {MAX_INT}, or all take more than {MAX_TENSOR_BYTES} bytes",
@@ -222,7 +226,9 @@ class Graph:
         where nothing in it is larger than `MAX_FOLDED` elements, unless it is one of `NOT_FOLDED`. What has dims that
         the data decides is computed within its bounds (`counted.py`).
         """
-        if any(type(v) is not Value for v in operands) or any(type(p) is Dim and is_counted(p) for p in params.values()):
+        if any(type(v) is not Value for v in operands) or any(
+            type(p) is Dim and is_counted(p) for p in params.values()
+        ):
             return _counted().op(self, optype, operands, params)
         return self.plain(optype, *operands, **params)
 
@@ -264,7 +270,9 @@ class Graph:
         self, specs: Sequence[TensorSpec], params: Mapping[str, ParamValue], results: Sequence[TensorSpec]
     ) -> bool:
         """Return whether an op on known operands is small enough to be computed now; counts what it will keep."""
-        if not all(is_known(p if isinstance(p, tuple | list) else (p,)) for p in (*params.values(), *(s.dims for s in results))):
+        if not all(
+            is_known(p if isinstance(p, tuple | list) else (p,)) for p in (*params.values(), *(s.dims for s in results))
+        ):
             return False
         largest = max(s.len for s in (*specs, *results))
         if largest > (MAX_FOLDED if self._folded_bytes <= MAX_FOLDED_BYTES else ALWAYS_FOLDED):

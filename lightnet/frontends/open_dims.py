@@ -14,11 +14,11 @@ from typing import Any
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.constraints import check_op
-from lightnet.runtime.dim_text import parse_size
-from lightnet.runtime.dims import Dim, Extreme, Quotient, Size, Symbol, Undecided, greatest, least, substituted, symbol
 from lightnet.ir.op import LnOp
 from lightnet.ir.params import ParamValue
 from lightnet.ir.types import TensorSpec
+from lightnet.runtime.dim_text import parse_size
+from lightnet.runtime.dims import Dim, Extreme, Quotient, Size, Symbol, Undecided, greatest, least, substituted, symbol
 
 #: The range of a dim of which nothing is said: 1..1024. Squares of it times another one (what attention, or a batch of
 #: images, makes of it) are tensors that a type may be of (`MAX_TENSOR_BYTES`).
@@ -160,7 +160,11 @@ def _replaced(s: Symbol, value: Size) -> Facts | None:
         return {s.name: value} if s.low <= value <= s.high and value % s.multiple == 0 else None
     facts: dict[str, Size] = {}
     if value.over(s.multiple) is None:
-        if len(value.terms) > 1 or not isinstance(other := next(value.atoms), Symbol) or value.terms != {(other,): other.multiple}:
+        if (
+            len(value.terms) > 1
+            or not isinstance(other := next(value.atoms), Symbol)
+            or value.terms != {(other,): other.multiple}
+        ):
             return None
         facts = dict(_within(other, other.low, other.high, lcm(other.multiple, s.multiple)) or {})
         if not facts:
@@ -189,7 +193,9 @@ def learnt(cls: type[LnOp], specs: Sequence[TensorSpec], params: Mapping[str, Pa
     them, `error`, names two dims or a bound."""
     if not any(isinstance(d, Dim) for s in specs for d in s.dims) or depth >= MAX_FACTS_OF_OP:
         return None
-    found = [f for candidate in _candidates(specs, error) if (f := _tried(cls, specs, params, candidate, depth)) is not None]
+    found = [
+        f for candidate in _candidates(specs, error) if (f := _tried(cls, specs, params, candidate, depth)) is not None
+    ]
     return found[0] if found and (not isinstance(error, Undecided) or error.is_same or len(found) == 1) else None
 
 
@@ -201,7 +207,11 @@ def _candidates(specs: Sequence[TensorSpec], error: Exception) -> Iterator[Facts
         return
     for k, a in enumerate(specs):
         for b in specs[:k]:
-            aligned = [*zip(reversed(a.dims), reversed(b.dims)), *zip(a.dims, b.dims), *((m, n) for m in a.dims for n in b.dims)]
+            aligned = [
+                *zip(reversed(a.dims), reversed(b.dims)),
+                *zip(a.dims, b.dims),
+                *((m, n) for m in a.dims for n in b.dims),
+            ]
             for m, n in dict.fromkeys(aligned):
                 if m != n and 1 not in (m, n) and (facts := equal(m - n)):
                     yield facts

@@ -15,12 +15,12 @@ from xdsl.ir import Operation
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Source
 from lightnet.ir.constraints import check_op
-from lightnet.runtime.dims import Dim, Size, least
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import memory_of
 from lightnet.ir.module import main_of
 from lightnet.ir.op import LnOp, tensor_names
 from lightnet.ir.types import TensorSpec, tensor_type
+from lightnet.runtime.dims import Dim, Size, least
 from lightnet.runtime.program import unknown
 
 

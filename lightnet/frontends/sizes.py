@@ -38,7 +38,10 @@ class UndecidedSize(Undecided):
 
     def __init__(self, *sizes: Any, message: str | None = None):
         self.sizes = [s for s in sizes if isinstance(s, Dim)]
-        super().__init__(self.sizes[0], message or f"data-dependent shape: it needs the number {self.sizes[0]}, which the data decides")
+        super().__init__(
+            self.sizes[0],
+            message or f"data-dependent shape: it needs the number {self.sizes[0]}, which the data decides",
+        )
 
 
 def inputs_of(*sizes: Any) -> frozenset[str]:

@@ -16,8 +16,8 @@ from lightnet.frontends.passing import Refused as NotPassed
 from lightnet.frontends.passing import _candidates, _identity, _value, passing
 from lightnet.frontends.sizes import SizeSymbol, UndecidedSize, bound, inputs_of, of_symbol
 from lightnet.ir.bound import Apply, Const, Idx, Read
-from lightnet.runtime.dims import Dim, Undecided, is_same, larger, least, smaller
 from lightnet.ir.types import TensorSpec
+from lightnet.runtime.dims import Dim, Undecided, is_same, larger, least, smaller
 from lightnet.runtime.dtypes import BY_NAME
 
 INF = math.inf
@@ -196,7 +196,9 @@ def test_quotients_and_extremes_of_dims(case: Case) -> None:
     g, n, m = case.g, case.n, case.m
     assert c.dim_quotient(7, 2) == 3 and c.dim_quotient(n * 4, 2) == n * 2 and c.dim_quotient(n * m, m) == n
     half = c.dim_quotient(n + 3, 2)
-    assert (str(half), half.low, half.high) == ("((n(0..5) + 1) floordiv 2) + 1", 1, 4) and c.dim_quotient(n + 3, 2) == half
+    assert (str(half), half.low, half.high) == ("((n(0..5) + 1) floordiv 2) + 1", 1, 4) and c.dim_quotient(
+        n + 3, 2
+    ) == half
     for a, b in ((7, n), (n, m), (n, 0), (n, -2), (n - 1, 2)):
         with pytest.raises(Undecided):
             c.dim_quotient(a, b)
@@ -209,13 +211,7 @@ def test_quotients_and_extremes_of_dims(case: Case) -> None:
     ) == (n, n, 5, 0, n)
     least_of, most_of = smaller(n, m), larger(n + 1, m)
     assert (least_of.low, least_of.high, most_of.low, most_of.high) == (0, 4, 1, 6)
-    assert (
-        is_same(n, n)
-        and is_same(3, 3)
-        and not is_same(n, n + 1)
-        and not is_same(n, 6)
-        and not is_same(n + 1, 0)
-    )
+    assert is_same(n, n) and is_same(3, 3) and not is_same(n, n + 1) and not is_same(n, 6) and not is_same(n + 1, 0)
     for a, b in ((n, 5), (n, 0), (n, m)):
         with pytest.raises(Undecided):
             is_same(a, b)

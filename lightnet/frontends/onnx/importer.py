@@ -29,8 +29,8 @@ from lightnet.frontends.onnx.textual import needs_host
 from lightnet.frontends.open_dims import LearntError, OpenDims, equal
 from lightnet.frontends.sizes import inputs_of, is_counted
 from lightnet.ir.collector import collector_paused
-from lightnet.runtime.dims import Dim, Undecided, least
 from lightnet.runtime.arrays import checked_array
+from lightnet.runtime.dims import Dim, Undecided, least
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.program import unknown
 from lightnet.runtime.stored import FORMATS
@@ -106,7 +106,9 @@ def _read_open(
         except LearntError as e:
             dims.learn(e)
         except OpenError as e:
-            e.signature = {i.name: (i.dtype, i.dims) for i in model.graph.inputs if i.name not in model.graph.initializers}
+            e.signature = {
+                i.name: (i.dtype, i.dims) for i in model.graph.inputs if i.name not in model.graph.initializers
+            }
             e.again = lambda shapes, values: _read_numbers(model, shapes, values, seed)
             raise
     for name in given - dims.used:
@@ -406,7 +408,9 @@ class Importer:
         names = {s.name for s in error.dim.symbols}
         opened = NeedsShape(f"{node.node}: {error}: give the shapes of inputs", SourceLoc(self.model.path))
         opened.inputs = frozenset(
-            n for n, v in self.values.items() if any(isinstance(d, Dim) and {s.name for s in d.symbols} & names for d in v.dims)
+            n
+            for n, v in self.values.items()
+            if any(isinstance(d, Dim) and {s.name for s in d.symbols} & names for d in v.dims)
         )
         raise opened from None
 

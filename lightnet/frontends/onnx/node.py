@@ -22,8 +22,8 @@ from lightnet.frontends.handlers import HandledNode, Handler, check_clash
 from lightnet.frontends.loading import OpenError
 from lightnet.frontends.onnx.model import OnnxGraph, type_name
 from lightnet.frontends.sizes import UndecidedSize
-from lightnet.runtime.dims import greatest
 from lightnet.ir.registry import ONNX_OPS
+from lightnet.runtime.dims import greatest
 from lightnet.runtime.dtypes import BY_NAME, DType
 from lightnet.runtime.stored import FORMATS
 
