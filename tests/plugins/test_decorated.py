@@ -57,7 +57,7 @@ def test_a_name_that_is_taken_is_an_error_of_the_file(tmp_path: Path, kind: str)
     two = f"@{decorator}('{name}')\ndef mine(*arguments): pass\n" * 2
     for text, line in ((f"{head}@{decorator}('{taken}')\ndef mine(*arguments): pass\n", 2), (head + two, 4)):
         (path := tmp_path / "p.py").write_text(text)
-        with pytest.raises(LightNetError, match="is defined twice: by .* and plugin.p:mine") as e, load(path):
+        with pytest.raises(LightNetError, match=r"is defined twice: by .* and plugin\.p:mine") as e, load(path):
             pass
         assert f"p.py:{line}: error:" in e.value.render()
         assert {k: v for k, v in table.items() if k in before} == before and not table.added
