@@ -33,7 +33,7 @@ MISTAKES = [
     ("return Plan.of(", "made = Plan.of(", "plan", r"no plan: expected a Plan, as of Plan.of\(...\), got None"),
     (FORM, "return True", "form", "no form: expected a Form, None to refuse, got True"),
     (FORM, "return Form({ops[0].src: 3})", "form", r"a wrong form: expected halos \(rows, columns\), 0 or more, got 3"),
-    (FORM, "return Form({ops[0].dst: (0, 0)})", "form", "expected values from outside of the body, got 'rows'"),
+    (FORM, "return Form({ops[0].dst: (0, 0)})", "form", "a wrong form: expected values from outside of the body, got .rows."),
     (BUILD, "return None", "build", "no launches: expected a list of launches, one at least, got None"),
     (BUILD, "return []", "build", r"no launches: .* got \[\]"),
     (BUILD, "return [3]", "build", r"no launches: .* got \[3\]"),
@@ -61,6 +61,6 @@ def test_takes_of_a_generator_of_threads(tmp_path: Path) -> None:
     body = text.index("\n", text.index("->", start)) + 1
     for mistake in ("return None", "return [None]", "return True"):
         (path := tmp_path / "k.py").write_text(f"{text[:body]}        {mistake}\n{text[body:]}", "utf-8")
-        with load(path), pytest.raises(LightNetError, match="takes of generator 'turn' .* gives no forms") as e:
+        with load(path), pytest.raises(LightNetError, match=r"takes of generator .turn. .* gives no forms") as e:
             lightnet.compile(EXAMPLES / "my_cuda_kernel.mlir", "cuda")
         assert e.value.loc.file == str(path)
