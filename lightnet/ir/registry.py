@@ -462,6 +462,14 @@ def adding(source: str) -> Iterator[None]:
 FUNCTION_TABLES: list[FunctionTable] = []
 
 
+def changes() -> int:
+    """A number that grows with every row, pattern, handler and format that is added."""
+    from lightnet.runtime.formats import CODE_FORMATS
+
+    functions = sum(len(table.added) for table in FUNCTION_TABLES)
+    return sum(table.version for table in _TABLES) + len(all_patterns()) + functions + len(CODE_FORMATS)
+
+
 def checkpoint() -> Callable[[], None]:
     """A function that takes back every row, pattern, handler and format that is added from now on."""
     from lightnet.runtime import formats

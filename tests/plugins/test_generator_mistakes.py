@@ -33,7 +33,12 @@ MISTAKES = [
     ("return Plan.of(", "made = Plan.of(", "plan", r"no plan: expected a Plan, as of Plan.of\(...\), got None"),
     (FORM, "return True", "form", "no form: expected a Form, None to refuse, got True"),
     (FORM, "return Form({ops[0].src: 3})", "form", r"a wrong form: expected halos \(rows, columns\), 0 or more, got 3"),
-    (FORM, "return Form({ops[0].dst: (0, 0)})", "form", "a wrong form: expected values from outside of the body, got .rows."),
+    (
+        FORM,
+        "return Form({ops[0].dst: (0, 0)})",
+        "form",
+        "a wrong form: expected values from outside of the body, got .rows.",
+    ),
     (BUILD, "return None", "build", "no launches: expected a list of launches, one at least, got None"),
     (BUILD, "return []", "build", r"no launches: .* got \[\]"),
     (BUILD, "return [3]", "build", r"no launches: .* got \[3\]"),
