@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from lightnet.diagnostics import LightNetError, near
@@ -484,8 +483,8 @@ def checkpoint() -> Callable[[], None]:
                 table.keep(names)
         _PATTERNS.clear()
         _PATTERNS.update(known)
-        for table, added in zip_longest(FUNCTION_TABLES, functions, fillvalue=set()):
-            table.keep(added)
+        for k, handlers in enumerate(FUNCTION_TABLES):  # one that was made meanwhile had none
+            handlers.keep(functions[k] if k < len(functions) else set())
         formats.CODE_FORMATS.clear()
         formats.CODE_FORMATS.update(known_formats)
 

@@ -149,6 +149,6 @@ def _loaded(path: str) -> Iterator[Plugin]:
             raise e.at(SourceLoc(path)) from e.__cause__
         if registry.changes() == changes:
             warnings.warn(
-                f"{path} registers nothing: no pass, op, target, pattern, generator … of its own", stacklevel=2
+                f"{path} registers nothing: no pass, op, target, pattern or generator of its own", stacklevel=2
             )
         yield Plugin(path, added.ops, added.patterns, module)
