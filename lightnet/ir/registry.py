@@ -461,7 +461,7 @@ def adding(source: str) -> Iterator[None]:
 FUNCTION_TABLES: list[FunctionTable] = []
 
 
-def changes() -> int:
+def count_of_additions() -> int:
     """A number that grows with every row, pattern, handler and format that is added."""
     from lightnet.runtime.formats import CODE_FORMATS
 

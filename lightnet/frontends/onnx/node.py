@@ -55,7 +55,9 @@ def onnx_op(*op_types: str, domain: str = "", sequences: bool = False) -> Callab
     With `sequences`, an input may be `Items`.
     """
 
-    register = _HANDLERS.decorator("@onnx_op", op_types, key=lambda op_type: (domain, op_type))
+    register: Callable[[Handler], Handler] = _HANDLERS.decorator(
+        "@onnx_op", op_types, key=lambda op_type: (domain, op_type)
+    )
 
     def registered(function: Handler) -> Handler:
         if sequences:
