@@ -1,8 +1,8 @@
 """The dims of a model's inputs that calls decide: their symbols, and what reading the model teaches of these.
 
 A model names open dims, or leaves them without a name; the caller gives ranges (``length=1..512:8``). An op that takes
-two dims for one, or needs a least length, holds for the calls for which these *facts* hold: one symbol is replaced by an
-expression of others, or its range shrinks, and the model is read again. Imports `ir` alone.
+two dims for one, or needs a least length, holds for the calls for which these *facts* hold: one symbol is replaced by
+an expression of others, or its range shrinks, and the model is read again. Imports `ir` alone.
 """
 
 from __future__ import annotations

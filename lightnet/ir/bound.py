@@ -34,7 +34,7 @@ BOOL = BY_NAME["i1"]
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    value: bool | int | float | Dim
+    value: bool | float | Size
     dtype: DType
 
     def __hash__(self) -> int:

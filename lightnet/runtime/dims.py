@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
 from math import gcd, isinf, prod
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from lightnet.diagnostics import LightNetError
 
@@ -298,8 +298,11 @@ class Dim:
         return f'?"{self!s}"'
 
 
-#: A dim of a type.
-Size = int | Dim
+#: A dim of a type. To a type checker it is anything: code for numbers takes a `Dim`, unless it asks for more.
+if TYPE_CHECKING:
+    Size = Any
+else:
+    Size = int | Dim
 
 
 def symbol(name: str, low: int, high: int, multiple: int = 1) -> Size:
