@@ -42,8 +42,8 @@ class LearntError(Exception):
 
 
 def ranged(name: str, given: Any) -> Size:
-    """The dim `name` with the range that a caller gives: ``"1..512:8"`` (or ``"128"``), ``(1, 512)``, ``(1, 512, 8)`` or
-    a number. Raises `LightNetError`."""
+    """The dim `name` with the range that a caller gives: ``"1..512:8"`` (or ``"128"``), ``(1, 512)``, ``(1, 512, 8)``
+    or a number. Raises `LightNetError`."""
     if isinstance(given, str) and (found := _RANGE.fullmatch(given)):
         given = [int(g) for g in found.groups() if g is not None]
     numbers = [given] if isinstance(given, int) else list(given) if isinstance(given, Sequence) else []

@@ -79,7 +79,6 @@ class ByteMap:
 
     def __init__(self, is_open: bool = False) -> None:
         self._bytes: IntervalMap[tuple[Leaf | None, int]] = OpenIntervalMap() if is_open else IntervalMap()
-        self.is_open = is_open
 
     def write(self, at: int, runs: list[Run]) -> None:
         """Put `runs` one behind the other from byte `at` on."""
@@ -94,7 +93,7 @@ class ByteMap:
 
     def forget(self, leaves: Collection[Leaf | None]) -> None:
         """Drop what nobody reads any more, where each fact costs time."""
-        if self.is_open and leaves:
+        if isinstance(self._bytes, OpenIntervalMap) and leaves:
             self._bytes.drop(lambda value: value[0] in leaves)
 
 

@@ -86,7 +86,9 @@ def numbers_of(module: ModuleOp, dims: Mapping[str, tuple[int, ...]]) -> dict[st
     Raises `LightNetError` where an input does not fit."""
     found: dict[str, int] = {}
     opened = {
-        op.tensor_names[0] or "": op.result_specs[0] for op in module.walk() if isinstance(op, LnOp) and op.optype == "input"
+        op.tensor_names[0] or "": op.result_specs[0]
+        for op in module.walk()
+        if isinstance(op, LnOp) and op.optype == "input"
     }
     for name, spec in opened.items():
         if len(spec.dims) != len(dims[name]):
