@@ -108,8 +108,8 @@ class _Checker:
             raise LightNetError("the module has no plan: run the plan pass first", label="check-plan.unplanned")
         values = [r for op in self.ops for r in op.results]
         offsets = [p.offset.data for op in self.ops for p in (*places_of(op), *self.workspace(op))]
-        is_open = not is_known([*self.sizes.values(), *map(_size, values), *offsets])
-        self.maps = {space: ByteMap(is_open) for space in self.sizes}
+        self.is_open = not is_known([*self.sizes.values(), *map(_size, values), *offsets])
+        self.maps = {space: ByteMap(self.is_open) for space in self.sizes}
         self.content: dict[SSAValue, list[Run]] = {}
         self.kept: list[OpResult] = []  # what must survive the run
         self.read_last: dict[Leaf | None, Operation] = {}  # where calls decide sizes: which op reads a leaf last
@@ -120,7 +120,7 @@ class _Checker:
         for op in self.ops:
             if isinstance(op, Source | OnceOp):
                 self.load(op)
-        if any(space.is_open for space in self.maps.values()):
+        if self.is_open:
             self.trace()
         for op in self.ops:
             self.step(op)
