@@ -1,8 +1,8 @@
-"""Sizes that the data decides, while a model is read: dims (`runtime/dims.py`) over symbols that ops of the network compute.
+"""Sizes that the data decides, while a model is read: dims over symbols that ops of the network compute.
 
-A handler that computes dims of dims (``n // 2``, ``prod(dims)``) works on such a size as on an int. What needs the number
-itself (a loop, a table, a comparison that the bounds do not decide) raises `Undecided`: so a handler that knows nothing
-of sizes never takes a bound for the true size. `bound` is the dim in the type. Imports `ir.dims`.
+A handler that computes dims of dims (``n // 2``, ``prod(dims)``) works on such a size as on an int. What needs the
+number itself (a loop, a table, a comparison that the bounds do not decide) raises `Undecided`: so a handler that knows
+nothing of sizes never takes a bound for the true size. `bound` is the dim in the type. Imports `runtime.dims`.
 """
 
 from __future__ import annotations

@@ -82,8 +82,8 @@ def _is_open(value: Any) -> bool:
 
 
 def numbers_of(module: ModuleOp, dims: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """The numbers of symbols in a call whose inputs have these dims: of each symbol that is a dim of an input by itself.
-    Raises `LightNetError` where an input does not fit."""
+    """The numbers of symbols in a call whose inputs have these dims: of each symbol that is a dim of an input by
+    itself. Raises `LightNetError` where an input does not fit."""
     found: dict[str, int] = {}
     opened = {
         op.tensor_names[0] or "": op.result_specs[0]
