@@ -23,7 +23,6 @@ from lightnet.compiled import Compiled
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import ParamOp, Source
 from lightnet.ir.collector import collector_paused
-from lightnet.ir.dims import is_known
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import memory_of
 from lightnet.ir.module import main_of
@@ -35,6 +34,7 @@ from lightnet.programs import build_program, interface_of
 from lightnet.runtime import artifact
 from lightnet.runtime.arrays import aligned, by_name, checked_array
 from lightnet.runtime.calls import Invocation
+from lightnet.runtime.dims import is_known
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.instance import Callee
 from lightnet.runtime.machine import Opened
@@ -465,6 +465,11 @@ class Executable(Compiled):
         """The variant that `save` writes of this executable. Nothing is linked: it may be code for another machine."""
         if not self.is_native:
             raise self.no_code("save")
+        if self.program.symbols:
+            raise LightNetError(
+                "an executable whose dims each call decides cannot be saved yet: compile the network for numbers",
+                label="dims.saved",
+            )
         self._check_weights()
         code = self.runtime.code(self.native)
         if (made := self._parts.get("instance")) is not None:

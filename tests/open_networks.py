@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 
-from lightnet.ir.dims import Dim, Size, at, least, symbol
 from lightnet.ir.types import ParamAttr, TensorSpec, tensor_type
+from lightnet.runtime.dims import Dim, Size, at, least, symbol
 from lightnet.runtime.dtypes import BY_NAME
 
 F32 = BY_NAME["f32"]

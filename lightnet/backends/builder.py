@@ -45,8 +45,8 @@ from xdsl.irdl import IRDLOperation
 from lightnet.dialects import tile_arith, tile_memory
 from lightnet.dialects.launch import SYMBOLS
 from lightnet.ir import budget
-from lightnet.ir.dims import Atom, Dim, Extreme, Quotient, Size, Symbol
 from lightnet.ir.types import memref_type_of, vector_type_of
+from lightnet.runtime.dims import Atom, Dim, Extreme, Quotient, Size, Symbol
 
 INDEX = IndexType()
 #: An index, or a number that stands for a constant: a dim that a call decides is one of a whole function.

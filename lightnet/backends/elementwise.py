@@ -16,9 +16,9 @@ from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Builder, vector_type
 from lightnet.ir.bound import BOOL, F64, Apply, Const
-from lightnet.ir.dims import Dim
 from lightnet.ir.functions import FLOAT_FUNCTIONS
 from lightnet.ir.types import storage_type
+from lightnet.runtime.dims import Dim
 from lightnet.runtime.dtypes import DType
 
 

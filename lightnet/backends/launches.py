@@ -12,8 +12,8 @@ from xdsl.dialects.builtin import MemRefType
 from xdsl.dialects.func import FuncOp
 
 from lightnet.dialects.launch import memref_bytes
-from lightnet.ir.dims import Size
 from lightnet.runtime.arrays import align_up
+from lightnet.runtime.dims import Size
 
 
 class Argument(NamedTuple):

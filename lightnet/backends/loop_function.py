@@ -46,9 +46,9 @@ from lightnet.ir.bound import (
     Statement,
     reads,
 )
-from lightnet.ir.dims import Size, greatest, larger, smaller, typical
 from lightnet.ir.fusion import Nest, nests
 from lightnet.ir.types import memref_of, storage_type
+from lightnet.runtime.dims import Size, greatest, larger, smaller, typical
 from lightnet.runtime.dtypes import DType
 
 #: The accumulators of a reduction by rows.

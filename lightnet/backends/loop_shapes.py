@@ -24,8 +24,8 @@ from lightnet.ir.bound import (
     substitute,
     walk_nodes,
 )
-from lightnet.ir.dims import Dim, Size, greatest, least, typical
 from lightnet.ir.fusion import Nest, divisions
+from lightnet.runtime.dims import Dim, Size, greatest, least, typical
 from lightnet.runtime.dtypes import DType
 
 

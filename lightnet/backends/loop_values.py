@@ -18,7 +18,7 @@ from lightnet.backends.builder import INDEX, Builder
 from lightnet.backends.elementwise import applied, constant, loaded_value, scalar_type
 from lightnet.ir.affine import IndexSpace, whole
 from lightnet.ir.bound import I64, Apply, Const, Idx, Node, Read, operand_nodes, walk_nodes
-from lightnet.ir.dims import Size, larger, least
+from lightnet.runtime.dims import Size, larger, least
 
 
 @dataclass

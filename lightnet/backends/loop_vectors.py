@@ -16,10 +16,10 @@ from lightnet.backends.elementwise import applied, constant, loaded_value, memor
 from lightnet.backends.loop_values import Values
 from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import Apply, Const, Idx, Node, Read, Statement, indices, reads
-from lightnet.ir.dims import Size
 from lightnet.ir.functions import FLOAT_FUNCTIONS
 from lightnet.ir.fusion import Nest
 from lightnet.ir.types import TensorSpec
+from lightnet.runtime.dims import Size
 
 #: Bytes of one access of a thread, and elements that it has at most.
 ACCESS, MOST = 16, 8

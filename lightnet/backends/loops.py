@@ -14,10 +14,10 @@ from lightnet.backends.loop_function import NO_LABELS, Labels, LoopFunction, Loo
 from lightnet.backends.loop_layouts import Layouts, covers, gaps, laid_out
 from lightnet.backends.loop_points import Part, PointFunction, beside
 from lightnet.ir.bound import BoundDefinition, Idx
-from lightnet.ir.dims import Size, greatest, typical
 from lightnet.ir.fusion import Nest, nests
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.arrays import align_up
+from lightnet.runtime.dims import Size, greatest, typical
 
 #: Locals up to this many bytes live on the stack of a block.
 STACK_BYTES = 16 << 10

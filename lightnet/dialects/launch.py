@@ -30,11 +30,11 @@ from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 from xdsl.utils.exceptions import VerifyException
 
-from lightnet.ir.dims import Size, greatest, least
 from lightnet.ir.names import SUFFIX, parse_suffix, print_suffix
 from lightnet.ir.place import PlaceAttr, parse_places, print_places
 from lightnet.ir.types import format_param_value, parse_open_size
 from lightnet.runtime.arrays import ALIGNMENT
+from lightnet.runtime.dims import Size, greatest, least
 from lightnet.runtime.threads import MAX_THREADS
 
 

@@ -4,7 +4,7 @@ dtypes.
 An `IndexSpace` knows the range of each index. It normalises subscripts (so that equal ones are equal trees), divides
 out `/` and `%` where ranges allow it, and proves bounds. All identities hold in the integers; index arithmetic of
 checked shapes does not overflow 64 bits. Constants, coefficients and the ends of ranges may be dims that a call decides
-(`ir/dims.py`): what is proved then holds in every call.
+(`runtime/dims.py`): what is proved then holds in every call.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lightnet.ir.bound import BOOL, I64, Apply, Const, Idx, Loop, Node, Read, rebuild, show
-from lightnet.ir.dims import Dim, Size, greatest, is_known, larger, least, smaller, typical
+from lightnet.runtime.dims import Dim, Size, greatest, is_known, larger, least, smaller, typical
 from lightnet.runtime.dtypes import DType
 
 INF = math.inf

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from lightnet.ir.dims import Dim, Size
 from lightnet.ir.types import TensorSpec
+from lightnet.runtime.dims import Dim, Size
 from lightnet.runtime.dtypes import BY_NAME, DType
 
 I64 = BY_NAME["i64"]

@@ -13,7 +13,6 @@ from functools import lru_cache, reduce
 from typing import Any, NamedTuple, Protocol
 
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.dims import Dim, Size, is_known, is_same, larger, smaller
 from lightnet.ir.expr import (
     Array,
     ArraySlice,
@@ -32,6 +31,7 @@ from lightnet.ir.expr import (
     parse_expr,
 )
 from lightnet.ir.functions import FLOAT_FUNCTIONS
+from lightnet.runtime.dims import Dim, Size, is_known, is_same, larger, smaller
 from lightnet.runtime.dtypes import BY_NAME, BY_TL, DType
 
 #: Integers of constant expressions stay below this many bits (`pow` would not).

@@ -15,10 +15,10 @@ from xdsl.utils.exceptions import VerifyException
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import constants
-from lightnet.ir.dims import greatest, least
 from lightnet.ir.params import ParamValue, ptype_of
 from lightnet.ir.schema import Param
 from lightnet.ir.types import MAX_RANK, MAX_TENSOR_BYTES, TensorSpec, spec_of
+from lightnet.runtime.dims import greatest, least
 
 if TYPE_CHECKING:
     from lightnet.ir.op import LnOp

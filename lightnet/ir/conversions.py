@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from lightnet.ir.bound import BOOL, F32, Apply, Const, Node
-from lightnet.ir.dims import Dim
+from lightnet.runtime.dims import Dim
 from lightnet.runtime.dtypes import DType, round_to
 
 

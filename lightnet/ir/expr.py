@@ -15,9 +15,9 @@ from functools import lru_cache
 from typing import Any, ClassVar, NoReturn
 
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.ir.dim_text import parse_size
-from lightnet.ir.dims import Dim, Size
 from lightnet.parsing import Token, TokenParser, lexed
+from lightnet.runtime.dim_text import parse_size
+from lightnet.runtime.dims import Dim, Size
 
 MAX_TEXT = 1 << 16
 MAX_TOKENS = 1 << 14

@@ -29,9 +29,9 @@ from lightnet.ir.bound import (
     substitute,
     walk_nodes,
 )
-from lightnet.ir.dims import Size, typical
 from lightnet.ir.functions import FLOAT_FUNCTIONS
 from lightnet.ir.types import TensorSpec
+from lightnet.runtime.dims import Size, typical
 
 #: An expression that inlining made larger than this is not inlined further.
 MAX_NODES = 600

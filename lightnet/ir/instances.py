@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 from xdsl.ir import Attribute, Block, SSAValue
 
-from lightnet.ir.dims import Dim, Size, typical
 from lightnet.ir.layout import layout_of, with_layout
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import TensorSpec, spec_of, tensor_type
+from lightnet.runtime.dims import Dim, Size, typical
 
 O = TypeVar("O", bound=LnOp)
 #: What a size becomes.

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from lightnet.ir.dims import are_apart, is_never_below
+from lightnet.runtime.dims import are_apart, is_never_below
 
 T = TypeVar("T")
 

@@ -14,9 +14,9 @@ from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp, StringA
 from xdsl.ir import Attribute, Operation
 
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.dims import Dim, Symbol, symbol
 from lightnet.ir.names import PLACES, WORKSPACE
 from lightnet.ir.types import ParamAttr
+from lightnet.runtime.dims import Dim, Symbol, symbol
 
 #: The memory spaces: params and results of `ln.once`, which are there before the first op; and everything else.
 STATIC, ARENA = "static", "arena"

@@ -35,7 +35,6 @@ from lightnet.ir.bound import (
 )
 from lightnet.ir.constants import Env
 from lightnet.ir.conversions import cast, widened_value
-from lightnet.ir.dims import Dim, Undecided, greatest
 from lightnet.ir.expr import ArraySlice, Attr, Binary, Call, Expr, Index, Name, Num, Pack, Select, Str, Unary
 from lightnet.ir.expr import walk as walk_expr
 from lightnet.ir.packs import Packs, indexed_tensor
@@ -43,6 +42,7 @@ from lightnet.ir.proof import Finisher, check_covered
 from lightnet.ir.statements import Assignment, Definition, StatementTarget, parse
 from lightnet.ir.types import MAX_TENSOR_BYTES, TensorSpec
 from lightnet.ir.values import CONVERSIONS, RUNTIME_FUNCTIONS, Typed, Typing, reduction_identity, weak_constant
+from lightnet.runtime.dims import Dim, Undecided, greatest
 from lightnet.runtime.dtypes import BY_NAME, DType
 
 #: Evaluations of one statement's value; more is a mistake or an attack.
@@ -334,6 +334,8 @@ class _Binder:
     def _evaluate(self, e: Expr) -> Any:
         try:
             return constants.compile_constant(e)(self.state.env)
+        except Undecided:
+            raise
         except LightNetError as error:
             if error.loc is None:
                 self.fail(error.message, e.pos)

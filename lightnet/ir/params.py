@@ -1,8 +1,8 @@
-"""The values that parameters of ops take: document 004's seven types as Python values. Imports `ir.dims`."""
+"""The values that parameters of ops take: document 004's seven types as Python values. Imports `runtime.dims`."""
 
 from __future__ import annotations
 
-from lightnet.ir.dims import Dim
+from lightnet.runtime.dims import Dim
 
 #: None, a string, a bool or a number (int or float, kept as written, or a dim that a call decides).
 ParamScalar = None | str | bool | int | float | Dim

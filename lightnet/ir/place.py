@@ -16,8 +16,8 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from lightnet.ir.dims import least
 from lightnet.ir.types import format_param_value, parse_open_size
+from lightnet.runtime.dims import least
 
 
 @irdl_attr_definition

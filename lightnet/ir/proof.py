@@ -13,8 +13,8 @@ from typing import NoReturn
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import BOOL, I64, Apply, Const, Node, Read, Statement, indices, show, walk_nodes
-from lightnet.ir.dims import is_never_below
 from lightnet.ir.types import TensorSpec
+from lightnet.runtime.dims import is_never_below
 
 
 def check_covered(name: str, spec: TensorSpec, statements: Sequence[Statement]) -> None:

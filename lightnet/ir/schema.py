@@ -13,9 +13,9 @@ from types import EllipsisType, SimpleNamespace
 from typing import Any
 
 from lightnet.ir.constants import Env, evaluate
-from lightnet.ir.dims import Dim, Size, Undecided
 from lightnet.ir.params import ParamValue
 from lightnet.ir.types import TensorSpec
+from lightnet.runtime.dims import Dim, Size, Undecided
 from lightnet.runtime.dtypes import BY_NAME, BY_TL, DType
 from lightnet.runtime.numbers import as_int, as_realtype
 

@@ -38,9 +38,9 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.dim_text import parse_size, parse_sizes, texts
-from lightnet.ir.dims import Dim, Size
 from lightnet.ir.params import ParamScalar, ParamValue
+from lightnet.runtime.dim_text import parse_size, parse_sizes, texts
+from lightnet.runtime.dims import Dim, Size
 from lightnet.runtime.dtypes import BY_NAME, DType
 
 #: Largest tensor, in bytes, that any level accepts (checked on Python ints before anything is allocated).

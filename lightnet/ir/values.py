@@ -16,8 +16,8 @@ from lightnet.diagnostics import LightNetError
 from lightnet.ir import constants
 from lightnet.ir.bound import BOOL, F64, I64, Apply, Const, Node
 from lightnet.ir.conversions import as_stored, cast, not_finite, saturated, widened_value, wrap
-from lightnet.ir.dims import Dim, Undecided, least
 from lightnet.ir.functions import FLOAT_FUNCTIONS
+from lightnet.runtime.dims import Dim, Undecided, least
 from lightnet.runtime.dtypes import BY_NAME, DTYPES, DType
 
 
@@ -138,6 +138,8 @@ class Typing:
             return weak_constant(a // b if op == "/" else a % b)
         try:
             return weak_constant(constants.arithmetic(op, a, b))
+        except Undecided:
+            raise
         except LightNetError as error:
             self.fail(error.message, pos)
 
@@ -180,6 +182,8 @@ class Typing:
     def _constant_call(self, fn: str, values: list[Any], pos: int) -> Typed:
         try:
             return weak_constant(constants.apply_function(fn, values))
+        except Undecided:
+            raise
         except LightNetError as error:
             self.fail(error.message, pos)
 

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
 from lightnet.ir import notation
-from lightnet.ir.dims import Undecided, divisor
 from lightnet.ir.expr import Index, is_flat, read_name, walk
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import PLAIN, Blocked, ChannelsLast, Layout, byte_size, layout_of
@@ -25,6 +24,7 @@ from lightnet.ir.op import LnOp, places_of
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import TensorSpec, spec_of, storage_type
 from lightnet.runtime.arrays import ALIGNMENT
+from lightnet.runtime.dims import Undecided, divisor
 from lightnet.runtime.program import is_port
 
 

@@ -25,7 +25,6 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Input, Source
 from lightnet.dialects.ln.structure import OnceOp, planned_ops
-from lightnet.ir.dims import Dim, Undecided, are_apart, greatest, is_known, is_never_below, larger, smaller
 from lightnet.ir.interval_map import IntervalMap, OpenIntervalMap
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import byte_size
@@ -38,6 +37,7 @@ from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import cut_pieces, joined_pieces, operand_pieces, overwritable
 from lightnet.passes.plan import CAPACITY
+from lightnet.runtime.dims import Dim, Undecided, are_apart, greatest, is_known, is_never_below, larger, smaller
 from lightnet.runtime.program import is_port, ports_of
 
 #: (leaf, offset, size): bytes of a computed value, or of None where nothing is known to stand.

@@ -21,12 +21,12 @@ from lightnet.backends.cpu.parallel import THREADS, threads_of
 from lightnet.backends.cpu.selection import SELECTION
 from lightnet.backends.launches import Launch, LaunchMemory
 from lightnet.dialects.launch import LaunchOp
-from lightnet.ir.dims import greatest
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.memory import WORKSPACE_SIZE
 from lightnet.ir.passes import LnPass
 from lightnet.ir.place import PlaceAttr
 from lightnet.passes.lowering import Lowering
+from lightnet.runtime.dims import greatest
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,6 @@ from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir import budget
 from lightnet.ir.body import structure
-from lightnet.ir.dims import Dim, Size, are_apart, divisor, is_never_below, larger
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import byte_size
 from lightnet.ir.locations import loc_of
@@ -39,6 +38,7 @@ from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import TensorSpec, memref_of, spec_of
 from lightnet.ir.views import Piece, alignment_of, operand_pieces, place_of
 from lightnet.runtime.arrays import ALIGNMENT, align_up
+from lightnet.runtime.dims import Dim, Size, are_apart, divisor, is_never_below, larger
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.program import is_port
 

@@ -28,7 +28,6 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.ir.dims import greatest, typical
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import ARENA, STATIC, memory_of, set_memory, unplan
 from lightnet.ir.module import op_label
@@ -42,6 +41,7 @@ from lightnet.passes.planning import MemoryPlan, pack
 from lightnet.passes.planning.buffers import load_profile
 from lightnet.passes.planning.stacking import stack
 from lightnet.runtime.arrays import align_up
+from lightnet.runtime.dims import greatest, typical
 from lightnet.runtime.program import is_port
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from lightnet.dialects.ln.source import Input, ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp, planned_ops
 from lightnet.ir import budget
-from lightnet.ir.dims import Undecided, at, is_known, larger, smaller, typical
 from lightnet.ir.layout import byte_size
 from lightnet.ir.memory import ARENA, STATIC, workspace_size
 from lightnet.ir.module import main_of, op_label, value_name
@@ -33,6 +32,7 @@ from lightnet.passes.planning import Buffer, lower_bound
 from lightnet.passes.planning.buffers import load_profile
 from lightnet.passes.planning.spans import OpenSpans, Spans
 from lightnet.passes.planning.stacking import MOST_CALLS, telling_calls
+from lightnet.runtime.dims import Undecided, at, is_known, larger, smaller, typical
 
 #: Merging two groups compares at most so many pairs of values; larger ones stay apart.
 MAX_PAIRS = 20_000

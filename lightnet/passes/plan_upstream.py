@@ -18,7 +18,6 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.structure import planned_ops
-from lightnet.ir.dims import is_known
 from lightnet.ir.kernel import CompositeKernelOp, KernelOp
 from lightnet.ir.layout import is_plain
 from lightnet.ir.locations import loc_of
@@ -30,6 +29,7 @@ from lightnet.ir.target import Target
 from lightnet.ir.types import spec_of
 from lightnet.passes.plan import write_places
 from lightnet.passes.planning.upstream import Pool
+from lightnet.runtime.dims import is_known
 
 
 def plan_upstream(

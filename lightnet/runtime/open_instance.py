@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.dims import Dim, Size, Symbol, at
 from lightnet.runtime.calls import Invocation
+from lightnet.runtime.dims import Dim, Size, Symbol, at
 from lightnet.runtime.instance import Arena, Contents, Instance, Outputs
 from lightnet.runtime.program import Program, Tensor, not_fed
 
@@ -49,9 +49,7 @@ class Room:
 class OpenInstance:
     """The instances of a program by the values of its symbols; called as an `Instance` is."""
 
-    def __init__(
-        self, program: Program, static: np.ndarray, defaults: Mapping[str, np.ndarray], code: Any = None
-    ):
+    def __init__(self, program: Program, static: np.ndarray, defaults: Mapping[str, np.ndarray], code: Any = None):
         if code is None:
             from lightnet.runtime.native import NativeCode
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from lightnet.diagnostics import LightNetError, did_you_mean
-from lightnet.ir.dims import Symbol, at
 from lightnet.runtime.arrays import checked_array
+from lightnet.runtime.dims import Symbol, at
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.threads import MAX_THREADS, Threads
 
@@ -98,7 +98,7 @@ class Program:
     any launch makes use of (with more than one, the objects have the pool), `scratch` how many bytes each thread of a
     call but the first needs beside the arena. `cpu`, `features` and `triple` are those of the code: the first word of
     the triple is its format (`formats.py`). `symbols` are those that a call decides: dims, offsets and sizes of memory
-    may be polynomials of them (`ir/dims.py`); `values` are theirs in a program that is one of a call (`at`).
+    may be polynomials of them (`runtime/dims.py`); `values` are theirs in a program that is one of a call (`at`).
     """
 
     objects: tuple[bytes, ...]

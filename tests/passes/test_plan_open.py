@@ -13,7 +13,6 @@ from xdsl.dialects.builtin import ArrayAttr
 from lightnet.diagnostics import FallbackWarning, LightNetError
 from lightnet.dialects.ln.structure import planned_ops
 from lightnet.ir.context import make_context
-from lightnet.ir.dims import Dim, at, is_never_below
 from lightnet.ir.memory import memory_of, set_memory
 from lightnet.ir.module import main_of
 from lightnet.ir.op import PLACES, WORKSPACE
@@ -23,6 +22,7 @@ from lightnet.passes.check_plan import check_plan
 from lightnet.passes.plan import plan_module
 from lightnet.passes.planning import Buffer, check_offsets, pack
 from lightnet.passes.planning.stacking import stack
+from lightnet.runtime.dims import Dim, at, is_never_below
 
 SEEDS = [*range(12), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 200))]
 

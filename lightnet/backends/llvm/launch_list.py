@@ -28,9 +28,9 @@ from lightnet.diagnostics import LightNetError
 from lightnet.dialects.accesses import LineAccesses
 from lightnet.dialects.dependences import Touch, barriers
 from lightnet.dialects.launch import CopyOp, HostOp, LaunchOp, Line, kernels, lines_of, symbols_of
-from lightnet.ir.dims import Symbol
 from lightnet.ir.memory import call_symbols, memory_of
 from lightnet.ir.place import PlaceAttr
+from lightnet.runtime.dims import Symbol
 from lightnet.runtime.program import BODY, ENTRY, FRAME, ports_of
 
 #: Launches in one function of the launch list: code generation is superlinear in the size of a block.

@@ -1,16 +1,16 @@
 """Sizes that a call decides, as LLVM IR: what grids and places of a launch list are is computed from the symbols, which
-the frame has behind the addresses. Imports `ir.dims`."""
+the frame has behind the addresses. Imports `runtime.dims`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lightnet.ir.dims import Atom, Dim, Quotient, Size, Symbol
+from lightnet.runtime.dims import Atom, Dim, Quotient, Size, Symbol
 
 
 class SizeTexts:
-    """The sizes of one function: `lines` compute them, each once. `symbols` is the order that the frame has, `first` the
-    word in it where they begin."""
+    """The sizes of one function: `lines` compute them, each once. `symbols` is the order that the frame has, `first` is
+    the word in it where they begin."""
 
     def __init__(self, symbols: Sequence[Symbol], first: int, declared: dict[str, str]):
         self.symbols, self.first, self.declared = [s.name for s in symbols], first, declared

@@ -8,9 +8,9 @@ from math import prod
 import numpy as np
 
 from lightnet.dialects.ln.rules import producer, rule
-from lightnet.ir.dims import greatest
 from lightnet.ir.op import ConstraintError, LnOp, case, dims_of_result, ln_op, number, numbers, operand, result
 from lightnet.ir.types import TensorSpec
+from lightnet.runtime.dims import greatest
 
 #: Results of one op, at most.
 MAX_RESULTS = 1 << 16

@@ -12,8 +12,8 @@ import numpy as np
 
 from lightnet.dialects.ln.numeric import FLOATS, SHORT, largest, total
 from lightnet.dialects.ln.window import ceil_output_dim, result_of, window_result, windows_of
-from lightnet.ir.dims import is_never_below
 from lightnet.ir.op import LnOp, boolean, case, ln_op, numbers, operand, result
+from lightnet.runtime.dims import is_never_below
 
 _AXES = "src.ndim - 2"
 

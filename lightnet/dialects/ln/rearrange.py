@@ -11,7 +11,6 @@ import numpy as np
 from lightnet.dialects.ln.move import Reshape, Slice
 from lightnet.dialects.ln.numeric import SHORT
 from lightnet.dialects.ln.rules import producer, rule
-from lightnet.ir.dims import greatest, typical
 from lightnet.ir.op import (
     ConstraintError,
     LnOp,
@@ -26,6 +25,7 @@ from lightnet.ir.op import (
     string,
 )
 from lightnet.ir.types import TensorSpec
+from lightnet.runtime.dims import greatest, typical
 from lightnet.runtime.dtypes import convert
 
 

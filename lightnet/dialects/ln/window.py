@@ -13,9 +13,9 @@ import numpy as np
 
 from lightnet.dialects.ln.numeric import widened
 from lightnet.ir.constants import Env
-from lightnet.ir.dims import least
 from lightnet.ir.op import ConstraintError, LnOp
 from lightnet.ir.types import TensorSpec
+from lightnet.runtime.dims import least
 
 AUTOPAD = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 

@@ -20,8 +20,8 @@ from random import Random
 import numpy as np
 
 from lightnet.diagnostics import FallbackWarning
-from lightnet.ir.dims import Dim, Size, at, is_never_below, joined, larger, typical
 from lightnet.runtime.arrays import align_up
+from lightnet.runtime.dims import Dim, Size, at, is_never_below, joined, larger, typical
 
 from .buffers import Buffer, Conflicts, lower_bound
 from .planner import MemoryPlan, pack

@@ -1,7 +1,7 @@
 """The text of dims: ``batch(1..16)``, ``2*length(1..512 by 8) + 1``, ``length floordiv 4``, ``max(a(0..9), 3)``.
 
 A symbol has its bounds behind it where it stands first, here and in a list of dims; operators are MLIR's of affine
-expressions. Imports `ir.dims`, the parser of expressions and diagnostics.
+expressions. Imports `runtime.dims`, the parser of expressions and diagnostics.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from math import gcd
 from typing import NoReturn
 
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.dims import Atom, Dim, Extreme, Monomial, Quotient, Size, Symbol, larger, smaller, symbol
 from lightnet.parsing import Token, TokenParser, lexed
+from lightnet.runtime.dims import Atom, Dim, Extreme, Monomial, Quotient, Size, Symbol, larger, smaller, symbol
 
 #: The longest text that is read, and the largest number in one.
 MAX_TEXT, MAX_NUMBER = 1 << 12, 1 << 62
@@ -191,5 +191,5 @@ class _Reader(TokenParser[Size]):
         except ValueError as e:
             self.error(str(e), token.pos)
         if self.known.setdefault(name, found) != found:
-            self.error(f"'{name}' has two ranges: {self.known[name]} and {found}", token.pos)
+            self.error(f"'{name}' has two ranges: {self.known[name]!s} and {found!s}", token.pos)
         return found

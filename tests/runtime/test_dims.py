@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.dim_text import parse_size, parse_sizes, text, texts
-from lightnet.ir.dims import (
+from lightnet.runtime.dim_text import parse_size, parse_sizes, text, texts
+from lightnet.runtime.dims import (
     Dim,
     Undecided,
     are_apart,

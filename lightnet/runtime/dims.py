@@ -9,7 +9,7 @@ nor false, as does whatever needs the number itself (a loop of Python's, a table
 Forms are canonical: a quotient that is whole for all values is a polynomial (a ``height`` that is a multiple of 32 has
 the half ``height floordiv 2``), any other is an *atom* beside the symbols, as minima and maxima are. Bounds follow from
 the corners of the symbols' ranges, and are exact for what is linear in each symbol; of a quotient q = floor(e / c) both
-what it is at most and that c·q lies within c - 1 below e are known (`_Bounds`). Imports nothing of ours.
+what it is at most and that c·q lies within c - 1 below e are known (`_Bounds`). Imports the diagnostics.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from itertools import product
 from math import gcd, isinf, prod
 from typing import Any, NoReturn
 
+from lightnet.diagnostics import LightNetError
 
-class Undecided(Exception):
+
+class Undecided(LightNetError):
     """A number is needed, or a comparison asked for, where calls differ: of `dim`."""
 
     def __init__(self, dim: Dim, message: str | None = None):
         self.dim = dim
-        super().__init__(message or f"it needs the number {dim!s}, which each call decides")
+        super().__init__(message or f"it needs the number {dim!s}, which each call decides", label="dims.open")
 
 
 @dataclass(frozen=True)
@@ -284,7 +286,7 @@ class Dim:
     __round__ = __trunc__ = __floor__ = __ceil__ = __rpow__ = __lshift__ = __rshift__ = _undecided
 
     def __str__(self) -> str:
-        from lightnet.ir.dim_text import text
+        from lightnet.runtime.dim_text import text
 
         return text(self)
 
