@@ -380,7 +380,13 @@ def is_never_below(a: Size, b: Size) -> bool:
 
 @lru_cache(1 << 16)
 def _is_never_below(a: Size, b: Size) -> bool:
-    return all(x >= y for x, y in zip(_samples(a), _samples(b))) and _is_never_negative(a - b)
+    if any(x < y for x, y in zip(_samples(a), _samples(b))):
+        return False
+    if _is_never_negative(a - b):
+        return True
+    return any(
+        n > 1 and _is_never_negative(a // n + -b // n) for n in (divisor(a), divisor(b))
+    )  # what n divides is exact
 
 
 def _is_never_negative(size: Size) -> bool:
@@ -395,7 +401,7 @@ def _is_never_negative(size: Size) -> bool:
 
 
 def _steps(dim: Dim) -> Iterator[int]:
-    """Divisors, of the terms above 0 and of those below, by which a quotient is rounded: it is below 0 where the dim is."""
+    """Divisors of the terms above 0, and of those below: the rounded quotient by one is below 0 where the dim is."""
     for sign in (1, -1):
         if (n := gcd(*(c for term, c in dim.terms.items() if term and c * sign > 0))) > 1:
             yield n

@@ -130,7 +130,8 @@ def _best_order(
     if not buffers:
         return [], []
     orders = _Orders(buffers, sizes)
-    random, found, worth = Random(0), [], inf
+    found: list[int] = []
+    random, worth = Random(0), inf
     for trial in range(MOST_ORDERS + TRIALS // len(buffers)):
         if trial < min(MOST_ORDERS, len(orders.calls)):
             offsets = pack(orders.sized(trial), effort="fast").offsets if trial else plan.offsets
