@@ -384,9 +384,8 @@ def _is_never_below(a: Size, b: Size) -> bool:
         return False
     if _is_never_negative(a - b):
         return True
-    return any(
-        n > 1 and _is_never_negative(a // n + -b // n) for n in (divisor(a), divisor(b))
-    )  # what n divides is exact
+    steps = divisor(a), divisor(b)  # a multiple of n is not below b where it is not below b rounded up to one
+    return any(n > 1 and _is_never_negative(a // n + -b // n) for n in steps)
 
 
 def _is_never_negative(size: Size) -> bool:
