@@ -371,7 +371,7 @@ class _Checker:
             return None
         lo = larger(p.offset.data, q.offset.data)
         hi = smaller(p.offset.data + _size(a), q.offset.data + _size(b))
-        return (lo, hi) if lo != hi else None
+        return (lo, hi) if lo != hi else None  # type: ignore[return-value]
 
     def workspace(self, op: Operation) -> list[PlaceAttr]:
         attr = op.attributes.get(WORKSPACE)

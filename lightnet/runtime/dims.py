@@ -388,8 +388,8 @@ def _is_never_below(a: Size, b: Size) -> bool:
         return False
     if _is_never_negative(a - b):
         return True
-    by = divisor(a)  # what is a multiple is not below b where it is not below b rounded up
-    return by > 1 and b % by != 0 and _is_never_negative(a // by + -b // by)
+    steps = divisor(a), divisor(b)  # a multiple of n is not below b where it is not below b rounded up to one
+    return any(n > 1 and _is_never_negative(a // n + -b // n) for n in steps)
 
 
 def _is_never_negative(size: Size) -> bool:
@@ -399,8 +399,15 @@ def _is_never_negative(size: Size) -> bool:
     if min(size.samples) < 0:
         return False
     if (parts := _BOUNDS.of_extremes(size)) is None:
-        return _BOUNDS.of_corners(size) >= 0 or size.low >= 0
+        return _BOUNDS.of_corners(size) >= 0 or size.low >= 0 or any(least(size // n) >= 0 for n in _steps(size))
     return (all if parts[1] else any)(map(_is_never_negative, parts[0]))
+
+
+def _steps(dim: Dim) -> Iterator[int]:
+    """Divisors of the terms above 0, and of those below: the rounded quotient by one is below 0 where the dim is."""
+    for sign in (1, -1):
+        if (n := gcd(*(c for term, c in dim.terms.items() if term and c * sign > 0))) > 1:
+            yield n
 
 
 def are_apart(a: Size, size_a: Size, b: Size, size_b: Size) -> bool:
