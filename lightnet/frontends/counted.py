@@ -313,9 +313,7 @@ def _on_numbers(g: Graph, optype: str, operands: Sequence[Value], params: Mappin
             array = arrays[0]
             for axis in params["axes"]:
                 rows = np.moveaxis(array, axis, 0)
-                array = np.expand_dims(
-                    _each(lambda *column: reduce(function, column), *rows), axis
-                )
+                array = np.expand_dims(_each(lambda *column: reduce(function, column), *rows), axis)
             return dim_numbers(g, array)
         if optype not in _SCALAR or (optype == "cast" and BY_NAME_TL.get(params["dtype"]) != "i64"):
             return None

@@ -13,6 +13,7 @@ from typing import Any
 
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends import counted_ops  # noqa: F401 (registers its rules)
+from lightnet.frontends.composites import strided
 from lightnet.frontends.counted import (
     RULES,
     Counted,
@@ -31,10 +32,9 @@ from lightnet.frontends.counted import (
     width,
     widths,
 )
-from lightnet.frontends.composites import strided
 from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.sizes import SizeSymbol, UndecidedSize, inputs_of, is_counted, of_symbol
-from lightnet.ir.dims import Dim, Size, greatest, is_known, larger, least, smaller
+from lightnet.ir.dims import Size, greatest, is_known, larger, least, smaller
 
 __all__ = ["concat", "dim_number", "expand", "op", "reshape", "slice_axis"]
 
@@ -273,7 +273,9 @@ def _chosen(g: Graph, cond: Value, m: Size, n: Size) -> Size:
     emit = lambda: g.plain("where", cond, dim_number(g, m), dim_number(g, n))  # noqa: E731
     limits = min(least(m), least(n)), max(greatest(m), greatest(n))
     return decided(
-        g, ("or", g.ssa(cond), m, n), lambda: of_symbol(SizeSymbol(f"{m} or {n}", *limits, emit=emit, inputs=inputs_of(m, n)))
+        g,
+        ("or", g.ssa(cond), m, n),
+        lambda: of_symbol(SizeSymbol(f"{m!s} or {n!s}", *limits, emit=emit, inputs=inputs_of(m, n))),
     )
 
 

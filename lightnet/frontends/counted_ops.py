@@ -26,7 +26,7 @@ from lightnet.frontends.counted import (
 )
 from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.sizes import UndecidedSize, is_counted
-from lightnet.ir.dims import Dim, Size, smaller
+from lightnet.ir.dims import Size, smaller
 
 
 def _refuse(optype: str, *operands: Value) -> UndecidedSize:

@@ -192,5 +192,5 @@ class _Reader(TokenParser[Size]):
         except ValueError as e:
             self.error(str(e), token.pos)
         if self.known.setdefault(name, found) != found:
-            self.error(f"'{name}' has two ranges: {self.known[name]} and {found}", token.pos)
+            self.error(f"'{name}' has two ranges: {self.known[name]!s} and {found!s}", token.pos)
         return found

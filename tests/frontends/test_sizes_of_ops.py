@@ -193,10 +193,12 @@ def test_dims_of_ops(case: Case) -> None:
 
 
 def test_quotients_and_extremes_of_dims(case: Case) -> None:
-    g, n, m = case.g, case.n, case.m
+    n, m = case.n, case.m
     assert c.dim_quotient(7, 2) == 3 and c.dim_quotient(n * 4, 2) == n * 2 and c.dim_quotient(n * m, m) == n
     half = c.dim_quotient(n + 3, 2)
-    assert (str(half), half.low, half.high) == ("((n(0..5) + 1) floordiv 2) + 1", 1, 4) and c.dim_quotient(n + 3, 2) == half
+    assert (str(half), half.low, half.high) == ("((n(0..5) + 1) floordiv 2) + 1", 1, 4) and c.dim_quotient(
+        n + 3, 2
+    ) == half
     for a, b in ((7, n), (n, m), (n, 0), (n, -2), (n - 1, 2)):
         with pytest.raises(Undecided):
             c.dim_quotient(a, b)
@@ -209,13 +211,7 @@ def test_quotients_and_extremes_of_dims(case: Case) -> None:
     ) == (n, n, 5, 0, n)
     least_of, most_of = smaller(n, m), larger(n + 1, m)
     assert (least_of.low, least_of.high, most_of.low, most_of.high) == (0, 4, 1, 6)
-    assert (
-        is_same(n, n)
-        and is_same(3, 3)
-        and not is_same(n, n + 1)
-        and not is_same(n, 6)
-        and not is_same(n + 1, 0)
-    )
+    assert is_same(n, n) and is_same(3, 3) and not is_same(n, n + 1) and not is_same(n, 6) and not is_same(n + 1, 0)
     for a, b in ((n, 5), (n, 0), (n, m)):
         with pytest.raises(Undecided):
             is_same(a, b)
