@@ -19,7 +19,7 @@ from lightnet.ir.verify import verify_module  # noqa: E402
 from lightnet.passes.specialize_dims import instantiate, symbols_of  # noqa: E402
 
 #: Cases that keep their symbol, at the least; what does not is refused, or shown to have one number only.
-FLOOR = 0.4
+FLOOR = 0.85
 
 
 def cases():
