@@ -86,7 +86,7 @@ def numbers_of(module: ModuleOp, dims: Mapping[str, tuple[int, ...]]) -> dict[st
     """The numbers of symbols in a call whose inputs have these dims: of each symbol that is a dim of an input by
     itself. Raises `LightNetError` where an input does not fit."""
     found: dict[str, int] = {}
-    opened = {op.tensor_names[0]: op.result_specs[0] for op in module.walk() if isinstance(op, Input)}
+    opened = {op.tensor_names[0] or "": op.result_specs[0] for op in module.walk() if isinstance(op, Input)}
     for name, spec in opened.items():
         if len(spec.dims) != len(dims[name]):
             raise _unfit(name, spec, dims[name])
