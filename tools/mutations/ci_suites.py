@@ -1,4 +1,4 @@
-"""What CI runs beside the tests, as tests: the core of the conformance cases, and the fuzzing of a seed, a test for each case.
+"""The suites that CI runs beside the tests, as tests: the core of the conformance cases, and the fuzzing of a seed, a test for each case.
 
 `place` writes the cases into the folder of a run, and this file among the tests of a copy of the project, where pytest collects it. A conformance case of
 the floor has to pass; a fuzzed file has to be read or refused. Corpora of the fuzzer are those of the project without a fault.
