@@ -60,9 +60,7 @@ def _problem(error: LightNetError, refused: bool) -> str:
 # -- ONNX
 
 
-def _onnx(
-    path: str, error: LightNetError, shapes: Mapping[str, Any], values: Mapping[str, Any]
-) -> Inspection:
+def _onnx(path: str, error: LightNetError, shapes: Mapping[str, Any], values: Mapping[str, Any]) -> Inspection:
     from lightnet.frontends.graph import Value
     from lightnet.frontends.onnx.importer import Importer, parted_of
     from lightnet.frontends.onnx.reader import read_model

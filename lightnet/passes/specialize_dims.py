@@ -13,11 +13,11 @@ from xdsl.ir import Operation
 
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Input
-from lightnet.runtime.dims import Dim, Size, Symbol, substituted
 from lightnet.ir.instances import changed_type, changed_value
 from lightnet.ir.op import LnOp
 from lightnet.ir.passes import LnPass
 from lightnet.ir.types import ParamAttr, TensorSpec, spec_of
+from lightnet.runtime.dims import Dim, Size, Symbol, substituted
 from lightnet.runtime.program import unknown
 
 

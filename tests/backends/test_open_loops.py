@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 import pytest

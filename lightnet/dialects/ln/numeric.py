@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from lightnet.runtime.dims import greatest
 from lightnet.ir.op import Case, ConstraintError, case
 from lightnet.ir.types import TensorSpec
+from lightnet.runtime.dims import greatest
 from lightnet.runtime.dtypes import BY_NAME, BY_NP, is_float, round_to
 from lightnet.runtime.dtypes import SHORT as SHORT
 

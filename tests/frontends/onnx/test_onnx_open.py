@@ -16,10 +16,10 @@ from lightnet.diagnostics import LightNetError  # noqa: E402
 from lightnet.frontends.loading import OpenError  # noqa: E402
 from lightnet.frontends.open_dims import at_least, equal  # noqa: E402
 from lightnet.ir.context import make_context  # noqa: E402
-from lightnet.runtime.dims import larger, smaller, symbol  # noqa: E402
 from lightnet.ir.parser import parse_mlir  # noqa: E402
 from lightnet.ir.verify import verify_module  # noqa: E402
 from lightnet.passes.specialize_dims import instantiate, numbers_of, symbols_of  # noqa: E402
+from lightnet.runtime.dims import larger, smaller, symbol  # noqa: E402
 
 F, I = TensorProto.FLOAT, TensorProto.INT64
 
