@@ -23,6 +23,7 @@ from lightnet.ir.layout import Layout
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.runtime.arrays import align_up
+from lightnet.runtime.dims import Dim, least
 from lightnet.runtime.threads import MAX_THREADS
 
 M = TypeVar("M")
@@ -77,7 +78,7 @@ class Plan:
                 if not isinstance(value, kind):
                     raise wrong(f"wrong {what}: {name}", meant, value)
         for what in ("scratch_bytes", "workspace_bytes", "blocks"):
-            if not isinstance(number := getattr(self, what), Integral) or number < 0:
+            if not isinstance(number := getattr(self, what), Integral | Dim) or least(number) < 0:
                 raise wrong(f"wrong {what}", "an integer, 0 or more", number)
 
     @classmethod

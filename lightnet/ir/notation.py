@@ -240,8 +240,7 @@ class _Binder:
         """The range of an index: what the statement says, else all that there is room for, or that is read."""
         n = ranges.get(name, room if room is not None else self.alone.get(name, (None,))[0])
         if n is None:
-            wanted = f"read it alone as a subscript, or write for {name} < …"
-            self.fail(f"the extent of index '{name}' is not known: {wanted}")
+            self.fail(f"the extent of index '{name}' is not known: read it alone as a subscript, or write for {name} < …")
         return n
 
     def _loops(self, target: StatementTarget, subs: list[Node], ranges: dict[str, int]) -> list[Loop]:
@@ -290,10 +289,10 @@ class _Binder:
 
     def expr(self, e: Expr) -> Typed:
         """Bind an expression."""
-        if isinstance(e, Attr | Call | Select) or (isinstance(e, Binary) and e.op in constants.COMPARISONS):
-            if self._is_constant(e):
-                with suppress(Undecided):  # what each call decides is computed there
-                    return self._folded(e)
+        folds = isinstance(e, Attr | Call | Select) or (isinstance(e, Binary) and e.op in constants.COMPARISONS)
+        with suppress(Undecided):  # what each call decides is computed there
+            if folds and self._is_constant(e):
+                return self._folded(e)
         match e:
             case Num(value=value):
                 return weak_constant(value)
@@ -334,10 +333,8 @@ class _Binder:
     def _evaluate(self, e: Expr) -> Any:
         try:
             return constants.compile_constant(e)(self.state.env)
-        except Undecided:
-            raise
         except LightNetError as error:
-            if error.loc is None:
+            if error.loc is None and not isinstance(error, Undecided):
                 self.fail(error.message, e.pos)
             raise
 

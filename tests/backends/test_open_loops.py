@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -104,7 +104,7 @@ def test_open_loops_agree_with_the_reference(name):
             call = {"s": value}
             shut = [TensorSpec(tuple(at(d, call) for d in s.dims), s.dtype) for s in op.operand_specs]
             given = {
-                k: changed_value(v, lambda d: at(d, call))
+                k: changed_value(v, partial(at, values=call))
                 for k, v in op.param_values().items()
                 if k in op.written_params()
             }
