@@ -240,7 +240,8 @@ class _Binder:
         """The range of an index: what the statement says, else all that there is room for, or that is read."""
         n = ranges.get(name, room if room is not None else self.alone.get(name, (None,))[0])
         if n is None:
-            self.fail(f"the extent of index '{name}' is not known: read it alone as a subscript, or write for {name} < …")
+            wanted = f"read it alone as a subscript, or write for {name} < …"
+            self.fail(f"the extent of index '{name}' is not known: {wanted}")
         return n
 
     def _loops(self, target: StatementTarget, subs: list[Node], ranges: dict[str, int]) -> list[Loop]:
@@ -435,9 +436,8 @@ class _Binder:
         return self._table(e)
 
     def _pack_element(self, e: Index, name: str) -> Typed:
-        value = (
-            self._evaluate(e.subs[0]) if len(e.subs) == 1 and not isinstance(e.subs[0], (Pack, ArraySlice)) else None
-        )
+        alone = len(e.subs) == 1 and not isinstance(e.subs[0], Pack | ArraySlice)
+        value = self._evaluate(e.subs[0]) if alone else None  # type: ignore[arg-type]
         if isinstance(value, tuple) and self.position is not None and self.position < len(value):
             value = value[self.position]
         if isinstance(value, float) and value.is_integer():
