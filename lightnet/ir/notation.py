@@ -115,9 +115,8 @@ class _State:
         self.assigned: set[str] = set()  # as `written`, and targets of statements over nothing
         self.statements: list[Statement] = []
         self.env = Env(specs, self.params)
-        for name in results:
-            if name not in specs:
-                raise LightNetError(f"result '{name}' has no type")
+        if untyped := [name for name in results if name not in specs]:
+            raise LightNetError(f"result '{untyped[0]}' has no type")
 
     def fail(self, pos: int, message: str) -> NoReturn:
         ast.fail_at(self.definition.text, pos, message, self.definition.file)
