@@ -57,6 +57,18 @@ def test_one_executable_runs_every_shape(network, weights, batch, n):
         np.testing.assert_allclose(network(given)["r"], wanted(given, weights), rtol=1e-5, atol=1e-5)
 
 
+def test_threads_wait_for_each_other(tmp_path, weights):
+    """Lines whose bytes each call decides are apart only where that is known: no thread reads what another has not written yet."""
+    path = tmp_path / "net.mlir"
+    path.write_text(NET.replace("n(1..100)", "n(1..9000)"))
+    network = lightnet.compile(path, weights={"w": weights}, threads=2)
+    assert "call void @wait" in network.llvm_ir
+    for n in (9000, 1, 640, 8999):
+        given = feeds(4, n)
+        for _ in range(5):
+            np.testing.assert_allclose(network(given)["r"], wanted(given, weights), rtol=1e-5, atol=1e-5)
+
+
 def test_nothing_is_compiled_for_a_shape(network, weights, monkeypatch):
     from lightnet.backends.llvm import jit
 

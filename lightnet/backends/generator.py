@@ -23,7 +23,7 @@ from lightnet.ir.layout import Layout
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.runtime.arrays import align_up
-from lightnet.runtime.dims import Dim, least
+from lightnet.runtime.dims import Dim, Undecided, least
 from lightnet.runtime.threads import MAX_THREADS
 
 M = TypeVar("M")
@@ -141,8 +141,11 @@ class Generator(ABC, Generic[M]):
         union that is not built yet; layouts of types do not count here."""
 
     def forms(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: M) -> Sequence[Form]:
-        """The answer of `takes`. Raises GeneratorError for what is none."""
-        found = self.takes(ops, yielded, machine)
+        """The answer of `takes`, none where calls would differ. Raises GeneratorError for what is no answer."""
+        try:
+            found = self.takes(ops, yielded, machine)
+        except Undecided:
+            return ()
         if not isinstance(found, list | tuple) or not all(isinstance(form, Form) for form in found):
             raise GeneratorError(self, "takes", "no forms", "a list of Form, an empty one to refuse", found)
         known = {v for op in ops for v in op.results} if found else ()

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Generic, NoReturn, TypeVar
 from weakref import WeakKeyDictionary
 
-from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
+from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute
 
 from lightnet.backends.generator import Generator, GeneratorError, Plan, form_of_arguments
@@ -26,12 +26,13 @@ from lightnet.ir.body import OfEqualKernels, choice, kernel_identity
 from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.layout import Layout, layout_of, with_layout
 from lightnet.ir.locations import loc_of
-from lightnet.ir.memory import WORKSPACE_SIZE, workspace_size
+from lightnet.ir.memory import WORKSPACE_SIZE, size_attr, workspace_size
 from lightnet.ir.names import WORKSPACE
 from lightnet.ir.registry import Table, load_installed
 from lightnet.ir.target import Blocking, Form
 from lightnet.ir.types import ParamAttr
 from lightnet.ir.views import place_of
+from lightnet.runtime.dims import is_never_below
 
 M = TypeVar("M")
 Candidate = tuple[Generator, Form]
@@ -255,10 +256,10 @@ def with_workspace(kernel: KernelOp, made: Chosen) -> dict[str, Attribute]:
     """The choices of a kernel, and the bytes of workspace that its plan needs, if there are not as many already."""
     choices = dict(made.choices)
     size = 0 if writes_nothing(kernel) else made.plan.memory
-    if size > workspace_size(kernel):
+    if not is_never_below(workspace_size(kernel), size):
         for stale in (WORKSPACE_SIZE, WORKSPACE):  # chosen, and planned, for a body that was another one
             kernel.attributes.pop(stale, None)
-        choices[WORKSPACE_SIZE] = IntegerAttr(size, i64)
+        choices[WORKSPACE_SIZE] = size_attr(size)
     return choices
 
 

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, MemRefType, ModuleOp, StringAttr
+from xdsl.dialects.builtin import DYNAMIC_INDEX, ArrayAttr, IntegerAttr, MemRefType, ModuleOp, StringAttr
 from xdsl.dialects.func import CallOp, FuncOp
 from xdsl.ir import Attribute, BlockArgument, SSAValue
 
 from lightnet.dialects import tile_memory
 from lightnet.dialects.launch import CopyOp, HostOp, LaunchLine, LaunchOp, kernels, memref_bytes
 from lightnet.ir.place import PlaceAttr
+from lightnet.runtime.dims import Dim
 from lightnet.runtime.dtypes import BY_NAME
 
 if TYPE_CHECKING:
@@ -100,8 +101,10 @@ class LineAccesses:
 
 
 def _access(place: PlaceAttr, size: int, type: Attribute | None, use: Use) -> Access:
-    begin = place.offset.data
-    return Access(place.space.data, begin, begin + size, type, use.reads, use.writes, use.is_bytes)
+    begin, end = place.offset.data, place.offset.data + size
+    if isinstance(end, Dim) or (isinstance(type, MemRefType) and DYNAMIC_INDEX in type.get_shape()):
+        begin, end = 0, UNKNOWN  # where calls decide, it may be any bytes of the space
+    return Access(place.space.data, begin, end, type, use.reads, use.writes, use.is_bytes)
 
 
 def _memrefs(function: FuncOp) -> list[BlockArgument]:
@@ -141,7 +144,7 @@ def use_of(argument: SSAValue, called: Callable[[CallOp, SSAValue], bool] | None
     return Use(reads, writes, is_bytes)
 
 
-#: Bytes that a host call may read where it does not say.
+#: Bytes that a host call may read where it does not say, and more than any space has.
 UNKNOWN = 1 << 62
 
 

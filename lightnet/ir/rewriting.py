@@ -36,6 +36,7 @@ from lightnet.ir.rewrites import (
     pattern_name,
     recording,
 )
+from lightnet.runtime.dims import Undecided
 
 __all__ = [
     "Rewrite", "Rewrites", "begin", "inherit", "keep_names", "pattern_name", "recording", "rewrite_greedily",
@@ -212,6 +213,8 @@ class _Driver:
                 try:
                     pattern.match_and_rewrite(op, rewriter)
                 except LightNetError as e:
+                    if isinstance(e, Undecided) and not (rewriter.has_done_action or self.modified):
+                        continue  # a rule for some calls is none
                     raise in_pattern(e, match).at(source_loc(where)) from e.__cause__
                 if rewriter.has_done_action or self.modified:  # a handler alone may have been told
                     return pattern

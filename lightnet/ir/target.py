@@ -27,6 +27,7 @@ from lightnet.ir.registry import KERNELS, TARGETS, Table, patterns, resolve
 from lightnet.ir.runtime import INTERPRETED, Runtime, Settings
 from lightnet.ir.types import spec_of
 from lightnet.runtime.arrays import ALIGNMENT
+from lightnet.runtime.dims import typical
 
 if TYPE_CHECKING:
     from lightnet.ir.rewrites import FilePattern
@@ -110,7 +111,7 @@ REORDER_RATE = 20.0
 def reorder_time(value: SSAValue, layout: Layout) -> float:
     """Nanoseconds, roughly, that a map takes from row-major memory to a layout of maps, or back, on a processor."""
     spec = spec_of(value.type)
-    return (spec.nbytes + layout.size(spec)) / REORDER_RATE
+    return typical(spec.nbytes + layout.size(spec)) / REORDER_RATE
 
 
 def unfusable(body: Body) -> str | None:

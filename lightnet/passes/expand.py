@@ -23,6 +23,7 @@ from lightnet.ir.rewrites import pattern_name
 from lightnet.ir.rewriting import check_growth, in_pattern, keep_names
 from lightnet.ir.target import Target, get_target
 from lightnet.passes.graph import graphs
+from lightnet.runtime.dims import Undecided
 
 #: An error lists at most so many unsupported ops.
 MAX_LISTED = 20
@@ -183,6 +184,8 @@ def _match(
             try:
                 pattern.match_and_rewrite(op, rewriter)
             except LightNetError as e:
+                if isinstance(e, Undecided) and not rewriter.has_done_action:
+                    continue  # a rule for some calls is none
                 raise in_pattern(e, match).at(source_loc(where)) from e.__cause__
             if rewriter.has_done_action and not all_of_them:
                 return pattern

@@ -18,6 +18,7 @@ from lightnet.dialects.ln.source import Create, Input, ParamOp
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.layout import byte_size
 from lightnet.ir.views import overwritable, views_of
+from lightnet.runtime.dims import typical
 
 
 class MemoryModel:
@@ -66,7 +67,7 @@ class MemoryModel:
         views = views_of(op)
         over = overwritable(op)
         for j, result in enumerate(op.results):
-            size = byte_size(result.type)
+            size = typical(byte_size(result.type))
             mine = [v for v in views if v.result == j]
             source = roots[mine[0].operand] if len(mine) == 1 else None
             if source is not None and size <= self.size[source]:

@@ -188,7 +188,9 @@ class Dim:
 
     def __mul__(self, other: Any) -> Any:
         if (terms := _terms(other)) is None:
-            return (other if self > 0 else -other) if _is_infinite(other) else NotImplemented
+            if not isinstance(other, float):
+                return NotImplemented
+            return (other if self > 0 else -other) if _is_infinite(other) else self._undecided()
         found: dict[Monomial, int] = {}
         for a, c in self.terms.items():
             for b, d in terms.items():

@@ -185,7 +185,7 @@ class Slice(_Move):
 # transpose(x, p) = reshape(x), where p keeps the order of the axes longer than 1
 @rule("transpose")
 def transpose_of_units(op):
-    moved = [a for a in op.axes if op.operand_specs[0].dims[a] > 1]
+    moved = [a for a in op.axes if greatest(op.operand_specs[0].dims[a]) > 1]
     return Reshape.make([op.src], {"dims": op.result_specs[0].dims}) if moved == sorted(moved) else None
 
 

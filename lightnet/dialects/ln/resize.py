@@ -144,7 +144,8 @@ class Upsample(_Resample):
 
     @classmethod
     def infer(cls, t, p):
-        return [TensorSpec(tuple(math.floor(s * d) for s, d in zip(p.scales, t.src.dims)), t.src.dtype)]
+        whole = (d * int(s) if s.is_integer() else math.floor(s * d) for s, d in zip(p.scales, t.src.dims))
+        return [TensorSpec(tuple(whole), t.src.dtype)]
 
     @classmethod
     def samples(cls):
