@@ -291,9 +291,9 @@ ONNX_OPS = Table("family of ONNX ops", {
                  "control", "signal", "text", "training", "sequence")
 })  # fmt: skip
 
-#: Families of exporters to ONNX: importing a module registers its exporters (`frontends/onnx/export/graph.py`).
+#: Families of exporters to ONNX: importing a module registers its exporters (`lightnet_export/onnx/graph.py`).
 ONNX_EXPORTERS = Table("family of ONNX exporters", {
-    name: f"lightnet.frontends.onnx.export.{name}"
+    name: f"lightnet_export.onnx.{name}"
     for name in ("move", "elementwise", "arith", "reduce", "indexing", "counted", "window", "norm", "recurrent",
                  "sampling")
 })  # fmt: skip
@@ -308,9 +308,9 @@ NNVM_OPS = Table("family of NNVM ops", {
     )
 })  # fmt: skip
 
-#: Families of exporters to NNVM (`frontends/nnvm/export/calls.py`).
+#: Families of exporters to NNVM (`lightnet_export/nnvm/calls.py`).
 NNVM_EXPORTERS = Table("family of NNVM exporters", {
-    name: f"lightnet.frontends.nnvm.export.{name}" for name in ("layers", "ops")
+    name: f"lightnet_export.nnvm.{name}" for name in ("layers", "ops")
 })  # fmt: skip
 
 
