@@ -95,9 +95,7 @@ def by_onnxruntime(network: Network, feeds: Mapping[str, Any], further: Sequence
         from lightnet.ir.resolving import resolve_beside
         from lightnet.passes.graph import tensor_names_in
 
-        exporting = resolve_beside(
-            "lightnet_export.onnx.model", "option '--compare' of a network not in ONNX"
-        )
+        exporting = resolve_beside("lightnet_export.onnx.model", "option '--compare' of a network not in ONNX")
         model = network.model()
         there = tensor_names_in(model.module)  # passes make others: the folded weights of a batch norm
         model = replace(model, module=with_named_outputs(model.module))
