@@ -57,7 +57,8 @@ class Model:
 
 
 def load(path: str | Path, weights: Weights = None, shapes: Mapping[str, Sequence[Any]] | None = None, *,
-         dims: Mapping[str, Any] | None = None, values: Mapping[str, Any] | None = None, override: bool = False, seed: int | str | None = None,
+         dims: Mapping[str, Any] | None = None, values: Mapping[str, Any] | None = None, override: bool = False,
+         seed: int | str | None = None,
          include_dirs: Sequence[str] = (),
          eval_mode: str = "arith", defines: Sequence[str] = (), ctx: XdslContext | None = None) -> Model:  # fmt: skip
     """Read a network: LightNet IL (``.net``), JSON IR or an NNVM or MXNet graph (``.json``), MLIR (``.mlir``), ONNX
@@ -67,9 +68,9 @@ def load(path: str | Path, weights: Weights = None, shapes: Mapping[str, Sequenc
     ``.params``) or a mapping of arrays, which go before those that the network brings along; with `override` it also
     fills every tensor that it names where the network gives contents of its own (``from_file=false``); `shapes` gives
     inputs other dimensions (the shapes of everything behind them follow), and decides those that a graph leaves open;
-    `dims` leaves them open: it gives named dims (in an ONNX model, or in `shapes`, as ``{"ids": ["batch", "2*n"]}``) their
-    ranges, as ``{"batch": (1, 16), "height": (32, 1024, 32)}``, those without a name being ``ids.1`` (axis 1), and all
-    others have ranges from 1 to 1024; what the model asks of them beyond that is in the warnings;
+    `dims` leaves them open: it gives named dims (in an ONNX model, or in `shapes`, as ``{"ids": ["batch", "2*n"]}``)
+    their ranges, as ``{"batch": (1, 16), "height": (32, 1024, 32)}``, those without a name being ``ids.1`` (axis 1),
+    and all others have ranges from 1 to 1024; what the model asks of them beyond that is in the warnings;
     `values` makes inputs of an ONNX model constants. `seed` seeds contents declared random (0 unless given) and, where
     it is given, an ONNX model's random ops, which are refused without one: an integer, or ``"input"``, which makes it
     an input of the network called ``seed``. `include_dirs`, `defines` and `eval_mode` (``arith``, or ``perl``, which

@@ -57,6 +57,7 @@ class SpecializingExecutable(Compiled):
         self.deciding = {name for name in opened.inputs if _is_closed(self.signature[name][1])}
         self._cache: OrderedDict[Key, Executable] = OrderedDict()
         self._lock = threading.RLock()
+        self._made, self._making = threading.Condition(self._lock), set[Key]()
         self._is_closed = False
 
     def _run(self, call: Invocation) -> dict[str, np.ndarray]:
@@ -161,28 +162,43 @@ class SpecializingExecutable(Compiled):
             raise not_fed(dict.fromkeys(missing, ""))
         arrays = {name: given[name] for name in self.signature}  # in one order, whatever that of the feeds
         while True:
-            with self._lock:
+            with self._made:
                 deciding = frozenset(self.deciding)
                 key = self._key(arrays, deciding)
                 if (found := self._cache.get(key)) is not None:
                     self._cache.move_to_end(key)
                     return found
-            values = {n: arrays[n] for n in deciding}
-            shapes = {n: a.shape for n, a in arrays.items() if n not in deciding}
-            try:  # unlocked, so that calls that are compiled already need not wait
-                module, weights = self._again(shapes, values)
-            except OpenError as e:
-                if e.inputs <= deciding:
-                    raise
-                with self._lock:
-                    self.deciding |= e.inputs
-                continue
-            found = self._compile(Model(module, self._source, weights, brings_weights=weights is not None))
+                if key in self._making:  # by another thread: its executable, or its failure and a try of our own
+                    self._made.wait()
+                    continue
+                self._making.add(key)
+            try:
+                found = self._compiled(arrays, deciding)
+                if found is not None:
+                    with self._lock:
+                        self._cache[key] = found
+                        while len(self._cache) > CAPACITY:
+                            self._cache.popitem(last=False)
+                    return found
+            finally:
+                with self._made:
+                    self._making.discard(key)
+                    self._made.notify_all()
+
+    def _compiled(self, arrays: Mapping[str, np.ndarray], deciding: frozenset[str]) -> Executable | None:
+        """The executable for these shapes and values, compiled unlocked, so that calls that are compiled already need
+        not wait; None where it turns out that more values decide, which are noted."""
+        values = {n: arrays[n] for n in deciding}
+        shapes = {n: a.shape for n, a in arrays.items() if n not in deciding}
+        try:
+            module, weights = self._again(shapes, values)
+        except OpenError as e:
+            if e.inputs <= deciding:
+                raise
             with self._lock:
-                self._cache[key] = found
-                while len(self._cache) > CAPACITY:
-                    self._cache.popitem(last=False)
-            return found
+                self.deciding |= e.inputs
+            return None
+        return self._compile(Model(module, self._source, weights, brings_weights=weights is not None))
 
     @staticmethod
     def _key(arrays: Mapping[str, np.ndarray], deciding: frozenset[str]) -> Key:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MAX_SOURCE = 1 << 28
 
 
-def survey(path: str, error: LightNetError, *, shapes: Mapping[str, Sequence[int]] | None = None,
+def survey(path: str, error: LightNetError, *, shapes: Mapping[str, Any] | None = None,
            values: Mapping[str, Any] | None = None, **options: Any) -> Inspection:  # fmt: skip
     """The network at `path`, which could not be imported because of `error`. `options` are those of reading IL
     (`load`'s). Raises `error` for a form of which no more can be said, and whatever is malformed about the file
@@ -60,9 +60,7 @@ def _problem(error: LightNetError, refused: bool) -> str:
 # -- ONNX
 
 
-def _onnx(
-    path: str, error: LightNetError, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any]
-) -> Inspection:
+def _onnx(path: str, error: LightNetError, shapes: Mapping[str, Any], values: Mapping[str, Any]) -> Inspection:
     from lightnet.frontends.graph import Value
     from lightnet.frontends.onnx.importer import Importer, parted_of
     from lightnet.frontends.onnx.reader import read_model

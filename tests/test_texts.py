@@ -12,7 +12,6 @@ import lightnet
 from lightnet import diagnostics, source
 from lightnet.cli import checking, feeding
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.frontends import handlers
 from lightnet.json_text import JsonText, LiteralError, json_number
 from lightnet.model import sniff
 
@@ -103,17 +102,6 @@ def test_what_a_text_is() -> None:
         "#map = affine_map<>",
     ):
         assert sniff(text) == ".mlir", text
-
-
-def test_handlers_that_clash() -> None:
-    def one() -> None: ...
-
-    def two() -> None: ...
-
-    handlers.check_clash(None, one, "Op")
-    handlers.check_clash(one, one, "Op")
-    place = f"{__name__}:test_handlers_that_clash.<locals>."
-    assert refusal(handlers.check_clash, one, two, "Op") == f"Op has two handlers: {place}one and {place}two"
 
 
 def test_arrays_that_are_fed(tmp_path: Path) -> None:

@@ -80,6 +80,9 @@ def source_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--cpu", type=float, default=20, metavar="S", help="CPU seconds of tests for one fault (20)")
     group.add_argument(
+        "--rest", type=float, default=0, metavar="S", help="CPU seconds of further tests for all survivors at once (0)"
+    )
+    group.add_argument(
         "--again", nargs="*", metavar="TEST", help="judge survivors once more, by these tests as they are now"
     )
     group.add_argument(

@@ -90,6 +90,7 @@ def main() -> int:
     test.write_text(TEST.format(name=args.name), "utf-8")
     registry.write_text(table[:end] + row + table[end:], "utf-8")
     print(f"{source}\n{test}\n{registry} (a row)")
+    print(f"its test: python -m pytest tests/test_filecheck.py -q -k passes/{args.name}.mlir")
     return 0
 
 

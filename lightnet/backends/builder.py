@@ -50,7 +50,7 @@ from lightnet.runtime.dims import Atom, Dim, Extreme, Quotient, Size, Symbol
 
 INDEX = IndexType()
 #: An index, or a number that stands for a constant: a dim that a call decides is one of a whole function.
-Index = SSAValue | int | Dim
+Index = SSAValue | int | Size
 I = TypeVar("I", bound=Index)
 
 
@@ -147,7 +147,7 @@ class Builder:
         self.function = function
         self.entry = self.block = function.body.block
         self._constants: dict[object, SSAValue] = {}
-        self._indices: dict[int, SSAValue] = {}
+        self._indices: dict[Size, SSAValue] = {}
         self._numbers: dict[SSAValue, Size] = {}
         self._symbols: dict[str, SSAValue] = {}
         self._last_constant: Operation | None = None

@@ -9,20 +9,37 @@ numbers it builds. A plan holds no IR, so that equal kernels share it (`selectio
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from numbers import Integral, Real
 from typing import Any, ClassVar, Generic, TypeVar
 
 from xdsl.ir import Attribute, SSAValue
 
+from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Layout
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.runtime.arrays import align_up
+from lightnet.runtime.dims import Dim, least
 from lightnet.runtime.threads import MAX_THREADS
 
 M = TypeVar("M")
+
+
+class GeneratorError(LightNetError):
+    """A mistake of a generator, at its place: no refusal of a kernel, of which another generator may be asked."""
+
+    def __init__(self, generator: Generator, method: str, what: str, expected: str, got: object):
+        code = getattr(getattr(type(generator), method, None), "__code__", None)
+        super().__init__(
+            f"{method} of generator '{generator.alg}' ({type(generator).__name__}) gives {what}: expected {expected}, "
+            f"got {got!r:.80}",
+            code and SourceLoc(code.co_filename, code.co_firstlineno),
+            label=f"generator.{method}",
+        )
 
 
 @dataclass(frozen=True)
@@ -49,10 +66,32 @@ class Plan:
     blocks: int = MAX_THREADS
     lean: Plan | None = None
 
+    def __post_init__(self) -> None:
+        wrong = partial(GeneratorError, self.generator, "plan")
+        if not isinstance(self.time, Real) or not self.time >= 0:
+            raise wrong("a wrong time", "nanoseconds, 0 or more", self.time)
+        for what, found, kind, meant in (("choices", self.choices, Attribute, "an attribute, as choice_attr(3)"),
+                                         ("weights", self.weights, Layout, "a layout (ir/layout.py)")):  # fmt: skip
+            if not isinstance(found, Mapping):
+                raise wrong(f"wrong {what}", "a mapping", found)
+            for name, value in found.items():
+                if not isinstance(value, kind):
+                    raise wrong(f"wrong {what}: {name}", meant, value)
+        for what in ("scratch_bytes", "workspace_bytes", "blocks"):
+            if not isinstance(number := getattr(self, what), Integral | Dim) or least(number) < 0:
+                raise wrong(f"wrong {what}", "an integer, 0 or more", number)
+
     @classmethod
     def of(cls, generator: Generator, kernel: KernelOp, form: Form, time: float, schedule: Any = None,
            **fields: Any) -> Plan:  # fmt: skip
-        """The plan of a generator for a kernel, whose block arguments `form` speaks of."""
+        """The plan of a generator for a kernel, whose block arguments `form` speaks of. Raises GeneratorError for what
+        is none."""
+        if not isinstance(form, Form):
+            raise GeneratorError(generator, "plan", "a wrong form", "the Form that it was asked with", form)
+        for number in fields.get("weights") or ():
+            if not isinstance(number, int) or not 0 <= number < len(kernel.operands):
+                expected = f"the number of one of {len(kernel.operands)} operands"
+                raise GeneratorError(generator, "plan", "wrong weights", expected, number)
         return cls(generator, numbered(form, kernel), time, schedule, **fields)
 
     @property
@@ -68,7 +107,10 @@ class Plan:
     def build(self, kernel: KernelOp, name: str, aliases: Mapping[int, int]) -> list[Any]:
         """The launches of a kernel that this is the plan of; `aliases` maps a result to the operand whose memory it
         takes."""
-        return self.generator.build(kernel, self, name, aliases)
+        made = self.generator.build(kernel, self, name, aliases)
+        if not isinstance(made, list | tuple) or not made or not all(hasattr(m, "functions") for m in made):
+            raise GeneratorError(self.generator, "build", "no launches", "a list of launches, one at least", made)
+        return list(made)
 
 
 class Generator(ABC, Generic[M]):
@@ -98,11 +140,28 @@ class Generator(ABC, Generic[M]):
         """The forms in which it takes a body, none where it is no generator for it. Ops may be those of a kernel, or a
         union that is not built yet; layouts of types do not count here."""
 
+    def forms(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: M) -> Sequence[Form]:
+        """The answer of `takes`. Raises GeneratorError for what is none."""
+        found = self.takes(ops, yielded, machine)
+        if not isinstance(found, list | tuple) or not all(isinstance(form, Form) for form in found):
+            raise GeneratorError(self, "takes", "no forms", "a list of Form, an empty one to refuse", found)
+        known = {v for op in ops for v in op.results} if found else ()
+        for form in found:
+            check_form(self, "form" if hasattr(self, "form") else "takes", form, known)
+        return found
+
     @abstractmethod
     def plan(self, kernel: KernelOp, form: Form, machine: M) -> Plan:
         """The plan for a kernel in one of the forms that it is taken in. Choices that the kernel has stay, and may
         narrow the rest; raises `LightNetError` for one that cannot be. Layouts may not stand on the kernel's types yet:
         `layout` asks for plans, too."""
+
+    def planned(self, kernel: KernelOp, form: Form, machine: M) -> Plan:
+        """The answer of `plan`. Raises GeneratorError for what is none."""
+        made = self.plan(kernel, form, machine)
+        if not isinstance(made, Plan):
+            raise GeneratorError(self, "plan", "no plan", "a Plan, as of Plan.of(...)", made)
+        return made
 
     def completed(self, kernel: KernelOp, plan: Plan) -> Plan:
         """A plan of its own that was chosen, with what takes long to find out."""
@@ -111,6 +170,15 @@ class Generator(ABC, Generic[M]):
     @abstractmethod
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Any]:
         """The launches; `aliases` maps a result to the operand whose memory it takes."""
+
+
+def check_form(generator: Generator, method: str, form: Form, inside: Collection[SSAValue]) -> None:
+    """Raise GeneratorError for a form that speaks of values that ops make (`inside`), or of halos that are none."""
+    if wrong := next((v for v in (*form.maps, *form.weights) if v in inside), None):
+        raise GeneratorError(generator, method, "a wrong form", "values from outside of the body", wrong.name_hint)
+    for halo in form.maps.values():
+        if not isinstance(halo, tuple) or len(halo) != 2 or not all(isinstance(n, int) and n >= 0 for n in halo):
+            raise GeneratorError(generator, method, "a wrong form", "halos (rows, columns), 0 or more", halo)
 
 
 def numbered(form: Form, kernel: KernelOp) -> Form:

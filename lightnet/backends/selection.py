@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute
 
-from lightnet.backends.generator import Generator, Plan, form_of_arguments
+from lightnet.backends.generator import Generator, GeneratorError, Plan, form_of_arguments
 from lightnet.backends.kernel_loops import writes_nothing
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.structure import OnceOp
@@ -119,7 +119,7 @@ class Selection(ABC, Generic[M]):
     def candidates(self, kernel: KernelOp, machine: M) -> list[Candidate]:
         """The generators that take a kernel's body, once for each form."""
         ops, yielded = kernel.ops, list(kernel.terminator.operands)
-        return [(g, form) for g in self.usable(kernel, machine) for form in g.takes(ops, yielded, machine)]
+        return [(g, form) for g in self.usable(kernel, machine) for form in g.forms(ops, yielded, machine)]
 
     def offers(self, kernel: KernelOp, found: Sequence[Candidate], machine: M) -> list[Plan]:
         """The plans of candidates. One that cannot have a choice of the kernel is out; raises its `LightNetError` where
@@ -127,7 +127,9 @@ class Selection(ABC, Generic[M]):
         plans, refusals = [], []
         for generator, form in found:
             try:
-                plans.append(generator.plan(kernel, form, machine))
+                plans.append(generator.planned(kernel, form, machine))
+            except GeneratorError:
+                raise
             except LightNetError as error:  # a tile, say, that is one of another generator
                 refusals.append(error)
         if refusals and not plans:
@@ -209,7 +211,7 @@ class Selection(ABC, Generic[M]):
         for alg in (choice(kernel, "alg"), self.default(kernel)):
             for generator, form in found:
                 if generator.alg == alg and self.fits(generator, form, kernel, machine):
-                    return generator.completed(kernel, generator.plan(kernel, form, machine))
+                    return generator.completed(kernel, generator.planned(kernel, form, machine))
         return None
 
     def packing(self, kernel: KernelOp) -> Mapping[int, Layout]:

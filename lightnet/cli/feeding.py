@@ -31,7 +31,7 @@ from lightnet.source import read_text
 
 #: Largest JSON file of text.
 MAX_TEXT = 1 << 28
-_DIMS = re.compile(r"(?:[0-9]{1,18}(?:[x,][0-9]{1,18})*)?|[A-Za-z0-9_.+* -]{1,1000}(?:,[A-Za-z0-9_.+* -]{1,1000})*")
+_DIM = re.compile(r"[0-9]{1,18}|[0-9* ]{0,18}[A-Za-z_][A-Za-z0-9_.+* -]{0,200}")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _WORDS = {"true": True, "false": False}
 #: Words for contents that are made, not given.
@@ -59,9 +59,9 @@ def shapes_of(words: Iterable[str]) -> dict[str, tuple[int | str, ...]]:
     ``ids=batchxlength`` or ``ids=batch,max_length``."""
     found = {}
     for name, text in assignments(words, "--shape").items():
-        if not _DIMS.fullmatch(text):
+        parts = re.split("," if "," in text else "x", text) if text else []
+        if not all(map(_DIM.fullmatch, parts)):
             raise LightNetError(f"--shape takes name=1x3x224x224, and gets '{name}={text:.80}'")
-        parts = re.split("," if "," in text else "x", text) if text else ()
         found[name] = tuple(int(d) if d.isdigit() else d for d in parts)
     return found
 

@@ -11,6 +11,7 @@ from math import gcd, prod
 
 from xdsl.dialects import arith, func, scf
 from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
     DenseArrayBase,
     FixedBitwidthType,
     IntegerAttr,
@@ -105,7 +106,7 @@ def is_shared(type: Attribute) -> bool:
 
 def require_memref(type: Attribute, what: str, shared: bool) -> MemRefType[Attribute]:
     """Raises VerifyException unless `type` is a plain memref, in shared memory or not."""
-    if not isinstance(type, MemRefType) or not is_plain_memref(type):
+    if not isinstance(type, MemRefType) or not is_plain_memref(type) or DYNAMIC_INDEX in type.get_shape():
         raise VerifyException(f"{what}: expected a memref with a static shape and the identity layout, got {type}")
     if is_shared(type) != shared:
         raise VerifyException(f"{what}: expected a memref in {'shared' if shared else 'global'} memory, got {type}")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
+from importlib import import_module
 from math import prod
 from typing import Any
 
@@ -23,6 +24,7 @@ from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.passing import Refused, passing
 from lightnet.frontends.sizes import SizeSymbol, UndecidedSize, bound, inputs_of, is_counted, of_symbol
 from lightnet.ir.constraints import check_op
+from lightnet.ir.decorated import FunctionTable
 from lightnet.ir.types import tensor_type
 from lightnet.runtime.dims import (
     Atom,
@@ -190,17 +192,12 @@ def dim_quotient(a: Size, b: Size) -> Size:
 # -- ops -------------------------------------------------------------------------------------------------------------
 
 Rule = Callable[..., Any]
-RULES: dict[str, Rule] = {}
+RULES = FunctionTable("counted rule of", lambda: import_module("lightnet.frontends.counted_moves"))
 
 
 def counted_rule(*optypes: str) -> Callable[[Rule], Rule]:
     """Decorator: the function (graph, op type, operands, params) makes these ops of counted operands."""
-
-    def register(function: Rule) -> Rule:
-        RULES.update(dict.fromkeys(optypes, function))
-        return function
-
-    return register
+    return RULES.decorator("@counted_rule", optypes)
 
 
 def op(g: Graph, optype: str, operands: Sequence[Value], params: Mapping[str, Any]) -> Any:

@@ -275,7 +275,7 @@ def _chosen(g: Graph, cond: Value, m: Size, n: Size) -> Size:
     return decided(
         g,
         ("or", g.ssa(cond), m, n),
-        lambda: of_symbol(SizeSymbol(f"{m} or {n}", *limits, emit=emit, inputs=inputs_of(m, n))),
+        lambda: of_symbol(SizeSymbol(f"{m!s} or {n!s}", *limits, emit=emit, inputs=inputs_of(m, n))),
     )
 
 

@@ -177,6 +177,8 @@ class Graph:
     def table(self, dims: Sequence[int], dtype: DType | str, make: Callable[[], np.ndarray]) -> Value:
         """A constant that `make` computes from sizes in the model, when it is needed: nothing is allocated here."""
         spec = self.spec(dims, dtype)
+        if spec.open_dims:
+            raise Undecided(spec.open_dims[0])
         self.bounded(spec.len, "a constant")
 
         def load() -> np.ndarray:
@@ -206,11 +208,8 @@ class Graph:
             raise LightNetError(f"a tensor of rank {len(dims)}: at most {MAX_RANK} is supported", self.loc,
                                 label="graph.rank")  # fmt: skip
         most = [greatest(d) for d in dims]
-        if (
-            any(least(d) < 0 for d in dims)
-            or max(most, default=0) > MAX_INT
-            or prod(most) * dtype.size > MAX_TENSOR_BYTES
-        ):
+        is_large = max(most, default=0) > MAX_INT or prod(most) * dtype.size > MAX_TENSOR_BYTES
+        if is_large or any(least(d) < 0 for d in dims):
             raise LightNetError(f"a tensor of dims {list(dims)} and type {dtype} is not possible: a dim is negative or "
                                 "more "
                                 f"than {MAX_INT}, or all take more than {MAX_TENSOR_BYTES} bytes",
@@ -226,9 +225,7 @@ class Graph:
         where nothing in it is larger than `MAX_FOLDED` elements, unless it is one of `NOT_FOLDED`. What has dims that
         the data decides is computed within its bounds (`counted.py`).
         """
-        if any(type(v) is not Value for v in operands) or any(
-            type(p) is Dim and is_counted(p) for p in params.values()
-        ):
+        if any(type(v) is not Value for v in operands) or any(map(is_counted, params.values())):
             return _counted().op(self, optype, operands, params)
         return self.plain(optype, *operands, **params)
 
@@ -270,9 +267,8 @@ class Graph:
         self, specs: Sequence[TensorSpec], params: Mapping[str, ParamValue], results: Sequence[TensorSpec]
     ) -> bool:
         """Return whether an op on known operands is small enough to be computed now; counts what it will keep."""
-        if not all(
-            is_known(p if isinstance(p, tuple | list) else (p,)) for p in (*params.values(), *(s.dims for s in results))
-        ):
+        decide = (*params.values(), *(s.dims for s in results))
+        if not all(is_known(p if isinstance(p, tuple | list) else (p,)) for p in decide):
             return False
         largest = max(s.len for s in (*specs, *results))
         if largest > (MAX_FOLDED if self._folded_bytes <= MAX_FOLDED_BYTES else ALWAYS_FOLDED):

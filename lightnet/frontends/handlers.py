@@ -58,16 +58,6 @@ class HandledNode:
         raise LightNetError(message, None, label=f"{self.form}.{label}")
 
 
-def check_clash(known: Handler | None, new: Handler, what: str) -> None:
-    """Raise LightNetError where `what` (an op) has a handler in another place already."""
-    if known is not None and _place(known) != _place(new):
-        raise LightNetError(f"{what} has two handlers: {_place(known)} and {_place(new)}")
-
-
-def _place(function: Handler) -> str:
-    return f"{function.__module__}:{function.__qualname__}"
-
-
 def called(handler: Handler, node: HandledNode, inputs: Sequence[Any]) -> Any:
     """The result of `handler` on a node with these inputs; a wrong number of them is an error."""
     least, most, needed = arity(handler)

@@ -1,14 +1,15 @@
 """The dims of a model's inputs that calls decide: their symbols, and what reading the model teaches of these.
 
 A model names open dims, or leaves them without a name; the caller gives ranges (``length=1..512:8``). An op that takes
-two dims for one, or needs a least length, holds for the calls for which these *facts* hold: one symbol is replaced by an
-expression of others, or its range shrinks, and the model is read again. Imports `ir` alone.
+two dims for one, or needs a least length, holds for the calls for which these *facts* hold: one symbol is replaced by
+an expression of others, or its range shrinks, and the model is read again. Imports `ir` alone.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from math import lcm
 from typing import Any
 
@@ -42,8 +43,8 @@ class LearntError(Exception):
 
 
 def ranged(name: str, given: Any) -> Size:
-    """The dim `name` with the range that a caller gives: ``"1..512:8"`` (or ``"128"``), ``(1, 512)``, ``(1, 512, 8)`` or
-    a number. Raises `LightNetError`."""
+    """The dim `name` with the range that a caller gives: ``"1..512:8"`` (or ``"128"``), ``(1, 512)``, ``(1, 512, 8)``
+    or a number. Raises `LightNetError`."""
     if isinstance(given, str) and (found := _RANGE.fullmatch(given)):
         given = [int(g) for g in found.groups() if g is not None]
     numbers = [given] if isinstance(given, int) else list(given) if isinstance(given, Sequence) else []
@@ -91,7 +92,7 @@ class OpenDims:
             raise LightNetError(f"more than {MAX_FACTS} facts on open dims: give the shapes of inputs")
         for name, size in self.table.items():
             self.table[name] = substituted(size, error.facts)
-        said = ", ".join(f"{name} is {size}" for name, size in error.facts.items())
+        said = ", ".join(f"{name} is {size!s}" for name, size in error.facts.items())
         self.remarks.append(f"{said}: {error.why}")
 
 
@@ -160,11 +161,8 @@ def _replaced(s: Symbol, value: Size) -> Facts | None:
         return {s.name: value} if s.low <= value <= s.high and value % s.multiple == 0 else None
     facts: dict[str, Size] = {}
     if value.over(s.multiple) is None:
-        if (
-            len(value.terms) > 1
-            or not isinstance(other := next(value.atoms), Symbol)
-            or value.terms != {(other,): other.multiple}
-        ):
+        other = next(value.atoms)
+        if not isinstance(other, Symbol) or value.terms != {(other,): other.multiple}:
             return None
         facts = dict(_within(other, other.low, other.high, lcm(other.multiple, s.multiple)) or {})
         if not facts:
@@ -193,9 +191,8 @@ def learnt(cls: type[LnOp], specs: Sequence[TensorSpec], params: Mapping[str, Pa
     them, `error`, names two dims or a bound."""
     if not any(isinstance(d, Dim) for s in specs for d in s.dims) or depth >= MAX_FACTS_OF_OP:
         return None
-    found = [
-        f for candidate in _candidates(specs, error) if (f := _tried(cls, specs, params, candidate, depth)) is not None
-    ]
+    tried = (_tried(cls, specs, params, candidate, depth) for candidate in _candidates(specs, error))
+    found = [facts for facts in tried if facts is not None]
     return found[0] if found and (not isinstance(error, Undecided) or error.is_same or len(found) == 1) else None
 
 
@@ -207,12 +204,8 @@ def _candidates(specs: Sequence[TensorSpec], error: Exception) -> Iterator[Facts
         return
     for k, a in enumerate(specs):
         for b in specs[:k]:
-            aligned = [
-                *zip(reversed(a.dims), reversed(b.dims)),
-                *zip(a.dims, b.dims),
-                *((m, n) for m in a.dims for n in b.dims),
-            ]
-            for m, n in dict.fromkeys(aligned):
+            aligned = [*zip(reversed(a.dims), reversed(b.dims)), *zip(a.dims, b.dims)]
+            for m, n in dict.fromkeys((*aligned, *product(a.dims, b.dims))):
                 if m != n and 1 not in (m, n) and (facts := equal(m - n)):
                     yield facts
 

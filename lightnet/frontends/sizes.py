@@ -1,8 +1,8 @@
-"""Sizes that the data decides, while a model is read: dims (`runtime/dims.py`) over symbols that ops of the network compute.
+"""Sizes that the data decides, while a model is read: dims over symbols that ops of the network compute.
 
-A handler that computes dims of dims (``n // 2``, ``prod(dims)``) works on such a size as on an int. What needs the number
-itself (a loop, a table, a comparison that the bounds do not decide) raises `Undecided`: so a handler that knows nothing
-of sizes never takes a bound for the true size. `bound` is the dim in the type. Imports `ir.dims`.
+A handler that computes dims of dims (``n // 2``, ``prod(dims)``) works on such a size as on an int. What needs the
+number itself (a loop, a table, a comparison that the bounds do not decide) raises `Undecided`: so a handler that knows
+nothing of sizes never takes a bound for the true size. `bound` is the dim in the type. Imports `ir.dims`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import count
 from typing import Any
 
-from lightnet.runtime.dims import Dim, Size, Symbol, Undecided, greatest
+from lightnet.runtime.dims import Dim, Size, Symbol, Undecided, greatest, is_same
 
 _MADE = count()
 
@@ -38,10 +38,8 @@ class UndecidedSize(Undecided):
 
     def __init__(self, *sizes: Any, message: str | None = None):
         self.sizes = [s for s in sizes if isinstance(s, Dim)]
-        super().__init__(
-            self.sizes[0],
-            message or f"data-dependent shape: it needs the number {self.sizes[0]}, which the data decides",
-        )
+        needed = f"data-dependent shape: it needs the number {self.sizes[0]!s}, which the data decides"
+        super().__init__(self.sizes[0], message or needed)
 
 
 def inputs_of(*sizes: Any) -> frozenset[str]:
@@ -58,6 +56,12 @@ def of_symbol(symbol: SizeSymbol) -> Dim:
 def is_counted(size: Any) -> bool:
     """Return whether the data decides a size."""
     return isinstance(size, Dim) and any(isinstance(s, SizeSymbol) for s in size.symbols)
+
+
+def same(a: Size, b: Size) -> bool:
+    """Return whether two dims are the same one. Raises `Undecided` where calls decide that; those that the data decides
+    are if they have one form."""
+    return a == b or (not (is_counted(a) or is_counted(b)) and is_same(a, b))
 
 
 def bound(size: Size) -> Size:

@@ -23,7 +23,7 @@ from functools import cached_property
 from math import prod
 
 from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dims import Dim, Size
+from lightnet.runtime.dims import Size
 from lightnet.runtime.dtypes import BY_NAME, DType
 
 I64 = BY_NAME["i64"]
@@ -34,7 +34,7 @@ BOOL = BY_NAME["i1"]
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    value: bool | int | float | Dim
+    value: bool | float | Size
     dtype: DType
 
     def __hash__(self) -> int:

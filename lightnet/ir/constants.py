@@ -261,21 +261,16 @@ def _compare(op: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
             left = a if isinstance(a, tuple) else (a,) * n
             right = b if isinstance(b, tuple) else (b,) * n
             return len(left) == len(right) and all(map(compare, left, right))
-        if isinstance(a, str) != isinstance(b, str) and op is not _same:
+        if isinstance(a, str) != isinstance(b, str) and op is not is_same:
             raise LightNetError("a string is compared with a number")
-        if (a is None or b is None) and op is not _same:
+        if (a is None or b is None) and op is not is_same:
             raise LightNetError("null is compared with a number")
         return op(a, b)
 
     return compare
 
 
-def _same(a: Any, b: Any) -> bool:
-    """``a == b``; of dims, for all values."""
-    return is_same(a, b) if isinstance(a, Dim) or isinstance(b, Dim) else a == b
-
-
-_equal = _compare(_same)
+_equal = _compare(is_same)
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,

@@ -219,6 +219,10 @@ class _Checker:
             failed = constants.failure(text, env)
             message = self.cls.messages.get(label)
             said = message.text(env) if failed is not None and message is not None else None
+        except Undecided as e:
+            raise Undecided(
+                e.dim, f'{self.who} should satisfy "{text}" in every call: {e.message}', e.is_same
+            ) from None
         except LightNetError as e:  # a subscript outside of its array
             raise self.fail(label, f'{self.who} should satisfy "{text}": {e.message}') from None
         if failed is None:

@@ -115,9 +115,8 @@ class _State:
         self.assigned: set[str] = set()  # as `written`, and targets of statements over nothing
         self.statements: list[Statement] = []
         self.env = Env(specs, self.params)
-        for name in results:
-            if name not in specs:
-                raise LightNetError(f"result '{name}' has no type")
+        if untyped := [name for name in results if name not in specs]:
+            raise LightNetError(f"result '{untyped[0]}' has no type")
 
     def fail(self, pos: int, message: str) -> NoReturn:
         ast.fail_at(self.definition.text, pos, message, self.definition.file)
@@ -290,10 +289,10 @@ class _Binder:
 
     def expr(self, e: Expr) -> Typed:
         """Bind an expression."""
-        if isinstance(e, Attr | Call | Select) or (isinstance(e, Binary) and e.op in constants.COMPARISONS):
-            if self._is_constant(e):
-                with suppress(Undecided):  # what each call decides is computed there
-                    return self._folded(e)
+        folds = isinstance(e, Attr | Call | Select) or (isinstance(e, Binary) and e.op in constants.COMPARISONS)
+        with suppress(Undecided):  # what each call decides is computed there
+            if folds and self._is_constant(e):
+                return self._folded(e)
         match e:
             case Num(value=value):
                 return weak_constant(value)
@@ -334,10 +333,8 @@ class _Binder:
     def _evaluate(self, e: Expr) -> Any:
         try:
             return constants.compile_constant(e)(self.state.env)
-        except Undecided:
-            raise
         except LightNetError as error:
-            if error.loc is None:
+            if error.loc is None and not isinstance(error, Undecided):
                 self.fail(error.message, e.pos)
             raise
 
@@ -438,9 +435,8 @@ class _Binder:
         return self._table(e)
 
     def _pack_element(self, e: Index, name: str) -> Typed:
-        value = (
-            self._evaluate(e.subs[0]) if len(e.subs) == 1 and not isinstance(e.subs[0], (Pack, ArraySlice)) else None
-        )
+        alone = len(e.subs) == 1 and not isinstance(e.subs[0], Pack | ArraySlice)
+        value = self._evaluate(e.subs[0]) if alone else None  # type: ignore[arg-type]
         if isinstance(value, tuple) and self.position is not None and self.position < len(value):
             value = value[self.position]
         if isinstance(value, float) and value.is_integer():

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lightnet.runtime.dims import Dim
+from lightnet.runtime.dims import Size
 
 #: None, a string, a bool or a number (int or float, kept as written, or a dim that a call decides).
-ParamScalar = None | str | bool | int | float | Dim
+ParamScalar = None | str | bool | int | float | Size
 #: One of these, or a tuple of such of one kind.
 ParamValue = ParamScalar | tuple[ParamScalar, ...]
 

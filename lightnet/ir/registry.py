@@ -21,6 +21,8 @@ from lightnet.ir.resolving import is_beside, is_installed, package_of, resolve, 
 if TYPE_CHECKING:
     from xdsl.pattern_rewriter import RewritePattern
 
+    from lightnet.ir.decorated import FunctionTable
+
 
 def where_from(row: Any) -> str:
     """The source of the object of a row, as ``module:Attribute``; of a value that is no class, its module alone."""
@@ -93,6 +95,11 @@ class Table:
         """The objects, in the order in which they were added."""
         load_installed()
         return map(self.get, filter(self._is_here, list(self._rows)))
+
+    def imported(self) -> None:
+        """Import what every row names: families of functions that decorators register."""
+        for name in self:
+            self.get(name)
 
     def where(self, name: str) -> str:
         """The source of `name`, for listings."""
@@ -361,6 +368,8 @@ def pattern(pass_name: str, target: str = "*") -> Callable[[type], type]:
     Raises LightNetError where the pass has a pattern of that name already, and for what is no pattern.
     """
 
+    check_names("@pattern", (pass_name, target), 'a pass, then a target, as in @pattern("expand", "cpu")')
+
     def register(cls: type) -> type:
         if not isinstance(cls, type) or not callable(getattr(cls, "match_and_rewrite", None)):
             name = getattr(cls, "__name__", cls)
@@ -373,6 +382,14 @@ def pattern(pass_name: str, target: str = "*") -> Callable[[type], type]:
         return cls
 
     return register
+
+
+def check_names(decorator: str, names: tuple[Any, ...], what: str) -> None:
+    """Raise LightNetError where a decorator is given no names, or what is none (the function, where it has no
+    parentheses); `what` says what it takes."""
+    if not names or not all(isinstance(name, str) and name for name in names):
+        given = ", ".join(getattr(name, "__name__", repr(name)) for name in names) or "nothing"
+        raise LightNetError(f"{decorator} takes the name of {what}, and got {given}")
 
 
 def misplaced(pass_name: str, target: str) -> str | None:
@@ -441,8 +458,23 @@ def adding(source: str) -> Iterator[None]:
         _SOURCE.reset(token)
 
 
+#: The tables that decorators fill (`decorated.py`), in the order they were made.
+FUNCTION_TABLES: list[FunctionTable] = []
+
+
+def count_of_additions() -> int:
+    """A number that grows with every row, pattern, handler and format that is added."""
+    from lightnet.runtime.formats import CODE_FORMATS
+
+    functions = sum(len(table.added) for table in FUNCTION_TABLES)
+    return sum(table.version for table in _TABLES) + len(all_patterns()) + functions + len(CODE_FORMATS)
+
+
 def checkpoint() -> Callable[[], None]:
-    """A function that takes back every row and pattern that is added from now on."""
+    """A function that takes back every row, pattern, handler and format that is added from now on."""
+    from lightnet.runtime import formats
+
+    functions, known_formats = [set(table.added) for table in FUNCTION_TABLES], dict(formats.CODE_FORMATS)
     rows = [(table, set(table._rows)) for table in _TABLES]
     known = {key: list(classes) for key, classes in _PATTERNS.items()}
 
@@ -452,6 +484,10 @@ def checkpoint() -> Callable[[], None]:
                 table.keep(names)
         _PATTERNS.clear()
         _PATTERNS.update(known)
+        for k, handlers in enumerate(FUNCTION_TABLES):  # one that was made meanwhile had none
+            handlers.keep(functions[k] if k < len(functions) else set())
+        formats.CODE_FORMATS.clear()
+        formats.CODE_FORMATS.update(known_formats)
 
     return restore
 

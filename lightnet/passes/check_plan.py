@@ -79,7 +79,6 @@ class ByteMap:
 
     def __init__(self, is_open: bool = False) -> None:
         self._bytes: IntervalMap[tuple[Leaf | None, int]] = OpenIntervalMap() if is_open else IntervalMap()
-        self.is_open = is_open
 
     def write(self, at: int, runs: list[Run]) -> None:
         """Put `runs` one behind the other from byte `at` on."""
@@ -94,7 +93,7 @@ class ByteMap:
 
     def forget(self, leaves: Collection[Leaf | None]) -> None:
         """Drop what nobody reads any more, where each fact costs time."""
-        if self.is_open and leaves:
+        if isinstance(self._bytes, OpenIntervalMap) and leaves:
             self._bytes.drop(lambda value: value[0] in leaves)
 
 
@@ -109,8 +108,8 @@ class _Checker:
             raise LightNetError("the module has no plan: run the plan pass first", label="check-plan.unplanned")
         values = [r for op in self.ops for r in op.results]
         offsets = [p.offset.data for op in self.ops for p in (*places_of(op), *self.workspace(op))]
-        is_open = not is_known([*self.sizes.values(), *map(_size, values), *offsets])
-        self.maps = {space: ByteMap(is_open) for space in self.sizes}
+        self.is_open = not is_known([*self.sizes.values(), *map(_size, values), *offsets])
+        self.maps = {space: ByteMap(self.is_open) for space in self.sizes}
         self.content: dict[SSAValue, list[Run]] = {}
         self.kept: list[OpResult] = []  # what must survive the run
         self.read_last: dict[Leaf | None, Operation] = {}  # where calls decide sizes: which op reads a leaf last
@@ -121,7 +120,7 @@ class _Checker:
         for op in self.ops:
             if isinstance(op, Source | OnceOp):
                 self.load(op)
-        if any(space.is_open for space in self.maps.values()):
+        if self.is_open:
             self.trace()
         for op in self.ops:
             self.step(op)
@@ -372,7 +371,7 @@ class _Checker:
             return None
         lo = larger(p.offset.data, q.offset.data)
         hi = smaller(p.offset.data + _size(a), q.offset.data + _size(b))
-        return (lo, hi) if lo != hi else None
+        return (lo, hi) if lo != hi else None  # type: ignore[return-value]
 
     def workspace(self, op: Operation) -> list[PlaceAttr]:
         attr = op.attributes.get(WORKSPACE)

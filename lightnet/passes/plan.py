@@ -66,7 +66,7 @@ class PlanPass(LnPass):
     plan: str = "default"
     capacity: int | None = None
     alignment: int | None = None
-    effort: str = "default"
+    effort: str | int = "default"
     ports: int | None = None
     report: str | None = None
 
@@ -83,7 +83,7 @@ class PlanPass(LnPass):
             plan_upstream(op, target, alignment=alignment, capacity=self.capacity)
         elif self.plan == "default":
             alignment = space.alignment if alignment is None else alignment
-            effort = int(self.effort) if self.effort.isdigit() else self.effort
+            effort = int(self.effort) if str(self.effort).isdigit() else self.effort
             others = {name: s for name, s in target.spaces.items() if name not in (ARENA, STATIC)}
             home = target.home or in_arena
             ports = target.ports if self.ports is None else self.ports

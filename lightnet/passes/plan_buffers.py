@@ -112,7 +112,8 @@ class ValueGroup:
         self.slots += other.slots
         self.spans.absorb(other.spans, shift)
         self.sources += other.sources
-        self.lo, self.hi = smaller(self.lo, other.lo + shift), larger(self.hi, other.hi + shift)
+        self.lo = smaller(self.lo, other.lo + shift)  # type: ignore[assignment]
+        self.hi = larger(self.hi, other.hi + shift)  # type: ignore[assignment]
         self.lower, self.upper = min(self.lower, other.lower), max(self.upper, other.upper)
         self.doubtful += other.doubtful
 

@@ -12,10 +12,11 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.source import Input
 from lightnet.ir.instances import changed_type, changed_value
 from lightnet.ir.op import LnOp
 from lightnet.ir.passes import LnPass
-from lightnet.ir.types import ParamAttr, spec_of
+from lightnet.ir.types import ParamAttr, TensorSpec, spec_of
 from lightnet.runtime.dims import Dim, Size, Symbol, substituted
 from lightnet.runtime.program import unknown
 
@@ -82,24 +83,22 @@ def _is_open(value: Any) -> bool:
 
 
 def numbers_of(module: ModuleOp, dims: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """The numbers of symbols in a call whose inputs have these dims: of each symbol that is a dim of an input by itself.
-    Raises `LightNetError` where an input does not fit."""
+    """The numbers of symbols in a call whose inputs have these dims: of each symbol that is a dim of an input by
+    itself. Raises `LightNetError` where an input does not fit."""
     found: dict[str, int] = {}
-    opened = {
-        op.tensor_names[0]: op.result_specs[0] for op in module.walk() if isinstance(op, LnOp) and op.optype == "input"
-    }
+    opened = {op.tensor_names[0] or "": op.result_specs[0] for op in module.walk() if isinstance(op, Input)}
     for name, spec in opened.items():
         if len(spec.dims) != len(dims[name]):
-            raise LightNetError(
-                f"input '{name}' should be {spec}, but has {list(dims[name])}", label="instantiate.rank"
-            )
+            raise _unfit(name, spec, dims[name])
         for dim, number in zip(spec.dims, dims[name]):
             if isinstance(dim, Dim) and len(dim.terms) == 1 and isinstance(s := next(dim.atoms), Symbol):
                 found.setdefault(s.name, number * s.multiple // dim.terms.get((s,), number))
     for name, spec in opened.items():
         fits = tuple(substituted(d, found) for d in spec.dims)
         if fits != tuple(dims[name]):
-            raise LightNetError(
-                f"input '{name}' should be {spec}, but has {list(dims[name])}", label="instantiate.shape"
-            )
+            raise _unfit(name, spec, dims[name])
     return found
+
+
+def _unfit(name: str, spec: TensorSpec, dims: tuple[int, ...]) -> LightNetError:
+    return LightNetError(f"input '{name}' should be {spec}, but has {list(dims)}", label="instantiate.shape")

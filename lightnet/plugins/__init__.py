@@ -137,7 +137,7 @@ def _loaded(path: str) -> Iterator[Plugin]:
     elif suffix not in SUFFIXES:
         kinds = "; ".join(f"{suffix} ({what})" for suffix, what in SUFFIXES.items())
         raise LightNetError(f"cannot load '{path}': a file to load is a folder with Python, or {kinds}")
-    before = registering.Before()
+    before, changes = registering.Before(), registry.count_of_additions()
     with ExitStack() as stack:
         try:
             with registry.adding(path):
@@ -147,4 +147,8 @@ def _loaded(path: str) -> Iterator[Plugin]:
                 before.check_places()
         except LightNetError as e:
             raise e.at(SourceLoc(path)) from e.__cause__
+        if registry.count_of_additions() == changes:
+            warnings.warn(
+                f"{path} registers nothing: no pass, op, target, pattern or generator of its own", stacklevel=2
+            )
         yield Plugin(path, added.ops, added.patterns, module)

@@ -15,7 +15,7 @@ from xdsl.ir import Dialect
 from xdsl.passes import ModulePass
 
 from lightnet.backends.generator import Generator
-from lightnet.diagnostics import LightNetError
+from lightnet.diagnostics import LightNetError, near
 from lightnet.frontends.loading import FrontEnd
 from lightnet.ir import registry
 from lightnet.ir.context import DIALECTS
@@ -63,6 +63,18 @@ class Before:
             if (pass_name, target, cls) not in self.patterns and (problem := registry.misplaced(pass_name, target)):
                 where = registry.described(cls, None)
                 raise LightNetError(f"pattern '{pattern_name(cls)}' ({where}) is never applied: {problem}")
+            if (pass_name, target, cls) not in self.patterns and hasattr(cls, "apply"):
+                _check_roots(cls)
+
+
+def _check_roots(cls: Any) -> None:
+    """Raise LightNetError for a `@rule` of an op that there is not."""
+    from lightnet.dialects.ln.dialect import find_op, optypes
+
+    for optype in (root.removeprefix("ln.") for root in getattr(cls, "roots", ())):
+        if find_op(optype) is None:
+            where = f"rule '{pattern_name(cls)}' ({registry.described(cls, None)})"
+            raise LightNetError(f"{where} is never applied: unknown op 'ln.{optype}'{near(optype, optypes())}")
 
 
 def _check_op(known: dict[str, tuple[str, type]], family: str, op: Any) -> None:

@@ -9,17 +9,16 @@ nor false, as does whatever needs the number itself (a loop of Python's, a table
 Forms are canonical: a quotient that is whole for all values is a polynomial (a ``height`` that is a multiple of 32 has
 the half ``height floordiv 2``), any other is an *atom* beside the symbols, as minima and maxima are. Bounds follow from
 the corners of the symbols' ranges, and are exact for what is linear in each symbol; of a quotient q = floor(e / c) both
-what it is at most and that c·q lies within c - 1 below e are known (`_Bounds`). Imports the diagnostics.
+what it is at most and that c·q lies within c - 1 below e are known (`dim_bounds.py`). Imports the diagnostics.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from itertools import product
+from functools import cached_property
 from math import gcd, isinf, prod
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from lightnet.diagnostics import LightNetError
 
@@ -123,7 +122,7 @@ Terms = Mapping[Monomial, int]
 
 class Dim:
     """A polynomial with integer coefficients: `terms` maps a product of atoms (sorted; () is 1) to its coefficient. It
-    always has an atom: what is a number is an int (`_dim`)."""
+    always has an atom: what is a number is an int (`polynomial`)."""
 
     __slots__ = ("__dict__", "terms")
 
@@ -149,13 +148,15 @@ class Dim:
     @cached_property
     def low(self) -> int:
         """A number that it is never below: the smallest that it can be, where it is linear in each symbol."""
-        return _BOUNDS.least(self)
+        from lightnet.runtime.dim_bounds import BOUNDS
+
+        return BOUNDS.least(self)
 
     @cached_property
     def high(self) -> int:
         """A number that it is never above, as `low`."""
         negative = -self
-        return -(negative if isinstance(negative, int) else _BOUNDS.least(negative))
+        return -(negative if isinstance(negative, int) else negative.low)
 
     @cached_property
     def samples(self) -> tuple[int, int, int]:
@@ -183,7 +184,7 @@ class Dim:
         found = dict(self.terms)
         for term, c in terms.items():
             found[term] = found.get(term, 0) + c
-        return _dim(found)
+        return polynomial(found)
 
     def __mul__(self, other: Any) -> Any:
         if (terms := _terms(other)) is None:
@@ -191,9 +192,9 @@ class Dim:
         found: dict[Monomial, int] = {}
         for a, c in self.terms.items():
             for b, d in terms.items():
-                term = tuple(sorted((*a, *b), key=_key))
+                term = tuple(sorted((*a, *b), key=atom_key))
                 found[term] = found.get(term, 0) + c * d
-        return _dim(found)
+        return polynomial(found)
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -220,10 +221,12 @@ class Dim:
     def over(self, other: int | Dim) -> int | Dim | None:
         """The quotient by what divides it for all values; None where that is not known."""
         if isinstance(other, Dim):
-            return _over(self, other)
+            from lightnet.runtime.dim_division import quotient
+
+            return quotient(self, other)
         if other == 0 or any(c % other for c in self.terms.values()):
             return None
-        return _dim({term: c // other for term, c in self.terms.items()})
+        return polynomial({term: c // other for term, c in self.terms.items()})
 
     def __floordiv__(self, other: Any) -> Any:
         if _terms(other) is None:
@@ -233,7 +236,9 @@ class Dim:
             return whole
         if isinstance(other, Dim):
             self._undecided()
-        return _floordiv(self, int(other))
+        from lightnet.runtime.dim_division import floor_quotient
+
+        return floor_quotient(self, int(other))
 
     def __rfloordiv__(self, other: Any) -> Any:
         if _terms(other) is None:
@@ -298,8 +303,11 @@ class Dim:
         return f'?"{self!s}"'
 
 
-#: A dim of a type.
-Size = int | Dim
+#: A dim of a type. To a type checker it is anything: code for numbers takes a `Dim`, unless it asks for more.
+if TYPE_CHECKING:
+    Size = Any
+else:
+    Size = int | Dim
 
 
 def symbol(name: str, low: int, high: int, multiple: int = 1) -> Size:
@@ -366,7 +374,9 @@ def is_below(a: Size, b: Size) -> bool:
 
 def is_same(a: Any, b: Any) -> bool:
     """Return whether ``a == b`` for all values, or for none; `Undecided` where calls may differ."""
-    difference = a - b if isinstance(a, Dim | int) and isinstance(b, Dim | int) else None
+    if not isinstance(a, Dim) and not isinstance(b, Dim):
+        return a == b
+    difference = a - b if isinstance(a, Dim | int) and isinstance(b, Dim | int) else 1
     if not isinstance(difference, Dim):
         return difference == 0
     if difference.low > 0 or difference.high < 0:
@@ -376,28 +386,11 @@ def is_same(a: Any, b: Any) -> bool:
 
 def is_never_below(a: Size, b: Size) -> bool:
     """Return whether ``a >= b`` is proved for all values."""
-    return _is_never_below(a, b) if isinstance(a, Dim) or isinstance(b, Dim) else a >= b
+    if not isinstance(a, Dim) and not isinstance(b, Dim):
+        return a >= b
+    from lightnet.runtime.dim_bounds import is_proved
 
-
-@lru_cache(1 << 16)
-def _is_never_below(a: Size, b: Size) -> bool:
-    if any(x < y for x, y in zip(_samples(a), _samples(b))):
-        return False
-    if _is_never_negative(a - b):
-        return True
-    by = divisor(a)  # what is a multiple is not below b where it is not below b rounded up
-    return by > 1 and b % by != 0 and _is_never_negative(a // by + -b // by)
-
-
-def _is_never_negative(size: Size) -> bool:
-    """``least(size) >= 0``, with no look at what some call refutes."""
-    if not isinstance(size, Dim):
-        return size >= 0
-    if min(size.samples) < 0:
-        return False
-    if (parts := _BOUNDS.of_extremes(size)) is None:
-        return _BOUNDS.of_corners(size) >= 0 or size.low >= 0
-    return (all if parts[1] else any)(map(_is_never_negative, parts[0]))
+    return is_proved(a, b)
 
 
 def are_apart(a: Size, size_a: Size, b: Size, size_b: Size) -> bool:
@@ -415,11 +408,7 @@ def joined(a: Size, b: Size) -> Size:
     one, other = _terms(a), _terms(b)
     assert one is not None and other is not None
     terms = {term: max(one.get(term, 0), other.get(term, 0)) for term in (*one, *other)}
-    return _dim(terms) if all(atom.range[0] >= 0 for term in terms for atom in term) else larger(a, b)
-
-
-def _samples(size: Size) -> tuple[int, ...]:
-    return size.samples if isinstance(size, Dim) else (size, size, size)
+    return polynomial(terms) if all(atom.range[0] >= 0 for term in terms for atom in term) else larger(a, b)
 
 
 def smaller(a: Size, b: Size) -> Size:
@@ -437,7 +426,7 @@ def _extreme(fn: str, a: Size, b: Size) -> Size:
     ``4x + 2*max(x, 4)``."""
     one, other = _terms(a), _terms(b)
     assert one is not None and other is not None
-    common = _dim({t: min(c, d, key=abs) for t, c in one.items() if (d := other.get(t, 0)) * c > 0})
+    common = polynomial({t: min(c, d, key=abs) for t, c in one.items() if (d := other.get(t, 0)) * c > 0})
     x, y = a - common, b - common
     by = gcd(divisor(x), divisor(y)) or 1
     x, y = x // by, y // by
@@ -449,7 +438,8 @@ def _extreme(fn: str, a: Size, b: Size) -> Size:
     return Dim({(Extreme(fn, (args[0], args[1])),): 1}) * by + common
 
 
-def _key(atom: Atom) -> str:
+def atom_key(atom: Atom) -> str:
+    """The key that orders the atoms of a product."""
     return atom.key
 
 
@@ -464,7 +454,7 @@ def _symbols(atom: Atom) -> Iterator[Symbol]:
                 yield from a.symbols
 
 
-def _dim(terms: dict[Monomial, int]) -> Size:
+def polynomial(terms: dict[Monomial, int]) -> Size:
     """The polynomial, or the int that it is."""
     terms = {term: c for term, c in terms.items() if c}
     if not terms:
@@ -497,164 +487,3 @@ def _substituted(atom: Atom, by: Mapping[str, Size]) -> Size:
     if unit is None:
         raise ValueError(f"{atom.name} is {new}, not {atom.domain}")
     return unit
-
-
-def _over(a: Dim, b: Dim) -> Size | None:
-    """Exact division of polynomials: by the leading terms, as long as something is left."""
-    lead, by = _leading(b)
-    rest: Size = a
-    quotient: Size = 0
-    for _ in range(len(a.terms) * len(b.terms) + 1):
-        if not isinstance(rest, Dim):
-            return quotient if rest == 0 else None
-        term, c = _leading(rest)
-        left = list(term)
-        for atom in lead:
-            if atom not in left:
-                return None
-            left.remove(atom)
-        if c % by:
-            return None
-        part = _dim({tuple(left): c // by})
-        quotient, rest = quotient + part, rest - part * b
-    return None
-
-
-def _leading(dim: Dim) -> tuple[Monomial, int]:
-    """The leading term: of the highest degree, and the first in an order that products keep (graded lexicographic)."""
-    atoms = sorted(dim.atoms, key=_key)
-    return max(dim.terms.items(), key=lambda t: (len(t[0]), [t[0].count(a) for a in atoms]))
-
-
-def _floordiv(dim: Dim, by: int) -> Size:
-    """The floor of a quotient that is no polynomial as a whole: what divides is taken out, and the rest is an atom,
-    one for all ways to write it."""
-    if by == 0:
-        raise ZeroDivisionError("a dim is divided by 0")
-    if by < 0:
-        dim, by = -dim, -by
-    whole: dict[Monomial, int] = {}
-    rest: dict[Monomial, int] = {}
-    for term, c in dim.terms.items():
-        if c % by == 0:
-            whole[term] = c // by
-        elif term:
-            rest[term] = c
-        else:
-            whole[term], rest[term] = divmod(c, by)
-    left = _dim(rest)
-    if not isinstance(left, Dim):
-        return _dim(whole) + left // by
-    if (low := left.low // by) == left.high // by:
-        return _dim(whole) + low
-    if _leading(left)[1] < 0:  # floor(-e / c) = -floor((e + c - 1) / c)
-        return _dim(whole) - _floordiv(-left + (by - 1), by)
-    g = gcd(by, *(c for term, c in left.terms.items() if term))
-    if g > 1:  # floor((g·x + r) / (g·c)) = floor((x + floor(r / g)) / c)
-        inner = _dim({term: c // g for term, c in left.terms.items()})
-        return _dim(whole) + inner // (by // g)
-    if len(left.terms) == 1:
-        ((term, c),) = left.terms.items()
-        if c == 1 and len(term) == 1 and isinstance(term[0], Quotient):  # floor(floor(x / a) / b) = floor(x / (a·b))
-            return _dim(whole) + term[0].dividend // (term[0].divisor * by)
-    return _dim(whole) + Dim({(Quotient(left, by),): 1})
-
-
-class _Bounds:
-    """Lower bounds of polynomials over atoms with ranges. What must hold for both of two (a maximum that is taken away)
-    is asked of both, exactly; for the rest it is the best of what is tried."""
-
-    #: Symbols whose corners are tried, quotients that are looked into in every order, and extremes, at most.
-    MOST_SYMBOLS, MOST_QUOTIENTS, MOST_EXTREMES = 6, 4, 12
-
-    def least(self, size: Size) -> int:
-        """A number that the size is never below: the best of what is tried."""
-        return _least(size) if isinstance(size, Dim) else size
-
-    def of_corners(self, dim: Dim) -> int:
-        """By the ranges of all atoms: with each one counted from its lower end or from its upper end, terms that are
-        not negative are left out."""
-        atoms = list(dim.atoms)
-        ends = product((False, True), repeat=len(atoms)) if len(atoms) <= self.MOST_SYMBOLS else [(False,) * len(atoms)]
-        best: int | None = None
-        for end in ends:
-            found, is_least = _shifted(dim, dict(zip(atoms, end)))
-            if is_least:
-                return found
-            best = found if best is None else max(best, found)
-        assert best is not None
-        return best
-
-    def of_extremes(self, dim: Dim) -> tuple[list[Size], bool] | None:
-        """The first minimum or maximum taken apart: ``rest - max(a, b)`` is never below a bound of both of two (True),
-        and that is exact, ``rest + max(a, b)`` of either. None where there is none, or too many."""
-        if not 0 < dim.extremes <= self.MOST_EXTREMES:
-            return None
-        either = None
-        for atom in dim.atoms:
-            if isinstance(atom, Extreme) and (found := self.split(dim, atom)) is not None:
-                factor, rest, sign = found
-                if (atom.fn == "max") != (sign > 0):
-                    return [factor * x + rest for x in atom.args], True
-                either = either or (factor, rest, atom)
-        if either is None:
-            return None
-        factor, rest, atom = either
-        return [factor * x + rest for x in atom.args], False
-
-    def of_quotients(self, dim: Dim) -> Iterator[int]:
-        """By what quotients are: q = floor(e / c) lies in (e - c + 1)/c ... e/c. Many are taken in one order."""
-        atoms = [a for a in dim.atoms if isinstance(a, Quotient)]
-        for atom in atoms if len(atoms) <= self.MOST_QUOTIENTS else atoms[:1]:
-            if (found := self.split(dim, atom)) is not None:
-                factor, rest, sign = found
-                end = atom.dividend - (atom.divisor - 1) if sign > 0 else atom.dividend
-                yield -(-self.least(factor * end + rest * atom.divisor) // atom.divisor)
-
-    def split(self, dim: Dim, atom: Atom) -> tuple[Size, Size, int] | None:
-        """``dim`` as factor and rest, ``factor · atom + rest``, and the factor's sign; None where it has none, or the
-        atom a power."""
-        factor: dict[Monomial, int] = {}
-        rest: dict[Monomial, int] = {}
-        for term, c in dim.terms.items():
-            if (count := term.count(atom)) > 1:
-                return None
-            if count:
-                factor[tuple(a for a in term if a != atom)] = c
-            else:
-                rest[term] = c
-        by = _dim(factor)
-        sign = 1 if self.least(by) >= 0 else -1 if self.least(-by) >= 0 else 0
-        return (by, _dim(rest), sign) if sign else None
-
-
-_BOUNDS = _Bounds()
-
-
-@lru_cache(1 << 16)
-def _least(dim: Dim) -> int:
-    if (parts := _BOUNDS.of_extremes(dim)) is not None:
-        return (min if parts[1] else max)(map(_BOUNDS.least, parts[0]))
-    return max([_BOUNDS.of_corners(dim), *_BOUNDS.of_quotients(dim)])
-
-
-def _shifted(dim: Dim, from_above: Mapping[Atom, bool]) -> tuple[int, bool]:
-    """A lower bound, and True where it is reached, at that corner: each atom is ``low + t`` or ``high - t`` with t in
-    ``0..high - low``; in the polynomial of these, a negative term is least where all its t are largest, and any other
-    is at least 0."""
-    total: dict[Monomial, int] = {}
-    for term, c in dim.terms.items():
-        parts: dict[Monomial, int] = {(): c}
-        for atom in term:
-            low, high = atom.range
-            start, sign = (high, -1) if from_above[atom] else (low, 1)
-            grown: dict[Monomial, int] = {}
-            for mono, k in parts.items():
-                grown[mono] = grown.get(mono, 0) + k * start
-                longer = tuple(sorted((*mono, atom), key=_key))
-                grown[longer] = grown.get(longer, 0) + k * sign
-            parts = grown
-        for mono, k in parts.items():
-            total[mono] = total.get(mono, 0) + k
-    below = sum(k * prod(a.range[1] - a.range[0] for a in mono) for mono, k in total.items() if mono and k < 0)
-    return total.get((), 0) + below, not below

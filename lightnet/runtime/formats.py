@@ -62,18 +62,18 @@ class CodeFormat:
 #: The processors that machine code goes by, the format of that, and the formats of devices: ``module:Attribute``,
 #: imported when code of theirs is saved or loaded.
 PROCESSORS, NATIVE = ("x86_64", "aarch64"), "lightnet.runtime.native_format:NATIVE"
-_FORMATS: dict[str, str | CodeFormat] = {"nvptx64": "lightnet.runtime.cuda.format:PTX"}
+CODE_FORMATS: dict[str, str | CodeFormat] = {"nvptx64": "lightnet.runtime.cuda.format:PTX"}
 
 
 def add(format: CodeFormat) -> None:
     """Make a format known where no target brings it."""
-    _FORMATS[format.name] = format
+    CODE_FORMATS[format.name] = format
 
 
 def format_of(triple: str, target: str | None = None) -> CodeFormat:
     """The format of code that a target made for a triple. Raises `LightNetError` where the target is not known here."""
     name = triple.partition("-")[0]
-    found = _FORMATS.get(triple, _FORMATS.get(name))
+    found = CODE_FORMATS.get(triple, CODE_FORMATS.get(name))
     if found is None and name not in PROCESSORS and target is not None:
         found = _of_target(target)
     if found is None:

@@ -17,9 +17,9 @@ from typing import Any, NoReturn, Protocol, TypeVar
 import numpy as np
 from xdsl.ir import SSAValue
 
-from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Zeros
 from lightnet.frontends.nnvm.pairs import NNVM_DTYPES
+from lightnet.ir.decorated import FunctionTable
 from lightnet.ir.op import LnOp
 from lightnet.ir.registry import NNVM_EXPORTERS
 from lightnet.ir.types import TensorSpec, spec_of
@@ -60,26 +60,18 @@ class NodeCall:
 
 
 Exporter = Callable[[Any, Exporting], NodeCall]
-_EXPORTERS: dict[str, Exporter] = {}
+_EXPORTERS = FunctionTable("NNVM exporter of", NNVM_EXPORTERS.imported)
 _Op = TypeVar("_Op", bound=LnOp)
 
 
 def exporter(*optypes: str) -> Callable[[Exporter], Exporter]:
     """Decorator: the function exports the ops of these optypes."""
-
-    def register(function: Exporter) -> Exporter:
-        for optype in optypes:
-            if _EXPORTERS.setdefault(optype, function) is not function:
-                raise LightNetError(f"the NNVM exporter of '{optype}' is defined twice")
-        return function
-
-    return register
+    return _EXPORTERS.decorator("@exporter", optypes)
 
 
 def plan(op: LnOp, exporting: Exporting) -> NodeCall:
     """The call that an op becomes. Raises `NotInNnvm`."""
-    for family in NNVM_EXPORTERS:
-        NNVM_EXPORTERS.get(family)  # importing a family registers its exporters
+    NNVM_EXPORTERS.imported()  # importing a family registers its exporters
     function = _EXPORTERS.get(op.optype)
     if function is None:
         refuse("NNVM has no such op")

@@ -20,6 +20,7 @@ import numpy as np
 
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.onnx.model import ELEM_TYPES
+from lightnet.ir.decorated import FunctionTable
 from lightnet.ir.locations import loc_of
 from lightnet.ir.names import FreshNames
 from lightnet.ir.op import LnOp
@@ -57,7 +58,7 @@ LOW_BITS = frozenset(("Add", "Sub", "Mul", "CumSum", "Einsum", "ReduceSum", "Mat
 
 Exporter = Callable[..., Any]
 _Function = TypeVar("_Function", bound=Exporter)
-_EXPORTERS: dict[str, Exporter] = {}
+_EXPORTERS = FunctionTable("ONNX exporter of", ONNX_EXPORTERS.imported)
 #: Optypes without an exporter -> why none is needed.
 NOT_EXPORTED = {
     "create": "becomes a graph input or an initializer",
@@ -70,22 +71,15 @@ NOT_EXPORTED = {
 
 def exporter(*optypes: str) -> Callable[[_Function], _Function]:
     """Decorator: `function(g, op, *operands)` exports the ops of these optypes."""
-
-    def register(function: _Function) -> _Function:
-        for optype in optypes:
-            if optype in _EXPORTERS and _EXPORTERS[optype] is not function:
-                raise LightNetError(f"the ONNX exporter of '{optype}' is defined twice")
-            _EXPORTERS[optype] = function
-        return function
-
-    return register
+    return _EXPORTERS.decorator("@exporter", optypes)
 
 
 def export_pairs(pairs: Mapping[str, str], make: Callable[[str], Exporter]) -> None:
     """Register what `make` makes of an operator as the exporter of the optype beside it (`pairs.py`), unless that has
     one of its own."""
     for kind, optype in pairs.items():
-        _EXPORTERS.setdefault(optype, make(kind))
+        if optype not in _EXPORTERS:
+            exporter(optype)(make(kind))
 
 
 def operator(pairs: Mapping[str, str], op: LnOp) -> str:
@@ -95,8 +89,7 @@ def operator(pairs: Mapping[str, str], op: LnOp) -> str:
 
 def exporters() -> dict[str, Exporter]:
     """Every exporter by optype."""
-    for family in ONNX_EXPORTERS:
-        ONNX_EXPORTERS.get(family)  # importing it registers its exporters
+    ONNX_EXPORTERS.imported()  # importing a family registers its exporters
     return _EXPORTERS
 
 

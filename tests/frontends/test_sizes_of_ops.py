@@ -193,7 +193,7 @@ def test_dims_of_ops(case: Case) -> None:
 
 
 def test_quotients_and_extremes_of_dims(case: Case) -> None:
-    g, n, m = case.g, case.n, case.m
+    n, m = case.n, case.m
     assert c.dim_quotient(7, 2) == 3 and c.dim_quotient(n * 4, 2) == n * 2 and c.dim_quotient(n * m, m) == n
     half = c.dim_quotient(n + 3, 2)
     assert (str(half), half.low, half.high) == ("((n(0..5) + 1) floordiv 2) + 1", 1, 4) and c.dim_quotient(

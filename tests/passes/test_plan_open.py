@@ -76,7 +76,8 @@ def lowered(module, rng: random.Random) -> bool:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_proof_agrees_with_every_call(seed: int) -> None:
     """What `check-plan` proves of all values of symbols is what the checker finds in each call: a plan is right, and
-    one in which a place is lowered is refused by both."""
+    one in which a place is lowered so that some call is wrong is refused. (One that is right in all calls may be refused,
+    too, where it is for different reasons: of 200 networks in one.)"""
     network, rng = open_network(seed, SMALL), random.Random(seed)
     module = planned(network)
     check_plan(module, alignment=64)
@@ -94,19 +95,19 @@ def test_the_proof_agrees_with_every_call(seed: int) -> None:
             put(single, module, call)
             if not (found := is_right(single)):
                 break
-        assert is_right(module) == found
+        assert found or not is_right(module)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_call_takes_the_memory_of_its_own_plan(seed: int) -> None:
-    """The arena of a shape is at most 1.1 times that of the plan for that shape alone, but for some lines of 64 bytes,
+    """The arena of a shape is at most 1.1 times that of the plan for that shape alone, but for eight lines of 64 bytes,
     which is what rounding takes where tensors have a few elements."""
     network = open_network(seed, LARGE, 14)
     size = memory_of(planned(network))["arena"]
     for call in network.some_calls(random.Random(seed), 5):
         single = parsed(network.text(call))
         plan_module(single)
-        assert at(size, call) <= 1.1 * memory_of(single)["arena"] + 1024
+        assert at(size, call) <= 1.1 * memory_of(single)["arena"] + 512
 
 
 def test_buffers_stack_for_all_sizes() -> None:

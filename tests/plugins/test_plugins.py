@@ -534,3 +534,25 @@ def test_held_files_are_taken_over(tmp_path, recwarn):
     other.write_text(TARGET.format(cls="Other", name="other"))
     with plugins.loaded([str(other)]):
         assert "held" not in TARGETS and "other" in TARGETS
+
+
+def test_a_file_that_registers_nothing_is_a_warning(write) -> None:
+    """Such as one whose class has no decorator, or whose rule is of no pass."""
+    rule = "from lightnet.dialects.ln.rules import rule\n@rule('relu')\ndef mine(op): pass\n"
+    for text in ("", "x = 1", rule):
+        with pytest.warns(UserWarning, match="p.py registers nothing"), load(write("p.py", text)):
+            pass
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with load(write("p.py", PASS, cls="Nop", name="nop")):
+            pass
+
+
+def test_rule_of_an_op_that_there_is_not(write) -> None:
+    """It would never be applied; one of an op of the file itself is."""
+    head = "from lightnet.dialects.ln.rules import rule\nfrom lightnet.ir.registry import pattern\n"
+    rule = head + "@pattern('simplify')\n@rule('{}')\ndef mine(op): pass\n"
+    assert "unknown op 'ln.rellu'; did you mean relu" in refused(write("p.py", rule.format("rellu")))
+    with load(write("p.py", OP.format(cls="Plus", optype="plus_by") + rule.format("plus_by"))):
+        pass
+    assert "@rule takes the name of an op, and got nothing" in refused(write("p.py", head + "@rule()\ndef f(op): pass"))

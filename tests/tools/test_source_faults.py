@@ -18,7 +18,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
-from mutations import judging, source
+from mutations import ci_suites, judging, source
 from mutations.carrying import carried_map, carry, holds
 from mutations.covering import Tests
 from mutations.faults import faults, is_program, sample
@@ -282,6 +282,27 @@ def test_a_map_is_carried_to_where_its_lines_are_now(tmp_path: Path) -> None:
     assert 11 in found[1] and {8, 9, 14} <= found[0] and 12 in found[2] and 12 not in found[0]
 
 
+def test_the_rest_is_what_tells_most_of_survivors(tmp_path: Path) -> None:
+    """Of tests that a fault has not had: those first that may notice more of them in their time; names of the faults stand with each."""
+    write_map(tmp_path, RAN, {"a.py": TEXT})
+    one, two = (next(f for f in faults("a.py", TEXT) if f.line == line and f.kind == "constant") for line in (12, 7))
+    rest = Tests(tmp_path / "map.npz").rest({one: {"tests/t.py::test_cases[1]"}, two: set()}, 20)
+    assert rest == {"tests/t.py::test_empty": [two.name], "tests/t.py::test_cases[1]": [two.name], "tests/t.py::test_cases[2]": [two.name],
+                    "tests/u.py::test_slow": [one.name, two.name]}  # fmt: skip
+    assert Tests(tmp_path / "map.npz").rest({one: set()}, 1) == {"tests/t.py::test_cases[1]": [one.name]}
+
+
+def test_suites_of_ci_have_seconds_of_their_own(tmp_path: Path) -> None:
+    """Behind the tests that a fault has, in as many seconds more."""
+    suite = f"{ci_suites.NAME}::test_conformance"
+    ran = RAN | {f"{suite}[node~a]": (0.9, {8, 13}), f"{suite}[node~b]": (0.9, {8, 13})}
+    write_map(tmp_path, ran, {"a.py": TEXT})
+    fault = next(f for f in faults("a.py", TEXT) if f.line == 7 and f.kind == "constant")
+    names = Tests(tmp_path / "map.npz").of(fault, 1)
+    assert names[-1:] == [f"{suite}[node~a]"] and "tests/t.py::test_empty" in names[:-1]
+    assert Tests(tmp_path / "map.npz").of(fault, 2)[-2:] == [f"{suite}[node~a]", f"{suite}[node~b]"]
+
+
 def job_of(path: Path) -> Job:
     rows = [{"name": "one", "file": "a.py", "text": "old", "changed": "new", "tests": ["t", "u"]}]
     data = {"root": str(path / "tree"), "rows": rows, "seconds": {"t": 0.0, "u": 0.0}, "out": str(path / "out.jsonl"), "budget": 60,
@@ -356,6 +377,39 @@ def test_a_test_that_fails_anyway_is_not_believed(tmp_path: Path) -> None:
     assert file.read_text() == "old"
 
 
+def test_faults_are_judged_together(tmp_path: Path) -> None:
+    """What fails with all of them is asked of each that it may notice; a test that fails anyway, or with several only, finds none, and
+    those behind it have their turn."""
+    job, file = job_of(tmp_path), tmp_path / "tree" / "a.py"
+    text = "one two three four"
+    file.write_text(text)
+    at = {word: (text.index(word), text.index(word) + len(word)) for word in text.split()}
+    reach = {"one": ["t", "u"], "two": ["t", "anyway", "both"], "three": ["both", "v"], "four": ["w"]}
+    job.rows = [{"name": word, "file": "a.py", "text": text, "changed": text.replace(word, "-"), "start": start, "end": end, "new": "-",
+                 "tests": reach[word]} for word, (start, end) in at.items()]  # fmt: skip
+    job.together, asked = ["t", "anyway", "both", "u", "v", "w"], tmp_path / "asked"
+    finds = {
+        "t": lambda now: "one" not in now,
+        "anyway": lambda now: True,
+        "both": lambda now: "two" not in now and "three" not in now,
+        "v": lambda now: "three" not in now,
+    }
+
+    def judge(row, tests):
+        now = file.read_text()
+        assert row.get("parts", [{"changed": now}])[0]["changed"] == now
+        with asked.open("a") as f:
+            f.write(f"{now}: {' '.join(tests)}\n")
+        return next((t for t in tests if finds.get(t, lambda now: False)(now)), None)
+
+    job.run(judge)
+    found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [(row["name"], row["by"]) for row in found] == [("one", "t"), ("three", "v")]
+    assert file.read_text() == text
+    runs = asked.read_text().splitlines()
+    assert runs[0] == "- - - -: t anyway both u v w" and runs[-1] == "one - three -: w"
+
+
 SMALL = {
     "lightnet/__init__.py": "",
     "lightnet/calc.py": "LIMIT = 10\n\ndef clamp(x):\n    if x > LIMIT:\n        return LIMIT\n    return x\n\n"
@@ -368,12 +422,16 @@ SMALL = {
 
 
 @pytest.mark.slow
-def test_a_small_project(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("cpu", "rest"), [(20, 0), (0.001, 20)], ids=["each by its tests", "by one test, then together"]
+)
+def test_a_small_project(cpu: float, rest: float, tmp_path: Path) -> None:
     """Found by a test that passes otherwise; not where values agree, nor where no test comes by, whatever runs the file; and nothing is judged twice."""
     for name, text in SMALL.items():
         (tmp_path / "project" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "project" / name).write_text(text)
     run = source.Run(tmp_path / "work", 60, tmp_path / "project")
+    run.cpu, run.rest = cpu, rest
     chosen = [f for text in [run.texts()] for f in faults("lightnet/calc.py", text["lightnet/calc.py"])]
     run.judge(chosen)
     verdicts = {(f.line, f.new): run.verdict(f) for f in chosen}
@@ -390,6 +448,7 @@ def test_a_small_project(tmp_path: Path) -> None:
     }
     assert {r["warm"] for r in run.results.values() if "warm" in r} == {True, False}
     again = source.Run(tmp_path / "work", 60, tmp_path / "project")
+    again.cpu = cpu
     again.start = None  # type: ignore[method-assign]
     for fault in chosen:
         if again.verdict(fault) != "found":

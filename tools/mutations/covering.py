@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mutations import ci_suites
 from mutations.faults import Fault
 
 #: CPU seconds of any test beyond those recorded, and of any when tests are weighed by what they run.
@@ -32,16 +33,19 @@ class Tests:
         self.names = data["names"][kept].tolist()
         self.costs = data["seconds"][kept]
         self.marks = data["marks"][kept]
+        self.suites = np.array([n.startswith(f"{ci_suites.NAME}::") for n in self.names], bool)
         self.sizes = np.maximum(1, np.bitwise_count(self.marks).sum(1))  # of what a test runs
         self.lines: dict[str, dict[str, int]] = lines["lines"]
         self.files: dict[str, list[int]] = lines["files"]
         self.probes: dict[str, int] = lines["probes"]
+        self.numbers = {name: i for i, name in enumerate(self.names)}
         self.seconds = dict(zip(self.names, self.costs.tolist()))
 
     def of(self, fault: Fault, cpu: float) -> list[str]:
         """The tests of a fault, in `cpu` seconds: of those that run its line, and compute another value there with it (none, if none
         does), a few that go on into each of the next blocks, the rarest
-        first (a condition is told by its branches), then in turns the quickest and those that are about its file most; then others of its file (what is cached is recorded for the first test alone); or, if it runs at import alone,
+        first (a condition is told by its branches), then in turns the quickest and those that are about its file most; then others of its file (what is cached is recorded for the first test alone); at the end, in as many seconds more, those of
+        CI's other suites; or, if it runs at import alone,
         those that run most of its file."""
         mark = self.lines[fault.file].get(str(fault.line))
         if not fault.function or mark is None:
@@ -57,7 +61,17 @@ class Tests:
         )
         others = np.flatnonzero(within)
         order = [branches, both.ravel(), others[np.argsort(-about[others], kind="stable")]]
-        return self._choose(_once(np.concatenate(order)), cpu, len(branches), hits)
+        return self._with_suites(_once(np.concatenate(order)), cpu, branches, hits)
+
+    def _with_suites(self, order: np.ndarray, cpu: float, ahead: np.ndarray, hits: np.ndarray) -> list[str]:
+        """Tests in `cpu` seconds, then for as long what CI runs beside them."""
+        return [
+            name
+            for kind in (False, True)
+            for name in self._choose(
+                order[self.suites[order] == kind], cpu, int((self.suites[ahead] == kind).sum()), hits
+            )
+        ]
 
     def _hits(self, mark: int) -> np.ndarray:
         """The tests that set a mark."""
@@ -84,6 +98,20 @@ class Tests:
         """Those that judge it cold: `most` of its tests, and `near` that run most of its file."""
         return list(dict.fromkeys([*self.of(fault, cpu)[:most], *self._running_file(fault, cpu)[:near]]))
 
+    def rest(self, chosen: dict[Fault, set[str]], cpu: float) -> dict[str, list[str]]:
+        """Tests in `cpu` seconds that tell most of some faults, best first, each with the names of the faults that it may notice: not those
+        that have `chosen` it already. The first of each function come before a second, those of most faults a second before others."""
+        reach: dict[int, list[str]] = defaultdict(list)
+        for fault, known in chosen.items():
+            mark = self.probes.get(fault.name, self.lines[fault.file].get(str(fault.line)))
+            hits = self._hits(mark) if fault.function and mark is not None else np.flatnonzero(self._within(fault))
+            for i in hits.tolist():
+                if self.names[i] not in known:
+                    reach[i].append(fault.name)
+        worth = {i: len(faults) / (TURN + float(self.costs[i])) for i, faults in reach.items()}
+        order = sorted(reach, key=lambda i: -worth[i])
+        return {name: reach[self.numbers[name]] for name in self._choose(np.array(order, int), cpu)} if order else {}
+
     def _within(self, fault: Fault) -> np.ndarray:
         """The number of marks of a fault's file that each test runs."""
         first, last = self.files[fault.file]
@@ -92,7 +120,8 @@ class Tests:
     def _running_file(self, fault: Fault, cpu: float) -> list[str]:
         share = self._within(fault) / np.maximum(1, self.costs)
         hits = np.flatnonzero(share)
-        return self._choose(hits[np.argsort(-share[hits], kind="stable")], cpu)
+        order = hits[np.argsort(-share[hits], kind="stable")]
+        return self._with_suites(order, cpu, hits[:0], order)
 
     def near(self, fault: Fault) -> list[str]:
         """Test functions, with all of their cases, that run most of a fault's file: for a line that no recorded case runs."""

@@ -2,7 +2,8 @@
 
 A child exchanges the code of the functions that the fault changes (*warm*), or, where that cannot be, imports everything
 anew (*cold*), runs the fault's tests up to the first that fails, and says which. CPU time of each test, wall time and memory
-are bounded. A test that fails, dies or hangs without the fault, too, is not believed. ``python -m mutations.judging JOB`` is
+are bounded. A test that fails, dies or hangs without the fault, too, is not believed. Where few faults are left and many tests, a child has all
+of them at once (*together*): what passes then finds none of them, and what fails is asked of each. ``python -m mutations.judging JOB`` is
 started by `mutations.source`, one for each copy of the project.
 """
 
@@ -17,7 +18,8 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
@@ -45,6 +47,8 @@ class Answer(NamedTuple):
     how: str | None
 
 
+#: CPU seconds of tests that one child runs with the faults of all rows.
+BATCH = 30.0
 #: Exchanges a row's code and runs tests: the first that fails (None: none at all).
 Judge = Callable[[dict[str, Any], list[str]], str | None]
 #: What fails where tests cannot be collected.
@@ -90,8 +94,8 @@ class Session(Reporter):
 
     def judge(self, row: dict[str, Any], tests: list[str]) -> str | None:
         """In a child: the first test that fails with the fault of a row (None: none at all)."""
-        if row:
-            self.exchange(row)
+        for part in row.get("parts", [row] if row else []):
+            self.exchange(part)
         scratch = self.job.scratch()
         self.session.config._tmp_path_factory._given_basetemp = scratch / "tests"  # type: ignore[attr-defined]
         items = [self.items[t] for t in tests if t in self.items and t not in self.job.distrusted]
@@ -124,6 +128,21 @@ def pair(old: CodeType, new: CodeType, codes: dict[CodeType, CodeType]) -> None:
         pair(a, b, codes)
 
 
+def united(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The files of rows with all of their faults; of two that overlap, the latter."""
+    files: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        files.setdefault(row["file"], []).append(row)
+    parts = []
+    for file, of in files.items():
+        data, before = of[0]["text"].encode(), sys.maxsize
+        for row in sorted(of, key=lambda row: -row["start"]):
+            if row["end"] <= before:
+                data, before = data[: row["start"]] + row["new"].encode() + data[row["end"] :], row["start"]
+        parts.append({"file": file, "text": of[0]["text"], "changed": data.decode()})
+    return parts
+
+
 class Cold:
     """Judges in children that import everything, from the changed file."""
 
@@ -153,6 +172,7 @@ class Job:
         self.out = Path(data["out"])
         self.until = time.monotonic() + data["budget"]
         self.warm: bool = data["warm"]
+        self.together: list[str] = data.get("together", [])
         self.cpu: float = data["cpu"]
         self.trusted: dict[str, bool] = {}
         self.distrusted: set[str] = set()
@@ -163,23 +183,74 @@ class Job:
         return Path(os.environ["MUTANT_SCRATCH"])
 
     def run(self, judge: Judge) -> None:
-        """Judge each row in a child."""
+        """Judge each row in a child, or all together."""
+        if self.together:
+            self.run_together(judge)
+            return
         for row in self.rows:
             if time.monotonic() > self.until:
                 break
             path = self.root / row["file"]
             start = time.monotonic()
-            try:
-                path.write_text(row["changed"], "utf-8")
-                verdict, by, how = self.verdict(judge, row, path)
-            finally:
-                path.write_text(row["text"], "utf-8")
-            found = {"name": row["name"], "verdict": verdict, "by": by, "how": how, "ran": len(row["tests"]), "warm": self.warm, "cpu": self.cpu,
-                     "wall": round(time.monotonic() - start, 1)}  # fmt: skip
+            with self.changed([row]):
+                answer = self.verdict(judge, row, path)
+            self.write(row, answer, row["tests"], time.monotonic() - start)
+
+    def write(self, row: dict[str, Any], answer: Answer, tests: list[str], wall: float) -> None:
+        """Append what became of a row that `tests` have judged."""
+        verdict, by, how = answer
+        found = {"name": row["name"], "verdict": verdict, "by": by, "how": how, "ran": len(tests), "warm": self.warm, "cpu": self.cpu,
+                 "wall": round(wall, 1)}  # fmt: skip
+        if verdict == "survives":
+            found["tests"] = tests
+        with self.out.open("a", encoding="utf-8") as f:
+            f.write(json.dumps(found) + "\n")
+
+    @contextmanager
+    def changed(self, rows: list[dict[str, Any]]) -> Iterator[None]:
+        """Files as rows change them."""
+        try:
+            for row in rows:
+                (self.root / row["file"]).write_text(row["changed"], "utf-8")
+            yield
+        finally:
+            for row in rows:
+                (self.root / row["file"]).write_text(row["text"], "utf-8")
+
+    # -- together ----------------------------------------------------------------------------------------------------
+
+    def run_together(self, judge: Judge) -> None:
+        """Run the tests of `together` with the faults of all rows; each row that one of them finds is written."""
+        left, tests = list(self.rows), list(self.together)
+        reach = {row["name"]: set(row["tests"]) for row in left}
+        while left and tests and time.monotonic() < self.until:
+            batch, tests = self.batch(tests)
+            batch = [t for t in batch if any(t in reach[row["name"]] for row in left)]
+            if not batch:
+                continue
+            parts = united(left)
+            with self.changed(parts):
+                verdict, by, _ = self.child(judge, {"parts": parts}, batch)
             if verdict == "survives":
-                found["tests"] = row["tests"]
-            with self.out.open("a", encoding="utf-8") as f:
-                f.write(json.dumps(found) + "\n")
+                continue
+            if by not in batch:  # it ended before any test, or between two: these are asked one by one
+                by = batch[0]
+            tests = batch[batch.index(by) + 1 :] + tests
+            for row in [row for row in left if by in reach[row["name"]]]:
+                start = time.monotonic()
+                with self.changed([row]):
+                    answer = self.verdict(judge, row | {"tests": [by]}, self.root / row["file"])
+                if answer.verdict == "found":
+                    self.write(row, answer, [by], time.monotonic() - start)
+                    left.remove(row)
+
+    def batch(self, tests: list[str]) -> tuple[list[str], list[str]]:
+        """The first tests, of some seconds, and the others."""
+        total, end = 0.0, 0
+        while end < len(tests) and total < BATCH:
+            total += self.seconds.get(tests[end], 1.0)
+            end += 1
+        return tests[:end], tests[end:]
 
     def verdict(self, judge: Judge, row: dict[str, Any], path: Path) -> Answer:
         """Verdict, the test that it is from, and how that one failed."""

@@ -3,8 +3,9 @@
 In a folder of its own (``--work``): `tree`, a copy of the project, and one more for each further process; `marked`, a copy
 that notes which tests run which lines (`watching.py`) and compute something else where there is a fault (`probes.py`), used once; `map.npz`, what it noted (`covering.py`); `results.json`, a
 verdict for each fault, from which an interrupted run goes on. A fault is judged by the tests that run its line, quickest
-first and one of each test function before a second, up to `--cpu` seconds (`judging.py`); survivors are judged again where a
-run has more.
+first and one of each test function before a second, up to `--cpu` seconds (`judging.py`), then for as long by the suites that
+CI runs beside the tests (`ci_suites.py`); survivors are judged again where a run has more, and with `--rest` all of them at once by the tests
+that those seconds did not reach.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import py_compile
 import shutil
 import subprocess
 import sys
+import time
 from argparse import Namespace
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -25,10 +28,11 @@ from typing import Any
 
 import numpy as np
 
+from mutations import ci_suites
 from mutations.carrying import carried_map, carry, holds
 from mutations.covering import Tests
 from mutations.faults import Fault, faults, sample
-from mutations.watching import Marks
+from mutations.watching import WATCHED, Marks
 
 ROOT = Path(__file__).resolve().parents[2]
 #: What comes from this tree, the package and those that stand beside it.
@@ -46,7 +50,7 @@ FOUND, SURVIVES, UNCOVERED, UNCLEAR, EQUIVALENT = "found", "survives", "uncovere
 def main(args: Namespace) -> int:
     """Judge what is not judged yet, print the table; the status is 1 if a fault survives."""
     run = Run((args.work or ROOT / "build" / "mutants").resolve(), args.budget, jobs=args.jobs)
-    run.cpu = args.cpu
+    run.cpu, run.rest = args.cpu, args.rest
     chosen = run.carry(args.carry, args.count, args.seed) if args.carry else sample(run.texts(), args.count, args.seed)
     run.remember(chosen, args.seed)
     chosen = [f for f in chosen if args.files in f.file and f.within != "samples"]
@@ -76,7 +80,7 @@ class Run:
     """The folder with copies, map and results."""
 
     def __init__(self, work: Path, budget: float, root: Path = ROOT, jobs: int = 1):
-        self.work, self.budget, self.root, self.cpu = work, budget, root, 20.0
+        self.work, self.budget, self.root, self.cpu, self.rest = work, budget, root, 20.0, 0.0
         self.trees = [work / (f"tree{i}" if i else "tree") for i in range(max(1, jobs))]
         self.tree, self.results_path = self.trees[0], work / "results.json"
         work.mkdir(parents=True, exist_ok=True)
@@ -96,11 +100,11 @@ class Run:
         return texts(self.tree, *PACKAGES)
 
     def _mend(self, job: Path) -> None:
-        """Take the fault out of the copy that a job left there when it was killed."""
+        """Take the faults out of the copy that a job left there when it was killed."""
         data = json.loads(job.read_text("utf-8"))
         for row in data["rows"]:
             path = Path(data["root"]) / row["file"]
-            if path.read_text("utf-8") == row["changed"]:
+            if path.read_text("utf-8") != row["text"]:
                 path.write_text(row["text"], "utf-8")
 
     # -- results -----------------------------------------------------------------------------------------------------
@@ -158,6 +162,7 @@ class Run:
             elif source.exists():
                 to.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source, to / name)
+        ci_suites.place(self.root, self.work, to)
         _compile(to)
 
     def is_pending(self, fault: Fault) -> bool:
@@ -187,6 +192,26 @@ class Run:
         few |= {f.name: tests.near(f) for f in unseen}
         seconds = dict.fromkeys((t for names in few.values() for t in names or ()), ALL_CASES) | tests.seconds
         self.start([f for f in rest if few[f.name]], few, seconds, warm=False)
+        if self.rest:
+            self.judge_rest(chosen, tests)
+
+    def judge_rest(self, chosen: list[Fault], tests: Tests) -> None:
+        """Ask survivors of the tests that their seconds did not reach: of all survivors at once."""
+        for warm in (True, False):
+            left = [f for f in chosen if self.verdict(f) == SURVIVES and f.function == warm]
+            left = [f for f in left if self.results[f.name].get("rest", 0) < self.rest]
+            picked = tests.rest({f: set(self.results[f.name].get("tests", ())) for f in left}, self.rest)
+            reach: dict[str, list[str]] = {f.name: [] for f in left}
+            for test, names in picked.items():
+                for name in names:
+                    reach[name].append(test)
+            start = time.monotonic()
+            if picked:
+                self.start(left, reach, tests.seconds, warm, list(picked))
+            if time.monotonic() - start < self.budget:  # else it was cut short
+                for fault in left:
+                    self.results[fault.name]["rest"] = self.rest
+            self.save()
 
     def again(self, chosen: list[Fault], words: list[str]) -> None:
         """Judge what was not found by tests as they are now."""
@@ -196,21 +221,23 @@ class Run:
         rest = [f for f in chosen if self.verdict(f) in (SURVIVES, UNCOVERED, UNCLEAR)]
         self.start(rest, {f.name: words for f in rest}, dict.fromkeys(words, 60.0), warm=False)
 
-    def start(self, chosen: list[Fault], tests: dict[str, list[str]], seconds: dict[str, float], warm: bool) -> None:
-        """Run a job in each copy, to its end or to that of the budget."""
+    def start(self, chosen: list[Fault], tests: dict[str, list[str]], seconds: dict[str, float], warm: bool,
+              together: Sequence[str] = ()) -> None:  # fmt: skip
+        """Run a job in each copy, to its end or to that of the budget; each has a part of the faults, or all of them and a part of the tests
+        that judge them `together`."""
         if not chosen:
             return
         before = self.texts()
         rows = [asdict(f) | {"name": f.name, "text": before[f.file], "changed": f.apply(before[f.file]), "tests": tests[f.name]}
                 for f in chosen]  # fmt: skip
         running = []
-        for i, tree in enumerate(self.trees[: len(rows)]):
+        for i, tree in enumerate(self.trees[: len(together) or len(rows)]):
             if not tree.exists():
                 _copy_folder(self.tree, tree)
                 _compile(tree)
             verdicts, path = self.work / f"verdicts.{i}.jsonl", self.work / f"job.{i}.json"
-            job = {"root": str(tree), "rows": rows[i :: len(self.trees)], "seconds": seconds, "out": str(verdicts),
-                   "budget": self.budget, "warm": warm, "cpu": self.cpu}  # fmt: skip
+            job = {"root": str(tree), "rows": rows if together else rows[i :: len(self.trees)], "seconds": seconds, "out": str(verdicts),
+                   "budget": self.budget, "warm": warm, "cpu": self.cpu, "together": together[i :: len(self.trees)]}  # fmt: skip
             path.write_text(json.dumps(job), "utf-8")
             with (self.work / f"log.{'warm' if warm else 'cold'}.{i}.txt").open("w") as log:
                 command = [sys.executable, "-m", "mutations.judging", str(path)]
@@ -257,7 +284,8 @@ class Run:
         np.savez_compressed(
             path, **{k: np.concatenate([p[k] for p in parts]) for k in ("names", "passed", "seconds", "marks")}
         )
-        shutil.rmtree(marked)
+        for folder in (marked, self.work / "watching"):
+            shutil.rmtree(folder, ignore_errors=True)
         return path
 
     def _carried_map(self, marks: Marks) -> list[dict[str, np.ndarray]]:
@@ -273,10 +301,11 @@ class Run:
         ]
 
     def _watch(self, marked: Path, files: list[str]) -> list[Any]:
-        """Run the tests of files in the marked copy: one part of the map a process."""
+        """Run the tests of files in the marked copy, but for those that an earlier run has noted: the parts of the map."""
         watching = self.work / "watching"
-        shutil.rmtree(watching, ignore_errors=True)
-        watching.mkdir()
+        watching.mkdir(exist_ok=True)
+        known = [name for path in watching.glob("map.*.npz") for name in np.load(path)["names"].tolist()]
+        (watching / WATCHED).write_text(json.dumps(known), "utf-8")
         environment = _environment(marked) | {"WATCHING": str(watching)}
         command = [sys.executable, "-m", "pytest", "-p", "mutations.watching", "-m", "not slow", "-q", *files]
         with (self.work / "map.txt").open("w") as log:

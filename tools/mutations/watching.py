@@ -1,13 +1,15 @@
 """The record of which tests run which lines: the project's functions in a copy, with a mark at each run of statements,
 and a pytest plugin that notes the marks of every test, those of the processes that it starts too.
 
-``marked`` gives the text with marks; the plugin writes ``$WATCHING/map.PID.npz``. Marks cost a store each, so that the tests
+``marked`` gives the text with marks; the plugin writes ``$WATCHING/map.PID.N.npz`` for every few tests, so that a run that ends early, or loses a
+process, is gone on with: tests of `WATCHED` are left out. Marks cost a store each, so that the tests
 take about as long as without. Imports the standard library, NumPy and pytest only.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import os
 import resource
 from collections.abc import Iterator
@@ -42,6 +44,8 @@ atexit.register(_write)
 IMPORTS = "from lightnet._watched import HITS as _hits_, both as _both_, some as _some_, truth as _truth_\n" + "".join(
     f"from operator import {name} as _{name}_\n" for name in FUNCTION.values()
 )
+#: Tests of one file of the map; the file in `$WATCHING` that names those that are in the map already.
+PART, WATCHED = 200, "watched.json"
 _COMPOUND = (ast.If, ast.For, ast.While, ast.With, ast.Try, ast.Match)
 
 
@@ -132,7 +136,7 @@ class Watch:
         os.environ |= {"WATCHING_CHILDREN": str(self.children), "WATCHING_PID": str(os.getpid())}
         self.rows: list[tuple[str, bool, float]] = []
         self.marks: list[np.ndarray] = []
-        self.failed = False
+        self.failed, self.parts = False, 0
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -146,15 +150,30 @@ class Watch:
             found = found | other if other.size == found.size else found
         self.rows.append((item.nodeid, not self.failed, cpu_seconds() - start))
         self.marks.append(np.packbits(found))
+        if len(self.rows) == PART:
+            self.write()
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        watched = self.folder / WATCHED
+        known = set(json.loads(watched.read_text("utf-8"))) if watched.exists() else set()
+        items[:] = [item for item in items if item.nodeid not in known]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.failed |= report.outcome != "passed"
 
     def pytest_sessionfinish(self) -> None:
-        if self.rows:
-            names, passed, seconds = zip(*self.rows)
-            path = self.folder / f"map.{os.getpid()}.npz"
-            np.savez_compressed(path, names=names, passed=passed, seconds=seconds, marks=np.stack(self.marks))
+        self.write()
+
+    def write(self) -> None:
+        """Write the tests since the last time."""
+        if not self.rows:
+            return
+        names, passed, seconds = zip(*self.rows)
+        path = self.folder / f"map.{os.getpid()}.{self.parts}.npz"
+        with path.with_suffix(".part").open("wb") as file:
+            np.savez_compressed(file, names=names, passed=passed, seconds=seconds, marks=np.stack(self.marks))
+        path.with_suffix(".part").rename(path)  # whole, or not there
+        self.rows, self.marks, self.parts = [], [], self.parts + 1
 
 
 def pytest_configure(config: Any) -> None:

@@ -119,7 +119,7 @@ class CpuSelection(Selection[ProcessorModel]):
         if chosen_lanes(kernel) not in (0, machine.lanes):
             return None
         able = [g for g in self.usable(kernel, machine) if g.on_maps and pinned in (None, g.alg)]
-        found = [(g, form) for g in able for form in g.takes(ops, yielded, machine)]
+        found = [(g, form) for g in able for form in g.forms(ops, yielded, machine)]
         found = [f for f in found if not f[0].last] or [f for f in found if has_maps(f[1])]
         if not found:
             return None

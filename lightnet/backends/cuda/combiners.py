@@ -57,7 +57,7 @@ def _all_take(chosen: Sequence[Generator], body: Body) -> list[bool]:
 
 
 def _takes(generator: Generator, ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> bool:
-    return generator.alg != ANYTHING and bool(generator.takes(ops, yielded, device_of("")))
+    return generator.alg != ANYTHING and bool(generator.forms(ops, yielded, device_of("")))
 
 
 def _joined(body: Body) -> tuple[list[LnOp], list[SSAValue]]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from lightnet.ir.op import Case, ConstraintError, case
 from lightnet.ir.types import TensorSpec
+from lightnet.runtime.dims import greatest
 from lightnet.runtime.dtypes import BY_NAME, BY_NP, is_float, round_to
 from lightnet.runtime.dtypes import SHORT as SHORT
 
@@ -111,7 +112,7 @@ def broadcast_dims(optype: str, specs: Sequence[TensorSpec]) -> tuple[int, ...]:
         if len(lengths) > 1:
             raise ConstraintError(
                 f"{optype}: {' and '.join(map(str, specs))} do not broadcast: along axis {k} their lengths are "
-                f"{', '.join(map(str, sorted(lengths)))}; each should be one of them or 1",
+                f"{', '.join(map(str, sorted(lengths, key=greatest)))}; each should be one of them or 1",
                 label=f"{optype}.broadcast",
             )
         dims.append(lengths.pop() if lengths else 1)

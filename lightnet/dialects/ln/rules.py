@@ -23,6 +23,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.traits import IsTerminator
 
 from lightnet.ir.op import tensor_name, tensor_names
+from lightnet.ir.registry import check_names
 from lightnet.ir.rewriting import keep_names
 
 OpT = TypeVar("OpT", bound=Operation)
@@ -31,6 +32,7 @@ Replacement = Operation | SSAValue | Sequence[SSAValue] | None
 
 def rule(*optypes: str) -> Callable[[Callable[[Any], Replacement]], type[RewritePattern]]:
     """Decorator: make a rewrite pattern, with the function's name, for the ops of these optypes."""
+    check_names("@rule", optypes, "an op")
     names = frozenset(f"ln.{optype}" for optype in optypes)
 
     def decorate(function: Callable[[Any], Replacement]) -> type[RewritePattern]:

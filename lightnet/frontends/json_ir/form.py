@@ -26,6 +26,8 @@ def to_op(raw: Any, index: int, path: Path, depth: int) -> NetOp:
     """An operator from its decoded object."""
     if type(raw) is not dict:
         raise FormError(f"parse error: op {index} should be an object, not {json_kind(raw)}", path)
+    if depth + 8 > MAX_DEPTH:  # an op far inside of bodies: its tensors may be too deep
+        _check_unknown(raw, frozenset(("body",)), depth, path)
     who = f"op {index}"
     name = _string(raw, "name", who, path)
     who = f"op '{name[:80]}'"

@@ -22,10 +22,11 @@ import numpy as np
 
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.graph import Graph, Value
-from lightnet.frontends.handlers import HandledNode, check_clash
+from lightnet.frontends.handlers import HandledNode
 from lightnet.frontends.nnvm import attributes
 from lightnet.frontends.nnvm.pairs import DTYPE_NUMBERS, NNVM_DTYPES
 from lightnet.frontends.nnvm.reader import GraphNode
+from lightnet.ir.decorated import FunctionTable
 from lightnet.ir.registry import NNVM_OPS
 from lightnet.runtime.dtypes import BY_NAME, DType, convert
 
@@ -79,26 +80,17 @@ class Handler:
     outputs: tuple[str, ...] = ()
 
 
-_HANDLERS: dict[str, Handler] = {}
+_HANDLERS = FunctionTable("NNVM op", NNVM_OPS.imported)
 
 
 def nnvm_op(*ops: str, **options: Any) -> Callable[[Callable], Callable]:
     """Decorator: the function imports these ops; `options` are fields of `Handler`."""
-
-    def register(function: Callable) -> Callable:
-        for op in ops:
-            known = _HANDLERS.get(op)
-            check_clash(known and known.function, function, f"NNVM op '{op}'")
-            _HANDLERS[op] = Handler(function, **options)
-        return function
-
-    return register
+    return _HANDLERS.decorator("@nnvm_op", ops, row=lambda function: Handler(function, **options))
 
 
 def handlers() -> dict[str, Handler]:
     """Every handler by op."""
-    for family in NNVM_OPS:
-        NNVM_OPS.get(family)  # importing a family registers its handlers
+    NNVM_OPS.imported()  # importing a family registers its handlers
     return _HANDLERS
 
 

@@ -67,7 +67,8 @@ def _type_proto(value: Value | None) -> Any:
 
     if value is None:
         return onnx.TypeProto()
-    return onnx.helper.make_tensor_type_proto(ELEM_TYPES[value.storage or value.dtype.name], value.dims)
+    dims = [d if isinstance(d, int) else str(d) for d in value.dims]
+    return onnx.helper.make_tensor_type_proto(ELEM_TYPES[value.storage or value.dtype.name], dims)
 
 
 _TEXT = "it computes text inside of a subgraph or a function, and only the graph itself has a host part for that"

@@ -106,9 +106,8 @@ def _read_open(
         except LearntError as e:
             dims.learn(e)
         except OpenError as e:
-            e.signature = {
-                i.name: (i.dtype, i.dims) for i in model.graph.inputs if i.name not in model.graph.initializers
-            }
+            own = [i for i in model.graph.inputs if i.name not in model.graph.initializers]
+            e.signature = {i.name: (i.dtype, i.dims) for i in own}
             e.again = lambda shapes, values: _read_numbers(model, shapes, values, seed)
             raise
     for name in given - dims.used:
@@ -407,11 +406,8 @@ class Importer:
             raise LearntError(facts, str(node.node)) from None
         names = {s.name for s in error.dim.symbols}
         opened = NeedsShape(f"{node.node}: {error}: give the shapes of inputs", SourceLoc(self.model.path))
-        opened.inputs = frozenset(
-            n
-            for n, v in self.values.items()
-            if any(isinstance(d, Dim) and {s.name for s in d.symbols} & names for d in v.dims)
-        )
+        ours = {n: {s.name for d in v.spec.open_dims for s in d.symbols} for n, v in self.values.items()}
+        opened.inputs = frozenset(n for n, found in ours.items() if found & names)
         raise opened from None
 
     def expanded(self, node: OnnxNode, inputs: Sequence[Value | None], function: OnnxFunction) -> list[Any]:

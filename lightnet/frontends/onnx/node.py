@@ -14,14 +14,16 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
+from weakref import WeakSet
 
 import numpy as np
 
 from lightnet.frontends.graph import Graph, Value
-from lightnet.frontends.handlers import HandledNode, Handler, check_clash
+from lightnet.frontends.handlers import HandledNode, Handler
 from lightnet.frontends.loading import OpenError
 from lightnet.frontends.onnx.model import OnnxGraph, type_name
 from lightnet.frontends.sizes import UndecidedSize
+from lightnet.ir.decorated import FunctionTable
 from lightnet.ir.registry import ONNX_OPS
 from lightnet.runtime.dims import greatest
 from lightnet.runtime.dtypes import BY_NAME, DType
@@ -35,8 +37,8 @@ if TYPE_CHECKING:
 #: Elements of the largest input whose value may decide a shape: beyond that, it is data.
 MAX_DECIDING = 4096
 
-_HANDLERS: dict[tuple[str, str], Handler] = {}
-_TAKES_SEQUENCES: set[tuple[str, str]] = set()
+_HANDLERS = FunctionTable("ONNX op", ONNX_OPS.imported)
+_TAKES_SEQUENCES: WeakSet[Handler] = WeakSet()
 
 
 class Items:
@@ -54,28 +56,27 @@ def onnx_op(*op_types: str, domain: str = "", sequences: bool = False) -> Callab
     With `sequences`, an input may be `Items`.
     """
 
-    def register(function: Handler) -> Handler:
-        for op_type in op_types:
-            key = domain, op_type
-            check_clash(_HANDLERS.get(key), function, f"ONNX op '{op_type}'")
-            _HANDLERS[key] = function
-            if sequences:
-                _TAKES_SEQUENCES.add(key)
-        return function
+    register: Callable[[Handler], Handler] = _HANDLERS.decorator(
+        "@onnx_op", op_types, key=lambda op_type: (domain, op_type)
+    )
 
-    return register
+    def registered(function: Handler) -> Handler:
+        if sequences:
+            _TAKES_SEQUENCES.add(function)
+        return register(function)
+
+    return registered
 
 
 def handler_of(domain: str, op_type: str) -> Handler | None:
     """The handler of an op, or None."""
-    for family in ONNX_OPS:
-        ONNX_OPS.get(family)  # importing a family registers its handlers
+    ONNX_OPS.imported()  # importing a family registers its handlers
     return _HANDLERS.get((domain, op_type))
 
 
 def takes_sequences(domain: str, op_type: str) -> bool:
     """Return whether the inputs of an op may be `Items`."""
-    return (domain, op_type) in _TAKES_SEQUENCES
+    return _HANDLERS.get((domain, op_type)) in _TAKES_SEQUENCES
 
 
 def handlers() -> dict[tuple[str, str], Handler]:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import combinations, islice, product
+from math import inf
 from random import Random
 
 import numpy as np
@@ -29,8 +30,9 @@ from .planner import MemoryPlan, pack
 MOST_SUMS = 6
 #: Calls whose plans give orders, and calls whose peaks are looked at, at most.
 MOST_ORDERS, MOST_CALLS = 9, 40
-#: An order whose peaks are above the lower bounds by no more than this is good enough.
-GOOD = 1.05
+#: An order whose peaks are above the lower bounds by no more than this is good enough; and others that are tried, each
+#: a step from the best, times the number of buffers.
+GOOD, TRIALS = 1.05, 4000
 
 
 def stack(buffers: Sequence[Buffer], sizes: Mapping[str, Size], plan: MemoryPlan) -> MemoryPlan:
@@ -43,7 +45,7 @@ def stack(buffers: Sequence[Buffer], sizes: Mapping[str, Size], plan: MemoryPlan
     shortened = 0
     for i in order:
         b = buffers[i]
-        sums, was_joined = _fewest([align_up(p, b.alignment) for j in below[i] for p in ends[j]] or [0])
+        sums, was_joined = _fewest([-(-p // b.alignment) * b.alignment for j in below[i] for p in ends[j]] or [0])
         shortened += was_joined
         offsets[b.id] = reduce(larger, sums)
         ends[i] = [p + sizes[b.id] for p in sums]
@@ -128,15 +130,17 @@ def _best_order(
     if not buffers:
         return [], []
     orders = _Orders(buffers, sizes)
-    best: tuple[float, list[int], list[list[int]]] | None = None
-    for call in range(min(MOST_ORDERS, len(orders.calls))):
-        offsets = pack(orders.sized(call), effort="fast").offsets if call else plan.offsets
-        order = sorted(range(len(buffers)), key=lambda i: (offsets[buffers[i].id], i))
-        below = orders.below(order)
-        worth = orders.ratio(order, below)
-        if best is None or worth < best[0]:
-            best = worth, order, below
-        if best[0] <= GOOD:
+    found: list[int] = []
+    random, worth = Random(0), inf
+    for trial in range(MOST_ORDERS + TRIALS // len(buffers)):
+        if trial < min(MOST_ORDERS, len(orders.calls)):
+            offsets = pack(orders.sized(trial), effort="fast").offsets if trial else plan.offsets
+            order = sorted(range(len(buffers)), key=lambda i: (offsets[buffers[i].id], i))
+        else:  # one buffer elsewhere
+            order = list(found)
+            order.insert(random.randrange(len(order)), order.pop(random.randrange(len(order))))
+        if (new := orders.ratio(order, orders.below(order))) <= worth:
+            found, worth = order, new
+        if worth <= GOOD:
             break
-    assert best is not None
-    return best[1:]
+    return found, orders.below(found)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from test_json_ir import op, refusal, text
 
+from lightnet.diagnostics import LightNetError
 from lightnet.frontends import json_ir
 from lightnet.frontends.json_ir.form import MAX_DIMS
 from lightnet.frontends.netlist import Netlist
@@ -55,7 +58,7 @@ def kernels(levels: int) -> str:
         (text(mem_sizes_h=[1 << 31], mem_sizes_l=[0]), "a size or offset may not be negative"),
         (text(mem_sizes_h=[0]), "'mem_sizes_h' needs its partner 'mem_sizes_l'"), (text(mem_sizes_l=[0]), "'mem_sizes_l' needs its partner 'mem_sizes_h'"),
         (text(mem_sizes_h=[0], mem_sizes_l=[]), "'mem_sizes_h' and 'mem_sizes_l' should have the same length"),
-        (kernels(50), f"nested deeper than {MAX_DEPTH} levels"),
+        (kernels(49), f"nested deeper than {MAX_DEPTH} levels"),
     ],
     ids=range(21),
 )  # fmt: skip
@@ -70,7 +73,7 @@ def test_the_last_that_is_taken() -> None:
         text(op(tensors_out=[tensor(dims=[1] * MAX_DIMS, layout="l", offset_h=last, offset_l=-(1 << 31))])),
         text(op(tensors_out=[tensor(dims=[])]), mem_sizes_h=[0] * MAX_DIMS, mem_sizes_l=[-1] * MAX_DIMS),
         text(op(tensors_out=[tensor(dims=[0, (1 << 63) - 1])]), mem_sizes_h=[last], mem_sizes_l=[last]),
-        kernels(49),
+        kernels(48),
     ):
         written = json_ir.write(json_ir.read(source, "n"))
         assert json_ir.write(json_ir.read(written, "n")) == written
@@ -90,3 +93,28 @@ def test_where_it_was_read_and_how_much(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(json_ir, "MAX_OPS", 1)
     assert len(json_ir.read(text(op()), "n").ops) == 1
     assert refusal(text(op(), op(name="b"))).message == "the network has more than 1 operators"
+
+
+def depth(value) -> int:
+    """The levels of arrays and objects of a JSON value."""
+    if not isinstance(value, dict | list):
+        return 0
+    return 1 + max((depth(v) for v in (value.values() if isinstance(value, dict) else value)), default=0)
+
+
+@pytest.mark.parametrize("tensors", [[], [{"arg_name": "d", "name": "y", "dtype": "TL_FLOAT", "dims": [1]}]])
+def test_bodies_may_be_as_deep_as_anything_else(tensors: list) -> None:
+    """Whatever stands in the innermost op: counted here, not by the reader."""
+    taken = {}
+    for levels in range(45, 51):
+        inner = {"name": "o", "optype": "x", "tensors_in": [], "tensors_out": tensors, "params": []}
+        for _ in range(levels):
+            inner = {**op(name="o"), "tensors_in": [], "tensors_out": [], "params": [], "body": [inner]}
+        source = json.dumps(top := {"ops": [inner]})
+        try:
+            json_ir.read(source, "f")
+            taken[depth(top)] = True
+        except LightNetError as e:
+            assert f"nested deeper than {MAX_DEPTH} levels" in e.message
+            taken[depth(top)] = False
+    assert taken == {n: n <= MAX_DEPTH for n in taken} and {MAX_DEPTH, MAX_DEPTH + 2} <= set(taken)

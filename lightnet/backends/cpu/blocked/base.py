@@ -80,6 +80,8 @@ class BlockedGenerator(generator.Generator[ProcessorModel]):
 
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Sequence[Form]:
         form = self.form(ops, yielded, machine)
+        if not isinstance(form, Form | None):
+            raise generator.GeneratorError(self, "form", "no form", "a Form, None to refuse", form)
         return () if form is None else (form,)
 
 

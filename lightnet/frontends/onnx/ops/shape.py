@@ -15,6 +15,7 @@ from lightnet.frontends.composites import (
     expand,
     full,
     one_hot,
+    positions_along,
     space_to_depth,
     squeeze,
     tile,
@@ -24,8 +25,8 @@ from lightnet.frontends.graph import MAX_MADE, Value
 from lightnet.frontends.onnx.model import OnnxTensor
 from lightnet.frontends.onnx.node import Items, Node, onnx_op
 from lightnet.frontends.onnx.storage import marked
-from lightnet.frontends.sizes import is_counted
-from lightnet.runtime.dims import Dim, is_known, is_same, larger, least
+from lightnet.frontends.sizes import is_counted, same
+from lightnet.runtime.dims import Dim, greatest, is_known, larger, least
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.stored import FORMATS
 
@@ -102,9 +103,12 @@ def eye_like(n: Node, x: Value) -> Value:
     if x.ndim != 2:
         n.fail(f"needs a matrix, got {x.spec}")
     rows, columns = x.dims
-    shift = max(-rows, min(n.int("k", 0), columns))
+    shift = max(-greatest(rows), min(n.int("k", 0), greatest(columns)))
     dtype = n.element_type("dtype") or x.dtype
-    return n.g.table(x.dims, dtype, lambda: np.eye(rows, columns, shift, np.int8))
+    if is_known(x.dims):
+        return n.g.table(x.dims, dtype, lambda: np.eye(rows, columns, shift, np.int8))
+    row, column = (positions_along(n.g, count, axis, 2) for axis, count in enumerate(x.dims))
+    return n.g.cast(n.g.op("equal", n.g.op("add", row, n.g.scalar(shift, "i64")), column), dtype)
 
 
 @onnx_op("OneHot")
@@ -140,10 +144,10 @@ def reshape(n: Node, x: Value, to: Value) -> Value:
         n.fail(f"the shape {dims} should have at most one -1")
     if -1 in dims:
         rest = prod(d for d in dims if d != -1)
-        if rest == 0 or not is_same(x.len % rest, 0):
+        if rest == 0 or not same(x.len % rest, 0):
             n.fail(f"{x.spec} cannot have the shape {dims}")
         dims[dims.index(-1)] = x.len // rest
-    if not is_same(prod(dims), x.len):
+    if not same(prod(dims), x.len):
         n.fail(f"{x.spec} cannot have the shape {dims}")
     return n.g.reshape(x, dims)
 
@@ -168,7 +172,7 @@ def squeeze_(n: Node, x: Value, axes: Value | None = None) -> Value:
     which = _axes_of(n, axes, x.ndim)
     if which is None:
         which = tuple(k for k, d in enumerate(x.dims) if d == 1)
-    if not all(is_same(x.dims[k], 1) for k in which):
+    if not all(same(x.dims[k], 1) for k in which):
         n.fail(f"axes {list(which)} of {x.spec} should have length 1")
     return squeeze(n.g, x, which)
 
@@ -226,7 +230,7 @@ def tile_(n: Node, x: Value, repeats: Value) -> Value:
 @onnx_op("Trilu")
 def trilu(n: Node, x: Value, k: Value | None = None) -> Value:
     diagonal = 0 if k is None else n.need_ints(k, "the diagonal of Trilu")[0]
-    most = max(x.dims[-2:], default=0)  # beyond the corners, all diagonals are alike
+    most = max(map(greatest, x.dims[-2:]), default=0)  # beyond the corners, all diagonals are alike
     return n.g.op("trilu", x, upper=bool(n.int("upper", 1)), k=max(-most, min(diagonal, most)))
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from lightnet.frontends.composites import concat, cut_up, strided
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
-from lightnet.runtime.dims import is_known, is_same, larger, least, smaller
+from lightnet.frontends.sizes import same
+from lightnet.runtime.dims import is_known, larger, least, smaller
 
 
 @onnx_op("Concat")
@@ -19,10 +20,10 @@ def concat_(n: Node, *parts: Value) -> Value:
         n.fail("its inputs are scalars")
     axis = n.axis(n.int("axis"), parts[0].ndim)
     for p in parts[1:]:
-        same = p.ndim == parts[0].ndim and all(
-            k == axis or a == b or is_same(a, b) for k, (a, b) in enumerate(zip(p.dims, parts[0].dims))
+        alike = p.ndim == parts[0].ndim and all(
+            k == axis or same(a, b) for k, (a, b) in enumerate(zip(p.dims, parts[0].dims))
         )
-        if not same or p.dtype != parts[0].dtype:
+        if not alike or p.dtype != parts[0].dtype:
             n.fail(f"{parts[0].spec} and {p.spec} should be alike but along axis {axis}")
     return concat(n.g, parts, axis)
 
@@ -41,7 +42,7 @@ def split(n: Node, x: Value, sizes: Value | None = None) -> tuple[Value, ...]:
             n.fail(f"num_outputs is {count}, but it has {len(n.outputs)} outputs")
         part = -(-length // count)
         given = [larger(smaller(part, length - k * part), 0) for k in range(count)]
-    if not is_same(sum(given), length) or any(least(s) < 0 for s in given):
+    if not same(sum(given), length) or any(least(s) < 0 for s in given):
         n.fail(f"parts of {list(given)} should add up to the {length} of axis {axis} of {x.spec}")
     return tuple(cut_up(n.g, x, axis, given))
 

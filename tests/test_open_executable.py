@@ -1,0 +1,115 @@
+"""Executables whose dims each call decides: one compilation and one plan for all shapes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lightnet
+from lightnet import LightNetError
+
+NET = """
+builtin.module {
+  func.func @main() -> tensor<?x?x8xf32, #ln.dims<"batch(1..4), n(1..100)">> {
+    %x = ln.input : tensor<?x?x16xf32, #ln.dims<"batch(1..4), n(1..100)">> as ("x")
+    %m = ln.input : tensor<?x?x8xf32, #ln.dims<"batch(1..4), n(1..100)">> as ("m")
+    %w = ln.param {from_file = true} : tensor<16x8xf32> as ("w")
+    %y = ln.matmul %x, %w : tensor<?x?x8xf32, #ln.dims<"batch(1..4), n(1..100)">>
+    %z = ln.mul %y, %m : tensor<?x?x8xf32, #ln.dims<"batch(1..4), n(1..100)">>
+    %s = ln.softmax %z {axis = 1} : tensor<?x?x8xf32, #ln.dims<"batch(1..4), n(1..100)">>
+    %r = ln.add %s, %m : tensor<?x?x8xf32, #ln.dims<"batch(1..4), n(1..100)">> as ("r")
+    func.return %r : tensor<?x?x8xf32, #ln.dims<"batch(1..4), n(1..100)">>
+  }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def weights():
+    return np.random.default_rng(1).standard_normal((16, 8)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory, weights):
+    path = tmp_path_factory.mktemp("open") / "net.mlir"
+    path.write_text(NET)
+    return lightnet.compile(path, weights={"w": weights})
+
+
+def feeds(batch: int, n: int) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(batch * 1000 + n)
+    return {
+        "x": random.standard_normal((batch, n, 16)).astype(np.float32),
+        "m": random.standard_normal((batch, n, 8)).astype(np.float32),
+    }
+
+
+def wanted(given, w):
+    z = (given["x"].astype(np.float64) @ w) * given["m"]
+    e = np.exp(z - z.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True) + given["m"]
+
+
+@pytest.mark.parametrize("batch, n", [(1, 1), (4, 100), (2, 7), (1, 64), (3, 33), (4, 1), (1, 1)])
+def test_one_executable_runs_every_shape(network, weights, batch, n):
+    given = feeds(batch, n)
+    for _ in range(2):  # the second call takes the quick way
+        np.testing.assert_allclose(network(given)["r"], wanted(given, weights), rtol=1e-5, atol=1e-5)
+
+
+def test_nothing_is_compiled_for_a_shape(network, weights, monkeypatch):
+    from lightnet.backends.llvm import jit
+
+    def never(*args, **options):
+        raise AssertionError("a call compiles")
+
+    monkeypatch.setattr(jit, "compile_module", never)
+    given = feeds(2, 91)
+    np.testing.assert_allclose(network(given)["r"], wanted(given, weights), rtol=1e-5, atol=1e-5)
+
+
+def test_memory_does_not_grow_with_the_number_of_shapes(network, weights):
+    """The room of a call is as large as its largest shape needs, whatever shapes there were."""
+    for n in range(1, 100):
+        network(feeds(1 + n % 4, n))
+    (room,) = network.instance._rooms
+    largest = network.instance.of((4, 100)).program.memory["arena"]
+    assert room._bytes.nbytes <= largest
+
+
+@pytest.mark.parametrize(
+    ("x", "m", "message"),
+    [
+        ((2, 101, 16), (2, 101, 8), "dim 1 of 'x' is 101: n is 101, not in 1..100"),
+        ((5, 3, 16), (5, 3, 8), "dim 0 of 'x' is 5: batch is 5, not in 1..4"),
+        ((2, 3, 15), (2, 3, 8), "'x' has shape [batch(1..4), n(1..100), 16], but gets [2, 3, 15]"),
+        (
+            (2, 3, 16),
+            (2, 4, 8),
+            "'m' has shape [batch(1..4), n(1..100), 8], but gets [2, 4, 8]: dim 1 should be 3, as n is 3 by dim 1 of 'x'",
+        ),
+        ((2, 3), (2, 3, 8), "'x' has shape"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_named(network, x, m, message):
+    with pytest.raises(LightNetError) as e:
+        network({"x": np.zeros(x, np.float32), "m": np.zeros(m, np.float32)})
+    assert message in str(e.value)
+
+
+def test_what_is_missing_is_named(network):
+    with pytest.raises(LightNetError, match="'m'"):
+        network({"x": np.zeros((1, 2, 16), np.float32)})
+
+
+def test_an_open_executable_is_not_saved_half(network, tmp_path):
+    with pytest.raises(LightNetError, match="cannot be saved"):
+        network.save(tmp_path / "net.lnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_target_does_not_know_of_dims_is_an_error(tmp_path):
+    path = tmp_path / "net.mlir"
+    path.write_text(NET)
+    with pytest.raises(LightNetError, match=r"dims\.open|each call decides"):
+        lightnet.compile(path, "cuda", emulate=True)
