@@ -24,8 +24,8 @@ _API = {
     "Context": "lightnet.context",
     "load_executable": "lightnet.runtime.artifact",
     "score": "lightnet.runtime.rows",
-    "to_onnx": "lightnet.frontends.onnx.export.model",
-    "to_nnvm": "lightnet.frontends.nnvm.export.model",
+    "to_onnx": "lightnet_export.onnx.model",
+    "to_nnvm": "lightnet_export.nnvm.model",
     "LightNetError": "lightnet.diagnostics",
 }
 __all__ = [*_API, "deploy", "plugins", "__version__"]
@@ -37,10 +37,11 @@ def __getattr__(name: str) -> Any:
     if name not in _API:
         raise AttributeError(f"module 'lightnet' has no attribute '{name}'")
     from lightnet.ir.collector import collector_paused
+    from lightnet.ir.resolving import resolve_beside
 
     with collector_paused():  # modules and classes are cyclic, and stay
         try:
-            value = getattr(import_module(_API[name]), name)
+            value = resolve_beside(f"{_API[name]}:{name}", f"lightnet.{name}")
         except ModuleNotFoundError as e:
             from lightnet.diagnostics import needs_compiler
 

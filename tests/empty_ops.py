@@ -142,7 +142,7 @@ def onnxruntime_differences(name: str, most: int | None = None) -> tuple[int, li
     """How many cases ONNX Runtime runs, and what it gives otherwise."""
     import onnxruntime as ort
 
-    from lightnet.frontends.onnx.export.model import to_onnx
+    from lightnet_export.onnx.model import to_onnx
 
     ran, wrong = 0, []
     for case in cases(name, most):

@@ -44,6 +44,7 @@ MEANING = (
     "dialects/",
     "frontends/",
     "descriptions/",
+    "export/",
     "trust/",
     "passes/",
 )

@@ -88,7 +88,7 @@ def read_back(text: str, suffix: str, model: Model) -> Outputs:
 
 
 def through_onnx(model: Model, folder: Path) -> Outputs | None:
-    from lightnet.frontends.onnx.export.model import to_onnx
+    from lightnet_export.onnx.model import to_onnx
 
     try:
         written = to_onnx(model).SerializeToString()
@@ -98,7 +98,7 @@ def through_onnx(model: Model, folder: Path) -> Outputs | None:
 
 
 def through_nnvm(model: Model, folder: Path) -> Outputs | None:
-    from lightnet.frontends.nnvm.export.model import export
+    from lightnet_export.nnvm.model import export
 
     path = folder / "net-symbol.json"
     try:

@@ -16,6 +16,7 @@ BESIDE = sorted(path.parent.name for path in ROOT.glob("lightnet_*/__init__.py")
 #: Which file of the package may name which of them.
 HOOKS = {
     "lightnet_descriptions": ["cli/lightnet.py", "ir/registry.py"],
+    "lightnet_export": ["__init__.py", "cli/lightnet.py", "cli/peers.py", "ir/registry.py"],
     "lightnet_ptx": ["runtime/cuda/driver.py"],
     "lightnet_report": ["cli/inspect.py", "cli/watching.py", "passes/plan.py"],
     "lightnet_serving": ["cli/lightnet.py"],
@@ -26,6 +27,7 @@ HOOKS = {
 def test_what_stands_beside() -> None:
     assert BESIDE == [
         "lightnet_descriptions",
+        "lightnet_export",
         "lightnet_lsp",
         "lightnet_ptx",
         "lightnet_report",
@@ -86,8 +88,15 @@ for words in (["run", net, "-i", "random"], ["compile", net, "-t", "cuda", "-o",
 for words in (["run", net, "-t", "cuda", "--emulate", "-i", "random"], ["run", "net.lnx", "--emulate", "-i", "random"],
               ["run", net, "--load", "ops.op"], ["run", net, "--load", "rules.mlir"], ["run", net, "-t", "tensorrt"],
               ["run", net, "-t", "teapot"], ["describe", "relu"],
-              ["serve", "net.lnx"], ["inspect", net], ["-c", net, "--report=net.html"]):
+              ["serve", "net.lnx"], ["inspect", net], ["-c", net, "--report=net.html"],
+              ["-c", net, "--onnx=net.onnx"], ["-c", net, "--nnvm=net.json"]):
     assert main(words) == 1, words
+for name in ("to_onnx", "to_nnvm"):
+    try:
+        getattr(lightnet, name)
+    except lightnet.LightNetError as e:
+        print(e, file=sys.stderr)
+assert not [*registry.ONNX_EXPORTERS, *registry.NNVM_EXPORTERS]
 from lightnet.cli.ln_opt import main
 assert main(["--pass=@cpu:plan", "-o", "plan.mlir", net]) == 0
 for words in (["--check", net], ["--bisect", net], ["--dot=net.dot", net], ["--stats", net]):
@@ -116,6 +125,8 @@ def test_the_package_works_without(tmp_path: Path) -> None:
         f"error: command 'serve' {missing.format('lightnet_serving')}",
         f"error: command 'inspect' of a network {missing.format('lightnet_report')}",
         f"error: option '--report' {missing.format('lightnet_report')}",
+        *(f"error: option '--{name}' {missing.format('lightnet_export')}" for name in ("onnx", "nnvm")),
+        *(f"error: lightnet.{name} {missing.format('lightnet_export')}" for name in ("to_onnx", "to_nnvm")),
         *(f"error: option '--{name}' {missing.format('lightnet_trust')}" for name in ("check", "bisect")),
         *(f"error: option '--{name}' {missing.format('lightnet_report')}" for name in ("dot", "stats")),
     ]

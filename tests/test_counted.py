@@ -144,7 +144,7 @@ def test_the_true_size_survives_every_form(tmp_path) -> None:
     verify_module(back)
     assert counts_of(main_of(back).body.block.last_op) == counts_of(main_of(read.module).body.block.last_op)
 
-    from lightnet.frontends.onnx.export.model import to_onnx
+    from lightnet_export.onnx.model import to_onnx
 
     exported = to_onnx(read)
     agree(dict(zip(want, session(exported.SerializeToString()).run(None, {"features": features}))), list(want.values()))

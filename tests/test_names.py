@@ -26,8 +26,6 @@ SHARED = {
     "read_file": ("frontends/", "what a front end reads (`FrontEnd`)"),
     "to_module": ("frontends/", "a network of a form as a module"),
     "handlers": ("frontends/", "the table of a format's handlers"),
-    "exporter": ("frontends/", "the decorator of a format's exporters"),
-    "export": ("frontends/", "writing a model in a format"),
     "Node": ("frontends/", "a node of a graph format as its handler sees it"),
     "load": ("model.py plugins/__init__.py", "what users call: `lightnet.load`, `lightnet.plugins.load`"),
     "accepts": ("backends/", "a hook of `Target`"),

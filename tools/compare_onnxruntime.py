@@ -22,10 +22,10 @@ from xdsl.ir import SSAValue
 import lightnet
 from lightnet.dialects.ln.move import Reshape
 from lightnet.dialects.ln.sort import Pick1d, Sort1dByKey
-from lightnet.frontends.onnx.export.model import input_contents, to_onnx
 from lightnet.ir.module import main_of
 from lightnet.ir.op import LnOp, tensor_names
 from lightnet.model import Model
+from lightnet_export.onnx.model import input_contents, to_onnx
 
 TOLERANCE = 1e-4
 

@@ -134,6 +134,11 @@ def _compile_and_run(args: argparse.Namespace, warnings: Warnings) -> int:
     warnings.show(network.warnings)
     only_run = args.run and not args.compile
     report = watching.report_file(args.report, os.path.basename(args.source)) if args.report else None
+    exports = [
+        (resolve_beside(f"lightnet_export.{form}.model:export", f"option '--{form}'"), file)
+        for form, file in (("onnx", args.onnx), ("nnvm", args.nnvm))
+        if file
+    ]
     watchers = [*timing, *(report.watchers if report is not None else ())]
     executable = compiler.compile(
         network,
@@ -149,14 +154,8 @@ def _compile_and_run(args: argparse.Namespace, warnings: Warnings) -> int:
         warnings.show(executable.weight_warnings)
     if args.outfile and args.outfile != "!" and not only_run:
         common.write_atomic(args.outfile, json_ir.write(exporter.from_module(executable.planned)))
-    if args.onnx:
-        from lightnet.frontends.onnx.export.model import export
-
-        export(network, args.onnx)
-    if args.nnvm:
-        from lightnet.frontends.nnvm.export.model import export as export_nnvm
-
-        export_nnvm(network, args.nnvm)
+    for export, file in exports:
+        export(network, file)
     if args.save_weights:
         from lightnet.runtime.weights import save_npz
 

@@ -92,14 +92,15 @@ def by_onnxruntime(network: Network, feeds: Mapping[str, Any], further: Sequence
             folder = str(Path(network.path).resolve().parent)
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
     else:
-        from lightnet.frontends.onnx.export.model import input_contents, to_onnx
+        from lightnet.ir.resolving import resolve_beside
         from lightnet.passes.graph import tensor_names_in
 
+        exporting = resolve_beside("lightnet_export.onnx.model", "option '--compare' of a network not in ONNX")
         model = network.model()
         there = tensor_names_in(model.module)  # passes make others: the folded weights of a batch norm
         model = replace(model, module=with_named_outputs(model.module))
-        source = to_onnx(model, outputs=[name for name in further if name in there]).SerializeToString()
-        feeds = {name: feeds.get(name, array) for name, array in input_contents(model).items()}
+        source = exporting.to_onnx(model, outputs=[name for name in further if name in there]).SerializeToString()
+        feeds = {name: feeds.get(name, array) for name, array in exporting.input_contents(model).items()}
     try:
         session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         types = {i.name: i.shape for i in session.get_inputs()}

@@ -61,7 +61,7 @@ class FunctionTable(dict[Any, Any]):
 
 def _is_ours(function: Callable[..., Any]) -> bool:
     """Return whether a function is of a family of ours, which may be imported while a plugin is loaded."""
-    return str(getattr(function, "__module__", "")).startswith("lightnet.")
+    return registry.is_own(str(getattr(function, "__module__", "")))
 
 
 def _place(function: Callable[..., Any]) -> str:

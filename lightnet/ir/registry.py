@@ -298,9 +298,9 @@ ONNX_OPS = Table("family of ONNX ops", {
                  "control", "signal", "text", "training", "sequence")
 })  # fmt: skip
 
-#: Families of exporters to ONNX: importing a module registers its exporters (`frontends/onnx/export/graph.py`).
+#: Families of exporters to ONNX: importing a module registers its exporters (`lightnet_export/onnx/graph.py`).
 ONNX_EXPORTERS = Table("family of ONNX exporters", {
-    name: f"lightnet.frontends.onnx.export.{name}"
+    name: f"lightnet_export.onnx.{name}"
     for name in ("move", "elementwise", "arith", "reduce", "indexing", "counted", "window", "norm", "recurrent",
                  "sampling")
 })  # fmt: skip
@@ -308,16 +308,13 @@ ONNX_EXPORTERS = Table("family of ONNX exporters", {
 #: Families of handlers of NNVM's and MXNet's ops (`frontends/nnvm/node.py`).
 NNVM_OPS = Table("family of NNVM ops", {
     name: f"lightnet.frontends.nnvm.ops.{name}"
-    for name in (
-        "convolution", "norm", "elementwise", "reduce", "shape", "slicing", "constant", "indexing", "resize",
-        "sampling",
-        "recurrent", "detection", "multibox", "proposal",
-    )
+    for name in ("convolution", "norm", "elementwise", "reduce", "shape", "slicing", "constant", "indexing", "resize",
+                 "sampling", "recurrent", "detection", "multibox", "proposal")
 })  # fmt: skip
 
-#: Families of exporters to NNVM (`frontends/nnvm/export/calls.py`).
+#: Families of exporters to NNVM (`lightnet_export/nnvm/calls.py`).
 NNVM_EXPORTERS = Table("family of NNVM exporters", {
-    name: f"lightnet.frontends.nnvm.export.{name}" for name in ("layers", "ops")
+    name: f"lightnet_export.nnvm.{name}" for name in ("layers", "ops")
 })  # fmt: skip
 
 
@@ -335,12 +332,9 @@ def ops_of(family: Any) -> tuple[type, ...]:
 #: Op families of the ln dialect.
 FAMILIES = Table("op family", {
     name: f"lightnet.dialects.ln.{name}"
-    for name in (
-        "source", "conv", "pool", "norm", "elementwise", "move", "rearrange", "indexing", "scatter", "scan", "reduce",
-        "einsum", "resize", "sort", "detection", "effect",
-        "boxes", "counted", "matmul", "conv_nd", "pool_nd", "recurrent", "spatial", "regions", "arith", "unary",
-        "activation", "tree",
-    )
+    for name in ("source", "conv", "pool", "norm", "elementwise", "move", "rearrange", "indexing", "scatter", "scan",
+                 "reduce", "einsum", "resize", "sort", "detection", "effect", "boxes", "counted", "matmul", "conv_nd",
+                 "pool_nd", "recurrent", "spatial", "regions", "arith", "unary", "activation", "tree")
 } | {"structure": "lightnet.dialects.ln.structure:OPS"}, ops_of)  # fmt: skip
 
 #: Ops that come with a target, by optype: read when a network or a description names one, so that other compilations do
@@ -441,6 +435,12 @@ def runtime_of(target: str) -> Any:
 
 
 # -- plugins ---------------------------------------------------------------------------------------------------------
+
+
+def is_own(module: str) -> bool:
+    """Return whether a module is of this package, or of one beside it that a table of ours names."""
+    package = package_of(module)
+    return package == "lightnet" or any(package in table._beside.values() for table in _TABLES)
 
 
 def source() -> str | None:

@@ -71,7 +71,7 @@ def test_names_of_outputs_in_json_are_checked(renamed):
 )
 def test_names_of_outputs_in_nnvm_graphs_may_be_anything(names):
     """An attribute of a graph is somebody else's, too: what does not fit is not taken."""
-    from lightnet.frontends.nnvm.export.model import to_nnvm
+    from lightnet_export.nnvm.model import to_nnvm
 
     text = json.loads(to_nnvm(Model(awkward(13), "")))
     plain = json.loads(json.dumps(text))

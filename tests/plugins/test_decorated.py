@@ -12,19 +12,19 @@ import pytest
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends import counted
 from lightnet.frontends.nnvm import node as nnvm
-from lightnet.frontends.nnvm.export import calls
 from lightnet.frontends.onnx import node as onnx
-from lightnet.frontends.onnx.export import graph
 from lightnet.ir.registry import FUNCTION_TABLES
 from lightnet.plugins import load
 from lightnet.runtime import formats
+from lightnet_export.nnvm import calls
+from lightnet_export.onnx import graph
 
 #: By the name of the decorator's module: the decorator, a name that is free, one of ours, and the table.
 DECORATORS = {
     "onnx_op": ("lightnet.frontends.onnx.node", "onnx_op", "MyOp", "Relu", onnx._HANDLERS),
     "nnvm_op": ("lightnet.frontends.nnvm.node", "nnvm_op", "my_op", "relu", nnvm._HANDLERS),
-    "onnx exporter": ("lightnet.frontends.onnx.export.graph", "exporter", "my_op", "relu", graph._EXPORTERS),
-    "nnvm exporter": ("lightnet.frontends.nnvm.export.calls", "exporter", "my_op", "relu", calls._EXPORTERS),
+    "onnx exporter": ("lightnet_export.onnx.graph", "exporter", "my_op", "relu", graph._EXPORTERS),
+    "nnvm exporter": ("lightnet_export.nnvm.calls", "exporter", "my_op", "relu", calls._EXPORTERS),
     "counted_rule": ("lightnet.frontends.counted", "counted_rule", "my_op", "topk", counted.RULES),
 }
 
@@ -76,13 +76,13 @@ def test_a_decorator_without_names_is_an_error(tmp_path: Path, kind: str) -> Non
 def test_families_that_are_imported_inside_of_a_block_stay(tmp_path: Path) -> None:
     """Whoever imports them first: the network that is read, or the file itself. In a process where none is imported yet."""
     (path := tmp_path / "p.py").write_text(
-        "from lightnet.frontends.onnx.ops import nn\nfrom lightnet.frontends.onnx.export import move\n"
+        "from lightnet.frontends.onnx.ops import nn\nfrom lightnet_export.onnx import move\n"
         "from lightnet.frontends.onnx.node import onnx_op\n@onnx_op('Mine')\ndef mine(n, x): return x\n"
     )
     code = (
         "import sys\nfrom lightnet.plugins import load\n"
         f"with load({str(path)!r}):\n"
-        "    from lightnet.frontends.onnx.node import handler_of\n    from lightnet.frontends.onnx.export.graph import exporters\n"
+        "    from lightnet.frontends.onnx.node import handler_of\n    from lightnet_export.onnx.graph import exporters\n"
         "    assert handler_of('', 'Mine') and handler_of('', 'Relu')\n"
         "assert handler_of('', 'Mine') is None\n"
         "assert handler_of('', 'Relu') and handler_of('', 'Gemm') and exporters()['relu'] and exporters()['transpose']\n"

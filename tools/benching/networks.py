@@ -25,11 +25,11 @@ from benching.engines import write_arrays
 from benching.reference import error, expected
 from lightnet.debug import costs
 from lightnet.dialects.ln.source import Source
-from lightnet.frontends.onnx.export.model import export, input_contents
 from lightnet.ir.op import LnOp
 from lightnet.model import Model
 from lightnet.runtime.dtypes import BY_NP
 from lightnet.runtime.initial import sample
+from lightnet_export.onnx.model import export, input_contents
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "build" / "bench"
@@ -42,7 +42,7 @@ UPSTREAM = {"squeezedet": "squeezedet", "shuffledet": "shuffledet_dac_demo", "sh
 #: The set over which the geometric mean is taken.
 NETWORKS = {n: EXAMPLES / f"{n}.net" for n in STANDARD} | {n: DATA / f"{f}.net" for n, f in UPSTREAM.items()}
 #: Code that decides what a network is made into.
-_SOURCES = ("lightnet/dialects/ln", "lightnet/frontends", "lightnet/runtime", "tools/sampled_weights.py", "tools/benching/networks.py",
+_SOURCES = ("lightnet/dialects/ln", "lightnet/frontends", "lightnet/runtime", "lightnet_export", "tools/sampled_weights.py", "tools/benching/networks.py",
             "tools/benching/reference.py")  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Operators of ONNX that are one `ln` op, and the other way round: tables that importer and exporter both read.
 
-An operator is imported as the op beside it. An op is exported as the operator, unless `export/` has an exporter of its
-own for it, as ONNX's takes fewer types or means something else in a corner. Imports nothing.
+An operator is imported as the op beside it. An op is exported as the operator, unless `lightnet_export/onnx/` has an
+exporter of its own for it, as ONNX's takes fewer types or means something else in a corner. Imports nothing.
 """
 
 #: Functions of one tensor, without attributes.

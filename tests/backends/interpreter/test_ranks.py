@@ -255,7 +255,7 @@ def test_ops_that_need_elements(op, words):
 
 def test_onnx_runtime_agrees_with_the_export():
     onnxruntime = pytest.importorskip("onnxruntime")
-    from lightnet.frontends.onnx.export.model import to_onnx
+    from lightnet_export.onnx.model import to_onnx
 
     text = """func.func @main() -> (tensor<f32>, tensor<2x0xf32>, tensor<3x4xf32>, tensor<1x4xf32>) {
       %x = ln.input : tensor<1x1xf32> as "x"("x")

@@ -98,7 +98,7 @@ def test_linear_of_other_types(dtype, target):
 
 def test_linear_by_onnxruntime_and_its_export(tmp_path):
     ort = pytest.importorskip("onnxruntime", reason="ONNX Runtime is the second oracle")
-    from lightnet.frontends.onnx.export.model import export
+    from lightnet_export.onnx.model import export
 
     rng = np.random.default_rng(7)
     for old, new in SHAPES[::2]:

@@ -17,11 +17,11 @@ from lightnet.cli.lightnet import main
 from lightnet.deploy import emit
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends import exporter, json_ir
-from lightnet.frontends.onnx.export.model import to_onnx
 from lightnet.frontends.onnx.model import ELEM_TYPES, ONNX_TYPES
 from lightnet.model import loads
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.stored import FORMATS
+from lightnet_export.onnx.model import to_onnx
 
 onnx = pytest.importorskip("onnx")
 ml_dtypes = pytest.importorskip("ml_dtypes")

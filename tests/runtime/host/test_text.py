@@ -484,7 +484,7 @@ def test_other_forms_say_that_they_cannot(tmp_path: Path) -> None:
     from lightnet.frontends import exporter
 
     network = lightnet.loads(pipeline().SerializeToString(), ".onnx")
-    from lightnet.frontends.nnvm.export.model import to_nnvm
+    from lightnet_export.nnvm.model import to_nnvm
 
     for write in (
         lambda: exporter.from_module(network.module),

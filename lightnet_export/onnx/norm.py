@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightnet.frontends.onnx.export.graph import WIDE_FLOATS, ExportGraph, exporter
+from lightnet_export.onnx.graph import WIDE_FLOATS, ExportGraph, exporter
 
 if TYPE_CHECKING:
     from lightnet.dialects.ln.norm import Batchnorm, L2norm, Layernorm, Lrn, Rmsnorm

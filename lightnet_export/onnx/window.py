@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lightnet.frontends.onnx.export.graph import KERNEL_TYPES, WIDE_FLOATS, ExportGraph, exporter, unsupported
 from lightnet.ir.op import LnOp
+from lightnet_export.onnx.graph import KERNEL_TYPES, WIDE_FLOATS, ExportGraph, exporter, unsupported
 
 if TYPE_CHECKING:
     from lightnet.dialects.ln.conv import Conv2d, Deconv2d

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lightnet.frontends.onnx.export.graph import ExportGraph, export_pairs, exporter, operator, unsupported
 from lightnet.frontends.onnx.pairs import BINARY, BITWISE, COMPARISONS, EXTREMES, LOGICAL
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import BY_NAME, DType
+from lightnet_export.onnx.graph import ExportGraph, export_pairs, exporter, operator, unsupported
 
 if TYPE_CHECKING:
     from lightnet.dialects.ln.arith import Cast

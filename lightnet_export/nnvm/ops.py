@@ -9,7 +9,9 @@ from typing import Any
 from xdsl.ir import SSAValue
 
 from lightnet.dialects.ln.move import Reshape
-from lightnet.frontends.nnvm.export.calls import (
+from lightnet.frontends.nnvm.pairs import ARITHMETIC, COMPARISONS, EXPORTED, REDUCTIONS
+from lightnet.ir.types import spec_of
+from lightnet_export.nnvm.calls import (
     DTYPE_NAMES,
     Exporting,
     NodeCall,
@@ -20,9 +22,7 @@ from lightnet.frontends.nnvm.export.calls import (
     refuse,
     written,
 )
-from lightnet.frontends.nnvm.export.layers import dense_with_bias
-from lightnet.frontends.nnvm.pairs import ARITHMETIC, COMPARISONS, EXPORTED, REDUCTIONS
-from lightnet.ir.types import spec_of
+from lightnet_export.nnvm.layers import dense_with_bias
 
 # -- element by element -----------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -57,7 +57,6 @@ WIDE_FLOATS = "f32 f64"
 LOW_BITS = frozenset(("Add", "Sub", "Mul", "CumSum", "Einsum", "ReduceSum", "MatMul", "Where", "Equal", "Trilu"))
 
 Exporter = Callable[..., Any]
-_Function = TypeVar("_Function", bound=Exporter)
 _EXPORTERS = FunctionTable("ONNX exporter of", ONNX_EXPORTERS.imported)
 #: Optypes without an exporter -> why none is needed.
 NOT_EXPORTED = {
@@ -69,7 +68,7 @@ NOT_EXPORTED = {
 }
 
 
-def exporter(*optypes: str) -> Callable[[_Function], _Function]:
+def exporter(*optypes: str) -> Callable[[Exporter], Exporter]:
     """Decorator: `function(g, op, *operands)` exports the ops of these optypes."""
     return _EXPORTERS.decorator("@exporter", optypes)
 

@@ -151,7 +151,7 @@ def test_structure_is_read_back(tag: str) -> None:
 
 
 def test_a_network_without_outputs_is_refused() -> None:
-    model = lightnet.load(Path(__file__).parents[3] / "examples" / "example.net")  # which prints
+    model = lightnet.load(Path(__file__).parents[2] / "examples" / "example.net")  # which prints
     with pytest.raises(LightNetError, match="no outputs"):
         lightnet.to_nnvm(model)
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightnet.frontends.onnx.export.graph import WIDE_FLOATS, ExportGraph, exporter, unsupported
 from lightnet.runtime.dtypes import BY_NAME, DType
+from lightnet_export.onnx.graph import WIDE_FLOATS, ExportGraph, exporter, unsupported
 
 if TYPE_CHECKING:
     from lightnet.dialects.ln.detection import DetectYolov3, Submean, TransformBboxSQD

@@ -9,7 +9,8 @@ from xdsl.ir import SSAValue
 
 from lightnet.dialects.ln.matmul import Matmul
 from lightnet.dialects.ln.move import Transpose
-from lightnet.frontends.nnvm.export.calls import (
+from lightnet.ir.types import TensorSpec, spec_of
+from lightnet_export.nnvm.calls import (
     Exporting,
     NodeCall,
     dims_of,
@@ -20,7 +21,6 @@ from lightnet.frontends.nnvm.export.calls import (
     refuse,
     written,
 )
-from lightnet.ir.types import TensorSpec, spec_of
 
 
 def _padded(src: SSAValue, pad: Sequence[int]) -> tuple[SSAValue | NodeCall, tuple[int, int]]:

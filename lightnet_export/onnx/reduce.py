@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightnet.frontends.onnx.export.arith import integer_division
-from lightnet.frontends.onnx.export.graph import ExportGraph, export_pairs, exporter, operator
 from lightnet.frontends.onnx.pairs import ARG_EXTREMES, REDUCTIONS
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import BY_NAME, DType
+from lightnet_export.onnx.arith import integer_division
+from lightnet_export.onnx.graph import ExportGraph, export_pairs, exporter, operator
 
 if TYPE_CHECKING:
     from lightnet.dialects.ln.einsum import Einsum

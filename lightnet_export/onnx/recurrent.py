@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lightnet.frontends.onnx.export.graph import ExportGraph, exporter
 from lightnet.frontends.onnx.pairs import RECURRENT
 from lightnet.ir.op import LnOp
+from lightnet_export.onnx.graph import ExportGraph, exporter
 
 if TYPE_CHECKING:
     from lightnet.dialects.ln.recurrent import Gru, Lstm, Recurrent, Rnn

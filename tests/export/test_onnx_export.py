@@ -18,11 +18,11 @@ from lightnet.cli import lightnet as cli
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.dialects.ln.source import Input
-from lightnet.frontends.onnx.export.graph import NOT_EXPORTED, exporters
-from lightnet.frontends.onnx.export.model import export, input_contents, to_onnx
 from lightnet.ir.op import ConstraintError, LnOp
 from lightnet.ir.types import TensorSpec, tensor_type
 from lightnet.runtime.dtypes import BFLOAT16, BY_NAME, BY_NP, DTYPES, widened_array
+from lightnet_export.onnx.graph import NOT_EXPORTED, exporters
+from lightnet_export.onnx.model import export, input_contents, to_onnx
 
 onnx = pytest.importorskip("onnx")
 evaluator = pytest.importorskip("onnx.reference")

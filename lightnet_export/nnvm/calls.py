@@ -2,7 +2,7 @@
 
     @exporter("relu")
     def relu(op, exporting):
-        return Call("relu", (op.src,), {})
+        return NodeCall("relu", (op.src,), {})
 
 NNVM's own list of ops (its core operators, levels 1 to 4) decides what there is; MXNet's are not used. The exporters
 stand in `layers.py` and `ops.py`; `model.py` walks the module. Imports the IR.

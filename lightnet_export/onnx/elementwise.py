@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightnet.frontends.onnx.export.graph import Exporter, ExportGraph, export_pairs, exporter, operator
 from lightnet.frontends.onnx.pairs import ACTIVATIONS, SOFTMAXES, UNARY
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import DType, convert
+from lightnet_export.onnx.graph import Exporter, ExportGraph, export_pairs, exporter, operator
 
 if TYPE_CHECKING:
     from lightnet.dialects.ln.activation import Shrink

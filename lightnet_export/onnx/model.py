@@ -21,7 +21,6 @@ from lightnet.dialects.ln.arguments import without_arguments
 from lightnet.dialects.ln.move import Forward
 from lightnet.dialects.ln.source import Create, Input, Source
 from lightnet.dialects.ln.structure import OnceOp
-from lightnet.frontends.onnx.export.graph import ExportGraph, node_protos
 from lightnet.frontends.onnx.model import ELEM_TYPES
 from lightnet.frontends.onnx.protos import need_onnx
 from lightnet.ir.counts import counts_of
@@ -34,6 +33,7 @@ from lightnet.ir.types import TensorSpec, spec_of
 from lightnet.model import Model, Weights
 from lightnet.passes.bind import is_data
 from lightnet.runtime.weights import WeightStore, open_weights
+from lightnet_export.onnx.graph import ExportGraph, node_protos
 
 if TYPE_CHECKING:
     import onnx

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lightnet.frontends.onnx.export.graph import KERNEL_TYPES, ExportGraph, exporter
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import BY_NAME
+from lightnet_export.onnx.graph import KERNEL_TYPES, ExportGraph, exporter
 
 if TYPE_CHECKING:
     from lightnet.dialects.ln.counted import NonMaxSuppression, Unique

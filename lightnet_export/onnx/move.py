@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightnet.frontends.onnx.export.graph import KERNEL_TYPES, ExportGraph, exporter
 from lightnet.frontends.resampling import nearest_centres
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import BY_NAME, convert
+from lightnet_export.onnx.graph import KERNEL_TYPES, ExportGraph, exporter
 
 if TYPE_CHECKING:
     from lightnet.dialects.ln.move import Concat, Reshape, Slice, Transpose

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightnet.frontends.onnx.export.graph import KERNEL_TYPES, ExportGraph, exporter, unsupported
 from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import BY_NAME, DType
+from lightnet_export.onnx.graph import KERNEL_TYPES, ExportGraph, exporter, unsupported
 
 if TYPE_CHECKING:
     from lightnet.dialects.ln.boxes import Nms
