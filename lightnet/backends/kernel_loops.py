@@ -26,7 +26,7 @@ from lightnet.ir.layout import is_plain, layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.notation import parse
 from lightnet.ir.op import LnOp
-from lightnet.ir.types import TensorSpec, memref_of, spec_of
+from lightnet.ir.types import TensorSpec, flat_memref, spec_of
 from lightnet.runtime.arrays import align_up
 from lightnet.runtime.dtypes import BY_NAME
 
@@ -124,9 +124,9 @@ def _unread(kernel: KernelOp) -> list[SSAValue]:
 def _built(kernel: KernelOp, op: LnOp, name: str) -> list[Launch]:
     """A kernel from an op's own loop-level builder: rank-1 memrefs, then an i8 workspace."""
     specs = [*op.operand_specs, *op.result_specs]
-    types, size = [memref_of(s) for s in specs], op.workspace_bytes()
+    types, size = [flat_memref(s) for s in specs], op.workspace_bytes()
     if size != 0:
-        types.append(memref_of(TensorSpec((size,), BY_NAME["i8"])))
+        types.append(flat_memref(TensorSpec((size,), BY_NAME["i8"])))
     hints = [*(v.name_hint for v in (*op.operands, *op.results)), "work"]
     symbols = {s for spec in specs for d in spec.open_dims for s in d.symbols}
     b = Builder.kernel(name, types, hints=hints, location=op.location, symbols=symbols)

@@ -47,8 +47,8 @@ from lightnet.ir.bound import (
     reads,
 )
 from lightnet.ir.fusion import Nest, nests
-from lightnet.ir.types import memref_of, storage_type
-from lightnet.runtime.dims import Size, greatest, larger, smaller, typical
+from lightnet.ir.types import flat_memref, storage_type
+from lightnet.runtime.dims import Size, dim_max, dim_min, greatest, typical
 from lightnet.runtime.dtypes import DType
 
 #: The accumulators of a reduction by rows.
@@ -197,7 +197,7 @@ class LoopFunction:
 
     def _memref(self, name: str) -> MemRefType:
         spec = self.specs[name]
-        return memref_of(spec)
+        return flat_memref(spec)
 
     def _blocks(self, group: list[Nest], loops: tuple[Loop, ...]) -> None:
         """Several nests in each block of the shared loops."""
@@ -484,7 +484,7 @@ def _tighter(b: Builder, op: Any, a: Index, limit: SSAValue) -> Index:
     """The larger low end, or the smaller high end."""
     m, n = b.number(a), b.number(limit)
     if m is not None and n is not None:
-        return larger(m, n) if op is arith.MaxSIOp else smaller(m, n)
+        return dim_max(m, n) if op is arith.MaxSIOp else dim_min(m, n)
     return b.op(op, b.index(a), limit)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from lightnet.backends.elementwise import signed
-from lightnet.ir.affine import IndexSpace, Linear, constant_divisor, divided
+from lightnet.ir.affine import IndexSpace, Linear, constant_divisor, exact_quotient
 from lightnet.ir.bound import (
     BOOL,
     I64,
@@ -76,7 +76,7 @@ def _divisors(nest: Nest, name: str, n: Size) -> list[Size]:
         for node in (part for root in (*s.subs, s.value) for part in walk_nodes(root)):
             if isinstance(node, Apply) and node.fn in ("floordiv", "mod") and name in indices(node):
                 c = constant_divisor(node)
-                found |= {c} if c not in (1, n) and divided(n, c) is not None else set()
+                found |= {c} if c not in (1, n) and exact_quotient(n, c) is not None else set()
     return sorted(found, key=lambda c: (typical(c), str(c)))
 
 

@@ -18,7 +18,7 @@ from lightnet.backends.builder import INDEX, Builder
 from lightnet.backends.elementwise import applied, constant, loaded_value, scalar_type
 from lightnet.ir.affine import IndexSpace, whole
 from lightnet.ir.bound import I64, Apply, Const, Idx, Node, Read, operand_nodes, walk_nodes
-from lightnet.runtime.dims import Size, larger, least
+from lightnet.runtime.dims import Size, dim_max, least
 
 
 @dataclass
@@ -139,7 +139,10 @@ class Values:
         return b.op(arith.IndexCastOp, self.value(node), type=INDEX)
 
     def _divide(self, remainder: bool, x: Node, c: Size) -> SSAValue:
-        b, divisor = self.b, self.b.index(larger(c, 1))  # what is computed ahead of a loop without a trip must not trap
+        b, divisor = (
+            self.b,
+            self.b.index(dim_max(c, 1)),
+        )  # what is computed ahead of a loop without a trip must not trap
         if least(self.space.interval(x)[0]) >= 0:
             return b.op(arith.RemSIOp if remainder else arith.DivSIOp, self.index(x), divisor)
         quotient = b.op(arith.FloorDivSIOp, self.index(x), divisor)

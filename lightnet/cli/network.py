@@ -35,7 +35,7 @@ def seed_of(text: str) -> int | str:
         raise argparse.ArgumentTypeError(f"'{text:.40}' is not an integer or 'input'") from None
 
 
-def number_of(seed: int | str | None) -> int:
+def seed_number(seed: int | str | None) -> int:
     """The seed of what is random beside the network's own ops."""
     return seed if isinstance(seed, int) else 0
 

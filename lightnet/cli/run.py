@@ -24,8 +24,8 @@ from lightnet.cli.network import (
     add_pipeline,
     add_precision,
     add_trust,
-    number_of,
     run_options,
+    seed_number,
 )
 from lightnet.cli.peers import PEERS, check_peer, expectation, rounding
 from lightnet.cli.targets import add_target
@@ -227,7 +227,7 @@ class _Run:
             elif dtype.hasobject:
                 feeds[name] = feeding.fed_text(name, text, dims)
             else:
-                feeds[name] = feeding.fed(name, text, BY_NP[dtype], dims, number_of(self.args.seed))
+                feeds[name] = feeding.fed(name, text, BY_NP[dtype], dims, seed_number(self.args.seed))
         return feeds
 
     def compare(self, network: Network, feeds: Mapping[str, Any], outputs: Mapping[str, Any]) -> int:

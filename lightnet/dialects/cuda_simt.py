@@ -40,7 +40,7 @@ from lightnet.dialects.launch import memref_bytes
 from lightnet.dialects.operands import DefinedOp, FormattedOp
 
 
-class Dim(StrEnum):
+class GridAxis(StrEnum):
     """A dimension of a grid or a block."""
 
     X = "x"
@@ -49,7 +49,7 @@ class Dim(StrEnum):
 
 
 @irdl_attr_definition
-class DimAttr(EnumAttribute[Dim], SpacedOpaqueSyntaxAttribute):
+class DimAttr(EnumAttribute[GridAxis], SpacedOpaqueSyntaxAttribute):
     """``x``, ``y`` or ``z``."""
 
     name = "cuda.dim"
@@ -64,8 +64,8 @@ class _IdOp(FormattedOp):
     SYNTAX: ClassVar = "$dim attr-dict"
     traits = traits_def(Pure())
 
-    def __init__(self, dim: Dim | str = Dim.X):
-        super().__init__(properties={"dim": DimAttr(Dim(dim))}, result_types=[IndexType()])
+    def __init__(self, dim: GridAxis | str = GridAxis.X):
+        super().__init__(properties={"dim": DimAttr(GridAxis(dim))}, result_types=[IndexType()])
 
     def result_hint(self) -> str:
         """The name of a result that has none: ``thread_id.x``."""

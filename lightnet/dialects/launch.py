@@ -283,7 +283,7 @@ def verify_launches(module: ModuleOp) -> None:
         name = op.callee.string_value()
         if name not in table:
             raise VerifyException(f"tile.launch of an unknown kernel @{name}")
-        first = 2 + len(symbols_of(table[name]))
+        first = 2 + len(kernel_symbols(table[name]))
         memrefs = table[name].body.block.arg_types[first:]
         if set(table[name].body.block.arg_types[:first]) != {IndexType()}:
             raise VerifyException(f"@{name} is no kernel: its first arguments are the block range (two indices)")
@@ -297,7 +297,7 @@ def verify_launches(module: ModuleOp) -> None:
 SYMBOLS = "tile.symbols"
 
 
-def symbols_of(function: FuncOp) -> tuple[str, ...]:
+def kernel_symbols(function: FuncOp) -> tuple[str, ...]:
     """The names of the symbols that a kernel function takes."""
     names = function.attributes.get(SYMBOLS)
     return tuple(n.data for n in names if isinstance(n, StringAttr)) if isinstance(names, ArrayAttr) else ()

@@ -33,12 +33,12 @@ from lightnet.runtime.dims import (
     Quotient,
     Size,
     Undecided,
+    dim_max,
+    dim_min,
     greatest,
     is_known,
     is_same,
-    larger,
     least,
-    smaller,
 )
 from lightnet.runtime.dtypes import BY_NAME
 
@@ -130,7 +130,7 @@ def widths(dims: Sequence[Size]) -> tuple[int, ...]:
     return tuple(map(width, dims))
 
 
-def symbol(g: Graph, name: str, high: Size, value: Value) -> Dim:
+def size_of_value(g: Graph, name: str, high: Size, value: Value) -> Dim:
     """A size that the scalar `value` (i64) is at run time."""
     return of_symbol(SizeSymbol(name, 0, greatest(high), emit=lambda: value, inputs=value.inputs))
 
@@ -275,7 +275,7 @@ def filled_behind(g: Graph, x: Value, fill: float | int) -> Value:
 
 _SCALAR: dict[str, Callable[..., Any]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "neg": operator.neg, "cast": lambda a: a,
-    "abs": lambda a: larger(a, -a), "div": dim_quotient, "minimum": smaller, "maximum": larger, "equal": is_same,
+    "abs": lambda a: dim_max(a, -a), "div": dim_quotient, "minimum": dim_min, "maximum": dim_max, "equal": is_same,
     "less": operator.lt, "less_equal": operator.le, "where": lambda c, a, b: a if c else b,
 }  # fmt: skip
 _REDUCED = {"reduce_min": "minimum", "reduce_max": "maximum", "reduce_sum": "add", "reduce_prod": "mul"}

@@ -34,7 +34,7 @@ from lightnet.frontends.counted import (
 )
 from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.sizes import SizeSymbol, UndecidedSize, inputs_of, is_counted, of_symbol
-from lightnet.runtime.dims import Size, greatest, is_known, larger, least, smaller
+from lightnet.runtime.dims import Size, dim_max, dim_min, greatest, is_known, least
 
 __all__ = ["concat", "dim_number", "expand", "op", "reshape", "slice_axis"]
 
@@ -207,10 +207,10 @@ def slice_axis(g: Graph, x: Value, axis: int, start: Size, end: Size, step: int)
     n = x.dims[axis]
     if step < 0:
         first, last = _within(g, start, n, -1), _within(g, end, n, -1)
-        length = dim_quotient(larger(first - last, 0) + (-step - 1), -step)
+        length = dim_quotient(dim_max(first - last, 0) + (-step - 1), -step)
     else:
         first, last = _within(g, start, n, 0), _within(g, end, n, 0)
-        length = dim_quotient(larger(last - first, 0) + (step - 1), step)
+        length = dim_quotient(dim_max(last - first, 0) + (step - 1), step)
     if isinstance(x, Numbers):
         raise UndecidedSize(*(d for d in (first, last) if is_counted(d)))
     dims = [length if k == axis else d for k, d in enumerate(x.dims)]
@@ -237,7 +237,7 @@ def _within(g: Graph, at: Size, n: Size, low: int) -> Size:
             raise UndecidedSize(at)
     elif at < 0:
         at = n + at if at > -(1 << 31) else low
-    return larger(smaller(at, n + low), low)
+    return dim_max(dim_min(at, n + low), low)
 
 
 @counted_rule("slice")

@@ -21,12 +21,12 @@ from lightnet.frontends.counted import (
     dim_number,
     filled_behind,
     fitted,
-    symbol,
+    size_of_value,
     width,
 )
 from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.sizes import UndecidedSize, is_counted
-from lightnet.runtime.dims import Size, smaller
+from lightnet.runtime.dims import Size, dim_min
 
 
 def _refuse(optype: str, *operands: Value) -> UndecidedSize:
@@ -146,7 +146,7 @@ def nonzero(g: Graph, x: Value) -> Value:
 
     def make() -> Value:
         indices, count = g.plain("nonzero", x)
-        return counted(g, indices, (x.ndim, symbol(g, "number of elements that are not zero", x.len, count)))
+        return counted(g, indices, (x.ndim, size_of_value(g, "number of elements that are not zero", x.len, count)))
 
     return decided(g, ("nonzero", x.ssa), make)
 
@@ -156,7 +156,7 @@ def unique(g: Graph, rows: Value, is_sorted: bool) -> tuple[Value, Value, Value]
     are."""
     n = rows.dims[0]
     first, inverse, repeats, count = g.plain("unique", rows, dim_number(g, n), sorted=is_sorted)
-    kinds = symbol(g, "number of different elements", width(n), count)
+    kinds = size_of_value(g, "number of different elements", width(n), count)
     return counted(g, first, (kinds,)), counted(g, inverse, (n,)), counted(g, repeats, (kinds,))
 
 
@@ -183,5 +183,5 @@ def suppressed(
     rows = indices.spec.dims[0]
     if not rows:
         return indices
-    kept: Any = symbol(g, "number of boxes that stay", rows, found)
-    return counted(g, indices, (smaller(kept, rows), 3))
+    kept: Any = size_of_value(g, "number of boxes that stay", rows, found)
+    return counted(g, indices, (dim_min(kept, rows), 3))

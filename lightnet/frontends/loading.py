@@ -111,12 +111,12 @@ def _mlir(text: str, name: str, ctx: Any, options: ReadOptions) -> Imported:
 
 def _onnx(source: str | bytes, name: str, ctx: Any, options: ReadOptions) -> Imported:
     from lightnet.frontends.onnx import importer, reader
-    from lightnet.frontends.open_dims import OpenDims
+    from lightnet.frontends.open_dims import DimTable
 
     model = reader.read_model(source, name)
     if options.dims is None:
         return importer.read(model, options.shapes, options.values, options.seed)
-    dims = OpenDims(options.dims)
+    dims = DimTable(options.dims)
     found = importer.read(model, options.shapes, options.values, options.seed, dims)
     for remark in dims.remarks if options.on_warning is not None else ():
         options.on_warning(SourceLoc(name), remark)
@@ -144,10 +144,10 @@ def reshaped(module: ModuleOp, options: ReadOptions) -> ModuleOp:
         raise LightNetError("values decide shapes in ONNX models only: feed this network's inputs when it runs")
     if not options.shapes:
         return module
-    from lightnet.frontends.open_dims import OpenDims
+    from lightnet.frontends.open_dims import DimTable
     from lightnet.frontends.reshaping import with_shapes
 
-    dims = OpenDims(options.dims or {})
+    dims = DimTable(options.dims or {})
     return with_shapes(module, {name: dims.dims(name, (), given) for name, given in options.shapes.items()})
 
 

@@ -19,7 +19,7 @@ from lightnet.ir.op import LnOp
 from lightnet.ir.params import ParamValue
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dim_text import parse_size
-from lightnet.runtime.dims import Dim, Extreme, Quotient, Size, Symbol, Undecided, greatest, least, substituted, symbol
+from lightnet.runtime.dims import Dim, Extreme, Quotient, Size, Symbol, Undecided, greatest, least, symbol, with_sizes
 
 #: The range of a dim of which nothing is said: 1..1024. Squares of it times another one (what attention, or a batch of
 #: images, makes of it) are tensors that a type may be of (`MAX_TENSOR_BYTES`).
@@ -56,7 +56,7 @@ def ranged(name: str, given: Any) -> Size:
         raise LightNetError(f"the range of a dim: {e}") from None
 
 
-class OpenDims:
+class DimTable:
     """The symbols of one model by name, with all that is known of them; `ranges` are what the caller said."""
 
     def __init__(self, ranges: Mapping[str, Any]):
@@ -91,7 +91,7 @@ class OpenDims:
         if len(self.remarks) >= MAX_FACTS:
             raise LightNetError(f"more than {MAX_FACTS} facts on open dims: give the shapes of inputs")
         for name, size in self.table.items():
-            self.table[name] = substituted(size, error.facts)
+            self.table[name] = with_sizes(size, error.facts)
         said = ", ".join(f"{name} is {size!s}" for name, size in error.facts.items())
         self.remarks.append(f"{said}: {error.why}")
 
@@ -112,7 +112,7 @@ def equal(difference: Size) -> Facts | None:
             found = _replaced(atom, value * atom.multiple)
         elif isinstance(atom, Extreme) and value in atom.args:
             a, b = atom.args if value == atom.args[0] else reversed(atom.args)
-            found = at_least(b - a if atom.fn == "min" else a - b)
+            found = facts_of_least(b - a if atom.fn == "min" else a - b)
         else:
             continue
         if found is not None:
@@ -120,7 +120,7 @@ def equal(difference: Size) -> Facts | None:
     return None
 
 
-def at_least(size: Size) -> Facts | None:
+def facts_of_least(size: Size) -> Facts | None:
     """The facts by which a dim is not negative, None where no such are found: the range of its one symbol shrinks."""
     if least(size) >= 0:
         return {}
@@ -131,7 +131,7 @@ def at_least(size: Size) -> Facts | None:
             continue
         if isinstance(atom, Quotient):  # floor(e / d) >= n is e >= n * d, and floor(e / d) <= n is e <= n * d + d - 1
             d, n = atom.divisor, -(rest // c) if c > 0 else rest // -c
-            return at_least(atom.dividend - n * d if c > 0 else n * d + d - 1 - atom.dividend)
+            return facts_of_least(atom.dividend - n * d if c > 0 else n * d + d - 1 - atom.dividend)
         if isinstance(atom, Symbol):
             low, high = atom.range
             low, high = (max(low, -(rest // c)), high) if c > 0 else (low, min(high, rest // -c))
@@ -168,11 +168,11 @@ def _replaced(s: Symbol, value: Size) -> Facts | None:
         if not facts:
             return None
     for bound in (lambda v: v - s.low, lambda v: s.high - v):
-        more = at_least(bound(substituted(value, facts)))
+        more = facts_of_least(bound(with_sizes(value, facts)))
         if more is None:
             return None
-        facts = {**{k: substituted(v, more) for k, v in facts.items()}, **more}
-    return {**facts, s.name: substituted(value, facts)}
+        facts = {**{k: with_sizes(v, more) for k, v in facts.items()}, **more}
+    return {**facts, s.name: with_sizes(value, facts)}
 
 
 def _within(s: Symbol, low: int, high: int, multiple: int = 1) -> Facts | None:
@@ -197,9 +197,9 @@ def learnt(cls: type[LnOp], specs: Sequence[TensorSpec], params: Mapping[str, Pa
 
 
 def _candidates(specs: Sequence[TensorSpec], error: Exception) -> Iterator[Facts]:
-    """What may have to hold: of a comparison one of its two outcomes, else that two dims in the same place are one."""
+    """Facts that may have to hold: of a comparison one of its two outcomes, else that dims in one place are one."""
     if isinstance(error, Undecided):
-        ways = (equal(error.dim),) if error.is_same else (at_least(error.dim), at_least(-1 - error.dim))
+        ways = (equal(error.dim),) if error.is_same else (facts_of_least(error.dim), facts_of_least(-1 - error.dim))
         yield from (way for way in ways if way)
         return
     for k, a in enumerate(specs):
@@ -213,18 +213,18 @@ def _candidates(specs: Sequence[TensorSpec], error: Exception) -> Iterator[Facts
 def _tried(cls: type[LnOp], specs: Sequence[TensorSpec], params: Mapping[str, ParamValue], facts: Facts,
            depth: int) -> Facts | None:  # fmt: skip
     """The facts, with those that the op asks for beyond them; None where it does not take its operands."""
-    specs = [s._replace(dims=tuple(substituted(d, facts) for d in s.dims)) for s in specs]
+    specs = [s._replace(dims=tuple(with_sizes(d, facts) for d in s.dims)) for s in specs]
     params = {k: substituted_param(v, facts) for k, v in params.items()}
     try:
         check_op(cls, specs, dict(params))
     except (Undecided, LightNetError) as e:
         more = learnt(cls, specs, params, e, depth + 1)
-        return None if more is None else {**{k: substituted(v, more) for k, v in facts.items()}, **more}
+        return None if more is None else {**{k: with_sizes(v, more) for k, v in facts.items()}, **more}
     return facts
 
 
 def substituted_param(value: ParamValue, by: Facts) -> ParamValue:
     """A parameter with other sizes for some symbols."""
     if isinstance(value, tuple | list):
-        return tuple(substituted(v, by) if isinstance(v, Dim) else v for v in value)
-    return substituted(value, by) if isinstance(value, Dim) else value
+        return tuple(with_sizes(v, by) if isinstance(v, Dim) else v for v in value)
+    return with_sizes(value, by) if isinstance(value, Dim) else value

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lightnet.ir.bound import BOOL, I64, Apply, Const, Idx, Loop, Node, Read, rebuild, show
-from lightnet.runtime.dims import Dim, Size, greatest, is_known, larger, least, smaller, typical
+from lightnet.runtime.dims import Dim, Size, dim_max, dim_min, greatest, is_known, least, typical
 from lightnet.runtime.dtypes import DType
 
 INF = math.inf
@@ -76,7 +76,7 @@ def whole(value: Any) -> Size:
     return value if isinstance(value, Dim) else int(value)
 
 
-def divided(k: Size, c: Size) -> Size | None:
+def exact_quotient(k: Size, c: Size) -> Size | None:
     """The quotient of a coefficient by a constant, None where it is not known to be whole."""
     if isinstance(k, Dim):
         return k.over(c)
@@ -96,7 +96,7 @@ class IndexSpace:
     """The ranges of the indices of one statement, and what holds where a guard has been passed."""
 
     def __init__(self, loops: Iterable[Loop], facts: tuple[Linear, ...] = ()):
-        self.ranges: dict[str, Interval] = {name: (0, larger(n - 1, 0)) for name, n in loops}
+        self.ranges: dict[str, Interval] = {name: (0, dim_max(n - 1, 0)) for name, n in loops}
         self.facts = facts
         self._forms: dict[Node, Linear] = {}
 
@@ -149,12 +149,12 @@ class IndexSpace:
     def _split(self, form: Linear, c: Size) -> tuple[Linear, Linear]:
         """Quotient and rest: ``form = c·quotient + rest``, the rest's constant in ``0..c-1`` where both are numbers."""
         if isinstance(form.const, Dim) or isinstance(c, Dim):
-            whole = divided(form.const, c)
+            whole = exact_quotient(form.const, c)
             quotient, rest = (Linear(), Linear(form.const)) if whole is None else (Linear(whole), Linear())
         else:
             quotient, rest = Linear(form.const // c), Linear(form.const % c)
         for atom, k in form.terms.items():
-            whole = divided(k, c)
+            whole = exact_quotient(k, c)
             part = rest if whole is None else quotient
             part.terms[atom] = k if whole is None else whole
         return quotient, rest
@@ -236,12 +236,12 @@ class IndexSpace:
             case Apply(fn="mod", args=(_, Const(value=c))):
                 return 0, c - 1
             case Apply(fn="min" | "max" as fn, args=(a, b)):
-                extreme = smaller if fn == "min" else larger
+                extreme = dim_min if fn == "min" else dim_max
                 (p, q), (r, s) = self.interval(a), self.interval(b)
                 return extreme(p, r), extreme(q, s)
             case Apply(fn="select", args=(_, a, b)):
                 (p, q), (r, s) = self.interval(a), self.interval(b)
-                return smaller(p, r), larger(q, s)
+                return dim_min(p, r), dim_max(q, s)
             case Apply(fn="table", args=(_, *values)):
                 found = [v.value for v in values if isinstance(v, Const)]
                 return min(found), max(found)

@@ -31,7 +31,7 @@ from lightnet.ir.expr import (
     parse_expr,
 )
 from lightnet.ir.functions import FLOAT_FUNCTIONS
-from lightnet.runtime.dims import Dim, Size, is_known, is_same, larger, smaller
+from lightnet.runtime.dims import Dim, Size, dim_max, dim_min, is_known, is_same
 from lightnet.runtime.dtypes import BY_NAME, BY_TL, DType
 
 #: Integers of constant expressions stay below this many bits (`pow` would not).
@@ -139,7 +139,7 @@ def _extreme(pick: Callable[..., Any]) -> Callable[..., Any]:
         if not values or not all(isinstance(v, NUMBER) for v in values):
             raise LightNetError("min and max take numbers or one array that is not empty")
         if not is_known(values):
-            return reduce(smaller if pick is min else larger, values)
+            return reduce(dim_min if pick is min else dim_max, values)
         nan = next((v for v in values if v != v), None)
         return pick(values, key=_order) if nan is None else nan
 

@@ -39,7 +39,7 @@ from xdsl.printer import Printer
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.params import ParamScalar, ParamValue
-from lightnet.runtime.dim_text import parse_size, parse_sizes, texts
+from lightnet.runtime.dim_text import dims_text, parse_size, parse_sizes
 from lightnet.runtime.dims import Dim, Size
 from lightnet.runtime.dtypes import BY_NAME, DType
 
@@ -73,7 +73,7 @@ class TensorSpec(NamedTuple):
 
     def __str__(self) -> str:
         dims = "".join("?x" if isinstance(d, Dim) else f"{d}x" for d in self.dims)
-        named = f', "{texts(self.open_dims)}"' if self.open_dims else ""
+        named = f', "{dims_text(self.open_dims)}"' if self.open_dims else ""
         return f"tensor<{dims}{self.dtype}{named}>"
 
 
@@ -174,14 +174,14 @@ class DimsAttr(Data[OpenDims]):
         return OpenDims(dims, beside)
 
     def print_parameter(self, printer: Printer) -> None:
-        printer.print_string(f'<"{texts(self.data.dims)}"')
+        printer.print_string(f'<"{dims_text(self.data.dims)}"')
         if not isinstance(self.data.beside, NoneAttr):
             printer.print_string(", ")
             printer.print_attribute(self.data.beside)
         printer.print_string(">")
 
 
-def memref_of(spec: TensorSpec) -> MemRefType:
+def flat_memref(spec: TensorSpec) -> MemRefType:
     """The memref of rank 1 that holds the elements of a tensor."""
     length = spec.len
     return MemRefType(storage_type(spec.dtype), (DYNAMIC_INDEX if isinstance(length, Dim) else length,))

@@ -24,7 +24,7 @@ from lightnet.ir.op import LnOp, places_of
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import TensorSpec, spec_of, storage_type
 from lightnet.runtime.arrays import ALIGNMENT
-from lightnet.runtime.dims import Undecided, divisor
+from lightnet.runtime.dims import Undecided, common_divisor
 from lightnet.runtime.program import is_port
 
 
@@ -58,7 +58,7 @@ def alignment_of(values: Sequence[SSAValue]) -> int:
     element's. Values that have no place yet count as aligned."""
     places = [(v, p) for v in values if (p := place_of(v)) is not None]
     elements = (spec_of(v.type).dtype.size for v, p in places if is_port(p.space.data))
-    return gcd(ALIGNMENT, *(divisor(p.offset.data) for _, p in places), *elements)
+    return gcd(ALIGNMENT, *(common_divisor(p.offset.data) for _, p in places), *elements)
 
 
 # -- moves -----------------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import cut_pieces, joined_pieces, operand_pieces, overwritable
 from lightnet.passes.plan import CAPACITY
-from lightnet.runtime.dims import Dim, Undecided, are_apart, greatest, is_known, is_never_below, larger, smaller
+from lightnet.runtime.dims import Dim, Undecided, are_apart, dim_max, dim_min, greatest, is_known, is_never_below
 from lightnet.runtime.program import is_port, ports_of
 
 #: (leaf, offset, size): bytes of a computed value, or of None where nothing is known to stand.
@@ -369,8 +369,8 @@ class _Checker:
             return None
         if are_apart(p.offset.data, _size(a), q.offset.data, _size(b)):
             return None
-        lo = larger(p.offset.data, q.offset.data)
-        hi = smaller(p.offset.data + _size(a), q.offset.data + _size(b))
+        lo = dim_max(p.offset.data, q.offset.data)
+        hi = dim_min(p.offset.data + _size(a), q.offset.data + _size(b))
         return (lo, hi) if lo != hi else None  # type: ignore[return-value]
 
     def workspace(self, op: Operation) -> list[PlaceAttr]:

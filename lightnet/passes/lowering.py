@@ -35,10 +35,10 @@ from lightnet.ir.memory import ARENA, STATIC, WORKSPACE_SIZE, memory_of, set_cal
 from lightnet.ir.module import main_of
 from lightnet.ir.op import TENSORS, WORKSPACE, LnOp, places_of
 from lightnet.ir.place import PlaceAttr
-from lightnet.ir.types import TensorSpec, memref_of, spec_of
+from lightnet.ir.types import TensorSpec, flat_memref, spec_of
 from lightnet.ir.views import Piece, alignment_of, operand_pieces, place_of
 from lightnet.runtime.arrays import ALIGNMENT, align_up
-from lightnet.runtime.dims import Dim, Size, are_apart, divisor, is_never_below, larger
+from lightnet.runtime.dims import Dim, Size, are_apart, common_divisor, dim_max, is_never_below
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.program import is_port
 
@@ -150,7 +150,7 @@ class Lowering(ABC, Generic[M]):
                 source = placed(op.operands[operand])
                 start = source.offset.data + offset
                 if (source.space, start) != (to.space, at):
-                    unit = gcd(alignment_of([op.operands[operand], result]), *map(divisor, (start, at, size)), 8)
+                    unit = gcd(alignment_of([op.operands[operand], result]), *map(common_divisor, (start, at, size)), 8)
                     made = self.copied(size, unit)
                     places = [PlaceAttr(source.space, start), PlaceAttr(to.space, at)]
                     self.lines.append(self.line(op, made, places, LaunchMemory(0, 0)))
@@ -160,7 +160,7 @@ class Lowering(ABC, Generic[M]):
         """The op that copies `size` bytes, `unit` at a time."""
         key = ("copy", size, unit)
         if key not in self.known:
-            type = memref_of(TensorSpec((size // unit,), BY_NAME[f"i{unit * 8}"]))
+            type = flat_memref(TensorSpec((size // unit,), BY_NAME[f"i{unit * 8}"]))
             symbols = size.symbols if isinstance(size, Dim) else ()
             b = Builder.kernel(self.fresh("copy"), [type, type], hints=["from", "to"], symbols=symbols)
             with b.loop(b.lo, b.hi) as i:
@@ -175,7 +175,7 @@ class Lowering(ABC, Generic[M]):
         aliases = _aliases(op)
         workspace = _workspace(op)
         apart = alignment_of([*op.operands, *op.results])  # which generators look at
-        align = gcd(apart, divisor(workspace.offset.data) if workspace is not None else 0)
+        align = gcd(apart, common_divisor(workspace.offset.data) if workspace is not None else 0)
         values: dict[SSAValue, object] = {a: ("arg", i) for i, a in enumerate(op.body.args)}
         body = structure(list(op.body.ops), values)
         choices = tuple(sorted((k, v) for k, v in op.choices.items() if k not in self.free))
@@ -189,7 +189,7 @@ class Lowering(ABC, Generic[M]):
                                 "run choose and "
                                 "plan again", label="kernel.workspace")  # fmt: skip
         if workspace is None and size != 0:  # planned elsewhere, without our workspace: it goes behind everything
-            self.added = larger(self.added, size)
+            self.added = dim_max(self.added, size)
             workspace = PlaceAttr(ARENA, self.arena_end)
         for made in launches:
             self.lines.append(self.line(op, made, [_argument(op, a, workspace, memory) for a in made.args], memory))

@@ -39,7 +39,7 @@ from lightnet.ir.target import Space, get_target
 from lightnet.passes.plan_buffers import PackingProblem, PlannedValues, ValueGroup, best_groups, in_arena
 from lightnet.passes.planning import MemoryPlan, pack
 from lightnet.passes.planning.buffers import load_profile
-from lightnet.passes.planning.stacking import stack
+from lightnet.passes.planning.stacking import stack_buffers
 from lightnet.runtime.arrays import align_up
 from lightnet.runtime.dims import greatest, typical
 from lightnet.runtime.program import is_port
@@ -136,7 +136,7 @@ def plan_module(
     except LightNetError as e:
         raise e if e.label != "plan.capacity" else _overflow(network, problem, e, capacity) from None
     if network.is_open:
-        plan = stack(problem.buffers, problem.sizes(network), plan)
+        plan = stack_buffers(problem.buffers, problem.sizes(network), plan)
         if greatest(plan.peak) > capacity:
             raise LightNetError(f"'{ARENA}' takes up to {greatest(plan.peak)} bytes ({plan.peak}), the capacity is "
                                 f"{capacity}", label="plan.capacity")  # fmt: skip

@@ -32,7 +32,7 @@ from lightnet.passes.planning import Buffer, lower_bound
 from lightnet.passes.planning.buffers import load_profile
 from lightnet.passes.planning.spans import OpenSpans, Spans
 from lightnet.passes.planning.stacking import MOST_CALLS, telling_calls
-from lightnet.runtime.dims import Undecided, at, is_known, larger, smaller, typical
+from lightnet.runtime.dims import Undecided, at, dim_max, dim_min, is_known, typical
 
 #: Merging two groups compares at most so many pairs of values; larger ones stay apart.
 MAX_PAIRS = 20_000
@@ -112,8 +112,8 @@ class ValueGroup:
         self.slots += other.slots
         self.spans.absorb(other.spans, shift)
         self.sources += other.sources
-        self.lo = smaller(self.lo, other.lo + shift)  # type: ignore[assignment]
-        self.hi = larger(self.hi, other.hi + shift)  # type: ignore[assignment]
+        self.lo = dim_min(self.lo, other.lo + shift)  # type: ignore[assignment]
+        self.hi = dim_max(self.hi, other.hi + shift)  # type: ignore[assignment]
         self.lower, self.upper = min(self.lower, other.lower), max(self.upper, other.upper)
         self.doubtful += other.doubtful
 
@@ -256,7 +256,7 @@ class PlannedValues:
         if not self._compatible(a, b, shift, i):
             return False
         space = a.space  # a view of a static tensor stands where that does
-        grown = larger(a.hi, b.hi + shift) - smaller(a.lo, b.lo + shift)
+        grown = dim_max(a.hi, b.hi + shift) - dim_min(a.lo, b.lo + shift)
         if len(b.slots) > len(a.slots):
             a, b, shift = b, a, -shift
         a.absorb(b, shift)

@@ -17,7 +17,7 @@ from lightnet.ir.instances import changed_type, changed_value
 from lightnet.ir.op import LnOp
 from lightnet.ir.passes import LnPass
 from lightnet.ir.types import ParamAttr, TensorSpec, spec_of
-from lightnet.runtime.dims import Dim, Size, Symbol, substituted
+from lightnet.runtime.dims import Dim, Size, Symbol, with_sizes
 from lightnet.runtime.program import unknown
 
 
@@ -61,7 +61,7 @@ def instantiate(module: ModuleOp, numbers: Mapping[str, int]) -> None:
             raise LightNetError(f"the dim {e}", label="instantiate.range") from None
 
     def change(size: Size) -> Size:
-        return substituted(size, numbers)
+        return with_sizes(size, numbers)
 
     for op in module.walk():
         for value in (*op.results, *(a for r in op.regions for b in r.blocks for a in b.args)):
@@ -82,7 +82,7 @@ def _is_open(value: Any) -> bool:
     return any(isinstance(v, Dim) for v in (value if isinstance(value, tuple) else (value,)))
 
 
-def numbers_of(module: ModuleOp, dims: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+def call_numbers(module: ModuleOp, dims: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """The numbers of symbols in a call whose inputs have these dims: of each symbol that is a dim of an input by
     itself. Raises `LightNetError` where an input does not fit."""
     found: dict[str, int] = {}
@@ -94,7 +94,7 @@ def numbers_of(module: ModuleOp, dims: Mapping[str, tuple[int, ...]]) -> dict[st
             if isinstance(dim, Dim) and len(dim.terms) == 1 and isinstance(s := next(dim.atoms), Symbol):
                 found.setdefault(s.name, number * s.multiple // dim.terms.get((s,), number))
     for name, spec in opened.items():
-        fits = tuple(substituted(d, found) for d in spec.dims)
+        fits = tuple(with_sizes(d, found) for d in spec.dims)
         if fits != tuple(dims[name]):
             raise _unfit(name, spec, dims[name])
     return found

@@ -10,7 +10,18 @@ from functools import lru_cache
 from itertools import product
 from math import gcd, prod
 
-from lightnet.runtime.dims import Atom, Dim, Extreme, Monomial, Quotient, Size, atom_key, divisor, least, polynomial
+from lightnet.runtime.dims import (
+    Atom,
+    Dim,
+    Extreme,
+    Monomial,
+    Quotient,
+    Size,
+    atom_key,
+    common_divisor,
+    dim_of_terms,
+    least,
+)
 
 
 class Bounds:
@@ -76,9 +87,9 @@ class Bounds:
                 factor[tuple(a for a in term if a != atom)] = c
             else:
                 rest[term] = c
-        by = polynomial(factor)
+        by = dim_of_terms(factor)
         sign = 1 if self.least(by) >= 0 else -1 if self.least(-by) >= 0 else 0
-        return (by, polynomial(rest), sign) if sign else None
+        return (by, dim_of_terms(rest), sign) if sign else None
 
 
 BOUNDS = Bounds()
@@ -120,7 +131,10 @@ def is_proved(a: Size, b: Size) -> bool:
         return False
     if _is_never_negative(a - b):
         return True
-    steps = divisor(a), divisor(b)  # a multiple of n is not below b where it is not below b rounded up to one
+    steps = (
+        common_divisor(a),
+        common_divisor(b),
+    )  # a multiple of n is not below b where it is not below b rounded up to one
     return any(n > 1 and _is_never_negative(a // n + -b // n) for n in steps)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import gcd
 
-from lightnet.runtime.dims import Dim, Monomial, Quotient, Size, atom_key, polynomial
+from lightnet.runtime.dims import Dim, Monomial, Quotient, Size, atom_key, dim_of_terms
 
 
 def quotient(a: Dim, b: Dim) -> Size | None:
@@ -26,7 +26,7 @@ def quotient(a: Dim, b: Dim) -> Size | None:
             left.remove(atom)
         if c % by:
             return None
-        part = polynomial({tuple(left): c // by})
+        part = dim_of_terms({tuple(left): c // by})
         found, rest = found + part, rest - part * b
     return None
 
@@ -53,19 +53,19 @@ def floor_quotient(dim: Dim, by: int) -> Size:
             rest[term] = c
         else:
             whole[term], rest[term] = divmod(c, by)
-    left = polynomial(rest)
+    left = dim_of_terms(rest)
     if not isinstance(left, Dim):
-        return polynomial(whole) + left // by
+        return dim_of_terms(whole) + left // by
     if (low := left.low // by) == left.high // by:
-        return polynomial(whole) + low
+        return dim_of_terms(whole) + low
     if _leading(left)[1] < 0:  # floor(-e / c) = -floor((e + c - 1) / c)
-        return polynomial(whole) - floor_quotient(-left + (by - 1), by)
+        return dim_of_terms(whole) - floor_quotient(-left + (by - 1), by)
     g = gcd(by, *(c for term, c in left.terms.items() if term))
     if g > 1:  # floor((g·x + r) / (g·c)) = floor((x + floor(r / g)) / c)
-        inner = polynomial({term: c // g for term, c in left.terms.items()})
-        return polynomial(whole) + inner // (by // g)
+        inner = dim_of_terms({term: c // g for term, c in left.terms.items()})
+        return dim_of_terms(whole) + inner // (by // g)
     if len(left.terms) == 1:
         ((term, c),) = left.terms.items()
         if c == 1 and len(term) == 1 and isinstance(term[0], Quotient):  # floor(floor(x / a) / b) = floor(x / (a·b))
-            return polynomial(whole) + term[0].dividend // (term[0].divisor * by)
-    return polynomial(whole) + Dim({(Quotient(left, by),): 1})
+            return dim_of_terms(whole) + term[0].dividend // (term[0].divisor * by)
+    return dim_of_terms(whole) + Dim({(Quotient(left, by),): 1})

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from lightnet.diagnostics import LightNetError
 from lightnet.parsing import Token, TokenParser, lexed
-from lightnet.runtime.dims import Atom, Dim, Extreme, Monomial, Quotient, Size, Symbol, larger, smaller, symbol
+from lightnet.runtime.dims import Atom, Dim, Extreme, Monomial, Quotient, Size, Symbol, dim_max, dim_min, symbol
 
 #: The longest text that is read, and the largest number in one.
 MAX_TEXT, MAX_NUMBER = 1 << 12, 1 << 62
@@ -32,14 +32,14 @@ def text(size: Size, shown: set[str] | None = None) -> str:
     return _Writer(set() if shown is None else shown).size(size)
 
 
-def texts(sizes: Sequence[Size]) -> str:
+def dims_text(sizes: Sequence[Size]) -> str:
     """The text of several dims, with commas; of equal symbols the first has the bounds."""
     writer = _Writer(set())
     return ", ".join(map(writer.size, sizes))
 
 
 def parse_sizes(source: str, known: Mapping[str, Size] = MappingProxyType({})) -> tuple[Size, ...]:
-    """The dims of a text that `texts` writes. Raises `LightNetError`, which names the column."""
+    """The dims of a text that `dims_text` writes. Raises `LightNetError`, which names the column."""
     if len(source) > MAX_TEXT:
         raise LightNetError(f"dims of more than {MAX_TEXT} characters")
     return _Reader(source, known).sizes()
@@ -171,7 +171,7 @@ class _Reader(TokenParser[Size]):
         self.expect("(")
         found = self.nested(self.climb)
         while self.accept(","):
-            found = (smaller if fn == "min" else larger)(found, self.nested(self.climb))
+            found = (dim_min if fn == "min" else dim_max)(found, self.nested(self.climb))
         self.expect(")")
         return found
 

@@ -122,7 +122,7 @@ Terms = Mapping[Monomial, int]
 
 class Dim:
     """A polynomial with integer coefficients: `terms` maps a product of atoms (sorted; () is 1) to its coefficient. It
-    always has an atom: what is a number is an int (`polynomial`)."""
+    always has an atom: what is a number is an int (`dim_of_terms`)."""
 
     __slots__ = ("__dict__", "terms")
 
@@ -160,14 +160,14 @@ class Dim:
 
     @cached_property
     def samples(self) -> tuple[int, int, int]:
-        """What it is where all symbols have their smallest values, their largest, and their typical ones: what one of
+        """Its numbers where all symbols have their smallest values, their largest, and their typical ones: what one of
         these refutes need not be proved."""
         smallest, largest = ({s.name: n for s in self.symbols for n in (s.range[k] * s.multiple,)} for k in (0, 1))
         return at(self, smallest), at(self, largest), typical(self)
 
     @cached_property
     def extremes(self) -> int:
-        """How many minima and maxima are in it, those inside of others too."""
+        """The number of minima and maxima in it, those inside of others too."""
         found = [a for a in self.atoms if isinstance(a, Extreme)]
         return len(found) + sum(x.extremes for a in found for x in a.args if isinstance(x, Dim))
 
@@ -184,7 +184,7 @@ class Dim:
         found = dict(self.terms)
         for term, c in terms.items():
             found[term] = found.get(term, 0) + c
-        return polynomial(found)
+        return dim_of_terms(found)
 
     def __mul__(self, other: Any) -> Any:
         if (terms := _terms(other)) is None:
@@ -196,7 +196,7 @@ class Dim:
             for b, d in terms.items():
                 term = tuple(sorted((*a, *b), key=atom_key))
                 found[term] = found.get(term, 0) + c * d
-        return polynomial(found)
+        return dim_of_terms(found)
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -228,7 +228,7 @@ class Dim:
             return quotient(self, other)
         if other == 0 or any(c % other for c in self.terms.values()):
             return None
-        return polynomial({term: c // other for term, c in self.terms.items()})
+        return dim_of_terms({term: c // other for term, c in self.terms.items()})
 
     def __floordiv__(self, other: Any) -> Any:
         if _terms(other) is None:
@@ -346,7 +346,7 @@ def typical(size: Size) -> int:
     return at(size, {s.name: s.typical for s in size.symbols}) if isinstance(size, Dim) else size
 
 
-def substituted(size: Size, by: Mapping[str, Size]) -> Size:
+def with_sizes(size: Size, by: Mapping[str, Size]) -> Size:
     """The size with other sizes for some of its symbols, by name; what replaces a symbol must be a multiple of its
     `multiple` (ValueError)."""
     if not isinstance(size, Dim):
@@ -400,25 +400,25 @@ def are_apart(a: Size, size_a: Size, b: Size, size_b: Size) -> bool:
     return is_never_below(b, a + size_a) or is_never_below(a, b + size_b)
 
 
-def divisor(size: Size) -> int:
+def common_divisor(size: Size) -> int:
     """A number that divides a size for all values."""
     return size.divisor if isinstance(size, Dim) else abs(size)
 
 
-def joined(a: Size, b: Size) -> Size:
+def upper_join(a: Size, b: Size) -> Size:
     """A polynomial that is never below either: of each product of atoms, which none is below 0, the larger multiple."""
     one, other = _terms(a), _terms(b)
     assert one is not None and other is not None
     terms = {term: max(one.get(term, 0), other.get(term, 0)) for term in (*one, *other)}
-    return polynomial(terms) if all(atom.range[0] >= 0 for term in terms for atom in term) else larger(a, b)
+    return dim_of_terms(terms) if all(atom.range[0] >= 0 for term in terms for atom in term) else dim_max(a, b)
 
 
-def smaller(a: Size, b: Size) -> Size:
+def dim_min(a: Size, b: Size) -> Size:
     """The minimum of two sizes."""
     return _extreme("min", a, b)
 
 
-def larger(a: Size, b: Size) -> Size:
+def dim_max(a: Size, b: Size) -> Size:
     """The maximum of two sizes."""
     return _extreme("max", a, b)
 
@@ -428,9 +428,9 @@ def _extreme(fn: str, a: Size, b: Size) -> Size:
     ``4x + 2*max(x, 4)``."""
     one, other = _terms(a), _terms(b)
     assert one is not None and other is not None
-    common = polynomial({t: min(c, d, key=abs) for t, c in one.items() if (d := other.get(t, 0)) * c > 0})
+    common = dim_of_terms({t: min(c, d, key=abs) for t, c in one.items() if (d := other.get(t, 0)) * c > 0})
     x, y = a - common, b - common
-    by = gcd(divisor(x), divisor(y)) or 1
+    by = gcd(common_divisor(x), common_divisor(y)) or 1
     x, y = x // by, y // by
     if is_never_below(x, y):  # asked of what is written, so that what is read is the same
         return a if fn == "max" else b
@@ -456,7 +456,7 @@ def _symbols(atom: Atom) -> Iterator[Symbol]:
                 yield from a.symbols
 
 
-def polynomial(terms: dict[Monomial, int]) -> Size:
+def dim_of_terms(terms: dict[Monomial, int]) -> Size:
     """The polynomial, or the int that it is."""
     terms = {term: c for term, c in terms.items() if c}
     if not terms:
@@ -478,9 +478,9 @@ def _terms(x: Any) -> Terms | None:
 
 def _substituted(atom: Atom, by: Mapping[str, Size]) -> Size:
     if isinstance(atom, Quotient):
-        return substituted(atom.dividend, by) // atom.divisor
+        return with_sizes(atom.dividend, by) // atom.divisor
     if isinstance(atom, Extreme):
-        a, b = (substituted(a, by) for a in atom.args)
+        a, b = (with_sizes(a, by) for a in atom.args)
         return _extreme(atom.fn, a, b)
     if atom.name not in by:
         return Dim({(atom,): 1})

@@ -17,7 +17,7 @@ from lightnet.backends.cpu.selection import SELECTION
 from lightnet.backends.llvm.jit import compile_module
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cpu import CpuKernelOp
-from lightnet.dialects.launch import symbols_of
+from lightnet.dialects.launch import kernel_symbols
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.ir.instances import changed_value
 from lightnet.ir.types import TensorSpec, tensor_type
@@ -160,7 +160,7 @@ class Compiled:
                 else memory[a.kind, a.number].ctypes.data
                 for a in launch.args
             ]
-            numbers = [call[name] for name in symbols_of(launch.function)]
+            numbers = [call[name] for name in kernel_symbols(launch.function)]
             run = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * (2 + len(numbers)), *[ctypes.c_void_p] * len(pointers))
             run(code.kernel_address(launch.function.sym_name.data))(0, at(launch.grid, call), *numbers, *pointers)
         return [memory["result", i][: s.nbytes].view(s.dtype.np).reshape(s.dims) for i, s in enumerate(results)]
@@ -175,5 +175,5 @@ def test_a_loop_knows_nothing_of_the_typical_number():
         {},
     )
     (launch,) = SELECTION.generate(CpuKernelOp.wrap([op]), "k", {})
-    assert symbols_of(launch.function) == ("n",)
+    assert kernel_symbols(launch.function) == ("n",)
     assert isinstance(launch.grid, Dim) or launch.grid == 1

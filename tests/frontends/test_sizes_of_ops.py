@@ -17,7 +17,7 @@ from lightnet.frontends.passing import _candidates, _identity, _value, passing
 from lightnet.frontends.sizes import SizeSymbol, UndecidedSize, bound, inputs_of, of_symbol
 from lightnet.ir.bound import Apply, Const, Idx, Read
 from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dims import Dim, Undecided, is_same, larger, least, smaller
+from lightnet.runtime.dims import Dim, Undecided, dim_max, dim_min, is_same, least
 from lightnet.runtime.dtypes import BY_NAME
 
 INF = math.inf
@@ -104,8 +104,8 @@ class Case:
     def __init__(self) -> None:
         self.g = g = Graph("n.onnx")
         self.count = g.input("count", (), "i64")
-        self.n = c.symbol(g, "n", 5, self.count)
-        self.m = c.symbol(g, "m", 4, g.input("other", (), "i64"))
+        self.n = c.size_of_value(g, "n", 5, self.count)
+        self.m = c.size_of_value(g, "m", 4, g.input("other", (), "i64"))
         self.x = self.counted("x", self.n, 3)
 
     def counted(self, name: str, *dims, dtype: str = "f32") -> Value:
@@ -203,13 +203,13 @@ def test_quotients_and_extremes_of_dims(case: Case) -> None:
         with pytest.raises(Undecided):
             c.dim_quotient(a, b)
     assert (
-        smaller(n, 5),
-        smaller(5, n),
-        larger(n, 5),
-        smaller(0, n),
-        larger(n, 0),
+        dim_min(n, 5),
+        dim_min(5, n),
+        dim_max(n, 5),
+        dim_min(0, n),
+        dim_max(n, 0),
     ) == (n, n, 5, 0, n)
-    least_of, most_of = smaller(n, m), larger(n + 1, m)
+    least_of, most_of = dim_min(n, m), dim_max(n + 1, m)
     assert (least_of.low, least_of.high, most_of.low, most_of.high) == (0, 4, 1, 6)
     assert is_same(n, n) and is_same(3, 3) and not is_same(n, n + 1) and not is_same(n, 6) and not is_same(n + 1, 0)
     for a, b in ((n, 5), (n, 0), (n, m)):

@@ -21,7 +21,7 @@ from lightnet.ir.place import PlaceAttr
 from lightnet.passes.check_plan import check_plan
 from lightnet.passes.plan import plan_module
 from lightnet.passes.planning import Buffer, check_offsets, pack
-from lightnet.passes.planning.stacking import stack
+from lightnet.passes.planning.stacking import stack_buffers
 from lightnet.runtime.dims import Dim, at, is_never_below
 
 SEEDS = [*range(12), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 200))]
@@ -123,7 +123,7 @@ def test_buffers_stack_for_all_sizes() -> None:
         buffers = [Buffer(f"b{k}", lo, hi, at(sizes[f"b{k}"], middle), 64) for k, (lo, hi) in enumerate(spans)]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FallbackWarning)
-            plan = stack(buffers, sizes, pack(buffers))
+            plan = stack_buffers(buffers, sizes, pack(buffers))
         for values in ((x, y, z) for x in range(1, 5) for y in range(1, 4) for z in range(16, 65, 16)):
             call = dict(zip("abh", values))
             there = [Buffer(o.id, o.lower, o.upper, at(sizes[o.id], call), 64) for o in buffers]

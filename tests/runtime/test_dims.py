@@ -10,21 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime.dim_text import parse_size, parse_sizes, text, texts
+from lightnet.runtime.dim_text import dims_text, parse_size, parse_sizes, text
 from lightnet.runtime.dims import (
     Dim,
     Undecided,
     are_apart,
     at,
-    divisor,
+    common_divisor,
+    dim_max,
+    dim_min,
     greatest,
     is_never_below,
-    joined,
-    larger,
     least,
-    smaller,
-    substituted,
     symbol,
+    upper_join,
+    with_sizes,
 )
 
 _SYMBOLS = [symbol("a", 1, 5), symbol("b", 0, 3), symbol("h", 4, 16, 4)]
@@ -54,8 +54,8 @@ def _pairs(draw, depth=3):
         case "*":
             return a * b, lambda call: f(call) * g(call)
         case "max":
-            return larger(a, b), lambda call: max(f(call), g(call))
-    return smaller(a, b), lambda call: min(f(call), g(call))
+            return dim_max(a, b), lambda call: max(f(call), g(call))
+    return dim_min(a, b), lambda call: min(f(call), g(call))
 
 
 @settings(max_examples=300, deadline=None)
@@ -107,8 +107,8 @@ def test_a_product_divides_by_its_factors(one, other):
 def test_a_substitution_is_the_value_there(pair):
     dim, value = pair
     for call in _CALLS[::7]:
-        assert substituted(dim, call) == value(call)
-        assert at(substituted(dim, {"a": call["a"]}), {k: call[k] for k in "bh"}) == value(call)
+        assert with_sizes(dim, call) == value(call)
+        assert at(with_sizes(dim, {"a": call["a"]}), {k: call[k] for k in "bh"}) == value(call)
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ def test_a_substitution_is_the_value_there(pair):
         (lambda a, b: a - a // 16 * 16, 0),
         (lambda a, b: 15 - (a - a // 16 * 16), 0),
         (lambda a, b: (a * b + 63) // 64 * 64 - a * b, 0),
-        (lambda a, b: larger(a, b) - a, 0),
-        (lambda a, b: a - smaller(a, b), 0),
-        (lambda a, b: b * larger(a, 7) - 7 * b, 0),
+        (lambda a, b: dim_max(a, b) - a, 0),
+        (lambda a, b: a - dim_min(a, b), 0),
+        (lambda a, b: b * dim_max(a, 7) - 7 * b, 0),
         (lambda a, b: 4 * a * b - 2 * a - 2 * b, 0),
     ],
 )
@@ -142,8 +142,8 @@ def test_what_is_proved_of_two_ranges_holds_in_every_call(one, other, size):
     if are_apart(a, size, b, size):
         assert all(abs(f(call) - g(call)) >= size for call in _CALLS)
     if least(a) >= 0 <= least(b):
-        assert all(at(joined(a, b), call) >= max(f(call), g(call)) for call in _CALLS)
-    assert all(f(call) % max(divisor(a), 1) == 0 for call in _CALLS)
+        assert all(at(upper_join(a, b), call) >= max(f(call), g(call)) for call in _CALLS)
+    assert all(f(call) % max(common_divisor(a), 1) == 0 for call in _CALLS)
 
 
 @pytest.mark.parametrize("many", [2, 4, 6])
@@ -151,8 +151,8 @@ def test_stacks_of_maxima_are_proved_apart(many):
     """What stands on a maximum of sums is above each of them, rounded sizes and maxima below included."""
     a, b, n = symbol("a", 1, 512), symbol("b", 1, 16), symbol("n", 1, 100)
     sizes = [64 * a, 20 * a * b + 4, 12 * n, 4 * a * n, 256 * b, 36 * b * n][:many]
-    low = reduce(larger, (-(-size // 64) * 64 for size in sizes))
-    high = reduce(larger, (-(-(low + size) // 64) * 64 for size in sizes))
+    low = reduce(dim_max, (-(-size // 64) * 64 for size in sizes))
+    high = reduce(dim_max, (-(-(low + size) // 64) * 64 for size in sizes))
     for size in sizes:
         assert is_never_below(low, size) and is_never_below(high, low + size) and is_never_below(high, low)
         assert not is_never_below(high - 64, low + size)
@@ -161,8 +161,8 @@ def test_stacks_of_maxima_are_proved_apart(many):
 
 def test_a_maximum_shows_what_its_parts_have_in_common():
     a, b = symbol("a", 1, 50), symbol("b", 1, 50)
-    assert text(larger(192 * a + 64 * b, 128 * a + 128 * b)) == "128*a(1..50) + 64*b(1..50) + 64*max(a, b)"
-    assert larger(64 * a, 64 * b) % 64 == 0 and divisor(larger(64 * a, 96 * b)) == 32
+    assert text(dim_max(192 * a + 64 * b, 128 * a + 128 * b)) == "128*a(1..50) + 64*b(1..50) + 64*max(a, b)"
+    assert dim_max(64 * a, 64 * b) % 64 == 0 and common_divisor(dim_max(64 * a, 96 * b)) == 32
 
 
 def test_forms_are_canonical():
@@ -175,19 +175,19 @@ def test_forms_are_canonical():
     assert (4 * n + 2) // 8 == (2 * n + 1) // 4
     assert (n * n + n) // n == n + 1
     assert symbol("one", 3, 3) == 3
-    assert larger(n, 1) == n and smaller(n, 200) == n and larger(n, larger(n, 7)) == larger(7, n)
+    assert dim_max(n, 1) == n and dim_min(n, 200) == n and dim_max(n, dim_max(n, 7)) == dim_max(7, n)
 
 
 def test_the_text_of_dims():
     b, n, h = symbol("batch", 1, 16), symbol("n", 1, 512), symbol("h", 32, 1024, 32)
-    assert texts([b, 2 * n + 1, n * b, 768]) == "batch(1..16), 2*n(1..512) + 1, batch*n, 768"
+    assert dims_text([b, 2 * n + 1, n * b, 768]) == "batch(1..16), 2*n(1..512) + 1, batch*n, 768"
     assert text(h // 4) == "(h(32..1024 by 32) floordiv 4)"
     assert text(3 * h) == "3*h(32..1024 by 32)"
     assert text(-(-n // 16)) == "((n(1..512) + 15) floordiv 16)"
-    assert text(larger(n, 4)) == "max(4, n(1..512))"
+    assert text(dim_max(n, 4)) == "max(4, n(1..512))"
     assert text(symbol("a b", 1, 2)) == "'a b'(1..2)"
     assert parse_sizes("b(1..4), b ceildiv 2, b mod 2, min(b, 3), -b + 8") == (
-        (s := symbol("b", 1, 4)), -(-s // 2), s % 2, smaller(s, 3), 8 - s)  # fmt: skip
+        (s := symbol("b", 1, 4)), -(-s // 2), s % 2, dim_min(s, 3), 8 - s)  # fmt: skip
 
 
 @pytest.mark.parametrize(

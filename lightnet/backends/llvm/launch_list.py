@@ -27,7 +27,7 @@ from lightnet.backends.llvm.sizes import SizeTexts
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.accesses import LineAccesses
 from lightnet.dialects.dependences import Touch, barriers
-from lightnet.dialects.launch import CopyOp, HostOp, LaunchOp, Line, kernels, lines_of, symbols_of
+from lightnet.dialects.launch import CopyOp, HostOp, LaunchOp, Line, kernel_symbols, kernels, lines_of
 from lightnet.ir.memory import call_symbols, memory_of
 from lightnet.ir.place import PlaceAttr
 from lightnet.runtime.dims import Symbol
@@ -81,7 +81,7 @@ def emit_main(module: ModuleOp, symbols: dict[str, str]) -> str:
     """The launch list of a module, in functions of `CHUNK` lines each; `symbols` are those of its kernels."""
     lines = lines_of(module)
     waits = barriers(touches(module))
-    taken = {name: symbols_of(function) for name, function in kernels(module).items()}
+    taken = {name: kernel_symbols(function) for name, function in kernels(module).items()}
     out = _List(symbols, (*FRAME, *ports_of(memory_of(module))), taken, call_symbols(module))
     chunks = [
         out.chunk(number, lines[start : start + CHUNK], waits[start : start + CHUNK])

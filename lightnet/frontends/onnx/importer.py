@@ -26,7 +26,7 @@ from lightnet.frontends.onnx.model import STRINGS, OnnxFunction, OnnxGraph, Onnx
 from lightnet.frontends.onnx.node import Items, NeedsValue, Node, Poisoned, handler_of, takes_sequences
 from lightnet.frontends.onnx.storage import AWARE, MOVES, entered, left, moved
 from lightnet.frontends.onnx.textual import needs_host
-from lightnet.frontends.open_dims import LearntError, OpenDims, equal
+from lightnet.frontends.open_dims import DimTable, LearntError, equal
 from lightnet.frontends.sizes import inputs_of, is_counted
 from lightnet.ir.collector import collector_paused
 from lightnet.runtime.arrays import checked_array
@@ -65,7 +65,7 @@ def read(
     shapes: Mapping[str, Sequence[Any]],
     values: Mapping[str, Any],
     seed: Seed = None,
-    dims: OpenDims | None = None,
+    dims: DimTable | None = None,
 ) -> Imported:
     """As `to_module`; an `OpenError` that comes out can read the model again. Of a model with text, the numbers: its
     host part is an attribute of the module, or of the error."""
@@ -90,7 +90,7 @@ def read(
 
 
 def _read_open(
-    model: OnnxModel, shapes: Mapping[str, Sequence[Any]], values: Mapping[str, Any], seed: Seed, dims: OpenDims
+    model: OnnxModel, shapes: Mapping[str, Sequence[Any]], values: Mapping[str, Any], seed: Seed, dims: DimTable
 ) -> Imported:
     """As `read`, with symbols for open dims: again with each fact that reading the model teaches of them."""
     if parted_of(model, {}, values) is not None:
@@ -174,7 +174,7 @@ class Importer:
     """One import; see `to_module`. `values` are the graph's inputs by name."""
 
     def __init__(self, model: OnnxModel, shapes: Mapping[str, Sequence[int]], given: Mapping[str, Any],
-                 seed: Seed = None, parted: Parted | None = None, dims: OpenDims | None = None):  # fmt: skip
+                 seed: Seed = None, parted: Parted | None = None, dims: DimTable | None = None):  # fmt: skip
         self.model, self.shapes, self.given, self.open_dims = model, shapes, given, dims
         self.graph = Graph(model.path)
         self.draws = None if seed is None else _draws(self.graph, seed)

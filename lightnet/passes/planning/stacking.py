@@ -21,7 +21,7 @@ import numpy as np
 
 from lightnet.diagnostics import FallbackWarning
 from lightnet.runtime.arrays import align_up
-from lightnet.runtime.dims import Dim, Size, at, is_never_below, joined, larger, typical
+from lightnet.runtime.dims import Dim, Size, at, dim_max, is_never_below, typical, upper_join
 
 from .buffers import Buffer, Conflicts, lower_bound
 from .planner import MemoryPlan, pack
@@ -35,7 +35,7 @@ MOST_ORDERS, MOST_CALLS = 9, 40
 GOOD, TRIALS = 1.05, 4000
 
 
-def stack(buffers: Sequence[Buffer], sizes: Mapping[str, Size], plan: MemoryPlan) -> MemoryPlan:
+def stack_buffers(buffers: Sequence[Buffer], sizes: Mapping[str, Size], plan: MemoryPlan) -> MemoryPlan:
     """The plan for all values of the symbols in `sizes` (bytes, by id); `buffers` have the sizes of the typical call,
     and `plan` is theirs. Offsets and peak are `Dim`s where calls decide them; the bound is the typical call's."""
     buffers = [b for b in buffers if sizes[b.id] != 0]
@@ -47,14 +47,14 @@ def stack(buffers: Sequence[Buffer], sizes: Mapping[str, Size], plan: MemoryPlan
         b = buffers[i]
         sums, was_joined = _fewest([-(-p // b.alignment) * b.alignment for j in below[i] for p in ends[j]] or [0])
         shortened += was_joined
-        offsets[b.id] = reduce(larger, sums)
+        offsets[b.id] = reduce(dim_max, sums)
         ends[i] = [p + sizes[b.id] for p in sums]
     tops, was_joined = _fewest([p for i in order for p in ends[i]] or [0])
     if shortened := shortened + was_joined:
         message = f"{shortened} offsets are the maximum of more than {MOST_SUMS} sums: bounds of these are used, " \
                   "which may take more memory"  # fmt: skip
         warnings.warn(FallbackWarning(message), stacklevel=2)
-    return replace(plan, offsets=offsets, peak=reduce(larger, tops))  # type: ignore[arg-type]
+    return replace(plan, offsets=offsets, peak=reduce(dim_max, tops))  # type: ignore[arg-type]
 
 
 def _fewest(sums: Sequence[Size]) -> tuple[list[Size], bool]:
@@ -65,8 +65,8 @@ def _fewest(sums: Sequence[Size]) -> tuple[list[Size], bool]:
             kept = [k for k in kept if not is_never_below(new, k)] + [new]
     many = len(kept) > MOST_SUMS
     while len(kept) > MOST_SUMS:
-        a, b = min(combinations(kept, 2), key=lambda pair: typical(joined(*pair)) - max(map(typical, pair)))
-        kept, _ = _fewest([k for k in kept if k not in (a, b)] + [joined(a, b)])
+        a, b = min(combinations(kept, 2), key=lambda pair: typical(upper_join(*pair)) - max(map(typical, pair)))
+        kept, _ = _fewest([k for k in kept if k not in (a, b)] + [upper_join(a, b)])
     return kept, many
 
 
@@ -103,7 +103,7 @@ class _Orders:
         return [replace(b, size=int(n)) for b, n in zip(self.buffers, self.sizes[:, call])]
 
     def below(self, order: Sequence[int]) -> list[list[int]]:
-        """Which buffers each one stands on: those that none of the others stands on, directly or not."""
+        """The buffers that each one stands on: those that none of the others stands on, directly or not."""
         place = {i: k for k, i in enumerate(order)}
         under = [0] * len(order)  # as bits
         found: list[list[int]] = [[] for _ in order]

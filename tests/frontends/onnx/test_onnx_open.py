@@ -14,12 +14,12 @@ from onnx import TensorProto, helper  # noqa: E402
 import lightnet  # noqa: E402
 from lightnet.diagnostics import LightNetError  # noqa: E402
 from lightnet.frontends.loading import OpenError  # noqa: E402
-from lightnet.frontends.open_dims import at_least, equal  # noqa: E402
+from lightnet.frontends.open_dims import equal, facts_of_least  # noqa: E402
 from lightnet.ir.context import make_context  # noqa: E402
 from lightnet.ir.parser import parse_mlir  # noqa: E402
 from lightnet.ir.verify import verify_module  # noqa: E402
-from lightnet.passes.specialize_dims import instantiate, numbers_of, symbols_of  # noqa: E402
-from lightnet.runtime.dims import larger, smaller, symbol  # noqa: E402
+from lightnet.passes.specialize_dims import call_numbers, instantiate, symbols_of  # noqa: E402
+from lightnet.runtime.dims import dim_max, dim_min, symbol  # noqa: E402
 
 F, I = TensorProto.FLOAT, TensorProto.INT64
 
@@ -56,7 +56,7 @@ def test_a_decoder_is_one_module_for_all_lengths() -> None:
     for dims in ((1, 1, 8), (3, 7, 8), (4, 64, 8)):
         x = np.random.default_rng(1).random(dims, np.float32)
         module = net.module.clone()
-        instantiate(module, numbers_of(module, {"x": dims}))
+        instantiate(module, call_numbers(module, {"x": dims}))
         verify_module(module, net.ctx)
         got = lightnet.compile(lightnet.Model(module, "open", net.weights, ctx=net.ctx, brings_weights=True), "none")(
             {"x": x}
@@ -67,7 +67,7 @@ def test_a_decoder_is_one_module_for_all_lengths() -> None:
     for dims in ((5, 7, 8), (1, 65, 8), (1, 7, 9), (7, 8)):
         with pytest.raises(LightNetError):
             module = net.module.clone()
-            instantiate(module, numbers_of(module, {"x": dims}))
+            instantiate(module, call_numbers(module, {"x": dims}))
 
 
 def test_what_a_model_teaches_of_its_dims() -> None:
@@ -105,16 +105,16 @@ def test_facts() -> None:
     assert equal(a - 5) == {"a": 5} and equal(a - 9) is None and equal(h - 6) is None and equal(a - a) == {}
     assert equal(a + 1 - b) == {"b": symbol("a", 2, 8) + 1, "a": symbol("a", 2, 8)}
     assert equal(2 * a - b) == {"a": symbol("a", 2, 8), "b": 2 * symbol("a", 2, 8)}
-    assert equal(smaller(a, 5) - 5) == {"a": symbol("a", 5, 8)} and equal(larger(a, 5) - 5) == {"a": symbol("a", 1, 5)}
+    assert equal(dim_min(a, 5) - 5) == {"a": symbol("a", 5, 8)} and equal(dim_max(a, 5) - 5) == {"a": symbol("a", 1, 5)}
     assert (
-        at_least(a - 3) == {"a": symbol("a", 3, 8)}
-        and at_least(3 - a) == {"a": symbol("a", 1, 3)}
-        and at_least(-a) is None
+        facts_of_least(a - 3) == {"a": symbol("a", 3, 8)}
+        and facts_of_least(3 - a) == {"a": symbol("a", 1, 3)}
+        and facts_of_least(-a) is None
     )
-    assert at_least((a - 3) // 2 - 1) == {"a": symbol("a", 5, 8)} and at_least(2 - (a + 1) // 3) == {
+    assert facts_of_least((a - 3) // 2 - 1) == {"a": symbol("a", 5, 8)} and facts_of_least(2 - (a + 1) // 3) == {
         "a": symbol("a", 1, 7)
     }
-    assert at_least(h - 5) == {"h": symbol("h", 8, 32, 4)} and at_least(a) == {}
+    assert facts_of_least(h - 5) == {"h": symbol("h", 8, 32, 4)} and facts_of_least(a) == {}
 
 
 def test_threads_compile_a_shape_once() -> None:

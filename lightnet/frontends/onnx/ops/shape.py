@@ -26,7 +26,7 @@ from lightnet.frontends.onnx.model import OnnxTensor
 from lightnet.frontends.onnx.node import Items, Node, onnx_op
 from lightnet.frontends.onnx.storage import marked
 from lightnet.frontends.sizes import is_counted, same
-from lightnet.runtime.dims import Dim, greatest, is_known, larger, least
+from lightnet.runtime.dims import Dim, dim_max, greatest, is_known, least
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.stored import FORMATS
 
@@ -288,7 +288,7 @@ def _range_of_sizes(n: Node, start: Any, limit: Any, delta: Any) -> Value:
     g = n.g
     if isinstance(delta, Dim) or delta == 0:
         n.fail(f"its delta is {delta}")
-    count = dim_quotient(larger(limit - start if delta > 0 else start - limit, 0) + (abs(delta) - 1), abs(delta))
+    count = dim_quotient(dim_max(limit - start if delta > 0 else start - limit, 0) + (abs(delta) - 1), abs(delta))
     steps = axis_positions(g, width(count), 0, 1)
     steps = steps if delta == 1 else g.op("mul", steps, g.scalar(delta, "i64"))
     is_steps = start == 0 and not is_counted(count)

@@ -11,7 +11,7 @@ from lightnet.frontends.composites import concat, cut_up, strided
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
 from lightnet.frontends.sizes import same
-from lightnet.runtime.dims import is_known, larger, least, smaller
+from lightnet.runtime.dims import dim_max, dim_min, is_known, least
 
 
 @onnx_op("Concat")
@@ -41,7 +41,7 @@ def split(n: Node, x: Value, sizes: Value | None = None) -> tuple[Value, ...]:
         if count != len(n.outputs):
             n.fail(f"num_outputs is {count}, but it has {len(n.outputs)} outputs")
         part = -(-length // count)
-        given = [larger(smaller(part, length - k * part), 0) for k in range(count)]
+        given = [dim_max(dim_min(part, length - k * part), 0) for k in range(count)]
     if not same(sum(given), length) or any(least(s) < 0 for s in given):
         n.fail(f"parts of {list(given)} should add up to the {length} of axis {axis} of {x.spec}")
     return tuple(cut_up(n.g, x, axis, given))
