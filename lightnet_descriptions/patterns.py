@@ -129,6 +129,8 @@ def _has_kernel_here(new: NewOp, anchor: LnOp) -> bool:
 class _Single:
     """A matcher of one op, `self`."""
 
+    places = False
+
     def matches(self, anchor: LnOp) -> Iterator[dict[str, LnOp]]:
         yield {"self": anchor}
 
@@ -144,15 +146,18 @@ class OneOp(_Single):
     def roots(self) -> tuple[str, ...]:
         return (self.cls.name,)
 
+    @property
+    def places(self) -> bool:  # type: ignore[override]
+        """True for what enters or leaves the network, of which rules say where it stands: all that becomes of it."""
+        return issubclass(self.cls, Source) or self.cls.is_host
+
     def anchors(self, op: Operation) -> Sequence[LnOp]:
         # Another class may have taken the place of the optype's, and `bind` made an input or a param of a `create`.
         is_for = op.name == self.cls.name or (self.cls.name == Create.name and isinstance(op, Source))
         if not is_for or not isinstance(op, LnOp):
             return ()
         said = op.attributes.get(MTYPE)
-        # The rules of what enters or leaves the network say where that stands, which is all that becomes of it.
-        stands = issubclass(self.cls, Source) or self.cls.is_host
-        return () if stands and self.mtype != (said.data if isinstance(said, StringAttr) else None) else (op,)
+        return () if self.places and self.mtype != (said.data if isinstance(said, StringAttr) else None) else (op,)
 
 
 @dataclass(frozen=True)
@@ -185,6 +190,7 @@ class JoinedOps:
     item: DescribedValue
     variables: Mapping[str, frozenset[type[LnOp]] | None]
     edges: tuple[PatternEdge, ...]
+    places = False
 
     @property
     def roots(self) -> tuple[str, ...]:

@@ -119,6 +119,7 @@ class PdlMatcher:
     rewrite: pdl.RewriteOp
     constants: Bindings
     classes: dict[str, type[LnOp]]
+    places = False
 
     @property
     def roots(self) -> tuple[str, ...]:

@@ -29,7 +29,10 @@ Bindings = dict[Any, Any]
 
 
 class Matcher(Protocol):
-    """The match of a rule: from an op, its anchor, all ways to give the names of the rule a meaning."""
+    """The match of a rule: from an op, its anchor, all ways to give the names of the rule a meaning. `places` is True
+    if it is for what enters or leaves the network."""
+
+    places: bool
 
     @property
     def roots(self) -> tuple[str, ...]:
@@ -88,6 +91,11 @@ class RulePattern(FilePattern):
 
     def __init__(self) -> None:
         rewriting.forget_names()  # patterns are made when a pass begins
+
+    @property
+    def places(self) -> bool:
+        """True if the rule says where what enters or leaves the network stands: `expand` asks it for these ops."""
+        return self.rule.matcher.places
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         for anchor in self.rule.matcher.anchors(op):

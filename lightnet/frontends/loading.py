@@ -148,7 +148,11 @@ def reshaped(module: ModuleOp, options: ReadOptions) -> ModuleOp:
     from lightnet.frontends.reshaping import with_shapes
 
     dims = DimTable(options.dims or {})
-    return with_shapes(module, {name: dims.dims(name, (), given) for name, given in options.shapes.items()})
+    found = {
+        name: dims.dims(name, (), given) if isinstance(given, list | tuple) else given
+        for name, given in options.shapes.items()
+    }
+    return with_shapes(module, found)
 
 
 def is_nnvm(text: str) -> bool:

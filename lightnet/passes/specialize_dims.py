@@ -33,6 +33,7 @@ class InstantiatePass(LnPass):
     """
 
     name = "instantiate"
+    level = "graph"
     dims: str = ""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:

@@ -32,7 +32,7 @@ TABLE = Description("lightnet_descriptions.tensorrt:ep_tensorrt.json", "expand")
 @cache
 def _described() -> frozenset[type[LnOp]]:
     """The ops that the table has rules for."""
-    return frozenset(pattern.cls for pattern in TABLE.read())  # type: ignore[attr-defined]
+    return frozenset(pattern.rule.matcher.cls for pattern in TABLE.read())  # type: ignore[attr-defined]
 
 
 class StaysWithCuda(RewritePattern):

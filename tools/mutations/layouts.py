@@ -89,8 +89,8 @@ MUTANTS = (
     ),
     Mutant(
         "part-of-block-as-view", "takes channels in the middle of a block for a view", (
-            Edit("ir/views.py", "    if offset % plane or channel % one.block or (end % one.block and end != large.dims[1]):\n",
-                 "    if offset % plane:\n"),
+            Edit("ir/views.py", "    if offset % plane != 0 or channel % one.block != 0 or (end % one.block != 0 and end != large.dims[1]):\n",
+                 "    if offset % plane != 0:\n"),
             _UNCHECKED,
         ),
         _PLANNED, "plan", None, _halves(8),

@@ -72,8 +72,8 @@ MUTANTS = (
     ),
     _plan(
         "buffers-too-small", "packs every buffer as if it had half its size", _READ_TWICE,
-        Edit("passes/plan_buffers.py", "max(s.freed for s in self.slots), self.hi - self.lo, alignment)",
-             "max(s.freed for s in self.slots), (self.hi - self.lo) // 2, alignment)"),
+        Edit("passes/plan_buffers.py", "max(s.freed for s in self.slots), number(self.hi - self.lo), alignment)",
+             "max(s.freed for s in self.slots), number(self.hi - self.lo) // 2, alignment)"),
     ),
     _plan(
         "view-written-elsewhere", "takes a slice for the start of its source", _HALVES,

@@ -12,7 +12,7 @@ def _rule(family: str, pattern: str, name: str, what: str, old: str, new: str, n
 RULES = (
     _rule(
         "rearrange", "strided_slice_of_all", "reversal-is-identity", "forgets that a step of -1 reverses",
-        "whole = op.operand_specs == op.result_specs and all(s == 1 for s, n in zip(op.steps, op.lens) if n > 1)",
+        "whole = op.operand_specs == op.result_specs and all(s == 1 for s, n in zip(op.steps, op.lens) if greatest(n) > 1)",
         "whole = op.operand_specs == op.result_specs",
         """
 %x = ln.input : tensor<4x6xf32> as ("x")
@@ -22,7 +22,7 @@ func.return %y : tensor<4x6xf32>
     ),
     _rule(
         "rearrange", "strided_slice_of_one_axis", "step-lost", "makes a slice of a range with a step",
-        "if len(cut) != 1 or 0 in op.lens or any(s != 1 for s, n in zip(op.steps, op.lens) if n > 1):",
+        "if len(cut) != 1 or 0 in op.lens or any(s != 1 for s, n in zip(op.steps, op.lens) if greatest(n) > 1):",
         "if len(cut) != 1 or 0 in op.lens:",
         """
 %x = ln.input : tensor<4x6xf32> as ("x")
