@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
 from math import lcm
 from typing import Any
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.constraints import check_op
+from lightnet.ir.instances import changed_value
 from lightnet.ir.op import LnOp
 from lightnet.ir.params import ParamValue
 from lightnet.ir.types import TensorSpec
@@ -214,17 +216,10 @@ def _tried(cls: type[LnOp], specs: Sequence[TensorSpec], params: Mapping[str, Pa
            depth: int) -> Facts | None:  # fmt: skip
     """The facts, with those that the op asks for beyond them; None where it does not take its operands."""
     specs = [s._replace(dims=tuple(with_sizes(d, facts) for d in s.dims)) for s in specs]
-    params = {k: substituted_param(v, facts) for k, v in params.items()}
+    params = {k: changed_value(v, partial(with_sizes, by=facts)) for k, v in params.items()}
     try:
         check_op(cls, specs, dict(params))
     except (Undecided, LightNetError) as e:
         more = learnt(cls, specs, params, e, depth + 1)
         return None if more is None else {**{k: with_sizes(v, more) for k, v in facts.items()}, **more}
     return facts
-
-
-def substituted_param(value: ParamValue, by: Facts) -> ParamValue:
-    """A parameter with other sizes for some symbols."""
-    if isinstance(value, tuple | list):
-        return tuple(with_sizes(v, by) if isinstance(v, Dim) else v for v in value)
-    return with_sizes(value, by) if isinstance(value, Dim) else value

@@ -36,7 +36,7 @@ def changed_type(type: Attribute, change: Change) -> Attribute:
 
 def changed_value(value: Any, change: Change) -> Any:
     """The value of a parameter with other sizes."""
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return tuple(changed_value(v, change) for v in value)
     return change(value) if isinstance(value, Dim) else value
 

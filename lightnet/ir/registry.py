@@ -156,7 +156,7 @@ class Table:
 
 PASSES = Table("pass", {
     "bind": "lightnet.passes.bind:BindPass",
-    "instantiate": "lightnet.passes.specialize_dims:InstantiatePass",
+    "instantiate": "lightnet.passes.instantiate:InstantiatePass",
     "fold": "lightnet.passes.fold:FoldPass",
     "check-indices": "lightnet.passes.check_indices:CheckIndicesPass",
     "ln-cse": "lightnet.passes.cse:CsePass",

@@ -18,7 +18,7 @@ from lightnet.frontends.open_dims import equal, facts_of_least  # noqa: E402
 from lightnet.ir.context import make_context  # noqa: E402
 from lightnet.ir.parser import parse_mlir  # noqa: E402
 from lightnet.ir.verify import verify_module  # noqa: E402
-from lightnet.passes.specialize_dims import call_numbers, instantiate, symbols_of  # noqa: E402
+from lightnet.passes.instantiate import call_numbers, instantiate, symbols_of  # noqa: E402
 from lightnet.runtime.dims import dim_max, dim_min, symbol  # noqa: E402
 
 F, I = TensorProto.FLOAT, TensorProto.INT64
