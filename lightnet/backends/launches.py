@@ -13,7 +13,7 @@ from xdsl.dialects.func import FuncOp
 
 from lightnet.dialects.launch import memref_bytes
 from lightnet.runtime.arrays import align_up
-from lightnet.runtime.dims import Size
+from lightnet.runtime.dims import Size, dim_max
 
 
 class Argument(NamedTuple):
@@ -41,11 +41,13 @@ class Made(Protocol):
 
 @dataclass(frozen=True)
 class Launch:
-    """One function of a generated kernel, its grid of blocks, and what its memrefs are."""
+    """One function of a generated kernel, its grid of blocks, and what its memrefs are. `workspace` is how many bytes
+    of it a memref of open length takes."""
 
     function: FuncOp
     grid: Size
     args: tuple[Argument, ...]
+    workspace: Size = 0
 
     @property
     def functions(self) -> tuple[FuncOp, ...]:
@@ -58,23 +60,25 @@ class LaunchMemory(NamedTuple):
     next, `scratch` what a thread uses while it runs. Behind what is shared stands that of the first thread; others
     bring theirs."""
 
-    shared: int
+    shared: Size
     scratch: int
 
     @property
-    def size(self) -> int:
+    def size(self) -> Size:
         """Bytes of workspace to plan for."""
         return align_up(self.shared) + self.scratch
 
 
 def launch_memory_of(launches: Sequence[Made]) -> LaunchMemory:
     """The memory that the memrefs of launches ask for."""
-    shared = scratch = 0
+    shared: Size = 0
+    scratch = 0
     for launch in launches:
+        shared = dim_max(shared, launch.workspace if isinstance(launch, Launch) else 0)
         types = [t for t in launch.function.body.block.arg_types if isinstance(t, MemRefType)]
         for argument, type in zip(launch.args, types):
             if argument.kind == "workspace":
-                shared = max(shared, argument.number + memref_bytes(type))
+                shared = dim_max(shared, argument.number + memref_bytes(type))
             elif argument.kind == "scratch":
                 scratch = max(scratch, align_up(memref_bytes(type)))
         assert all(a.kind != "scratch" for a in launch.args[:-1]), "scratch is the last argument of a launch, and one"

@@ -17,8 +17,9 @@ from lightnet.ir.types import TensorSpec, spec_of, tensor_type
 from lightnet.runtime.dims import Dim, Size, typical
 
 O = TypeVar("O", bound=LnOp)
-#: What a size becomes.
+#: What a size becomes, and what the dims of a tensor do.
 Change = Callable[[Size], Size]
+ChangeDims = Callable[[tuple[Size, ...]], tuple[Size, ...]]
 
 
 def is_open(values: Sequence[SSAValue]) -> bool:
@@ -26,12 +27,17 @@ def is_open(values: Sequence[SSAValue]) -> bool:
     return any(spec_of(v.type).open_dims for v in values)
 
 
-def changed_type(type: Attribute, change: Change) -> Attribute:
+def with_dims(type: Attribute, change: ChangeDims) -> Attribute:
     """A tensor type with other dims, in its layout."""
     spec = spec_of(type)
-    new = tensor_type(TensorSpec(tuple(map(change, spec.dims)), spec.dtype))
+    new = tensor_type(TensorSpec(change(spec.dims), spec.dtype))
     layout = layout_of(type)
     return new if layout.is_plain else with_layout(new, layout)
+
+
+def changed_type(type: Attribute, change: Change) -> Attribute:
+    """A tensor type with other sizes, in its layout."""
+    return with_dims(type, lambda dims: tuple(map(change, dims)))
 
 
 def changed_value(value: Any, change: Change) -> Any:
@@ -41,13 +47,22 @@ def changed_value(value: Any, change: Change) -> Any:
     return change(value) if isinstance(value, Dim) else value
 
 
+def changed_op(op: O, operands: Sequence[SSAValue], dims: ChangeDims, size: Change) -> O:
+    """The op on operands that have other dims: those of its results become `dims`, and sizes in its parameters
+    `size`."""
+    params = {name: changed_value(v, size) for name, v in op.written_params().items()}
+    types = [with_dims(r.type, dims) for r in op.results]
+    new = type(op).build_unchecked(operands, params, [*map(spec_of, types)], name=op.op_name, location=op.location)
+    for result, found in zip(new.results, types):
+        result._type = found
+    return new
+
+
 def typical_op(op: O) -> O:
     """The op where dims have typical values, on arguments of a block of its own; itself where it is static."""
     if not is_open((*op.operands, *op.results)):
         return op
     block = Block(arg_types=[changed_type(v.type, typical) for v in op.operands])
-    params = {name: changed_value(v, typical) for name, v in op.written_params().items()}
-    specs = [spec_of(changed_type(r.type, typical)) for r in op.results]
-    new = type(op).build_unchecked(list(block.args), params, specs, name=op.op_name, location=op.location)
+    new = changed_op(op, list(block.args), lambda dims: tuple(map(typical, dims)), typical)
     block.add_op(new)
     return new

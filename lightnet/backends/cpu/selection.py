@@ -19,6 +19,7 @@ from lightnet.backends.cpu.blocked.base import (
 )
 from lightnet.backends.cpu.blocked.forms import lies_right
 from lightnet.backends.cpu.plain import LOOPS, PLAIN_FORM, Tiles, plain_time_of
+from lightnet.backends.cpu.strips import Strips, in_strips
 from lightnet.backends.generator import Generator, Plan
 from lightnet.backends.kernel_loops import takes_layouts
 from lightnet.backends.selection import PINNED, Candidate, Selection, has_maps, layouts
@@ -54,9 +55,10 @@ class CpuSelection(Selection[ProcessorModel]):
             return (LOOPS,)
         if any(op.has_builder or not op.operands for op in kernel.ops):
             return (LOOPS,)
+        usable = super().usable(kernel, machine)
         if any(spec_of(v.type).open_dims for v in values):
-            return (LOOPS,)
-        return super().usable(kernel, machine)
+            return [g if g is LOOPS else in_strips(g) for g in usable]
+        return usable
 
     def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: ProcessorModel) -> bool:
         if generator is LOOPS and choice(kernel, "alg") == LOOPS.alg:
@@ -64,7 +66,8 @@ class CpuSelection(Selection[ProcessorModel]):
         if generator is LOOPS and not is_blocked(kernel):  # what was packed for others (`passes/tied.py`), too
             found = (layout_of(v.type) for v in (*kernel.operands, *kernel.results))
             return form is PLAIN_FORM and all(layout.is_plain or isinstance(layout, Packed) for layout in found)
-        if not isinstance(generator, Tiles) and chosen_lanes(kernel) not in (0, machine.lanes):
+        inner = generator.inner if isinstance(generator, Strips) else generator
+        if not isinstance(inner, Tiles) and chosen_lanes(kernel) not in (0, machine.lanes):
             return False
         if not lies_right(form, kernel.body.args, kernel.results, machine.lanes):
             return False

@@ -20,6 +20,7 @@ from lightnet.backends.cpu.parallel import THREADS, worthwhile
 from lightnet.backends.cpu.selection import SELECTION, is_blocked
 from lightnet.backends.cpu.subgraphs import SUBGRAPHS
 from lightnet.backends.selection import Chosen, with_workspace
+from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.memory import ARENA, STATIC
 from lightnet.ir.op import LnOp
@@ -65,6 +66,8 @@ def chain(kernel: KernelOp, request: Request) -> list[KernelOp]:
     """The kernels on blocked maps around one of a depthwise convolution, or of a pool, that save time in bands of
     rows."""
     machine = processor_model_of(request.features, request.threads)
+    if is_open(kernel.results):
+        return []
     return (chain_around(kernel, machine) or pair_around(kernel, machine)) if is_blocked(kernel) else []
 
 

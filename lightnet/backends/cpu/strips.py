@@ -1,0 +1,284 @@
+"""Kernels on open rows (`backends/open_rows.py`) in strips: the static kernel of a few rows, on some after others.
+
+Any generator of static kernels serves so: it is asked for the body of one row, and, where that reads weights which more
+rows could share, of several. A function of the kernel on `n` rows becomes one that takes all rows, as bytes, and is the
+same inside a loop over strips: its grid is that of a strip, as many times as there are strips. Strips of the most rows
+come first; what is left goes to those of fewer, or, where nothing is computed in place, to a last one that lies on the
+one before. Imports the base of generators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, reduce
+
+from xdsl.dialects import arith, func
+from xdsl.dialects.builtin import DYNAMIC_INDEX, IntegerType, MemRefType
+from xdsl.ir import Attribute, SSAValue
+
+from lightnet.backends.builder import Builder, Index
+from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, choice_ints
+from lightnet.backends.generator import Generator, Plan, form_of_arguments, numbered
+from lightnet.backends.launches import Argument, Launch, launch_memory_of
+from lightnet.backends.open_rows import Rows, leading, rows_of
+from lightnet.diagnostics import LightNetError
+from lightnet.dialects.launch import memref_bytes
+from lightnet.ir.body import Body
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.op import LnOp
+from lightnet.ir.target import Form
+from lightnet.ir.types import ParamAttr, spec_of
+from lightnet.runtime.arrays import align_up
+from lightnet.runtime.dims import Size, Undecided, dim_max, dim_min, greatest, typical
+from lightnet.runtime.threads import MAX_THREADS
+
+#: Rows of strips that share weights, the most first.
+SHARING = (64, 16, 4)
+#: Part of the time of single rows that more in a strip should take, to be worth their code.
+GAIN = 0.8
+#: The choice that says how many rows the strips of a kernel have.
+STRIPS = "strips"
+_BYTES = MemRefType(IntegerType(8), [DYNAMIC_INDEX])
+
+
+@dataclass(frozen=True)
+class Strip:
+    """The strips of `rows` rows: `plan` is that of the static kernel."""
+
+    rows: int
+    plan: Plan
+
+
+class Strips(BlockedGenerator):
+    """The kernels of another generator, in strips."""
+
+    def __init__(self, inner: BlockedGenerator):
+        self.inner = inner
+        self.alg, self.exact, self.last, self.on_maps = inner.alg, inner.exact, inner.last, inner.on_maps
+
+    def is_for(self, machine: ProcessorModel) -> bool:
+        return self.inner.is_for(machine)
+
+    def is_exact(self, ops: Sequence[LnOp]) -> bool:
+        return self.inner.is_exact(ops)
+
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
+        raise NotImplementedError("`takes` asks the other one")
+
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Sequence[Form]:
+        found = one_row(ops, yielded)
+        if found is None:
+            return ()
+        forms = self.inner.forms(found.ops, found.yielded, machine)
+        back = found.outside
+        return [replace(form, maps={back[v]: halo for v, halo in form.maps.items()},
+                        weights=frozenset(back[v] for v in form.weights)) for form in forms]  # fmt: skip
+
+    def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
+        rows, form = _rows(kernel), numbered(form, kernel)
+        strips = [*self._sharing(kernel, rows, form, machine)] or [self._strip(kernel, rows, form, machine, 1, {})]
+        return self._of(rows, form, strips)
+
+    def _strip(self, kernel: KernelOp, rows: Rows, form: Form, machine: ProcessorModel, n: int,
+               pinned: Mapping[str, Attribute]) -> Strip:  # fmt: skip
+        """The strips of `n` rows, by the kernel's choices and those that are pinned."""
+        static = rows.kernel(kernel, n, {**_own(kernel), **pinned})
+        return Strip(n, self.inner.planned(static, form_of_arguments(form, static), machine))
+
+    def _sharing(self, kernel: KernelOp, rows: Rows, form: Form, machine: ProcessorModel) -> Iterator[Strip]:
+        """The strips of several rows and of one, where several share weights to a gain, or are asked for: all have the
+        choices of the first, and want weights packed the same way."""
+        asked = choice_ints(kernel, STRIPS)
+        most = greatest(rows.count)
+        sizes = [n for n in SHARING if n <= most] if asked is None else [n for n in asked if n > 1]
+        if not sizes or not (form.weights or asked):
+            return
+        first = self._strip(kernel, rows, form, machine, sizes[0], {})
+        if asked is None and first.plan.time > GAIN * first.rows * self._strip(kernel, rows, form, machine, 1, {}).plan.time:
+            return
+        found = [first]
+        for n in (*sizes[1:], 1):
+            try:
+                strip = self._strip(kernel, rows, form, machine, n, first.plan.choices)
+            except LightNetError:  # a tile that so few rows cannot have
+                continue
+            if dict(strip.plan.weights) == dict(first.plan.weights):
+                found.append(strip)
+        yield from found if found[-1].rows == 1 else ()
+
+    def _of(self, rows: Rows, form: Form, strips: Sequence[Strip]) -> Plan:
+        first = strips[0].plan
+        counts = [n for n, _ in covers(rows.count, strips, in_place=False)]
+        grids = [greatest(n) * s.plan.blocks for n, s in zip(counts, strips)]
+        lean = first.lean
+        return Plan(
+            self, form, sum(typical(n) * s.plan.time for n, s in zip(counts, strips)), tuple(strips),
+            choices={**first.choices, STRIPS: ParamAttr([s.rows for s in strips])}, weights=first.weights,
+            scratch_bytes=max(s.plan.scratch_bytes for s in strips),
+            workspace_bytes=_most([-(-rows.count // s.rows) * align_up(s.plan.workspace_bytes) for s in strips]),
+            blocks=min(max(grids), MAX_THREADS),
+            lean=None if lean is None or len(strips) > 1 else self._of(rows, form, [Strip(1, lean)]),
+        )  # fmt: skip
+
+    def completed(self, kernel: KernelOp, plan: Plan) -> Plan:
+        rows = _rows(kernel)
+        strips = [
+            Strip(s.rows, self.inner.completed(rows.kernel(kernel, s.rows, {**_own(kernel), **s.plan.choices}), s.plan))
+            for s in plan.schedule
+        ]
+        return self._of(rows, plan.form, strips)
+
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+        rows, strips, made = _rows(kernel), plan.schedule, []
+        for (count, first), strip in zip(covers(rows.count, strips, bool(aliases)), strips):
+            static = rows.kernel(kernel, strip.rows, {**_own(kernel), **strip.plan.choices})
+            title = name if len(strips) == 1 else f"{name}_rows{strip.rows}"
+            launches = strip.plan.build(static, title, aliases)
+            shared = align_up(launch_memory_of(launches).shared)
+            for launch in launches:
+                made.append(_in_strips(launch, kernel, rows, _Walk(count, first, strip.rows, not aliases, shared)))
+        return made
+
+
+@cache
+def in_strips(generator: BlockedGenerator) -> Strips:
+    """The generator of another's kernels in strips."""
+    return Strips(generator)
+
+
+@dataclass(frozen=True)
+class OneRow:
+    """A body of one row, and the values from outside of the open body that its own stand for."""
+
+    ops: list[LnOp]
+    yielded: list[SSAValue]
+    outside: dict[SSAValue, SSAValue]
+
+
+def one_row(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> OneRow | None:
+    """The body of one row of an open body; None where it is static, or has no rows."""
+    global _last
+    key = tuple(ops), tuple(yielded), [v.type for op in ops for v in (*op.operands, *op.results)]
+    if _last is None or _last[0] != key:
+        _last = key, _one_row(ops, yielded)
+    return _last[1]
+
+
+#: The last answer of `one_row`: all generators ask for one body.
+_last: tuple[object, OneRow | None] | None = None
+
+
+def _one_row(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> OneRow | None:
+    if (rows := rows_of(ops)) is None:
+        return None
+    outside = Body(tuple(ops), tuple(yielded)).inputs
+    block = rows.block(outside, 1)
+    known: dict[SSAValue, SSAValue] = dict(zip(outside, block.args))
+    try:
+        made = rows.ops(ops, known, 1)
+    except Undecided:
+        return None
+    block.add_ops(made)
+    return OneRow(made, [known[v] for v in yielded], dict(zip(block.args, outside)))
+
+
+def _rows(kernel: KernelOp) -> Rows:
+    found = rows_of(kernel.ops)
+    assert found is not None, "`takes` has seen them"
+    return found
+
+
+def covers(count: Size, strips: Sequence[Strip], in_place: bool) -> list[tuple[Size, Size]]:
+    """For strips of some rows, the most first: how many there are of `count` rows, and the row at which they begin.
+    Where nothing is computed in place, the largest that fit take all rows, and the last of them may lie on the one
+    before."""
+    found: list[tuple[Size, Size]] = []
+    first: Size = 0
+    larger: Size = 0  # 1 where larger strips fit
+    for strip in strips:
+        if in_place or strip.rows == 1:
+            number = (count - first) // strip.rows if in_place else count * (1 - larger)
+            found.append((number, first))
+            first = first + number * strip.rows if in_place else 0
+            continue
+        fits = dim_min(count // strip.rows, 1)
+        found.append((-(-count // strip.rows) * (fits * (1 - larger)), 0))
+        larger = fits
+    return found
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """The walk of a launch over strips: `count` of them, of `rows` rows each, from row `first` on; where they `overlap`, the last
+    one ends with the rows. Each has `shared` bytes of workspace of its own."""
+
+    count: Size
+    first: Size
+    rows: int
+    overlap: bool
+    shared: int
+
+
+def _in_strips(launch: Launch, kernel: KernelOp, rows: Rows, walk: _Walk) -> Launch:
+    """A launch on one strip as one on all of them."""
+    inner, block = launch.function, launch.function.body.block
+    types = block.arg_types[2:]
+    whole = [_BYTES if _moves(a, kernel) or a.kind == "workspace" else t for a, t in zip(launch.args, types)]
+    symbols = {s for size in (walk.count, walk.first, rows.count) if not isinstance(size, int) for s in size.symbols}
+    hints = [a.name_hint for a in block.args[2:]]
+    b = Builder.kernel(inner.sym_name.data, whole, hints=hints, location=inner.location, symbols=symbols)
+    b.function.attributes |= {k: v for k, v in inner.attributes.items() if k not in b.function.attributes or k == "tile.opt"}
+    grid = launch.grid
+    with b.loop(b.divmod(b.lo, grid)[0], _quotient_up(b, b.hi, grid), name="strip") as strip:
+        low, high = _within(b, strip.iv, grid)
+        start = b.add(b.mul(strip.iv, walk.rows), walk.first)
+        if walk.overlap and walk.rows > 1:
+            start = b.op(arith.MinSIOp, b.index(start), b.index(rows.count - walk.rows))
+        given: list[SSAValue] = [b.index(low), b.index(high)]
+        for argument, type, value in zip(launch.args, types, b.args):
+            if argument.kind == "workspace":
+                assert isinstance(type, MemRefType)
+                value = b.view(value, b.mul(strip.iv, walk.shared), type)
+            elif _moves(argument, kernel):
+                assert isinstance(type, MemRefType)
+                value = b.view(value, b.mul(start, memref_bytes(type) // walk.rows), type, value.name_hint)
+            given.append(value)
+        for old, new in zip(block.args, given):
+            old.replace_all_uses_with(new)
+        for op in list(block.ops):
+            op.detach()
+            if not isinstance(op, func.ReturnOp):
+                b.block.add_op(op)
+    used = walk.count * walk.shared if any(a.kind == "workspace" for a in launch.args) else 0
+    return Launch(b.finish(), walk.count * grid, launch.args, used)
+
+
+def _moves(argument: Argument, kernel: KernelOp) -> bool:
+    """Return whether an argument is of all rows."""
+    values = {"operand": kernel.operands, "result": kernel.results}.get(argument.kind)
+    return values is not None and leading(spec_of(values[argument.number].type).dims) > 0
+
+
+def _quotient_up(b: Builder, value: Index, by: int) -> Index:
+    return value if by == 1 else b.divmod(b.add(value, by - 1), by)[0]
+
+
+def _within(b: Builder, strip: SSAValue, grid: int) -> tuple[Index, Index]:
+    """The part of a function's range of blocks that is in one strip."""
+    if grid == 1:
+        return 0, 1
+    before = b.mul(strip, grid)
+    low = b.op(arith.MaxSIOp, b.op(arith.SubiOp, b.lo, b.index(before)), b.index(0))
+    high = b.op(arith.MinSIOp, b.op(arith.SubiOp, b.hi, b.index(before)), b.index(grid))
+    return low, high
+
+
+def _most(sizes: Sequence[Size]) -> Size:
+    """The largest size in any call."""
+    return reduce(dim_max, sizes)
+
+
+def _own(kernel: KernelOp) -> dict[str, Attribute]:
+    """The choices of a kernel that are the other generator's."""
+    return {k: v for k, v in kernel.choices.items() if k != STRIPS}

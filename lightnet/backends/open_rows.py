@@ -1,0 +1,143 @@
+"""Bodies that compute each row of what is open from that row alone, and the static bodies of a few rows.
+
+The open dims of a tensor come first (a batch, or a batch and a length); all that is behind them is a *row*. Where every
+op of a body makes row i from row i of its operands, and from static ones, the body on any number of rows is the static
+body of a few, on some rows after others: whatever is made for static shapes serves open ones, too. Imports `ir`
+and binding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from xdsl.ir import Block, SSAValue
+
+from lightnet.backends.kernel_loops import bind_op
+from lightnet.ir.bound import Apply, Const, Idx, Node, Read, Statement
+from lightnet.ir.instances import changed_op, with_dims
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import Blocked, layout_of
+from lightnet.ir.op import LnOp
+from lightnet.ir.types import TensorSpec, spec_of
+from lightnet.runtime.dims import Dim, Size, Undecided
+
+
+def leading(dims: Sequence[Size]) -> int:
+    """The number of dims up to the last one that is open."""
+    return max((k + 1 for k, d in enumerate(dims) if isinstance(d, Dim)), default=0)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a body: how many there are, and what each open size is in a body of `one` row and more: the number
+    of rows, or 1."""
+
+    count: Dim
+    sizes: Mapping[Dim, bool]
+
+    def dims(self, dims: tuple[Size, ...], rows: int) -> tuple[Size, ...]:
+        """The dims of a tensor in a body of so many rows."""
+        k = leading(dims)
+        return (*(1,) * (k - 1), rows, *dims[k:]) if k else dims
+
+    def size(self, size: Size, rows: int) -> Size:
+        """A size in a parameter, in a body of so many rows. Raises `Undecided` for one that is not of rows."""
+        if not isinstance(size, Dim):
+            return size
+        if size not in self.sizes:
+            raise Undecided(size)
+        return rows if self.sizes[size] else 1
+
+    def ops(self, ops: Sequence[LnOp], known: dict[SSAValue, SSAValue], rows: int) -> list[LnOp]:
+        """The body on so many rows, where `known` has the values of what comes from outside; it gets all the others.
+        Raises `Undecided` where parameters say something of other sizes."""
+        made = []
+        for op in ops:
+            operands = [known[v] for v in op.operands]
+            made.append(changed_op(op, operands, lambda d: self.dims(d, rows), lambda s: self.size(s, rows)))
+            known.update(zip(op.results, made[-1].results))
+        return made
+
+    def block(self, outside: Sequence[SSAValue], rows: int) -> Block:
+        """A block with an argument for each value from outside, of so many rows."""
+        block = Block(arg_types=[with_dims(v.type, lambda d: self.dims(d, rows)) for v in outside])
+        for argument, value in zip(block.args, outside):
+            argument.name_hint = value.name_hint
+        return block
+
+    def kernel(self, kernel: KernelOp, rows: int, choices: Mapping[str, Any]) -> KernelOp:
+        """A kernel on so many rows, with these choices; its operands are the arguments of a block of its own."""
+        body, around = self.block(kernel.body.args, rows), self.block(kernel.body.args, rows)
+        known: dict[SSAValue, SSAValue] = dict(zip(kernel.body.args, body.args))
+        body.add_ops(self.ops(kernel.ops, known, rows))
+        made = type(kernel).around(body, around.args, [known[v] for v in kernel.terminator.operands], dict(choices))
+        made.location = kernel.location
+        return made
+
+
+def rows_of(ops: Sequence[LnOp]) -> Rows | None:
+    """The rows of a body that is open; None where it is static, or its rows depend on each other."""
+    values = dict.fromkeys(v for op in ops for v in (*op.operands, *op.results))
+    count: Size | None = None
+    sizes: dict[Dim, bool] = {}
+    for value in values:
+        dims, layout = spec_of(value.type).dims, layout_of(value.type)
+        if not (k := leading(dims)):
+            continue
+        found = prod(dims[:k])
+        if count is not None and count != found:
+            return None
+        if not layout.is_plain and not (isinstance(layout, Blocked) and k == 1):
+            return None
+        count = found
+        for size, is_last in ((found, True), *((d, j == k - 1) for j, d in enumerate(dims[:k]))):
+            if isinstance(size, Dim) and sizes.setdefault(size, is_last) != is_last:
+                return None
+    if not isinstance(count, Dim) or not all(map(is_by_rows, ops)):
+        return None
+    return Rows(count, sizes)
+
+
+def is_by_rows(op: LnOp) -> bool:
+    """Return whether an op makes each row of its results from that row of its operands, and from static ones."""
+    if op.definition is None or op.has_builder:
+        return False
+    bound = bind_op(op)
+    return all(_is_by_rows(s, bound.specs) for s in bound.statements)
+
+
+def _is_by_rows(s: Statement, specs: Mapping[str, TensorSpec]) -> bool:
+    """Return whether a statement does: all that is open is written and read by the same leading subscripts, which
+    stand nowhere else."""
+    dims = specs[s.tensor].dims
+    if s.flat:  # a reshape: the same bytes
+        value = s.value
+        return s.op == "=" and isinstance(value, Read) and value.flat and value.subs == s.subs
+    if any(isinstance(n, Dim) for _, n in s.reductions):
+        return False
+    k, extents = leading(dims), dict(s.loops)
+    rows = s.subs[:k]
+    whole = all(extents[r.name] == n if isinstance(r, Idx) and r.name in extents else n == 1 and isinstance(r, Const)
+                for r, n in zip(rows, dims))  # fmt: skip
+    names = {r.name for r in rows if isinstance(r, Idx)}
+    if not whole or any(isinstance(n, Dim) for name, n in s.loops if name not in names):
+        return False
+
+    def stays(node: Node) -> bool:
+        match node:
+            case Idx(name=name):
+                return name not in names
+            case Apply(args=args):
+                return all(map(stays, args))
+            case Read(tensor=tensor, subs=subs, filler=filler, flat=flat):
+                found = specs[tensor].dims
+                j = leading(found)
+                if j and (flat or subs[:j] != rows or found[:j] != dims[:k]):
+                    return False
+                return all(map(stays, subs[j:])) and (filler is None or stays(filler))
+        return True
+
+    return all(map(stays, s.subs[k:])) and stays(s.value)
