@@ -18,6 +18,7 @@ from lightnet.backends import kernel_loops
 from lightnet.backends.bodies import is_free
 from lightnet.backends.cpu import gemm, tiled
 from lightnet.backends.cpu.blocked.base import NO_HALO, BlockedGenerator, ProcessorModel, chosen_lanes
+from lightnet.backends.cpu.strips import one_row
 from lightnet.backends.generator import Plan
 from lightnet.backends.kernel_loops import bind_op
 from lightnet.backends.launches import Launch
@@ -170,7 +171,9 @@ WINDOWS, PRODUCTS, LOOPS = Tiles(tiled), Tiles(gemm), Loops()
 
 
 def tile_generator_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Tiles | None:
-    """The generator on register tiles that takes a body."""
+    """The generator on register tiles that takes a body, one row at a time if it is open."""
+    if (row := one_row(ops, yielded)) is not None:
+        ops, yielded = row.ops, row.yielded
     try:
         return next((g for g in (WINDOWS, PRODUCTS) if g.make.accepts(ops, yielded)), None)
     except Undecided:  # in some calls, perhaps

@@ -9,23 +9,23 @@ one before. Imports the base of generators.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, reduce
 
 from xdsl.dialects import arith, func
 from xdsl.dialects.builtin import DYNAMIC_INDEX, IntegerType, MemRefType
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute, OpResult, SSAValue
 
 from lightnet.backends.builder import Builder, Index
 from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, choice_ints
-from lightnet.backends.generator import Generator, Plan, form_of_arguments, numbered
+from lightnet.backends.generator import Plan, form_of_arguments, numbered
 from lightnet.backends.launches import Argument, Launch, launch_memory_of
 from lightnet.backends.open_rows import Rows, leading, rows_of
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.launch import memref_bytes
+from lightnet.dialects.launch import SYMBOLS, memref_bytes
 from lightnet.ir.body import Body
-from lightnet.ir.kernel import KernelOp
+from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import ParamAttr, spec_of
@@ -95,7 +95,10 @@ class Strips(BlockedGenerator):
         if not sizes or not (form.weights or asked):
             return
         first = self._strip(kernel, rows, form, machine, sizes[0], {})
-        if asked is None and first.plan.time > GAIN * first.rows * self._strip(kernel, rows, form, machine, 1, {}).plan.time:
+        if (
+            asked is None
+            and first.plan.time > GAIN * first.rows * self._strip(kernel, rows, form, machine, 1, {}).plan.time
+        ):
             return
         found = [first]
         for n in (*sizes[1:], 1):
@@ -189,6 +192,30 @@ def _rows(kernel: KernelOp) -> Rows:
     return found
 
 
+def found_among_rows(kernel: KernelOp, find: Callable[[KernelOp], list[KernelOp]]) -> list[KernelOp]:
+    """The result of `find` for an open kernel: it sees static copies on as many rows as are typical, of the kernel and
+    of those whose results it reads or that read its own."""
+    beside = [v.owner for v in kernel.operands] + [use.operation for r in kernel.results for use in r.uses]
+    copies: dict[KernelOp, KernelOp] = {}
+    for op in (kernel, *beside):
+        if isinstance(op, KernelOp) and op not in copies and (rows := rows_of(op.ops)) is not None:
+            copies[op] = rows.kernel(op, typical(rows.count), op.choices)
+    for op, copy in copies.items():
+        copy.operands = [_copied(v, copies, other) for v, other in zip(op.operands, copy.operands)]
+    for op, copy in copies.items():
+        for result, other in zip(op.results, copy.results):
+            YieldOp.of([other for use in result.uses if use.operation not in copies])  # others read it, too
+    back = {copy: op for op, copy in copies.items()}
+    return [back[k] for k in find(copies[kernel])] if kernel in copies else []
+
+
+def _copied(value: SSAValue, copies: Mapping[KernelOp, KernelOp], other: SSAValue) -> SSAValue:
+    """The value that the copy of a kernel reads for `value`: what another copy makes, if one does."""
+    owner = value.owner
+    made = copies.get(owner) if isinstance(owner, KernelOp) and isinstance(value, OpResult) else None
+    return other if made is None or not isinstance(value, OpResult) else made.results[value.index]
+
+
 def covers(count: Size, strips: Sequence[Strip], in_place: bool) -> list[tuple[Size, Size]]:
     """For strips of some rows, the most first: how many there are of `count` rows, and the row at which they begin.
     Where nothing is computed in place, the largest that fit take all rows, and the last of them may lie on the one
@@ -210,8 +237,8 @@ def covers(count: Size, strips: Sequence[Strip], in_place: bool) -> list[tuple[S
 
 @dataclass(frozen=True)
 class _Walk:
-    """The walk of a launch over strips: `count` of them, of `rows` rows each, from row `first` on; where they `overlap`, the last
-    one ends with the rows. Each has `shared` bytes of workspace of its own."""
+    """The walk of a launch over strips: `count` of them, of `rows` rows each, from row `first` on; where they
+    `overlap`, the last one ends with the rows. Each has `shared` bytes of workspace of its own."""
 
     count: Size
     first: Size
@@ -228,7 +255,7 @@ def _in_strips(launch: Launch, kernel: KernelOp, rows: Rows, walk: _Walk) -> Lau
     symbols = {s for size in (walk.count, walk.first, rows.count) if not isinstance(size, int) for s in size.symbols}
     hints = [a.name_hint for a in block.args[2:]]
     b = Builder.kernel(inner.sym_name.data, whole, hints=hints, location=inner.location, symbols=symbols)
-    b.function.attributes |= {k: v for k, v in inner.attributes.items() if k not in b.function.attributes or k == "tile.opt"}
+    b.function.attributes.update({k: v for k, v in inner.attributes.items() if k != SYMBOLS})
     grid = launch.grid
     with b.loop(b.divmod(b.lo, grid)[0], _quotient_up(b, b.hi, grid), name="strip") as strip:
         low, high = _within(b, strip.iv, grid)

@@ -18,6 +18,7 @@ from lightnet.backends.cpu.blocked.first_pool import pair_around
 from lightnet.backends.cpu.combiners import accepts
 from lightnet.backends.cpu.parallel import THREADS, worthwhile
 from lightnet.backends.cpu.selection import SELECTION, is_blocked
+from lightnet.backends.cpu.strips import found_among_rows
 from lightnet.backends.cpu.subgraphs import SUBGRAPHS
 from lightnet.backends.selection import Chosen, with_workspace
 from lightnet.ir.instances import is_open
@@ -66,9 +67,13 @@ def chain(kernel: KernelOp, request: Request) -> list[KernelOp]:
     """The kernels on blocked maps around one of a depthwise convolution, or of a pool, that save time in bands of
     rows."""
     machine = processor_model_of(request.features, request.threads)
-    if is_open(kernel.results):
+
+    def found(kernel: KernelOp) -> list[KernelOp]:
+        return chain_around(kernel, machine) or pair_around(kernel, machine)
+
+    if not is_blocked(kernel):
         return []
-    return (chain_around(kernel, machine) or pair_around(kernel, machine)) if is_blocked(kernel) else []
+    return found_among_rows(kernel, found) if is_open(kernel.results) else found(kernel)
 
 
 #: Below so many bytes, copying an array takes less time than what NumPy takes to say where it is, and to make an
