@@ -29,7 +29,7 @@ from lightnet.ir.access import data_operands
 from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import Idx, Statement, indices, reads
 from lightnet.ir.fusion import linearize
-from lightnet.ir.instances import typical_op
+from lightnet.ir.instances import is_open, typical_op
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, layout_of
 from lightnet.ir.op import LnOp
@@ -88,7 +88,7 @@ class Loops(BlockedGenerator):
         return PLAIN_FORM
 
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Sequence[Form]:
-        maps = map_form(ops, yielded)
+        maps = None if any(is_open(op.results) for op in ops) else map_form(ops, yielded)
         # A move of the same memory is one where a change of layout is another kernel; it may be that kernel itself.
         free = len(ops) == 1 and is_free(ops[0]) and not isinstance(ops[0], Forward)
         return (

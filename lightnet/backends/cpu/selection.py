@@ -27,6 +27,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.body import choice
+from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, Packed, layout_of
 from lightnet.ir.locations import loc_of
@@ -56,17 +57,19 @@ class CpuSelection(Selection[ProcessorModel]):
         if any(op.has_builder or not op.operands for op in kernel.ops):
             return (LOOPS,)
         usable = super().usable(kernel, machine)
-        if any(spec_of(v.type).open_dims for v in values):
-            return [g if g is LOOPS else in_strips(g) for g in usable]
+        if any(spec_of(v.type).open_dims for v in values):  # loops run on all rows, unless they lie in blocks
+            return (*map(in_strips, usable), LOOPS)
         return usable
 
     def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: ProcessorModel) -> bool:
-        if generator is LOOPS and choice(kernel, "alg") == LOOPS.alg:
+        inner = generator.inner if isinstance(generator, Strips) else generator
+        if inner is LOOPS and is_open(kernel.results) and (generator is LOOPS) == is_blocked(kernel):
+            return False
+        if inner is LOOPS and choice(kernel, "alg") == LOOPS.alg:
             return takes_layouts(kernel)
-        if generator is LOOPS and not is_blocked(kernel):  # what was packed for others (`passes/tied.py`), too
+        if inner is LOOPS and not is_blocked(kernel):  # what was packed for others (`passes/tied.py`), too
             found = (layout_of(v.type) for v in (*kernel.operands, *kernel.results))
             return form is PLAIN_FORM and all(layout.is_plain or isinstance(layout, Packed) for layout in found)
-        inner = generator.inner if isinstance(generator, Strips) else generator
         if not isinstance(inner, Tiles) and chosen_lanes(kernel) not in (0, machine.lanes):
             return False
         if not lies_right(form, kernel.body.args, kernel.results, machine.lanes):

@@ -22,6 +22,7 @@ from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel,
 from lightnet.backends.generator import Plan, form_of_arguments, numbered
 from lightnet.backends.launches import Argument, Launch, launch_memory_of
 from lightnet.backends.open_rows import Rows, leading, rows_of
+from lightnet.backends.selection import has_maps
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import SYMBOLS, memref_bytes
 from lightnet.ir.body import Body
@@ -71,6 +72,8 @@ class Strips(BlockedGenerator):
         if found is None:
             return ()
         forms = self.inner.forms(found.ops, found.yielded, machine)
+        if self.last:  # the loops, which take open rows as well, but where they lie in blocks
+            forms = [form for form in forms if has_maps(form)]
         back = found.outside
         return [replace(form, maps={back[v]: halo for v, halo in form.maps.items()},
                         weights=frozenset(back[v] for v in form.weights)) for form in forms]  # fmt: skip
