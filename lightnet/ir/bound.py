@@ -23,7 +23,7 @@ from functools import cached_property
 from math import prod
 
 from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dims import Size
+from lightnet.runtime.dims import Dim, Size
 from lightnet.runtime.dtypes import BY_NAME, DType
 
 I64 = BY_NAME["i64"]
@@ -191,6 +191,13 @@ def walk_nodes(node: Node) -> Iterator[Node]:
 def reads(node: Node) -> list[Read]:
     """The reads of an expression, those inside subscripts too."""
     return [n for n in walk_nodes(node) if isinstance(n, Read)]
+
+
+def open_sizes(s: Statement) -> set[Dim]:
+    """The sizes in a statement that a call decides."""
+    numbers = (n.value for node in (*s.subs, s.value) for n in walk_nodes(node) if isinstance(n, Const))
+    extents = (n for _, n in s.loops + s.reductions)
+    return {n for n in (*numbers, *extents) if isinstance(n, Dim)}
 
 
 def indices(node: Node) -> set[str]:
