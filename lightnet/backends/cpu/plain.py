@@ -83,6 +83,7 @@ class Loops(BlockedGenerator):
     alg = "loops"
     #: It is asked where no other takes a kernel, or by name.
     last = True
+    takes_open = True
 
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         return PLAIN_FORM

@@ -19,7 +19,7 @@ from lightnet.backends.cpu.blocked.base import (
 )
 from lightnet.backends.cpu.blocked.forms import lies_right
 from lightnet.backends.cpu.plain import LOOPS, PLAIN_FORM, Tiles, plain_time_of
-from lightnet.backends.cpu.strips import Strips, in_strips
+from lightnet.backends.cpu.strips import Strips, open_ways
 from lightnet.backends.generator import Generator, Plan
 from lightnet.backends.kernel_loops import takes_layouts
 from lightnet.backends.selection import PINNED, Candidate, Selection, has_maps, layouts
@@ -57,8 +57,8 @@ class CpuSelection(Selection[ProcessorModel]):
         if any(op.has_builder or not op.operands for op in kernel.ops):
             return (LOOPS,)
         usable = super().usable(kernel, machine)
-        if any(spec_of(v.type).open_dims for v in values):  # loops run on all rows, unless they lie in blocks
-            return (*map(in_strips, usable), LOOPS)
+        if any(spec_of(v.type).open_dims for v in values):
+            return [way for g in usable for way in open_ways(g)]
         return usable
 
     def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: ProcessorModel) -> bool:

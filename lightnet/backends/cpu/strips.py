@@ -148,9 +148,11 @@ class Strips(BlockedGenerator):
 
 
 @cache
-def in_strips(generator: BlockedGenerator) -> Strips:
-    """The generator of another's kernels in strips."""
-    return Strips(generator)
+def open_ways(generator: BlockedGenerator) -> tuple[BlockedGenerator, ...]:
+    """The generators of kernels on open rows that one is: itself, in strips, or both (the loops: those on maps in
+    strips)."""
+    in_strips = () if generator.takes_open and not generator.last else (Strips(generator),)
+    return (*in_strips, *(generator,) * generator.takes_open)
 
 
 @dataclass(frozen=True)

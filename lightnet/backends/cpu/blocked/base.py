@@ -72,6 +72,8 @@ class BlockedGenerator(generator.Generator[ProcessorModel]):
     target = "cpu"
     #: Whether its kernels may be on maps, as `layout` should know.
     on_maps = True
+    #: Whether it takes open bodies as they are: others take them row by row (`strips.py`).
+    takes_open = False
 
     @abstractmethod
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:

@@ -238,6 +238,7 @@ class Views(BlockedGenerator):
     `ir/views.py` once it is planned. What the plan cannot place so is copied block by block (`lower-cpu`)."""
 
     alg = "view"
+    takes_open = True
 
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         if len(ops) != 1:
