@@ -109,6 +109,7 @@ class LoopFunction:
         self.shared, self.by_lanes, self.labels, self.vectors = shared, by_lanes, labels, vectors
         self.addresses = Addresses(d.specs, private)
         self.specs = self.addresses.stored
+        self.symbols = d.symbols
         self.several = groups if shared is not None else []
         self.alone = [*(groups if shared is None else []), *zeros]
         everything = [*groups, *zeros]
@@ -128,9 +129,13 @@ class LoopFunction:
         hints = [self.labels.hints.get(n, n.lstrip("0123456789.")) for n in args]  # a local is `0.top` in a composition
         self.by_vectors = self._takes_vectors()
         opt = "none" if self.by_vectors else "O2"
-        symbols = {s for spec in self.addresses.logical.values() for d in spec.open_dims for s in d.symbols}
         self.b = b = Builder.kernel(
-            name, [self._memref(n) for n in args], opt=opt, hints=hints, location=self.labels.location, symbols=symbols
+            name,
+            [self._memref(n) for n in args],
+            opt=opt,
+            hints=hints,
+            location=self.labels.location,
+            symbols=self.symbols,
         )
         memory: dict[str, SSAValue] = dict(zip(args, b.args))
         for local in self.private:

@@ -78,26 +78,27 @@ class Counted(Value):
 
 
 class Numbers(Value):
-    """An i64 tensor of sizes: `dim_numbers` is an array of ints and `Dim`s. It is computed when an op of the network
-    reads it."""
+    """A tensor of sizes, of a type that has them exactly: `numbers` is an array of ints and `Dim`s. It is computed when
+    an op of the network reads it."""
 
     __slots__ = ("numbers",)
 
-    def __init__(self, g: Graph, numbers: np.ndarray):
-        super().__init__(g.spec(numbers.shape, "i64"), inputs=inputs_of(*numbers.reshape(-1)))
+    def __init__(self, g: Graph, numbers: np.ndarray, dtype: str = "i64"):
+        super().__init__(g.spec(numbers.shape, dtype), inputs=inputs_of(*numbers.reshape(-1)))
         self.numbers = numbers
 
     def emitted(self, g: Graph) -> Value:
         parts = [g.reshape(dim_number(g, d), (1,)) for d in self.numbers.reshape(-1)]
-        return g.reshape(g.op("concat", *parts, axis=0) if len(parts) > 1 else parts[0], self.numbers.shape)
+        whole = g.reshape(g.op("concat", *parts, axis=0) if len(parts) > 1 else parts[0], self.numbers.shape)
+        return g.cast(whole, self.dtype)
 
 
-def dim_numbers(g: Graph, dims: Any) -> Value:
+def dim_numbers(g: Graph, dims: Any, dtype: str = "i64") -> Value:
     """A tensor of dims: a constant where all are known."""
     array = np.asarray(dims, object)
     if is_known(array.reshape(-1)):
-        return g.constant(array.astype(np.int64))
-    return Numbers(g, array)
+        return g.constant(array.astype(BY_NAME[dtype].np))
+    return Numbers(g, array, dtype)
 
 
 def counted(g: Graph, value: Value, dims: Sequence[Size]) -> Value:
@@ -277,8 +278,11 @@ _SCALAR: dict[str, Callable[..., Any]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "neg": operator.neg, "cast": lambda a: a,
     "abs": lambda a: dim_max(a, -a), "div": dim_quotient, "minimum": dim_min, "maximum": dim_max, "equal": is_same,
     "less": operator.lt, "less_equal": operator.le, "where": lambda c, a, b: a if c else b,
+    "floor": lambda a: a, "ceil": lambda a: a, "round_even": lambda a: a,
 }  # fmt: skip
 _REDUCED = {"reduce_min": "minimum", "reduce_max": "maximum", "reduce_sum": "add", "reduce_prod": "mul"}
+#: The largest whole numbers up to which a type has all of them; those of other types are computed at run time.
+_EXACT = {"i32": (1 << 31) - 1, "i64": (1 << 63) - 1, "f32": 1 << 24, "f64": 1 << 53}
 #: Ops whose NumPy reference moves elements, of any type.
 _MOVES = frozenset(
     {"reshape", "concat", "slice", "strided_slice", "take", "transpose", "expand", "forward", "gather_nd"}
@@ -287,9 +291,10 @@ _MOVES = frozenset(
 
 def _on_numbers(g: Graph, optype: str, operands: Sequence[Value], params: Mapping[str, Any]) -> Value | None:
     """An op on sizes, as sizes; None where it has to be computed at run time."""
-    found_arrays = [v.numbers if isinstance(v, Numbers) else v.contents for v in operands]
-    arrays = [a for a in found_arrays if a is not None and a.dtype.kind in "iubO"]
-    if len(arrays) < len(operands):
+    found_arrays = [v.numbers if isinstance(v, Numbers) else whole_contents(v) for v in operands]
+    arrays = [a for a in found_arrays if a is not None]
+    dtype = BY_NAME_TL.get(params["dtype"]) if optype == "cast" else operands[-1].dtype.name
+    if len(arrays) < len(operands) or dtype not in _EXACT or (optype == "div" and dtype[0] == "f"):
         return None
     cls, given = g.classes[optype], {k: v for k, v in params.items() if v is not None}
     try:
@@ -304,6 +309,7 @@ def _on_numbers(g: Graph, optype: str, operands: Sequence[Value], params: Mappin
                 built.reference(
                     *(a.astype(object) if k == 0 or optype == "concat" else a for k, a in enumerate(arrays))
                 ),
+                results[0].dtype.name,
             )
         if optype in _REDUCED:
             function = _SCALAR[_REDUCED[optype]]
@@ -311,15 +317,25 @@ def _on_numbers(g: Graph, optype: str, operands: Sequence[Value], params: Mappin
             for axis in params["axes"]:
                 rows = np.moveaxis(array, axis, 0)
                 array = np.expand_dims(_each(lambda *column: reduce(function, column), *rows), axis)
-            return dim_numbers(g, array)
-        if optype not in _SCALAR or (optype == "cast" and BY_NAME_TL.get(params["dtype"]) != "i64"):
+            return dim_numbers(g, array, dtype)
+        if optype not in _SCALAR:
             return None
         found = _each(_SCALAR[optype], *arrays)
     except (Undecided, ZeroDivisionError):
         return None
     if optype in ("equal", "less", "less_equal"):
         return g.constant(found.astype(bool))
-    return dim_numbers(g, found)
+    if not all(-_EXACT[dtype] <= least(d) and greatest(d) <= _EXACT[dtype] for d in found.reshape(-1)):
+        return None
+    return dim_numbers(g, found, dtype)
+
+
+def whole_contents(value: Value) -> np.ndarray | None:
+    """The contents of a constant as integers (or bools), None where it has none, or others."""
+    array = value.contents
+    if array is None or array.dtype.kind != "f":
+        return array if array is None or array.dtype.kind in "iub" else None
+    return array.astype(np.int64) if (np.abs(array) < 1 << 53).all() and (array == np.trunc(array)).all() else None
 
 
 def _each(function: Callable[..., Any], *arrays: np.ndarray) -> np.ndarray:

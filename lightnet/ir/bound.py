@@ -23,7 +23,7 @@ from functools import cached_property
 from math import prod
 
 from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dims import Size
+from lightnet.runtime.dims import Dim, Size, Symbol
 from lightnet.runtime.dtypes import BY_NAME, DType
 
 I64 = BY_NAME["i64"]
@@ -141,6 +141,15 @@ class BoundDefinition:
     def specs(self) -> dict[str, TensorSpec]:
         """The spec of every tensor."""
         return dict(self.operands + self.results + self.locals)
+
+    @cached_property
+    def symbols(self) -> frozenset[Symbol]:
+        """What calls decide of it: of its types, and of its numbers."""
+        nodes = (n for s in self.statements for part in (*s.subs, s.value) for n in walk_nodes(part))
+        numbers = [n.value for n in nodes if isinstance(n, Const)]
+        numbers += [n for s in self.statements for _, n in (*s.loops, *s.reductions)]
+        sizes = [*numbers, *(d for spec in self.specs.values() for d in spec.open_dims)]
+        return frozenset(s for d in sizes if isinstance(d, Dim) for s in d.symbols)
 
     @cached_property
     def key(self) -> str:

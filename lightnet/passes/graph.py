@@ -16,6 +16,7 @@ from xdsl.traits import MemoryEffect, NoMemoryEffect, is_side_effect_free
 
 from lightnet.dialects.ln.source import Arange, ParamOp, Source, Zeros
 from lightnet.dialects.ln.structure import OnceOp
+from lightnet.ir.instances import is_open_op
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import TENSORS, LnOp, tensor_names
 
@@ -69,12 +70,16 @@ def static_values(block: Block) -> set[SSAValue]:
 
 
 def depends_on_params_alone(op: Operation, static: set[SSAValue]) -> bool:
-    """Return whether the results of `op` depend on params alone, if `static` are the values before it that do."""
-    if _kind(type(op)).is_given or is_constant(op):
+    """Return whether the results of `op` depend on params alone, if `static` are the values before it that do; not
+    where a call decides sizes of it."""
+    if _kind(type(op)).is_given:
         return True
-    if not op.operands or not isinstance(op, LnOp | KernelOp) or not is_pure(op):
-        return False
-    return all(v in static for v in op.operands)
+    if not is_constant(op):
+        if not op.operands or not isinstance(op, LnOp | KernelOp) or not is_pure(op):
+            return False
+        if not all(v in static for v in op.operands):
+            return False
+    return not is_open_op(op)
 
 
 def tensor_names_in(module: ModuleOp) -> set[str]:

@@ -85,7 +85,7 @@ def range_(n: Node, start: Value, limit: Value, delta: Value) -> Value:
     if any(v.len != 1 for v in (start, limit, delta)):
         n.fail("its inputs should be scalars")
     if any(hasattr(v, "numbers") for v in (start, limit, delta)):
-        return _range_of_sizes(n, *(n.need_ints(v, "an end of Range")[0] for v in (start, limit, delta)))
+        return _range_of_sizes(n, start, limit, delta)
     first, last, step = (n.need(v, "an end of Range").reshape(()) for v in (start, limit, delta))
     if step == 0:
         n.fail("its delta is 0")
@@ -281,18 +281,25 @@ def _numbers(n: Node, dims: Any) -> Value:
     return dim_numbers(n.g, dims)
 
 
-def _range_of_sizes(n: Node, start: Any, limit: Any, delta: Any) -> Value:
+def _range_of_sizes(n: Node, *ends: Value) -> Value:
     """As many numbers as the data says, or the call."""
-    from lightnet.frontends.counted import axis_positions, counted, dim_number, dim_quotient, width
+    from lightnet.frontends.counted import axis_positions, counted, dim_number, dim_quotient, whole_contents, width
 
     g = n.g
+    known = [whole_contents(v) for v in ends]
+    if any(a is None and v.is_known for a, v in zip(known, ends)):
+        n.unsupported("an end of Range is no whole number, beside a size that is not known")
+    start, limit, delta = (
+        n.need_ints(v, "an end of Range")[0] if a is None else int(a.item()) for a, v in zip(known, ends)
+    )
     if isinstance(delta, Dim) or delta == 0:
         n.fail(f"its delta is {delta}")
     count = dim_quotient(dim_max(limit - start if delta > 0 else start - limit, 0) + (abs(delta) - 1), abs(delta))
     steps = axis_positions(g, width(count), 0, 1)
     steps = steps if delta == 1 else g.op("mul", steps, g.scalar(delta, "i64"))
     is_steps = start == 0 and not is_counted(count)
-    return steps if is_steps else counted(g, g.op("add", steps, dim_number(g, start)), (count,))
+    found = steps if is_steps else counted(g, g.op("add", steps, dim_number(g, start)), (count,))
+    return g.cast(found, ends[0].dtype)
 
 
 def _dims(n: Node, dims: Sequence[int]) -> tuple[int, ...]:
