@@ -25,6 +25,7 @@ from lightnet.ir.access import broadcast_operands, data_operands, is_copy, is_el
 from lightnet.ir.body import Body, epilogue_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import spec_of
+from lightnet.runtime.dims import greatest
 
 
 def body_kind(body: Body) -> str | None:
@@ -87,4 +88,4 @@ def is_free(op: LnOp) -> bool:
 
 
 def _must_copy(op: LnOp) -> bool:
-    return not is_free(op) and spec_of(op.results[0].type).len > 1
+    return not is_free(op) and greatest(spec_of(op.results[0].type).len) > 1

@@ -35,7 +35,17 @@ from lightnet.backends.loop_shapes import (
 )
 from lightnet.backends.loop_vectors import ConsecutiveValues, width_of
 from lightnet.ir.affine import IndexSpace
-from lightnet.ir.bound import I64, BoundDefinition, Const, Idx, Loop, Node, Read, Statement, open_sizes, reads
+from lightnet.ir.bound import (
+    I64,
+    BoundDefinition,
+    Const,
+    Idx,
+    Loop,
+    Node,
+    Read,
+    Statement,
+    reads,
+)
 from lightnet.ir.fusion import Nest, nests
 from lightnet.ir.types import flat_memref, storage_type
 from lightnet.runtime.dims import Size, dim_max, dim_min, greatest, typical
@@ -99,12 +109,12 @@ class LoopFunction:
         self.shared, self.by_lanes, self.labels, self.vectors = shared, by_lanes, labels, vectors
         self.addresses = Addresses(d.specs, private)
         self.specs = self.addresses.stored
+        self.symbols = d.symbols
         self.several = groups if shared is not None else []
         self.alone = [*(groups if shared is None else []), *zeros]
         everything = [*groups, *zeros]
         touched = {t for g in everything for s in g.statements for t, _, _ in uses(s)}
         self.touched = {aliases.get(t, t) for t in touched}
-        self.sizes = {d for g in everything for s in g.statements for d in open_sizes(s)}
         written = {t for g in everything for s in g.statements for t in s.targets}
         self.written = written | {x for x, r in aliases.items() if r in written}
         counts = {
@@ -119,10 +129,13 @@ class LoopFunction:
         hints = [self.labels.hints.get(n, n.lstrip("0123456789.")) for n in args]  # a local is `0.top` in a composition
         self.by_vectors = self._takes_vectors()
         opt = "none" if self.by_vectors else "O2"
-        sizes = {d for spec in self.addresses.logical.values() for d in spec.open_dims} | self.sizes
-        symbols = {s for d in sizes for s in d.symbols}
         self.b = b = Builder.kernel(
-            name, [self._memref(n) for n in args], opt=opt, hints=hints, location=self.labels.location, symbols=symbols
+            name,
+            [self._memref(n) for n in args],
+            opt=opt,
+            hints=hints,
+            location=self.labels.location,
+            symbols=self.symbols,
         )
         memory: dict[str, SSAValue] = dict(zip(args, b.args))
         for local in self.private:

@@ -40,6 +40,7 @@ from lightnet.ir.bound import (
 from lightnet.ir.fusion import Nest, delinearize, inside, linearize
 from lightnet.ir.layout import Box, ChannelsLast, Layout
 from lightnet.ir.types import TensorSpec
+from lightnet.runtime.dims import Dim, dim_min, greatest
 from lightnet.runtime.dtypes import DType
 
 #: Tensors that lie otherwise than row-major, by name: in any layout that is lossless.
@@ -132,8 +133,8 @@ def _by_dims(s: Statement, spec: TensorSpec) -> Statement:
     if s.arg is not None or len(s.loops) != 1 or s.loops[0][1] != spec.len or s.subs != (Idx(s.loops[0][0]),):
         return s
     name = s.loops[0][0]
-    loops: tuple[Loop, ...] = tuple((f"{name}.{k}", n) for k, n in enumerate(spec.dims) if n > 1)
-    subs: list[Node] = [Idx(f"{name}.{k}") if n > 1 else Const(0, I64) for k, n in enumerate(spec.dims)]
+    loops: tuple[Loop, ...] = tuple((f"{name}.{k}", n) for k, n in enumerate(spec.dims) if greatest(n) > 1)
+    subs: list[Node] = [Idx(f"{name}.{k}") if greatest(n) > 1 else Const(0, I64) for k, n in enumerate(spec.dims)]
     value = IndexSpace(loops + s.reductions).simplify(substitute(s.value, {name: linearize(subs, spec.dims)}))
     return Statement(s.tensor, tuple(subs), s.op, value, loops, s.reductions, None, s.fresh)
 
@@ -250,12 +251,12 @@ class _Rewriter:
     def pieces(self, s: Statement, name: str, cut: Cut) -> list[Statement]:
         """A statement whose loop `name` is cut: what is before the first whole block, these, and what is behind."""
         n, (block, phase) = dict(s.loops)[name], cut
-        head = min(phase, n)
+        head = dim_min(phase, n)
         whole = (n - head) // block
         end = head + whole * block
         parts = [(0, 1, head), (head, whole, block), (end, 1, n - end)]
-        found = [_piece(s, name, *part) for part in parts if part[1] * part[2]]
-        if end < n and not head and (wide := self.widened(s, name, end, block)) is not None:
+        found = [_piece(s, name, *part) for part in parts if greatest(part[1] * part[2]) > 0]
+        if not isinstance(n, Dim) and end < n and not head and (wide := self.widened(s, name, end, block)) is not None:
             found[-1] = wide
         return found
 
@@ -290,7 +291,7 @@ class _Rewriter:
             return s
         for name, (block, phase) in dict(self.blocks(_accesses(s), IndexSpace(s.loops + s.reductions))).items():
             n = dict(s.reductions).get(name, 0)
-            if phase or n % block or n <= block:
+            if phase or n % block != 0 or greatest(n) <= block:
                 continue
             new = (name, n // block), (f"{name}.l", block)
             reductions = tuple(loop for old in s.reductions for loop in (new if old[0] == name else (old,)))
@@ -339,7 +340,7 @@ def _accesses(s: Statement) -> list[tuple[str, Sequence[Node], bool]]:
 
 def _piece(s: Statement, name: str, start: int, count: int, length: int) -> Statement:
     """A statement from `start` of a loop on, for `count` blocks of `length`."""
-    new = ((name, count), (f"{name}.l", length)) if count > 1 else ((f"{name}.l", length),)
+    new = ((name, count), (f"{name}.l", length)) if count != 1 else ((f"{name}.l", length),)
     by = {name: _position(name, start, count, length)}
     loops = tuple(loop for old in s.loops for loop in (new if old[0] == name else (old,)))
     return replace(s, loops=loops, subs=tuple(substitute(sub, by) for sub in s.subs), value=substitute(s.value, by))

@@ -85,6 +85,15 @@ def exact_quotient(k: Size, c: Size) -> Size | None:
     return None if k % c else k // c
 
 
+def _cancelled(form: Linear, c: Dim) -> Linear | None:
+    """What a form is to the divisor of `c` where both have the rest of `c` as a factor: ``(2·i·n + n) / (4·n)`` is
+    ``(2·i + 1) / 4``. None where they have not."""
+    by = c.over(c.divisor)
+    terms = {atom: exact_quotient(k, by) for atom, k in form.terms.items()}
+    const = exact_quotient(form.const, by)
+    return None if const is None or None in terms.values() else Linear(const, terms)
+
+
 def _quotient_within(low: Any, high: Any, c: Size) -> int | None:
     """The floor of what lies in ``low..high`` over `c`, where it is one number (never where an end is infinite)."""
     if isinstance(low, Dim) or isinstance(high, Dim) or isinstance(c, Dim):
@@ -163,6 +172,8 @@ class IndexSpace:
         quotient, rest = self._split(form, c)
         if (known := _quotient_within(*self.bounds(rest), c)) is not None:
             return quotient.plus(Linear(known))
+        if isinstance(c, Dim) and (common := _cancelled(rest, c)) is not None:
+            return quotient.plus(self._floordiv(common, c.divisor))
         if not is_known((c, rest.const, *rest.terms.values())):
             return quotient.plus(Linear(0, {Apply("floordiv", (rest.node(), Const(c, I64)), I64): 1}))
         g = math.gcd(c, *rest.terms.values())

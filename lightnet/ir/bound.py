@@ -23,7 +23,7 @@ from functools import cached_property
 from math import prod
 
 from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dims import Dim, Size
+from lightnet.runtime.dims import Dim, Size, Symbol
 from lightnet.runtime.dtypes import BY_NAME, DType
 
 I64 = BY_NAME["i64"]
@@ -143,6 +143,15 @@ class BoundDefinition:
         return dict(self.operands + self.results + self.locals)
 
     @cached_property
+    def symbols(self) -> frozenset[Symbol]:
+        """What calls decide of it: of its types, and of its numbers."""
+        nodes = (n for s in self.statements for part in (*s.subs, s.value) for n in walk_nodes(part))
+        numbers = [n.value for n in nodes if isinstance(n, Const)]
+        numbers += [n for s in self.statements for _, n in (*s.loops, *s.reductions)]
+        sizes = [*numbers, *(d for spec in self.specs.values() for d in spec.open_dims)]
+        return frozenset(s for d in sizes if isinstance(d, Dim) for s in d.symbols)
+
+    @cached_property
     def key(self) -> str:
         """A text that two definitions share exactly when they differ in names of tensors and indices only."""
         names = {name: f"t{i}" for i, (name, _) in enumerate(self.operands + self.results + self.locals)}
@@ -191,13 +200,6 @@ def walk_nodes(node: Node) -> Iterator[Node]:
 def reads(node: Node) -> list[Read]:
     """The reads of an expression, those inside subscripts too."""
     return [n for n in walk_nodes(node) if isinstance(n, Read)]
-
-
-def open_sizes(s: Statement) -> set[Dim]:
-    """The sizes in a statement that a call decides."""
-    numbers = (n.value for node in (*s.subs, s.value) for n in walk_nodes(node) if isinstance(n, Const))
-    extents = (n for _, n in s.loops + s.reductions)
-    return {n for n in (*numbers, *extents) if isinstance(n, Dim)}
 
 
 def indices(node: Node) -> set[str]:

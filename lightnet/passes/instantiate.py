@@ -13,7 +13,7 @@ from xdsl.ir import Operation
 
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Input
-from lightnet.ir.instances import changed_type, changed_value
+from lightnet.ir.instances import changed_type, changed_value, is_open_value
 from lightnet.ir.op import LnOp
 from lightnet.ir.passes import LnPass
 from lightnet.ir.types import ParamAttr, TensorSpec, spec_of
@@ -75,12 +75,8 @@ def instantiate(module: ModuleOp, numbers: Mapping[str, int]) -> None:
 
 def _change_params(op: Operation, change: Any) -> None:
     for name, attribute in op.properties.items():
-        if isinstance(attribute, ParamAttr) and _is_open(attribute.data):
+        if isinstance(attribute, ParamAttr) and is_open_value(attribute.data):
             op.properties[name] = ParamAttr(changed_value(attribute.data, change))
-
-
-def _is_open(value: Any) -> bool:
-    return any(isinstance(v, Dim) for v in (value if isinstance(value, tuple) else (value,)))
 
 
 def call_numbers(module: ModuleOp, dims: Mapping[str, tuple[int, ...]]) -> dict[str, int]:

@@ -16,6 +16,7 @@ from lightnet.ir.op import LnOp, set_tensor_names, tensor_names
 from lightnet.ir.passes import LnPass
 from lightnet.ir.windows import Axis
 from lightnet.passes.graph import graphs, tensor_names_in
+from lightnet.runtime.dims import greatest, least
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class TrimWindowsPass(LnPass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         found = [conv for block in graphs(op) for conv in block.ops if isinstance(conv, Conv2d)]
-        found = [conv for conv in found if min(conv.operand_specs[0].len, conv.result_specs[0].len) > 0]
+        found = [conv for conv in found if min(least(s.len) for s in (conv.operand_specs[0], conv.result_specs[0])) > 0]
         found = [conv for conv in found if min(conv.derived_values()["pad"]) >= 0]  # no parameter says that it crops
         windows = {conv: ((0, Axis.of(conv, 0)), (0, Axis.of(conv, 1))) for conv in found}
         trimmed = {conv: tuple(_trimmed(axis) for _, axis in axes) for conv, axes in windows.items()}
@@ -54,10 +55,10 @@ class TrimWindowsPass(LnPass):
 
 
 def _reads(axis: Axis, tap: int) -> bool:
-    """Return whether a tap, of a window that is whole, is ever inside."""
+    """Return whether a tap, of a window that is whole, is ever inside, in some call."""
     low = tap * axis.dilation - axis.before
     step = max(-(low // axis.stride), 0)  # the first place at which it is not before the beginning
-    return step < axis.positions and low + step * axis.stride < axis.size
+    return greatest(axis.positions) > step and greatest(axis.size) > low + step * axis.stride
 
 
 def _trimmed(axis: Axis) -> tuple[int, Axis]:

@@ -11,6 +11,7 @@ import pytest
 
 from lightnet.ir.affine import IndexSpace, dtype_range
 from lightnet.ir.bound import BOOL, I64, Apply, Const, Idx, Node, Read, show
+from lightnet.runtime.dims import symbol
 from lightnet.runtime.dtypes import BY_NAME
 
 LOOPS = (("i", 4), ("j", 3), ("k", 6))
@@ -218,3 +219,14 @@ def test_simple_forms() -> None:
     space = IndexSpace((*LOOPS, ("one", 1)))
     for node, form in SIMPLE:
         assert show(space.simplify(node)) == form
+
+
+def test_what_two_dims_have_in_common_is_cancelled() -> None:
+    """``(2·i·n + n) / (5·n)`` is ``(2·i + 1) / 5``, whatever n is; a rest that has no such factor stays."""
+    n = symbol("n", 1, 9)
+    space = IndexSpace((("i", 2 * n),))
+    scaled = made("floordiv", made("mul", made("add", made("mul", I, 2), 1), Const(n, I64)), Const(5 * n, I64))
+    assert show(space.simplify(scaled)) == "(((i * 2) + 1) // 5)"
+    assert space.inside(made("floordiv", made("mul", I, Const(n, I64)), Const(2 * n, I64)), n)
+    other = made("floordiv", made("add", made("mul", I, Const(n, I64)), 1), Const(4 * n, I64))
+    assert space.linear(other).terms and "n(1..9)" in show(space.simplify(other))

@@ -1,0 +1,106 @@
+"""Parts of exported networks whose dims stay open, each in small, compiled once and compared with ONNX Runtime on many shapes: what
+exporters make of positions, masks, heads, grids of boxes and padded windows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+ort = pytest.importorskip("onnxruntime")
+from onnx import TensorProto, helper  # noqa: E402
+
+import lightnet  # noqa: E402
+
+F, I = TensorProto.FLOAT, TensorProto.INT64
+
+
+def model(nodes, inputs, **constants):
+    """A model of nodes (op type, inputs, outputs, attributes) with the output z, its inputs as name: (type, dims)."""
+    initializers = [onnx.numpy_helper.from_array(np.asarray(a), name) for name, a in constants.items()]
+    made = [helper.make_node(op, i, o, **a) for op, i, o, a in nodes]
+    given = [helper.make_tensor_value_info(n, t, d) for n, (t, d) in inputs.items()]
+    graph = helper.make_graph(made, "g", given, [helper.make_empty_tensor_value_info("z")], initializers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def check(net, dims, shapes) -> None:
+    """The one executable of a model agrees with ONNX Runtime on all shapes of its input x."""
+    session = ort.InferenceSession(net.SerializeToString())
+    made = lightnet.compile(lightnet.load(net, dims=dims))
+    for shape in shapes:
+        x = np.random.default_rng(len(shapes)).standard_normal(shape).astype(np.float32)
+        np.testing.assert_allclose(made({"x": x})["z"], session.run(None, {"x": x})[0], rtol=1e-5, atol=1e-5)
+
+
+def size_of(axis: int, name: str) -> list:
+    """Nodes that make `name` of a dim of x, an i64 of rank 0."""
+    return [("Shape", ["x"], ["shape"], {}), ("Gather", ["shape", f"at{axis}"], [name], {"axis": 0})]
+
+
+@pytest.mark.parametrize("to", [TensorProto.FLOAT, TensorProto.INT32, TensorProto.DOUBLE, TensorProto.INT64])
+def test_a_range_is_of_any_type_that_has_its_end(to) -> None:
+    """As ``arange(n, dtype=…)`` is traced; the size goes through arithmetic of that type."""
+    kind = {
+        TensorProto.FLOAT: np.float32,
+        TensorProto.INT32: np.int32,
+        TensorProto.DOUBLE: np.float64,
+        TensorProto.INT64: np.int64,
+    }[to]
+    nodes = [*size_of(1, "n"), ("Cast", ["n"], ["end0"], {"to": to}), ("Mul", ["end0", "two"], ["end"], {}),
+             ("Range", ["zero", "end", "two"], ["r0"], {}), ("Cast", ["r0"], ["r"], {"to": F}), ("Add", ["x", "r"], ["z"], {})]  # fmt: skip
+    net = model(nodes, {"x": (F, [2, "n"])}, at1=np.int64(1), zero=kind(0), two=kind(2))
+    check(net, {"n": "1..20"}, [(2, n) for n in (1, 2, 7, 20)])
+
+
+def test_a_range_in_halves_is_refused() -> None:
+    nodes = [*size_of(1, "n"), ("Cast", ["n"], ["end"], {"to": F}), ("Range", ["zero", "end", "half"], ["z"], {})]
+    net = model(nodes, {"x": (F, [2, "n"])}, at1=np.int64(1), zero=np.float32(0), half=np.float32(0.5))
+    with pytest.raises(lightnet.LightNetError, match="whole number"):
+        lightnet.load(net, dims={"n": "1..20"})
+
+
+def test_what_depends_on_params_and_on_dims_is_computed_in_a_call() -> None:
+    """The first rows of a table of positions, behind an op on the table: no static tensor has open dims."""
+    nodes = [*size_of(0, "n"), ("Unsqueeze", ["n", "axis"], ["end"], {}), ("Tanh", ["table"], ["t"], {}), ("Slice", ["t", "axis", "end"], ["p"], {}),
+             ("Transpose", ["p"], ["q"], {}), ("Transpose", ["q"], ["r"], {}), ("Add", ["x", "r"], ["z"], {})]  # fmt: skip
+    table = np.random.default_rng(0).standard_normal((40, 5)).astype(np.float32)
+    net = model(nodes, {"x": (F, ["n", 5])}, at0=np.int64(0), axis=np.array([0]), table=table)
+    check(net, {"n": "1..40"}, [(n, 5) for n in (1, 3, 16, 40)])
+
+
+def test_a_size_in_the_data_reaches_the_code() -> None:
+    """A parameter that a call decides, and no dim of the op: the last row, and a mean by a sum over n."""
+    nodes = [*size_of(0, "n"), ("Sub", ["n", "one"], ["last"], {}), ("Unsqueeze", ["last", "axis"], ["from"], {}), ("Unsqueeze", ["n", "axis"], ["to"], {}),
+             ("Slice", ["table", "from", "to"], ["row"], {}), ("Cast", ["n"], ["count"], {"to": F}), ("ReduceSum", ["x", "axis"], ["sum"], {}),
+             ("Div", ["sum", "count"], ["mean"], {}), ("Add", ["mean", "row"], ["z"], {})]  # fmt: skip
+    table = np.random.default_rng(0).standard_normal((30, 5)).astype(np.float32)
+    net = model(nodes, {"x": (F, ["n", 5])}, at0=np.int64(0), axis=np.array([0]), one=np.int64(1), table=table)
+    check(net, {"n": "1..30"}, [(n, 5) for n in (1, 2, 17, 30)])
+
+
+@pytest.mark.parametrize("size", [3, 5])
+def test_windows_on_maps_that_may_be_as_small_as_their_padding(size) -> None:
+    weights = np.random.default_rng(0).standard_normal((4, 3, size, size)).astype(np.float32)
+    pads = [size // 2] * 4
+    nodes = [
+        ("Conv", ["x", "w"], ["c"], {"pads": pads}),
+        ("MaxPool", ["c"], ["z"], {"kernel_shape": [size, size], "pads": pads}),
+    ]
+    net = model(nodes, {"x": (F, [1, 3, "h", "w"])}, w=weights)
+    check(net, {"h": "1..9", "w": "1..9"}, [(1, 3, h, w) for h, w in ((1, 1), (1, 9), (9, 1), (2, 3), (9, 9))])
+
+
+def test_nearest_pixels_by_a_whole_scale() -> None:
+    nodes = [("Resize", ["x", "", "scales"], ["y"], {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}),
+             ("Relu", ["y"], ["z"], {})]  # fmt: skip
+    net = model(nodes, {"x": (F, [1, 2, "h", "w"])}, scales=np.array([1, 1, 2, 3], np.float32))
+    check(net, {"h": "4..32:4", "w": "1..9"}, [(1, 2, h, w) for h, w in ((4, 1), (32, 9), (8, 5))])
+
+
+def test_heads_of_which_each_call_decides_the_channels() -> None:
+    """[1, n, heads, width], which may lie in blocks of channels: n is no whole number of them."""
+    nodes = [("Reshape", ["x", "split"], ["h"], {}), ("Softmax", ["h"], ["s"], {"axis": 2}), ("Transpose", ["s"], ["t"], {"perm": [0, 2, 1, 3]}),
+             ("Add", ["t", "bias"], ["a"], {}), ("Transpose", ["a"], ["u"], {"perm": [0, 2, 1, 3]}), ("Mul", ["u", "h"], ["z"], {})]  # fmt: skip
+    net = model(nodes, {"x": (F, ["b", "n", 12])}, split=np.array([0, 0, 3, 4]), bias=np.float32([[[[1, 2, 3, 4]]]]))
+    check(net, {"b": "1..3", "n": "1..40"}, [(b, n, 12) for b, n in ((1, 1), (3, 40), (1, 15), (2, 16), (3, 17))])
