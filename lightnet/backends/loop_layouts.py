@@ -40,6 +40,7 @@ from lightnet.ir.bound import (
 from lightnet.ir.fusion import Nest, delinearize, inside, linearize
 from lightnet.ir.layout import Box, ChannelsLast, Layout
 from lightnet.ir.types import TensorSpec
+from lightnet.runtime.dims import Dim
 from lightnet.runtime.dtypes import DType
 
 #: Tensors that lie otherwise than row-major, by name: in any layout that is lossless.
@@ -132,8 +133,9 @@ def _by_dims(s: Statement, spec: TensorSpec) -> Statement:
     if s.arg is not None or len(s.loops) != 1 or s.loops[0][1] != spec.len or s.subs != (Idx(s.loops[0][0]),):
         return s
     name = s.loops[0][0]
-    loops: tuple[Loop, ...] = tuple((f"{name}.{k}", n) for k, n in enumerate(spec.dims) if n > 1)
-    subs: list[Node] = [Idx(f"{name}.{k}") if n > 1 else Const(0, I64) for k, n in enumerate(spec.dims)]
+    is_looped = [isinstance(n, Dim) or n > 1 for n in spec.dims]
+    loops: tuple[Loop, ...] = tuple((f"{name}.{k}", n) for k, n in enumerate(spec.dims) if is_looped[k])
+    subs: list[Node] = [Idx(f"{name}.{k}") if looped else Const(0, I64) for k, looped in enumerate(is_looped)]
     value = IndexSpace(loops + s.reductions).simplify(substitute(s.value, {name: linearize(subs, spec.dims)}))
     return Statement(s.tensor, tuple(subs), s.op, value, loops, s.reductions, None, s.fresh)
 

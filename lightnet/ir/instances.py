@@ -6,15 +6,19 @@ Imports `ir`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, IntegerAttr, ModuleOp, TensorType
 from xdsl.ir import Attribute, Block, SSAValue
 
 from lightnet.ir.layout import layout_of, with_layout
+from lightnet.ir.memory import size_attr
 from lightnet.ir.op import LnOp
-from lightnet.ir.types import TensorSpec, spec_of, tensor_type
-from lightnet.runtime.dims import Dim, Size, typical
+from lightnet.ir.place import PlaceAttr
+from lightnet.ir.types import DimsAttr, ParamAttr, TensorSpec, spec_of, tensor_type
+from lightnet.runtime.dims import Dim, Size, Symbol, typical, with_sizes
 
 O = TypeVar("O", bound=LnOp)
 #: What a size becomes.
@@ -51,3 +55,52 @@ def typical_op(op: O) -> O:
     new = type(op).build_unchecked(list(block.args), params, specs, name=op.op_name, location=op.location)
     block.add_op(new)
     return new
+
+
+# -- modules
+
+
+def symbols_of(module: ModuleOp) -> dict[str, Symbol]:
+    """The symbols in the types of a module of level 1 to 3, by name."""
+    types = dict.fromkeys(v.type for op in module.walk() for v in op.results if isinstance(v.type, TensorType))
+    return {s.name: s for type in types if isinstance(type.encoding, DimsAttr)
+            for d in type.encoding.data.dims for s in d.symbols}  # fmt: skip
+
+
+def instance_of(module: ModuleOp, values: Mapping[str, Size]) -> ModuleOp:
+    """A copy of a module of any level in which symbols have these values, by name."""
+    instance = module.clone()
+    change_sizes(instance, lambda size: with_sizes(size, values))
+    return instance
+
+
+def change_sizes(module: ModuleOp, change: Change) -> None:
+    """Change the sizes in all types, parameters, places, grids and sizes of memory of a module. Functions of level 4
+    take values of symbols as before."""
+    for op in module.walk():
+        for value in (*op.results, *(a for r in op.regions for b in r.blocks for a in b.args)):
+            if isinstance(value.type, TensorType) and isinstance(value.type.encoding, DimsAttr):
+                value._type = changed_type(value.type, change)
+        op.properties = {name: _changed(a, change, ParamAttr) for name, a in op.properties.items()}
+        op.attributes = {name: _changed(a, change, size_attr) for name, a in op.attributes.items()}
+    for op in module.walk():
+        if isinstance(op, func.FuncOp):
+            op.update_function_type()
+
+
+def _changed(attribute: Attribute, change: Change, sized: Callable[[Any], Attribute]) -> Attribute:
+    """An attribute with other sizes; a `ParamAttr` that is a size alone becomes what `sized` makes of it."""
+    match attribute:
+        case ParamAttr(data=Dim() as size):
+            return sized(change(size))
+        case ParamAttr(data=tuple() as sizes) if any(isinstance(v, Dim) for v in sizes):
+            return ParamAttr(changed_value(sizes, change))
+        case PlaceAttr() if isinstance(attribute.offset.data, Dim):
+            return PlaceAttr(attribute.space, change(attribute.offset.data))
+        case IntegerAttr() if isinstance(attribute.value.data, Dim):
+            return IntegerAttr(IntAttr(change(attribute.value.data)), attribute.type)
+        case ArrayAttr():
+            return ArrayAttr([_changed(a, change, sized) for a in attribute])
+        case DictionaryAttr():
+            return DictionaryAttr({k: _changed(a, change, sized) for k, a in attribute.data.items()})
+    return attribute

@@ -28,7 +28,7 @@ from lightnet.ir.access import data_operands
 from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import Idx, Statement, indices, reads
 from lightnet.ir.fusion import linearize
-from lightnet.ir.instances import typical_op
+from lightnet.ir.instances import is_open, typical_op
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, layout_of
 from lightnet.ir.op import LnOp
@@ -87,7 +87,7 @@ class Loops(BlockedGenerator):
         return PLAIN_FORM
 
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Sequence[Form]:
-        maps = map_form(ops, yielded)
+        maps = map_form(ops, yielded) if _are_laid_out(ops, machine.lanes) else None
         # A move of the same memory is one where a change of layout is another kernel; it may be that kernel itself.
         free = len(ops) == 1 and is_free(ops[0]) and not isinstance(ops[0], Forward)
         return (
@@ -154,6 +154,15 @@ def follows_lanes(op: LnOp, lanes: int) -> bool:
     layouts = {name: Blocked(lanes) for name, value in data if is_map(value)}
     found = laid_out(bind_op(op), layouts)
     return all(_follows_lanes(s, found.specs) for s in found.statements)
+
+
+def _are_laid_out(ops: Sequence[LnOp], lanes: int) -> bool:
+    """Return whether loops of all ops on maps can be written, where calls decide sizes in them."""
+    try:
+        return all(op.definition is None or follows_lanes(op, lanes) in (True, False)
+                   for op in ops if is_open((*op.operands, *op.results)))  # fmt: skip
+    except Undecided:
+        return False
 
 
 def _follows_lanes(s: Statement, specs: Mapping[str, TensorSpec]) -> bool:
