@@ -154,7 +154,7 @@ def _planned(found: Inspection, model: Model, target: str) -> Inspection:
         options = {"target": target, "plan": "default", "layout": "plain", **architecture.settings().passes}
         run_pipeline(model.ctx, module, parse_pipeline(text, options), [failure])
     except LightNetError as e:
-        if failure.name == "expand" and (missing := _unsupported(module, target)):
+        if failure.name == "expand" and e.label != "target.dims" and (missing := _unsupported(module, target)):
             return replace(found, missing=missing)
         return replace(found, problem=f"target {target} does not take it: {e.message}")
     return replace(found, memory=_memory(module, target))

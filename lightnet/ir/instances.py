@@ -13,7 +13,9 @@ from xdsl.dialects import func
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, IntegerAttr, ModuleOp, TensorType
 from xdsl.ir import Attribute, Block, SSAValue
 
+from lightnet.diagnostics import LightNetError
 from lightnet.ir.layout import layout_of, with_layout
+from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import size_attr
 from lightnet.ir.op import LnOp
 from lightnet.ir.place import PlaceAttr
@@ -45,8 +47,9 @@ def changed_value(value: Any, change: Change) -> Any:
     return change(value) if isinstance(value, Dim) else value
 
 
-def typical_op(op: O) -> O:
-    """The op where dims have typical values, on arguments of a block of its own; itself where it is static."""
+def typical_op(op: O, typical: Change = typical) -> O:
+    """The op where dims have typical values (or what `typical` gives for them), on arguments of a block of its own;
+    itself where it is static."""
     if not is_open((*op.operands, *op.results)):
         return op
     block = Block(arg_types=[changed_type(v.type, typical) for v in op.operands])
@@ -65,6 +68,18 @@ def symbols_of(module: ModuleOp) -> dict[str, Symbol]:
     types = dict.fromkeys(v.type for op in module.walk() for v in op.results if isinstance(v.type, TensorType))
     return {s.name: s for type in types if isinstance(type.encoding, DimsAttr)
             for d in type.encoding.data.dims for s in d.symbols}  # fmt: skip
+
+
+def refuse_open(module: ModuleOp, what: str, label: str = "dims.numbers") -> None:
+    """Raise `LightNetError` where calls decide sizes of a module, which `what` does not have: at the first value whose
+    type has one."""
+    for op in module.walk() if symbols_of(module) else ():
+        for value in op.results:
+            if isinstance(value.type, TensorType) and (dims := spec_of(value.type).open_dims):
+                symbol = min(s.name for s in dims[0].symbols)
+                raise LightNetError(f"{what} needs numbers for sizes, and each call decides '{symbol}' of "
+                                    f"{spec_of(value.type)}: give it one, as in --dim {symbol}=16 (in Python: "
+                                    f'dims={{"{symbol}": 16}})', loc_of(op), label=label)  # fmt: skip
 
 
 def instance_of(module: ModuleOp, values: Mapping[str, Size]) -> ModuleOp:
