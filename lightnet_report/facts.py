@@ -98,7 +98,8 @@ class Inspection:
     """The facts about a network. `opsets` are an ONNX model's by domain. `missing` lists what the front end or the
     target cannot run, `problem` says what else stands in the way, `opened` which shapes a call has to decide;
     `weights_missing` are the tensors that a weight file has to hold and that no given one has. `host` says what of it
-    runs on the host: ops on text. Where calls decide sizes (`calls`), figures are of the typical one."""
+    runs on the host: ops on text. Where calls decide sizes (`calls`), figures are of the typical one, and
+    `remarks` say which kernels are slower for it."""
 
     source: str
     inputs: tuple[TensorInfo, ...]
@@ -116,6 +117,7 @@ class Inspection:
     flow: FlowInfo | None = None
     host: str = ""
     calls: OpenInfo | None = None
+    remarks: tuple[str, ...] = ()
 
     @property
     def op_counts(self) -> dict[str, int]:
@@ -158,6 +160,8 @@ class Inspection:
         if layers:
             lines += ["", table(_LAYERS, (_layer(op, self.source) for op in self.ops))]
         lines += ["", *self._totals()]
+        if self.remarks:
+            lines += ["", "remarks:", *(printable(f"  {text}") for text in self.remarks)]
         if self.missing:
             number = sum(len(m.names) for m in self.missing)
             lines += ["", f"cannot run ({number} in all):", *(f"  {m}" for m in self.missing)]
