@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from threading import RLock
 from typing import Any
@@ -15,6 +16,7 @@ from xdsl.passes import ModulePass
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.context import make_context
+from lightnet.ir.instances import instance_of
 from lightnet.ir.passes import run_pipeline
 from lightnet.ir.rewrites import disabling, is_disabled
 from lightnet.ir.runtime import INTERPRETED, Runtime, Settings
@@ -56,6 +58,8 @@ class Compilation:
         planning, lowering = ([p for p in passes if not is_disabled(p.name)] for passes in (planning, lowering))
         self.passes = [*planning, *lowering]
         self.planned = module.clone()
+        #: The values of symbols, of a compilation that is one of a call.
+        self.values: Mapping[str, int] = {}
         self.loops: ModuleOp | None = None
         run_pipeline(self.ctx, self.planned, planning, instrumentation)
         if lowering:
@@ -63,6 +67,17 @@ class Compilation:
             # Verifying xDSL's ops takes as long as making them, and the emitter refuses what it does not know.
             checked = bool(instrumentation) or bool(os.environ.get(VERIFY))
             run_pipeline(self.ctx, self.loops, lowering, instrumentation, verify=checked)
+
+    def of_call(self, values: Mapping[str, int]) -> Compilation:
+        """The compilation as it is for calls in which symbols have these values, with the same code."""
+        if self.loops is not None:
+            _ = self.native  # which the copy shares
+        found = copy(self)
+        if self.loops is not None:
+            found.loops = instance_of(self.loops, values)
+        found.source, found.planned = instance_of(self.source, values), instance_of(self.planned, values)
+        found.values = values
+        return found
 
     @property
     def runtime(self) -> Runtime:

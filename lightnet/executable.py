@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -23,6 +23,7 @@ from lightnet.compiled import Compiled
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import ParamOp, Source
 from lightnet.ir.collector import collector_paused
+from lightnet.ir.instances import symbols_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import memory_of
 from lightnet.ir.module import main_of
@@ -38,6 +39,7 @@ from lightnet.runtime.dims import is_known
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.instance import Callee
 from lightnet.runtime.machine import Opened
+from lightnet.runtime.open_instance import OpenInstance, bound_values
 from lightnet.runtime.program import Program, unknown
 from lightnet.runtime.weights import WeightStore
 from lightnet.tying import Tied, check_fed
@@ -110,7 +112,23 @@ class Executable(Compiled):
         return self._machine.state
 
     def specialized(self, feeds: Mapping[str, Any] | None = None) -> Executable:
-        return self
+        """The executable for calls on the shapes of `feeds`, to look into: this one, or, where calls decide sizes, one
+        of numbers that shares its code."""
+        if not symbols_of(self.source):
+            return self
+        arrays = self._feeds(feeds)
+        values = bound_values(self.program, {name: array.shape for name, array in arrays.items()})
+        compilation = self._compilation.of_call({s.name: n for s, n in zip(self.program.symbols, values)})
+        found = Executable(compilation, self._store, self._seed, self._machine, self._options, self._tied)
+        found._parts["program"] = self.program.at(values)
+        if self.is_native:
+            found._parts["instance"] = cast(OpenInstance, self.instance).of(values)
+        return found
+
+    @property
+    def values(self) -> Mapping[str, int]:
+        """The values of symbols, of an executable that is one of a call (`specialized`)."""
+        return self._compilation.values
 
     def filled(self, feeds: Mapping[str, Any] | None = None) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """The contents that a call on `feeds` starts from, for who runs its kernels one by one

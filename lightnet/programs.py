@@ -17,7 +17,7 @@ from lightnet.dialects.launch import HostOp
 from lightnet.dialects.ln.source import Create, Input, ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.counts import counts_of
-from lightnet.ir.instances import is_open
+from lightnet.ir.instances import is_open, symbols_of
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import is_plain
 from lightnet.ir.locations import loc_of
@@ -60,6 +60,8 @@ def build_program(compilation: Compilation) -> Program:
     planned, loops = compilation.planned, compilation.loops
     common = interface_of(compilation) | {"any_threads": not compilation.threads.is_said}
     if loops is None:
+        symbols = symbols_of(planned)
+        common |= {"symbols": tuple(symbols[name] for name in sorted(symbols))}
         return Program((), {}, threads=compilation.threads.bound, **common)
     ops = list(main_of(planned).body.block.ops)
     _check_ends(ops)

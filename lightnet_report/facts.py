@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 
 from lightnet.diagnostics import SourceLoc, printable
 from lightnet.tables import count, shape, shortened, size, some, table
+from lightnet_report.calls import OpenInfo
 
 #: Names of ops, or of weights, that a line of text shows.
 MAX_NAMED = 5
@@ -68,7 +69,8 @@ class Missing:
 class MemoryInfo:
     """The planned network, in bytes: `activations` is the peak of the arena and `lower_bound` the most that is live at
     once; `static` are weights as the target keeps them, `ports` large inputs and outputs, which are the caller's
-    memory; `kernels` read and write `traffic` bytes."""
+    memory; `kernels` read and write `traffic` bytes. Where calls decide sizes (`calls`), these are of the typical
+    one."""
 
     target: str
     activations: int
@@ -77,6 +79,7 @@ class MemoryInfo:
     ports: int
     kernels: int
     traffic: int
+    calls: OpenInfo | None = None
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,8 @@ class Inspection:
     """The facts about a network. `opsets` are an ONNX model's by domain. `missing` lists what the front end or the
     target cannot run, `problem` says what else stands in the way, `opened` which shapes a call has to decide;
     `weights_missing` are the tensors that a weight file has to hold and that no given one has. `host` says what of it
-    runs on the host: ops on text."""
+    runs on the host: ops on text. Where calls decide sizes (`calls`), figures are of the typical one, and
+    `remarks` say which kernels are slower for it."""
 
     source: str
     inputs: tuple[TensorInfo, ...]
@@ -112,6 +116,8 @@ class Inspection:
     opsets: dict[str, int] = field(default_factory=dict)
     flow: FlowInfo | None = None
     host: str = ""
+    calls: OpenInfo | None = None
+    remarks: tuple[str, ...] = ()
 
     @property
     def op_counts(self) -> dict[str, int]:
@@ -154,6 +160,8 @@ class Inspection:
         if layers:
             lines += ["", table(_LAYERS, (_layer(op, self.source) for op in self.ops))]
         lines += ["", *self._totals()]
+        if self.remarks:
+            lines += ["", "remarks:", *(printable(f"  {text}") for text in self.remarks)]
         if self.missing:
             number = sum(len(m.names) for m in self.missing)
             lines += ["", f"cannot run ({number} in all):", *(f"  {m}" for m in self.missing)]
@@ -165,6 +173,7 @@ class Inspection:
         sets = [f"opset {v}{f' of {d}' if d else ''}" for d, v in self.opsets.items()]
         return [*([f"  {', '.join(sets)}"] if sets else []), *(f"  input  {t}" for t in self.inputs),
                 *(f"  output {t}" for t in self.outputs),
+                *([printable(f"  {self.calls.note}")] if self.calls is not None else []),
                 *([printable(f"  on the host, in NumPy: {self.host}")] if self.host else [])]  # fmt: skip
 
     def _counts(self) -> list[str]:
@@ -188,6 +197,7 @@ class Inspection:
                          "least "
                          f"{m.lower_bound:,} are live at once), weights {size(m.static)}"
                          + f", inputs and outputs of the caller {size(m.ports)}" * bool(m.ports))  # fmt: skip
+            lines += m.calls.memory_lines() if m.calls is not None else []
             lines.append(f"kernels after fusion: {m.kernels}, memory traffic {size(m.traffic)}")
         if self.weights_missing:
             more = ", ..." if len(self.weights_missing) > MAX_NAMED else ""

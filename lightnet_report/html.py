@@ -64,6 +64,8 @@ def page(recorder: Recorder, title: str, profile: Profile | str = NOT_RUN) -> st
         "plans": {space: _plan(report) for space, report in recorder.plans.items()},
         **({"kernels": profile} if isinstance(profile, str) else _times(profile)),
     }  # fmt: skip
+    if recorder.note:
+        data["title"] = title = f"{title} ({recorder.note})"
     boot, style = _file("boot.js"), _file("page.css")
     script = '"use strict";\n' + "".join(map(_file, SCRIPTS))
     parts = {

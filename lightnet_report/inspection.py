@@ -34,9 +34,11 @@ from lightnet.ir.views import moves_left
 from lightnet.passes import pipelines
 from lightnet.passes.graph import graphs
 from lightnet.runtime.program import ports_of
+from lightnet_report.calls import dim_names, open_info, typical_module
 from lightnet_report.facts import FlowInfo, Inspection, MemoryInfo, Missing, OpInfo, TensorInfo
 from lightnet_report.graph import graph_of
 from lightnet_report.plan_report import plan_report
+from lightnet_report.remarks import OpenRemarks
 
 if TYPE_CHECKING:
     from lightnet.model import Model
@@ -48,26 +50,35 @@ def inspect(model: Model, target: str = "cpu") -> Inspection:
     get_target(target)
     module = model.module.clone()
     run_pipeline(model.ctx, module, parse_pipeline("bind"))
+    calls, interface = open_info(module), _interface(module)
+    module = typical_module(module)
     main = main_of(module)
     ops = list(main.walk())
     params = [op for op in ops if isinstance(op, ParamOp)]
     specs = [op.result_specs[0] for op in params]
-    last = main.body.block.last_op
-    assert isinstance(last, ReturnOp)
     found = Inspection(
         model.source,
-        tuple(_tensor_info(op.dst) for op in ops if isinstance(op, Input)),
-        tuple(_tensor_info(v) for v in last.operands),
+        *interface,
         tuple(op_info(op) for op in ops if isinstance(op, LnOp) and not isinstance(op, Source)),
         sum(s.len for s in specs),
         sum(s.nbytes for s in specs),
         weights_given=model.weights is not None,
         weights_missing=tuple(n for op in ops if isinstance(op, Source) for n in [_lacking(op, model)] if n),
         flow=_flow(module),
+        calls=calls,
     )
     if (host := host_of(model.module)) is not None:
         found = _with_host(found, host)
     return _planned(found, model, target)
+
+
+def _interface(module: ModuleOp) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
+    """The inputs and outputs of a module, the dims that calls decide by name."""
+    main = main_of(module)
+    last = main.body.block.last_op
+    assert isinstance(last, ReturnOp)
+    inputs = (op.dst for op in main.walk() if isinstance(op, Input))
+    return tuple(map(_tensor_info, inputs)), tuple(map(_tensor_info, last.operands))
 
 
 def _with_host(found: Inspection, host: HostProgram) -> Inspection:
@@ -120,7 +131,7 @@ def op_info(op: LnOp) -> OpInfo:
 def _tensor_info(value: SSAValue) -> TensorInfo:
     """The name and type of a value."""
     spec = spec_of(value.type)
-    return TensorInfo(value_name(value), spec.dims, spec.dtype.name)
+    return TensorInfo(value_name(value), dim_names(spec.dims), spec.dtype.name)
 
 
 class _Failure(Instrumentation):
@@ -139,15 +150,15 @@ def _planned(found: Inspection, model: Model, target: str) -> Inspection:
         return found
     module = model.module.clone()
     text = pipelines.default(target, until="plan", planned=bool(memory_of(module)))
-    failure = _Failure()
+    failure, remarks = _Failure(), OpenRemarks()
     try:
         options = {"target": target, "plan": "default", "layout": "plain", **architecture.settings().passes}
-        run_pipeline(model.ctx, module, parse_pipeline(text, options), [failure])
+        run_pipeline(model.ctx, module, parse_pipeline(text, options), [failure, remarks])
     except LightNetError as e:
-        if failure.name == "expand" and (missing := _unsupported(module, target)):
+        if failure.name == "expand" and e.label != "target.dims" and (missing := _unsupported(module, target)):
             return replace(found, missing=missing)
         return replace(found, problem=f"target {target} does not take it: {e.message}")
-    return replace(found, memory=_memory(module, target))
+    return replace(found, memory=_memory(module, target), remarks=tuple(text for _, text in remarks.remarks))
 
 
 def _unsupported(module: ModuleOp, target: str) -> tuple[Missing, ...]:
@@ -168,9 +179,10 @@ def _who(op: LnOp) -> str:
 
 
 def _memory(module: ModuleOp, target: str) -> MemoryInfo:
-    plan = plan_report(module).plan
+    report = plan_report(module)
+    plan, module = report.plan, typical_module(module)
     kernels = [op for op in main_of(module).body.block.ops if isinstance(op, KernelOp) and moves_left(op)]
     traffic = sum(map(costs.bytes_moved, kernels))
     memory = memory_of(module)
     ports = sum(memory[space] for space in ports_of(memory))
-    return MemoryInfo(target, plan.peak, plan.bound, memory.get("static", 0), ports, len(kernels), traffic)
+    return MemoryInfo(target, plan.peak, plan.bound, memory.get("static", 0), ports, len(kernels), traffic, report.calls)

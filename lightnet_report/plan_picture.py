@@ -12,6 +12,7 @@ from html import escape
 from lightnet.diagnostics import printable
 from lightnet.passes.planning.buffers import Buffer, load_profile
 from lightnet.tables import size
+from lightnet_report.calls import OpenInfo
 from lightnet_report.plan_report import PlanReport
 
 #: The picture in pixels: the whole, and the margins around the plot.
@@ -61,6 +62,7 @@ th, td {{ padding: 2px 12px; text-align: right; }} th:last-child, td:last-child 
 tbody tr:nth-child(odd) {{ background: color-mix(in srgb, currentColor 7%, transparent); }}
 </style></head><body>
 {svg}
+{calls}
 <table><thead><tr><th>offset</th><th>end</th><th>size</th><th>from</th><th>to</th><th>buffer</th></tr></thead><tbody>
 {rows}
 </tbody></table></body></html>
@@ -70,6 +72,7 @@ tbody tr:nth-child(odd) {{ background: color-mix(in srgb, currentColor 7%, trans
 def svg(report: PlanReport, title: str) -> str:
     """A self-contained SVG picture of the plan; pointing at a buffer shows its name, lifetime and bytes."""
     scale = _Scale(report.buffers, max(report.plan.peak, report.plan.bound))
+    title = title if report.calls is None else f"{title} where {report.calls.typical}"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="plan" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
         f"<style>{STYLE}</style>",
@@ -98,7 +101,12 @@ def html(report: PlanReport, title: str) -> str:
         f"<td>{_xml(b.id)}</td></tr>"
         for b, x in report.by_offset()
     )
-    return PAGE.format(title=_xml(title), svg=svg(report, title), rows=rows)
+    calls = "" if report.calls is None else "\n".join(f"<p>{_xml(line)}</p>" for line in _calls(report.calls))
+    return PAGE.format(title=_xml(title), svg=svg(report, title), calls=calls, rows=rows)
+
+
+def _calls(calls: OpenInfo) -> list[str]:
+    return [calls.note, *calls.memory_lines()]
 
 
 def _op(report: PlanReport, position: int) -> str:

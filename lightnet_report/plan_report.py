@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
+from lightnet.ir.instances import instance_of
 from lightnet.ir.layout import byte_size
 from lightnet.ir.memory import ARENA, is_upstream, workspace_size
 from lightnet.ir.module import op_label, value_name
@@ -24,15 +26,18 @@ from lightnet.passes.plan_buffers import PlannedValues
 from lightnet.passes.planning.buffers import Buffer, lower_bound
 from lightnet.passes.planning.planner import MemoryPlan
 from lightnet.tables import size, table
+from lightnet_report.calls import OpenInfo, open_info
 
 
 @dataclass(frozen=True)
 class PlanReport:
-    """A plan and its buffers; `ops` names the op at each position of time, when they are ops."""
+    """A plan and its buffers; `ops` names the op at each position of time, when they are ops. Where calls decide sizes
+    (`calls`), it is that of the typical one."""
 
     buffers: Sequence[Buffer]
     plan: MemoryPlan
     ops: Sequence[str] | None = None
+    calls: OpenInfo | None = None
 
     def in_form(self, file: str) -> str:
         """The report in the form that a file's suffix names: .json, .svg, .html (.htm), or else text."""
@@ -49,6 +54,8 @@ class PlanReport:
             f"found by     {plan.heuristic}",
             f"buffers      {len(self.buffers)}, {sum(b.size for b in self.buffers)} bytes without sharing",
         ]
+        if self.calls is not None:
+            lines += [self.calls.note, *self.calls.memory_lines()]
         rows = ((str(x), str(x + b.size), str(b.size), self.live(b), b.id) for b, x in self.by_offset())
         return "\n".join([*lines, table(("offset", "end", "size", "live", "buffer"), rows)]) + "\n"
 
@@ -60,7 +67,8 @@ class PlanReport:
             for b, x in self.by_offset()
         ]
         head = {"peak": plan.peak, "bound": plan.bound, "ratio": plan.ratio, "heuristic": plan.heuristic}
-        extra = {"ops": list(self.ops)} if self.ops is not None else {}
+        extra: dict[str, Any] = {"ops": list(self.ops)} if self.ops is not None else {}
+        extra |= {"calls": asdict(self.calls)} if self.calls is not None else {}
         return json.dumps({**head, "buffers": entries, **extra}, indent=1) + "\n"
 
     def svg(self, title: str = "Memory plan") -> str:
@@ -87,11 +95,14 @@ class PlanReport:
 
 def plan_report(module: ModuleOp, space: str = ARENA) -> PlanReport:
     """The report on one memory space of a planned module (text, json, svg, html): peak, lower bound, ratio, and the
-    interval of each buffer in op positions."""
+    interval of each buffer in op positions. Where calls decide sizes, that of the typical one."""
+    calls = open_info(module, space)
+    if calls is not None:
+        module = instance_of(module, calls.typical.values)
     buffers, offsets, ops = _buffers_of(module, space)
     peak = max((offsets[b.id] + b.size for b in buffers), default=0)
     found = "upstream's pool" if is_upstream(module) else "plan"
-    return PlanReport(buffers, MemoryPlan(offsets, peak, lower_bound(buffers), found), ops)
+    return PlanReport(buffers, MemoryPlan(offsets, peak, lower_bound(buffers), found), ops, calls)
 
 
 def _buffers_of(module: ModuleOp, space: str) -> tuple[list[Buffer], dict[str, int], list[str]]:

@@ -28,6 +28,7 @@ from lightnet.ir.memory import memory_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.passes import Instrumentation
 from lightnet.ir.rewrites import Rewrite
+from lightnet_report.calls import open_info, typical_module
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ class Measure:
 
     @classmethod
     def of(cls, module: ModuleOp) -> Measure:
-        """Measure a module of any level."""
+        """Measure a module of any level; where calls decide sizes, as it is in the typical one."""
+        module = typical_module(module)
         ops: Counter[str] = Counter()
         tensors = static = flops = 0
         for op, once in _walk(module):
@@ -133,11 +135,13 @@ class Stats(Instrumentation):
     def __init__(self) -> None:
         self.first: Measure | None = None
         self.stages: list[_Stage] = []
+        self.note = ""  # of what call the figures are, where calls differ
         self._start = 0.0
 
     def before_pipeline(self, passes: Sequence[ModulePass], module: ModuleOp) -> None:
         if self.first is None:
             self.first = Measure.of(module)
+            self.note = found.note if (found := open_info(module)) is not None else ""
 
     def before_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
         last = self.stages[-1].after if self.stages else self.first
@@ -159,7 +163,8 @@ class Stats(Instrumentation):
     def as_json(self) -> dict[str, Any]:
         """The figures that were collected, as JSON values."""
         first = self.first.as_json() if self.first is not None else None
-        return {"input": first, "passes": [s.as_json() for s in self.stages]}
+        note = {"note": self.note} if self.note else {}
+        return {**note, "input": first, "passes": [s.as_json() for s in self.stages]}
 
     def json(self) -> str:
         """`as_json` as text."""
@@ -176,6 +181,7 @@ class Stats(Instrumentation):
             lines += ["", tables.table(("pass", "pattern", "rewrites"), rewrites)]
         if changed:
             lines += ["", tables.table(("pass", "op", "before", "after"), changed)]
+        lines += ["", self.note] if self.note else []
         return "\n".join(lines) + "\n"
 
 

@@ -78,6 +78,10 @@ class Watching:
             from lightnet_report.trace import TraceRewrites
 
             found.append(TraceRewrites(sys.stderr, names_of(self.args.trace_rewrites) or ("*",)))
+        if self.args.remarks:
+            from lightnet_report.remarks import OpenRemarks
+
+            found.append(OpenRemarks(is_shown=True))
         if self.args.stats:
             found += self.stats(self.args.stats)
         if self.args.print_ir_tree_dir:

@@ -5,7 +5,7 @@ Imports the passes' base, `ir`, the dialects' launches and sources, and the file
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
@@ -17,6 +17,7 @@ from lightnet.dialects.launch import Line
 from lightnet.dialects.ln.arguments import without_arguments
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
+from lightnet.ir.instances import instance_of, symbols_of
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.memory import memory_of
 from lightnet.ir.module import main_of
@@ -24,6 +25,7 @@ from lightnet.ir.op import LnOp
 from lightnet.ir.passes import LnPass
 from lightnet.runtime.dtypes import DType
 from lightnet.runtime.weights import WeightStore
+from lightnet_trust.calls import Values, call_text, drawn_calls
 from lightnet_trust.compare import says_nothing
 from lightnet_trust.data import DataSet, draw
 from lightnet_trust.evaluation import RememberingEvaluator
@@ -90,9 +92,12 @@ class Baseline:
         try:
             module = without_arguments(module)
             self.fixed = _fixed_outputs(module)
-            for kind, seed in options.data_sets(module):
-                data = draw(module, kind, seed, self.evaluator, options.store)
-                self.runs.append((data, execute(module, data.contents, self.evaluator)))
+            for values in drawn_calls(module, symbols_of(module), options.seed):
+                call = instance_of(module, values) if values else module
+                for kind, seed in options.data_sets(call)[: len(USUAL) if self.runs else None]:
+                    drawn = draw(call, kind, seed, self.evaluator, options.store)
+                    data = replace(drawn, values=values)
+                    self.runs.append((data, execute(call, data.contents, self.evaluator)))
         except Exception as e:
             text = e.message if isinstance(e, LightNetError) else f"{type(e).__name__}: {e}"
             raise NotExecutableError(text, e.loc if isinstance(e, LightNetError) else None) from e
@@ -104,12 +109,13 @@ class Baseline:
         its tensors are those that a later one is compared with. `rounded` is the type that f32 may have been rounded to
         since."""
         self.evaluator.next_round()
-        module = without_arguments(module)
+        calls = _Calls(without_arguments(module))
         runs = []
         for data, reference in self.runs:
             try:
+                call = calls.module(data)
                 runs.append(
-                    (data, execute(module, data.contents, self.evaluator, reference, exact=exact, rounded=rounded))
+                    (data, execute(call, data.contents, self.evaluator, reference, exact=exact, rounded=rounded))
                 )
             except DifferenceError as e:
                 return _with(e.difference, data)
@@ -117,7 +123,7 @@ class Baseline:
                 return _with(_failure(e), data)
         if advance and rounded is not None:  # what goes on from here are the rounded tensors
             for i, (data, checked) in enumerate(runs):
-                trace = execute(module, data.contents, self.evaluator)
+                trace = execute(calls.module(data), data.contents, self.evaluator)
                 trace.compared = checked.compared
                 self.runs[i] = data, trace
         elif advance:
@@ -126,8 +132,10 @@ class Baseline:
 
     @property
     def data(self) -> str:
-        """The kinds of data, each once."""
-        return ", ".join(dict.fromkeys(data.kind for data, _ in self.runs))
+        """The kinds of data, and the calls, each once."""
+        kinds = ", ".join(dict.fromkeys(data.kind for data, _ in self.runs))
+        calls = "; ".join(dict.fromkeys(call_text(data.values) for data, _ in self.runs if data.values))
+        return f"{kinds}, where {calls}" if calls else kinds
 
     @property
     def compared(self) -> int:
@@ -154,6 +162,19 @@ class Baseline:
         if unkept := max((trace.unkept for _, trace in self.runs), default=0):
             notes.append(f"{unkept} tensors are not compared, for want of memory; all outputs are")
         return notes
+
+
+class _Calls:
+    """A module as it is in the call of a data set; that of the last one is kept."""
+
+    def __init__(self, whole: ModuleOp):
+        self.whole = whole
+        self._last: tuple[Values, ModuleOp] = {}, whole
+
+    def module(self, data: DataSet) -> ModuleOp:
+        if self._last[0] != data.values:
+            self._last = data.values, instance_of(self.whole, data.values)
+        return self._last[1]
 
 
 def _fixed_outputs(module: ModuleOp) -> list[bool]:

@@ -10,7 +10,7 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -28,6 +28,7 @@ from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dtypes import BFLOAT16, DType, convert, is_float
 from lightnet.runtime.initial import sample, uniform
 from lightnet.runtime.weights import WeightStore
+from lightnet_trust.calls import Values, call_text
 from lightnet_trust.evaluation import RememberingEvaluator
 from lightnet_trust.trace import check_size, source_key
 
@@ -45,14 +46,17 @@ DEVIATION = {"ordinary": 1.0, "awkward": 0.02, "nonfinite": 1.0}
 
 @dataclass(frozen=True)
 class DataSet:
-    """Contents by source (`trace.source_key`), interned by the evaluator that executes on them."""
+    """Contents by source (`trace.source_key`), interned by the evaluator that executes on them; of a network whose dims
+    calls decide, for a call in which its symbols have these `values`."""
 
     kind: str
     seed: int
     contents: dict[str, np.ndarray]
+    values: Values = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return f"data set '{self.kind}', seed {self.seed}"
+        where = f", where {call_text(self.values)}" if self.values else ""
+        return f"data set '{self.kind}', seed {self.seed}{where}"
 
 
 def draw(

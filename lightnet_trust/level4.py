@@ -12,6 +12,7 @@ import random
 import sys
 import time
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import numpy as np
 from xdsl.context import Context
@@ -41,6 +42,7 @@ from lightnet.ir.target import lowered_by
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import place_of
 from lightnet_trust.baseline import Baseline
+from lightnet_trust.calls import lowered_call
 from lightnet_trust.compare import Mismatch, differing, mismatch
 from lightnet_trust.interpreter.loops import LoopProgram
 from lightnet_trust.record import Difference, DifferenceError
@@ -70,14 +72,19 @@ def check_level4(
     except LightNetError as e:
         return None, [f"nothing is compared: {e.message}"]
     check = _Check(module, lines, threads)
-    for data, reference in baseline.runs:
-        try:
-            _Lockstep(check, before, data.contents, baseline.evaluator, reference, False).trace()
-        except DifferenceError as e:
-            return Difference(**{**vars(e.difference), "data": str(data)}), check.notes()
-        if check.steps > MAX_STEPS or check.thread_steps > MAX_THREAD_STEPS:  # on further data where that is cheap
-            break
-        check.kinds.clear()
+    for values, runs in groupby(baseline.runs, lambda run: run[0].values):
+        planned = before
+        if values:
+            planned, *lowered = lowered_call(before, module, lines, values)
+            check.begin_call(*lowered)
+        for data, reference in runs:
+            try:
+                _Lockstep(check, planned, data.contents, baseline.evaluator, reference, False).trace()
+            except DifferenceError as e:
+                return Difference(**{**vars(e.difference), "data": str(data)}), check.notes()
+            if check.steps > MAX_STEPS or check.thread_steps > MAX_THREAD_STEPS:  # on further data where that is cheap
+                break
+            check.kinds.clear()
     return None, check.notes()
 
 
@@ -140,6 +147,13 @@ class _Check:
         every = [line for line in launch.launches(self.module) if isinstance(line, LaunchOp)]
         self.launches = dict(zip(every, self.threads.launches, strict=True)) if self.threads is not None else {}
         self.thread_steps = 0
+
+    def begin_call(self, module: ModuleOp, lines: dict[Operation, list[LaunchOp]]) -> None:
+        """Go on with what a network whose dims calls decide is in another call."""
+        self.module, self.lines, self.threads = module, lines, None
+        self.steps = 0
+        self.kinds.clear()
+        self.__post_init__()
 
     @property
     def run(self) -> set[str]:

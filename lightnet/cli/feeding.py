@@ -19,14 +19,17 @@ from typing import Any
 
 import numpy as np
 
+from lightnet.cli.warning import show_warning
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.runtime.arrays import checked_array
 from lightnet.runtime.containers import Entry, npy_entry, npz_entries
+from lightnet.runtime.dims import Dim, at
 from lightnet.runtime.dtypes import DType
 from lightnet.runtime.files import map_file
 from lightnet.runtime.host.program import text_array
 from lightnet.runtime.host.steps import TEXT, pair_of
 from lightnet.runtime.initial import sample
+from lightnet.runtime.open_instance import call_values
 from lightnet.source import read_text
 
 #: Largest JSON file of text.
@@ -95,6 +98,24 @@ def fed(name: str, text: str, dtype: DType, dims: tuple[int | str | None, ...] |
         target = tuple(d if isinstance(d, int) else n for d, n in zip(dims or array.shape, array.shape))
         return checked_array(name, array, target, dtype)
     raise LightNetError(f"'{name}' has shape {_text(dims)}, but gets {list(array.shape)}", label="feed.shape")
+
+
+def called_dims(
+    name: str, dims: tuple[Any, ...] | None, types: Mapping[str, tuple[Any, Any]], feeds: Mapping[str, Any]
+) -> tuple[Any, ...] | None:
+    """The dims of contents that are made: where calls decide them, as what is fed says, or else typical ones, which is
+    noted on stderr."""
+    open_dims = [d for d in dims or () if isinstance(d, Dim)]
+    if dims is None or not open_dims:
+        return dims
+    shapes = {n: a.shape for n, a in feeds.items() if isinstance(a, np.ndarray) and types[n][0] is not None}
+    values = call_values({n: types[n][0] for n in shapes}, shapes, ())
+    if unsaid := {s for d in open_dims for s in d.symbols if s.name not in values}:
+        typical = {s.name: s.typical for s in sorted(unsaid, key=lambda s: s.name)}
+        said = " and ".join(f"{n} = {value}" for n, value in typical.items())
+        show_warning(f"'{name}' is made for {said}: --dim {next(iter(typical))}=N is for another one", kind="note")
+        values |= typical
+    return tuple(at(d, values) for d in dims)
 
 
 def fed_text(name: str, text: str, dims: tuple[int | str | None, ...] | None) -> np.ndarray:

@@ -217,11 +217,13 @@ class _Run:
         feeds: dict[str, Any] = (
             dict(network.values) if network.opened else {}
         )  # what is open is given anew with each call
-        for name, text in texts.items():
-            if name not in types:
-                raise unknown("input or param", name, types)
-            dims, dtype = types[name]
+        if lost := [name for name in texts if name not in types]:
+            raise unknown("input or param", lost[0], types)
+        for name in sorted(texts, key=lambda name: texts[name] in feeding.MADE):  # whose dims may follow from others
+            (dims, dtype), text = types[name], texts[name]
             dims = network.shapes.get(name, dims)
+            if text in feeding.MADE:
+                dims = feeding.called_dims(name, dims, types, feeds)
             if name in maps:
                 feeds[name] = feeding.fed_map(name, text, maps[name])
             elif dtype.hasobject:

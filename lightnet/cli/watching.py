@@ -63,6 +63,8 @@ def add_options(group: argparse._ArgumentGroup) -> None:
     option("--dot", action="append", default=[], metavar="[after:PASS=]FILE",
            help="the graph for Graphviz, of the result, or of the module before or after a pass")  # fmt: skip
     option("--html-report", metavar="FILE", help="all of this as one page for a browser")
+    option("--remarks", action="store_true",
+           help="on stderr, which kernels would have another algorithm if calls decided no sizes, and why")  # fmt: skip
     option("--timing", action="store_true", help="a tree of times, op counts and peak memory, on stderr")
     group.set_defaults(watching=[action.dest for action in group._group_actions])
 

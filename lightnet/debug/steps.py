@@ -26,7 +26,7 @@ from lightnet.backends.builder import Builder
 from lightnet.backends.llvm.jit import NativeModule, compile_module
 from lightnet.debug.roofline import Peaks, measured, raised
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.launch import CopyOp, LaunchLine, LaunchOp, lines_of
+from lightnet.dialects.launch import CopyOp, LaunchLine, LaunchOp, kernel_symbols, kernels, lines_of
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.arrays import from_memory
@@ -225,6 +225,8 @@ class NativeStepper(Stepper):
         self.arena, self.static = started(executable, feeds)
         super().__init__(executable, feeds)
         self._functions: dict[tuple[str, int], Any] = {}
+        assert executable.loops is not None
+        self._symbols = {name: kernel_symbols(function) for name, function in kernels(executable.loops).items()}
         self._timed: dict[Operation, list[tuple[Call, Call]]] = {}
 
     def restart(self) -> None:
@@ -240,7 +242,8 @@ class NativeStepper(Stepper):
         assert isinstance(line, LaunchOp)
         name, grid = line.callee.string_value(), line.grid.value.data
         memory = self.arena.memory(self.static)
-        pointers = [memory[p.space.data].ctypes.data + p.offset.data for p in line.args]
+        values = [self.executable.values[symbol] for symbol in self._symbols[name]]
+        pointers = [*values, *(memory[p.space.data].ctypes.data + p.offset.data for p in line.args)]
         key = name, len(pointers)
         if key not in self._functions:
             self._functions[key] = _callable(self.executable.native.kernel_address(name), len(pointers))

@@ -31,6 +31,7 @@ from lightnet.dialects.ln.structure import OnceOp
 from lightnet.frontends.netlist import Netlist, NetOp, NetParam, NetTensor, ParamValue
 from lightnet.ir.counts import counts_of
 from lightnet.ir.host import refuse_host
+from lightnet.ir.instances import refuse_open
 from lightnet.ir.kernel import CompositeKernelOp, KernelOp, YieldOp
 from lightnet.ir.layout import layout_of
 from lightnet.ir.locations import loc_of
@@ -49,6 +50,7 @@ BASE = 64
 def from_module(module: ModuleOp) -> Netlist:
     """The netlist of a module of level 1, 2 or 3. Raises `LightNetError` for an op that no netlist can say."""
     refuse_host(module, "a netlist (IL, JSON IR)")
+    refuse_open(module, "a netlist (IL, JSON IR)")
     return _Exporter(module).run()
 
 

@@ -6,15 +6,21 @@ Imports `ir`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, IntegerAttr, ModuleOp, TensorType
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
+from lightnet.diagnostics import LightNetError
 from lightnet.ir.layout import layout_of, with_layout
+from lightnet.ir.locations import loc_of
+from lightnet.ir.memory import size_attr
 from lightnet.ir.op import LnOp
-from lightnet.ir.types import ParamAttr, TensorSpec, spec_of, tensor_type
-from lightnet.runtime.dims import Dim, Size, typical
+from lightnet.ir.place import PlaceAttr
+from lightnet.ir.types import DimsAttr, ParamAttr, TensorSpec, spec_of, tensor_type
+from lightnet.runtime.dims import Dim, Size, Symbol, typical, with_sizes
 
 O = TypeVar("O", bound=LnOp)
 #: What a size becomes, and what the dims of a tensor do.
@@ -72,11 +78,73 @@ def changed_op(op: O, operands: Sequence[SSAValue], dims: ChangeDims, size: Chan
     return new
 
 
-def typical_op(op: O) -> O:
-    """The op where dims have typical values, on arguments of a block of its own; itself where it is static."""
+def typical_op(op: O, typical: Change = typical) -> O:
+    """The op where dims have typical values (or what `typical` gives for them), on arguments of a block of its own;
+    itself where it is static."""
     if not is_open(op.operands) and not is_open_op(op):
         return op
     block = Block(arg_types=[changed_type(v.type, typical) for v in op.operands])
     new = changed_op(op, list(block.args), lambda dims: tuple(map(typical, dims)), typical)
     block.add_op(new)
     return new
+
+
+# -- modules
+
+
+def symbols_of(module: ModuleOp) -> dict[str, Symbol]:
+    """The symbols in the types of a module of level 1 to 3, by name."""
+    types = dict.fromkeys(v.type for op in module.walk() for v in op.results if isinstance(v.type, TensorType))
+    return {s.name: s for type in types if isinstance(type.encoding, DimsAttr)
+            for d in type.encoding.data.dims for s in d.symbols}  # fmt: skip
+
+
+def refuse_open(module: ModuleOp, what: str, label: str = "dims.numbers") -> None:
+    """Raise `LightNetError` where calls decide sizes of a module, which `what` does not have: at the first value whose
+    type has one."""
+    for op in module.walk() if symbols_of(module) else ():
+        for value in op.results:
+            if isinstance(value.type, TensorType) and (dims := spec_of(value.type).open_dims):
+                symbol = min(s.name for s in dims[0].symbols)
+                raise LightNetError(f"{what} needs numbers for sizes, and each call decides '{symbol}' of "
+                                    f"{spec_of(value.type)}: give it one, as in --dim {symbol}=16 (in Python: "
+                                    f'dims={{"{symbol}": 16}})', loc_of(op), label=label)  # fmt: skip
+
+
+def instance_of(module: ModuleOp, values: Mapping[str, Size]) -> ModuleOp:
+    """A copy of a module of any level in which symbols have these values, by name."""
+    instance = module.clone()
+    change_sizes(instance, lambda size: with_sizes(size, values))
+    return instance
+
+
+def change_sizes(module: ModuleOp, change: Change) -> None:
+    """Change the sizes in all types, parameters, places, grids and sizes of memory of a module. Functions of level 4
+    take values of symbols as before."""
+    for op in module.walk():
+        for value in (*op.results, *(a for r in op.regions for b in r.blocks for a in b.args)):
+            if isinstance(value.type, TensorType) and isinstance(value.type.encoding, DimsAttr):
+                value._type = changed_type(value.type, change)
+        op.properties = {name: _changed(a, change, ParamAttr) for name, a in op.properties.items()}
+        op.attributes = {name: _changed(a, change, size_attr) for name, a in op.attributes.items()}
+    for op in module.walk():
+        if isinstance(op, func.FuncOp):
+            op.update_function_type()
+
+
+def _changed(attribute: Attribute, change: Change, sized: Callable[[Any], Attribute]) -> Attribute:
+    """An attribute with other sizes; a `ParamAttr` that is a size alone becomes what `sized` makes of it."""
+    match attribute:
+        case ParamAttr(data=Dim() as size):
+            return sized(change(size))
+        case ParamAttr(data=tuple() as sizes) if any(isinstance(v, Dim) for v in sizes):
+            return ParamAttr(changed_value(sizes, change))
+        case PlaceAttr() if isinstance(attribute.offset.data, Dim):
+            return PlaceAttr(attribute.space, change(attribute.offset.data))
+        case IntegerAttr() if isinstance(attribute.value.data, Dim):
+            return IntegerAttr(IntAttr(change(attribute.value.data)), attribute.type)
+        case ArrayAttr():
+            return ArrayAttr([_changed(a, change, sized) for a in attribute])
+        case DictionaryAttr():
+            return DictionaryAttr({k: _changed(a, change, sized) for k, a in attribute.data.items()})
+    return attribute

@@ -16,6 +16,7 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.source import Source, Zeros
 from lightnet.ir import rewrites
 from lightnet.ir.body import Body, build_body
+from lightnet.ir.instances import refuse_open
 from lightnet.ir.locations import fused, has_loc, loc_of, set_loc, source_loc
 from lightnet.ir.op import LnOp, tensor_names
 from lightnet.ir.passes import LnPass
@@ -55,6 +56,8 @@ class ExpandPass(LnPass):
         target = get_target(self.target)
         if target.kernel is None:
             return
+        if not target.takes_open:
+            refuse_open(op, f"target {target.name}", "target.dims")
         expander = _Expander(target, op)
         for block in graphs(op):
             expander.run(block)

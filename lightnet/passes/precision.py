@@ -15,6 +15,7 @@ from lightnet.dialects.ln.rules import is_yielded
 from lightnet.dialects.ln.source import Source
 from lightnet.ir import rewrites
 from lightnet.ir.bound import F32
+from lightnet.ir.instances import typical_op
 from lightnet.ir.intervals import Interval, has_positions, intervals
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
@@ -24,6 +25,7 @@ from lightnet.ir.passes import LnPass
 from lightnet.ir.schema import dtype_in_type
 from lightnet.ir.types import TensorSpec, spec_of
 from lightnet.passes.graph import graphs, static_values, tensor_names_in
+from lightnet.runtime.dims import greatest
 from lightnet.runtime.dtypes import BY_NAME, SHORT, DType
 
 #: How large the elements of a map are taken to be: the square root of what f16 holds, and a factor of two for sums. A
@@ -103,7 +105,7 @@ def keeps_range(op: LnOp) -> bool:
         return True
     if op.is_host or op.has_builder or op.definition is None:
         return False
-    definition = bind_op(op)
+    definition = bind_op(typical_op(op, greatest))  # of the longest sums
     if has_positions(definition):
         return False
     given = {name: TYPICAL for name, spec in definition.operands if spec.dtype.is_float}

@@ -9,7 +9,7 @@ is kept, too: each call takes a room, which has grown to what shapes have needed
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.runtime.calls import Invocation
 from lightnet.runtime.dims import Dim, Size, Symbol, at
 from lightnet.runtime.instance import Arena, Contents, Instance, Outputs
-from lightnet.runtime.program import Program, Tensor, not_fed
+from lightnet.runtime.program import Program, not_fed
 
 #: Shapes whose instances are kept.
 KEPT = 64
@@ -106,32 +106,41 @@ class OpenInstance:
 
 
 def bound_values(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """The values of a program's symbols in a call on inputs of these shapes. Raises `LightNetError` for a shape that
-    does not fit, two that do not fit together, and a value out of its range."""
+    """The values of a program's symbols in a call on inputs of these shapes. Raises as `call_values`."""
+    values = call_values({t.name: t.dims for t in (*program.inputs, *program.unread)}, shapes, program.symbols)
+    return tuple(values[s.name] for s in program.symbols)
+
+
+def call_values(
+    dims: Mapping[str, Sequence[Size]], shapes: Mapping[str, tuple[int, ...]], symbols: Iterable[Symbol]
+) -> dict[str, int]:
+    """The values of symbols by name in a call in which inputs that have these dims have these shapes. Raises
+    `LightNetError` for a shape that does not fit, two that do not fit together, a value out of its range, and one that
+    no input says."""
     values: dict[str, int] = {}
     said: dict[str, str] = {}
-    tensors = [t for t in (*program.inputs, *program.unread) if t.name in shapes]
-    for t in tensors:
-        if len(t.dims) != len(shapes[t.name]):
-            raise _misshapen(t, shapes[t.name])
-        for axis, (dim, got) in enumerate(zip(t.dims, shapes[t.name])):
+    fed = {name: of for name, of in dims.items() if name in shapes}
+    for name, of in fed.items():
+        if len(of) != len(shapes[name]):
+            raise _misshapen(name, of, shapes[name])
+        for axis, (dim, got) in enumerate(zip(of, shapes[name])):
             if (solved := _solved(dim, got)) is not None and solved[0].name not in values:
                 symbol, value = solved
                 try:
                     symbol.check(value)
                 except ValueError as e:
-                    raise LightNetError(f"dim {axis} of '{t.name}' is {got}: {e}", label="feed.range") from None
-                values[symbol.name], said[symbol.name] = value, f"dim {axis} of '{t.name}'"
-    if missing := [s.name for s in program.symbols if s.name not in values]:
-        from_inputs = [t for t in program.inputs if any(isinstance(d, Dim) for d in t.dims) and t.name not in shapes]
-        raise not_fed({t.name: str(list(t.dims)) for t in from_inputs} or dict.fromkeys(missing, ""))
-    for t in tensors:
-        for axis, (dim, got) in enumerate(zip(t.dims, shapes[t.name])):
+                    raise LightNetError(f"dim {axis} of '{name}' is {got}: {e}", label="feed.range") from None
+                values[symbol.name], said[symbol.name] = value, f"dim {axis} of '{name}'"
+    if missing := [s.name for s in symbols if s.name not in values]:
+        unfed = {n: str(list(of)) for n, of in dims.items() if n not in shapes and any(isinstance(d, Dim) for d in of)}
+        raise not_fed(unfed or dict.fromkeys(missing, ""))
+    for name, of in fed.items():
+        for axis, (dim, got) in enumerate(zip(of, shapes[name])):
             if at(dim, values) != got:
                 who = [f"{s.name} is {values[s.name]} by {said[s.name]}" for s in _symbols(dim)]
-                raise _misshapen(t, shapes[t.name], f": dim {axis} should be {at(dim, values)}, as {' and '.join(who)}"
-                                 if who else "")  # fmt: skip
-    return tuple(values[s.name] for s in program.symbols)
+                why = f": dim {axis} should be {at(dim, values)}, as {' and '.join(who)}" if who else ""
+                raise _misshapen(name, of, shapes[name], why)
+    return values
 
 
 def _symbols(size: Size) -> list[Symbol]:
@@ -151,6 +160,6 @@ def _solved(dim: Size, got: int) -> tuple[Symbol, int] | None:
     return None if left else (symbol, units * symbol.multiple)
 
 
-def _misshapen(t: Tensor, got: tuple[int, ...], why: str = "") -> LightNetError:
-    dims = ", ".join(str(d) if isinstance(d, Dim) else repr(d) for d in t.dims)
-    return LightNetError(f"'{t.name}' has shape [{dims}], but gets {list(got)}{why}", label="feed.shape")
+def _misshapen(name: str, dims: Sequence[Size], got: tuple[int, ...], why: str = "") -> LightNetError:
+    text = ", ".join(map(str, dims))
+    return LightNetError(f"'{name}' has shape [{text}], but gets {list(got)}{why}", label="feed.shape")

@@ -23,6 +23,7 @@ from lightnet.dialects.ln.source import Input, ParamOp, Source
 from lightnet.frontends.handlers import list_refused
 from lightnet.frontends.nnvm.pairs import DTYPE_NUMBERS, OUTPUT_NAMES
 from lightnet.ir.host import refuse_host
+from lightnet.ir.instances import refuse_open
 from lightnet.ir.locations import loc_of
 from lightnet.ir.module import main_of, output_names
 from lightnet.ir.names import FreshNames
@@ -50,6 +51,7 @@ def to_nnvm(model: Model | ModuleOp) -> str:
     """
     module = model if isinstance(model, ModuleOp) else model.module
     refuse_host(module, "an NNVM graph")
+    refuse_open(module, "an NNVM graph")
     store = None if isinstance(model, ModuleOp) else model.weights
     seed = 0 if isinstance(model, ModuleOp) else model.seed
     return json.dumps(_Export(store, seed).graph(module), indent=2) + "\n"

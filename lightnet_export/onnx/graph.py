@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ from lightnet.ir.locations import loc_of
 from lightnet.ir.names import FreshNames
 from lightnet.ir.op import LnOp
 from lightnet.ir.registry import ONNX_EXPORTERS
+from lightnet.runtime.dims import Atom, Dim, Extreme, Quotient, Size, Symbol, Undecided, greatest, is_known, least
+from lightnet.runtime.dims import symbol as symbol_dim
 from lightnet.runtime.dtypes import BY_NAME, DType
 
 #: ONNX's operator set: the oldest that has nearly everything used here; runtimes of 2023 and later run it. An exporter
@@ -119,6 +122,10 @@ class ExportGraph:
     initializers: dict[str, np.ndarray] = field(default_factory=dict)
     _node_names: FreshNames = field(default_factory=lambda: FreshNames(separator="."))
     _constants: dict[tuple, str] = field(default_factory=dict)
+    #: The inputs and their axes that say the values of symbols, by name.
+    _said: dict[str, tuple[str, int]] = field(default_factory=dict)
+    #: Vectors of one i64: these values by name, and sizes by what they are of them.
+    _sizes: dict[str, str] = field(default_factory=dict)
     _stem: str = ""
     #: The operator set of the model.
     opset: int = OPSET
@@ -140,8 +147,11 @@ class ExportGraph:
             raise unsupported(op, f"no exporter is registered for '{op.optype}'")
         self._stem = op.op_name or wanted[0]
         start = len(self.nodes)
-        if any(s.len for s in op.result_specs):
-            found = function(self, op, *operands)
+        if any(greatest(s.len) for s in op.result_specs):
+            try:
+                found = function(self, op, *operands)
+            except Undecided as e:
+                raise unsupported(op, f"{e.message}: give its dims numbers (--dim NAME=N)") from None
         else:  # runtimes differ in what they make of nothing
             found = [self.const(np.zeros(s.dims), s.dtype) for s in op.result_specs]
         results = [found] if isinstance(found, str) else list(found)
@@ -207,10 +217,12 @@ class ExportGraph:
     def within(self, index: str, dtype: DType, low: Any, high: Any) -> str:
         """Integers kept between bounds (numbers, or arrays that broadcast); the bounds of known contents are checked
         here."""
-        known = self.initializers.get(index)
+        known = self.initializers.get(index) if not isinstance(high, Dim) else None
         if known is not None and np.all((known >= low) & (known <= high)):
             return index
         index = self.extreme("Max", dtype, index, self.const(low, dtype))
+        if isinstance(high, Dim):
+            return self.extreme("Min", dtype, index, self.cast(self.size(high), BY_NAME["i64"], dtype))
         return self.extreme("Min", dtype, index, self.const(high, dtype))
 
     def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
@@ -234,9 +246,51 @@ class ExportGraph:
             self.initializers[self._constants[key]] = array
         return self._constants[key]
 
-    def ints(self, values: Iterable[int]) -> str:
-        """A constant vector of i64: shapes, axes, starts."""
-        return self.const(list(values), "i64")
+    def ints(self, values: Iterable[Size]) -> str:
+        """A vector of i64: shapes, axes, starts; computed from the shapes of inputs where calls decide."""
+        values = list(values)
+        if is_known(values):
+            return self.const(values, "i64")
+        parts = [self.size(v) if isinstance(v, Dim) else self.const([v], "i64") for v in values]
+        return parts[0] if len(parts) == 1 else self.node("Concat", *parts, axis=0)
+
+    # -- sizes that calls decide
+
+    def learn_sizes(self, name: str, dims: Sequence[Size]) -> None:
+        """Note where the value of a symbol is found: in the shape of the input `name`, one of whose dims it is."""
+        for axis, dim in enumerate(dims):
+            symbols = dim.symbols if isinstance(dim, Dim) else ()
+            if len(symbols) == 1 and (s := next(iter(symbols))).name not in self._said:
+                if dim == symbol_dim(s.name, s.low, s.high, s.multiple):
+                    self._said[s.name] = name, axis
+
+    def size(self, dim: Dim) -> str:
+        """A size as a vector of one i64."""
+        if (known := self._sizes.get(dim.key)) is None:
+            terms = [self._product([*map(self._atom, term)] + [self.const([c], "i64")] * (c != 1 or not term))
+                     for term, c in dim.terms.items()]  # fmt: skip
+            known = self._sizes[dim.key] = reduce(partial(self.node, "Add"), terms)
+        return known
+
+    def _product(self, factors: Sequence[str]) -> str:
+        return reduce(partial(self.node, "Mul"), factors)
+
+    def _atom(self, atom: Atom) -> str:
+        match atom:
+            case Symbol(name=name, multiple=multiple):
+                if name not in self._said:
+                    raise LightNetError(f"no input has the dim '{name}' by itself, so that an ONNX model cannot read it "
+                                        f"off: give it a number (--dim {name}=N)", label="onnx.dims")  # fmt: skip
+                if (value := self._sizes.get(name)) is None:
+                    source, axis = self._said[name]
+                    value = self._sizes[name] = self.node("Shape", source, start=axis, end=axis + 1)
+                return value if multiple == 1 else self.node("Div", value, self.const([multiple], "i64"))
+            case Quotient(dividend=dividend, divisor=divisor):
+                if least(dividend) < 0:  # Div truncates
+                    raise Undecided(dividend)
+                return self.node("Div", self.size(dividend), self.const([divisor], "i64"))
+            case Extreme(fn=fn, args=args):
+                return self.extreme(fn.capitalize(), BY_NAME["i64"], *(self.ints([a]) for a in args))
 
     @staticmethod
     def type_number(dtype: DType) -> Any:

@@ -32,6 +32,8 @@ from lightnet.ir.op import LnOp, tensor_names
 from lightnet.ir.types import TensorSpec, spec_of
 from lightnet.model import Model, Weights
 from lightnet.passes.bind import is_data
+from lightnet.runtime.dim_text import text
+from lightnet.runtime.dims import Dim
 from lightnet.runtime.weights import WeightStore, open_weights
 from lightnet_export.onnx.graph import ExportGraph, node_protos
 
@@ -49,7 +51,7 @@ def to_onnx(model: Model | ModuleOp, *, weights: Weights = None, seed: int | Non
     Graph inputs, outputs (in order) and values have the names of their tensors, nodes those of their ops. Params hold
     what `weights` (default: the model's) gives them, random contents belong to `seed` (default: the model's, or 0).
     `inputs_as_params` makes the inputs initializers too, with their default contents; `outputs` names further tensors
-    to return. `print` and `fprint` are dropped; the model's doc string names them.
+    to return. Dims that calls decide have their names (`dim_param`). `print` and `fprint` are dropped; the model's doc string names them.
 
     Raises `LightNetError`: no package `onnx`; an op that ONNX cannot express (an integer convolution); an unknown name
     in `outputs`; weights that do not fit, or of over 2 GB in all. As in a run, params missing from the weights are 0.
@@ -83,7 +85,7 @@ class _Export:
         self.names: dict[SSAValue, str] = {}
         self.specs: dict[str, TensorSpec] = {}
         self.inputs: list[str] = []
-        self.sizes: dict[str, list[int | str]] = {}  # of counted outputs, with names for dims
+        self.sizes: dict[str, list[Any]] = {}  # of counted outputs, with names for dims
         self.dropped: list[str] = []
         self.nbytes = 0
 
@@ -137,7 +139,9 @@ class _Export:
         from onnx import helper
 
         spec = self.specs[name]
-        return helper.make_tensor_value_info(name, ELEM_TYPES[spec.dtype.name], self.sizes.get(name, spec.dims))
+        dims = [text(d, {s.name for s in d.symbols}) if isinstance(d, Dim) else d
+                for d in self.sizes.get(name, spec.dims)]  # fmt: skip
+        return helper.make_tensor_value_info(name, ELEM_TYPES[spec.dtype.name], dims)
 
     # -- the walk
 
@@ -176,6 +180,7 @@ class _Export:
         is_input = isinstance(op, Input) or (isinstance(op, Create) and is_data(op.results[0]))
         if is_input and not self.inputs_as_params:
             self.inputs.append(name)
+            self.graph.learn_sizes(name, op.result_specs[0].dims)
             return
         self.nbytes += op.result_specs[0].nbytes
         if self.nbytes > MAX_BYTES:

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from xdsl.dialects import arith, func, memref, scf, vector
 from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
     DenseIntOrFPElementsAttr,
     FloatAttr,
     IndexType,
     IntegerAttr,
     IntegerType,
-    MemRefType,
     VectorType,
 )
 from xdsl.ir import Block, Operation, SSAValue
@@ -167,23 +167,25 @@ class LoopWriter:
             text = f"lib.from_index({source}, {self._const(numpy_type(op.result.type))})"
         self._line(f"{self._name(op.result)} = {text}")
 
-    def _check(self, op: Operation, indices: Sequence[SSAValue], type: MemRefType) -> str:
+    def _check(self, op: Operation, indices: Sequence[SSAValue], memref: SSAValue) -> str:
         """Check indices; the subscript."""
         names = [self._name(i) for i in indices]
         if names:
-            inside = " and ".join(f"0 <= {i} < {n}" for i, n in zip(names, type.get_shape()))
+            ends = (f"{self._name(memref)}.shape[{k}]" if n == DYNAMIC_INDEX else n
+                    for k, n in enumerate(memref_type_of(memref).get_shape()))  # fmt: skip
+            inside = " and ".join(f"0 <= {i} < {n}" for i, n in zip(names, ends))
             self._line(f"if not ({inside}): {self._fault(op)}(({', '.join(names)},))")
         return ", ".join(names) or "()"
 
     def _load(self, op: memref.LoadOp) -> None:
         type = memref_type_of(op.memref)
-        subscript = self._check(op, op.indices, type)
+        subscript = self._check(op, op.indices, op.memref)
         test = " != 0" if numpy_type(type.element_type) == np.bool_ else ""
         cast = "int" if isinstance(type.element_type, IndexType) else ""
         self._line(f"{self._name(op.res)} = {cast}({self._name(op.memref)}[{subscript}]{test})")
 
     def _store(self, op: memref.StoreOp) -> None:
-        subscript = self._check(op, op.indices, memref_type_of(op.memref))
+        subscript = self._check(op, op.indices, op.memref)
         self._line(f"{self._name(op.memref)}[{subscript}] = {self._name(op.value)}")
 
     def _alloca(self, op: memref.AllocaOp) -> None:
@@ -193,8 +195,10 @@ class LoopWriter:
 
     def _view(self, op: memref.ViewOp) -> None:
         type = op.result.type
-        dtype, shape = self._const(memory_dtype(type)), tuple(type.get_shape())
-        args = f"{self._name(op.source)}, {self._name(op.byte_shift)}, {shape}, {dtype}, {self._fault(op)}"
+        sizes = map(self._name, op.sizes)
+        shape = "".join(f"{next(sizes) if n == DYNAMIC_INDEX else n}, " for n in type.get_shape())
+        dtype = self._const(memory_dtype(type))
+        args = f"{self._name(op.source)}, {self._name(op.byte_shift)}, ({shape}), {dtype}, {self._fault(op)}"
         self._line(f"{self._name(op.result)} = lib.view({args})")
 
     def _slice(self, op: tile_memory.LoadOp | tile_memory.StoreOp) -> tuple[str, str, str]:

@@ -26,6 +26,7 @@ from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp, planned_ops
 from lightnet.ir.arrays import from_memory, to_memory
 from lightnet.ir.counts import counts_of
+from lightnet.ir.instances import instance_of, symbols_of
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.layout import byte_size, layout_of
 from lightnet.ir.locations import loc_of
@@ -35,6 +36,7 @@ from lightnet.ir.op import WORKSPACE, LnOp, tensor_name, tensor_names
 from lightnet.ir.target import is_here
 from lightnet.ir.views import moves_left, overwritable, place_of, views_of
 from lightnet.runtime.machine import PROCESS, Area
+from lightnet.runtime.open_instance import call_values
 from lightnet.runtime.printing import open_fprint, print_tensor
 from lightnet.runtime.program import sized
 from lightnet.runtime.weights import WeightStore
@@ -62,7 +64,7 @@ def run(
     back, and between two of them (`runtime.machine.Machine.copy`). Raises `LightNetError` for an unknown name or an
     array that does not fit.
     """
-    module = without_arguments(module)
+    module = _of_call(without_arguments(module), inputs or {})
     given = inputs or {}, store, seed, stream or sys.stdout, folder
     machine = Planned(module, *given, copy=copy) if memory_of(module) else ValueMachine(module, *given)
     for arch in dict.fromkeys(type(op).dialect_name() for op in machine.ops if isinstance(op, KernelOp)):
@@ -70,6 +72,14 @@ def run(
             text = f"target '{arch}' has no code here: the interpreter computes its kernels by the ops in them"
             warnings.warn(text, DescriptionWarning, stacklevel=2)
     return machine.run(outputs, values)
+
+
+def _of_call(module: ModuleOp, inputs: Mapping[str, np.ndarray]) -> ModuleOp:
+    """The module, or, where calls decide sizes in it, a copy for a call on these inputs."""
+    if not (symbols := symbols_of(module)):
+        return module
+    dims = {op.tensor_names[0] or "": op.result_specs[0].dims for op in feedable_ops(module)}
+    return instance_of(module, call_values(dims, {n: np.shape(a) for n, a in inputs.items()}, symbols.values()))
 
 
 def feedable_ops(module: ModuleOp) -> Iterator[Source]:

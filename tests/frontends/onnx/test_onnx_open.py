@@ -16,10 +16,12 @@ from lightnet.diagnostics import LightNetError  # noqa: E402
 from lightnet.frontends.loading import OpenError  # noqa: E402
 from lightnet.frontends.open_dims import equal, facts_of_least  # noqa: E402
 from lightnet.ir.context import make_context  # noqa: E402
+from lightnet.ir.instances import symbols_of  # noqa: E402
 from lightnet.ir.parser import parse_mlir  # noqa: E402
 from lightnet.ir.verify import verify_module  # noqa: E402
-from lightnet.passes.instantiate import call_numbers, instantiate, symbols_of  # noqa: E402
+from lightnet.passes.instantiate import instantiate  # noqa: E402
 from lightnet.runtime.dims import dim_max, dim_min, symbol  # noqa: E402
+from lightnet.runtime.open_instance import call_values  # noqa: E402
 
 F, I = TensorProto.FLOAT, TensorProto.INT64
 
@@ -53,11 +55,13 @@ def test_a_decoder_is_one_module_for_all_lengths() -> None:
     ctx = make_context()
     verify_module(parse_mlir(ctx, str(net.module), "text"), ctx)
     session = ort.InferenceSession(DECODER.SerializeToString())
+    inputs = {"x": (symbol("batch", 1, 4), symbol("length", 1, 64), 8)}
     for dims in ((1, 1, 8), (3, 7, 8), (4, 64, 8)):
         x = np.random.default_rng(1).random(dims, np.float32)
         module = net.module.clone()
-        instantiate(module, call_numbers(module, {"x": dims}))
+        instantiate(module, call_values(inputs, {"x": dims}, symbols_of(module).values()))
         verify_module(module, net.ctx)
+        assert not symbols_of(module)
         got = lightnet.compile(lightnet.Model(module, "open", net.weights, ctx=net.ctx, brings_weights=True), "none")(
             {"x": x}
         )["z"]
@@ -66,8 +70,7 @@ def test_a_decoder_is_one_module_for_all_lengths() -> None:
         np.testing.assert_allclose(got, session.run(None, {"x": x})[0], atol=1e-6)
     for dims in ((5, 7, 8), (1, 65, 8), (1, 7, 9), (7, 8)):
         with pytest.raises(LightNetError):
-            module = net.module.clone()
-            instantiate(module, call_numbers(module, {"x": dims}))
+            call_values(inputs, {"x": dims}, symbols_of(net.module).values())
 
 
 def test_what_a_model_teaches_of_its_dims() -> None:
