@@ -411,6 +411,9 @@ class Executable(Compiled):
         hidden = {count for _, _, count in self._interface["counts"]}
         return artifact.types_of([t for t in self._interface["outputs"] if t.name not in hidden])
 
+    def _out_types(self, feeds: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+        return artifact.types_of(self.program.of_feeds(feeds).shown) if self.program.symbols else self.outputs
+
     @property
     def plan(self) -> Any:
         """The memory plan's report: `plan` (peak, bound, ratio), `text()`, `json()`, `svg()`, `html()`."""
@@ -465,11 +468,6 @@ class Executable(Compiled):
         """The variant that `save` writes of this executable. Nothing is linked: it may be code for another machine."""
         if not self.is_native:
             raise self.no_code("save")
-        if self.program.symbols:
-            raise LightNetError(
-                "an executable whose dims each call decides cannot be saved yet: compile the network for numbers",
-                label="dims.saved",
-            )
         self._check_weights()
         code = self.runtime.code(self.native)
         if (made := self._parts.get("instance")) is not None:
