@@ -136,18 +136,20 @@ class Executable(Compiled):
         return values
 
     def _feeds(self, feeds: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
-        """The arrays of a call, checked. What no op of the compiled network reads is left out."""
+        """The arrays of a call, checked. What no op of the compiled network reads is left out, unless its dims may
+        decide sizes."""
         arrays = {name: self.checked(name, value) for name, value in by_name(feeds).items()}
         if self._tied:
             arrays = check_fed(self._tied, arrays)
-        arrays = {name: array for name, array in arrays.items() if name in self._sources}
+        deciding = {t.name for t in self.program.unread} if self.program.symbols else ()
+        arrays = {name: array for name, array in arrays.items() if name in self._sources or name in deciding}
         self.program.check_fed(arrays)
         self._check_weights(arrays)
         return arrays
 
     def _params(self, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, dict[str, np.ndarray] | None]:
         """Take the params out of `arrays`: the static bytes, and what residents hold, for them."""
-        params = {k: arrays.pop(k) for k in list(arrays) if k not in self.instance.inputs}
+        params = {k: arrays.pop(k) for k in list(arrays) if k in self._sources and k not in self.instance.inputs}
         return self._with_params(params) if params else (self.instance.static, None)
 
     def _check_weights(self, fed: Iterable[str] = ()) -> None:

@@ -152,7 +152,9 @@ def _tree(rng: random.Random, tree: Any) -> None:
         node[key] = old + rng.choice((-4096, -64, -8, -1, 1, 8, 64, 4096)) if rng.random() < 0.7 else old * 2
     elif way == 1 and isinstance(old, str) and (numbers := list(re.finditer(r"[0-9]+", old))):
         there = rng.choice(numbers)
-        number = max(int(there[0]) + rng.choice((-64, -8, -1, 1, 8, 64)), 0) if rng.random() < 0.7 else 2 * int(there[0])
+        number = (
+            max(int(there[0]) + rng.choice((-64, -8, -1, 1, 8, 64)), 0) if rng.random() < 0.7 else 2 * int(there[0])
+        )
         node[key] = f"{old[: there.start()]}{number}{old[there.end() :]}"
     elif way == 2 or (way == 1 and type(old) is not int):
         other, name = rng.choice(there)

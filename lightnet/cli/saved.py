@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 #: Options that need the network itself: attribute of the arguments -> as it is spelt.
 _NEEDS_NETWORK = {
     "layers": "--layers", "check_nan": "--check-nan", "dump_tensors": "--dump-tensors", "tensors": "--tensors",
-    "datafile": "-f", "precision": "--precision", "pipeline": "--pass", "disable": "--disable", "values": "--value", "dims": "--dim", "include": "-I", "define": "-D",
+    "datafile": "-f", "precision": "--precision", "pipeline": "--pass", "disable": "--disable", "dims": "--dim",
+    "values": "--value", "include": "-I", "define": "-D",
 }  # fmt: skip
 
 
@@ -96,16 +97,15 @@ def inspect_saved(args: argparse.Namespace) -> int:
     print(f"options       {', '.join(f'{k}={v}' for k, v in found['options'].items())}")
     if found["symbols"]:
         print(f"dims          {', '.join(found['symbols'])}")
-    memory = [_range(name, *ends) for name, ends in saved.program.memory_range.items()]
+    least, most = (
+        saved.program.at(tuple(getattr(s, end) for s in saved.program.symbols)).memory for end in ("low", "high")
+    )
+    memory = [f"{k} {size(n)}{f' to {size(most[k])}' * (most[k] > n)}" for k, n in least.items()]
     scratch = f"; each thread but the first {size(found['scratch'])}" if found["scratch"] else ""
     print(f"memory        {', '.join(memory)}{scratch}")
     for warning in found["warnings"]:
         print(f"warning       {warning}")
     return 0
-
-
-def _range(space: str, low: int, high: int) -> str:
-    return f"{space} {size(low)}" + (f" to {size(high)}" if high > low else "")
 
 
 def _described(saved: SavedExecutable) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _described(saved: SavedExecutable) -> dict[str, Any]:
         "inputs": types(saved.inputs), "outputs": types(saved.outputs), "processors": saved.variants,
         "processor": saved.program.cpu,
         "threads": saved.program.bound.number, "options": saved.options,
-        "symbols": saved.program.symbol_texts,
-        "memory": with_texts(dict(saved.program.memory)), "scratch": saved.program.scratch, "params": list(saved.program.params),
+        "symbols": saved.program.symbol_texts, "memory": with_texts(dict(saved.program.memory)),
+        "scratch": saved.program.scratch, "params": list(saved.program.params),
         "warnings": saved.warnings, "signed": saved.is_signed, "host": str(getattr(saved, "host", "")),
     }  # fmt: skip

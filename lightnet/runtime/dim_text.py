@@ -14,7 +14,19 @@ from typing import NoReturn
 
 from lightnet.diagnostics import LightNetError
 from lightnet.parsing import Token, TokenParser, lexed
-from lightnet.runtime.dims import Atom, Dim, Extreme, Monomial, Quotient, Size, Symbol, dim_max, dim_min, is_known, symbol
+from lightnet.runtime.dims import (
+    Atom,
+    Dim,
+    Extreme,
+    Monomial,
+    Quotient,
+    Size,
+    Symbol,
+    dim_max,
+    dim_min,
+    is_known,
+    symbol,
+)
 
 #: The longest text that is read, and the largest number in one.
 MAX_TEXT, MAX_NUMBER = 1 << 12, 1 << 62

@@ -210,13 +210,12 @@ def check_places(program: Program) -> None:
         what = f"'{tensor.name:.80}'"
         end = _natural(tensor.offset, f"the offset of {what}") + _nbytes(_dims(tensor.dims, what), tensor.dtype, what)
         _require(end <= program.memory[tensor.space], f"{what} lies outside of its memory")
-    for entry in (*program.unread, *program.hosts):
-        _dims(entry.dims, "what nothing reads, or of a run-time call,")
-    tensors = program.port_tensors()
-    _require(set(program.ports) == set(tensors), "a port that no tensor stands at")
+    for dims in (*(t.dims for t in program.unread), *(h.dims for h in program.hosts)):
+        _dims([d for d in dims if is_known([d])], "what nothing reads, or of a run-time call,")
+    _require(set(program.ports) == set(tensors := program.port_tensors()), "a port that no tensor stands at")
     for tensor in (*program.inputs, *program.residents):
-        is_its = not is_port(tensor.space) or tensors.get(tensor.space) is tensor
-        _require(is_its, f"'{tensor.name:.80}' is not all of its port")
+        fits = not is_port(tensor.space) or tensors.get(tensor.space) is tensor
+        _require(fits, f"'{tensor.name:.80}' is not all of its port")
 
 
 def needs(program: Program) -> dict[str, Any]:
@@ -233,8 +232,7 @@ def check_needs(program: Program, facts: Mapping[str, Any], requires: Sequence[s
     """
     _require(facts.get("requires") == list(requires), "the code was compiled for another processor")
     for name, value in needs(program).items():
-        said = facts.get(name, [] if name == "symbols" else None)  # which files of before have not
-        _require(said == value, f"the code was compiled for another {name}")
+        _require(facts.get(name, []) == value, f"the code was compiled for another {name}")
 
 
 def check_contents(program: Program, static: Mapping[str, Any], defaults: Mapping[str, Mapping[str, Any]]) -> None:

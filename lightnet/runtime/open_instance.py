@@ -71,7 +71,7 @@ class OpenInstance:
                 check_places(program)
             except Lie as error:
                 said = ", ".join(f"{s.name} is {n}" for s, n in zip(self.program.symbols, values))
-                raise LightNetError(f"where {said}, the executable says nothing sensible: {error}", label="lnx.header") from None
+                raise LightNetError(f"the executable lies where {said}: {error}", label="lnx.header") from None
             found = self._made[values] = Instance(program, self.static, self.defaults, self._code)
             while len(self._made) > KEPT:
                 self._made.popitem(last=False)

@@ -53,8 +53,10 @@ class Tensor:
     offset: int
 
     def at(self, values: Mapping[str, int]) -> Tensor:
-        """The tensor in a call, where symbols have these values."""
-        dims = tuple(at(d, values) for d in self.dims)
+        """The tensor in a call, where symbols have these values; dims of others stay, which only what nothing reads
+        has."""
+        left = {d for d in self.dims if isinstance(d, Dim) and not values.keys() >= {s.name for s in d.symbols}}
+        dims = tuple(d if d in left else at(d, values) for d in self.dims)
         return Tensor(self.name, dims, self.dtype, self.space, at(self.offset, values))
 
     @property
@@ -143,22 +145,13 @@ class Program:
     @property
     def examples(self) -> list[Program]:
         """Programs of calls: this one where it is of numbers, else those of the least and of typical values."""
-        some = ([s.low for s in self.symbols], [s.typical for s in self.symbols])
-        return [self.at(tuple(values)) for values in some] if self.symbols else [self]
-
-    @property
-    def memory_range(self) -> dict[str, tuple[int, int]]:
-        """Bytes of each memory space at the least values of the symbols, and at the largest."""
-        ends = [{s.name: n for s in self.symbols for n in [(s.low, s.high)[k]]} for k in (0, 1)]
-        return {space: (at(size, ends[0]), at(size, ends[1])) for space, size in self.memory.items()}
+        return [self.at(values) for values in zip(*((s.low, s.typical) for s in self.symbols))] or [self]
 
     def of_feeds(self, feeds: Mapping[str, Any]) -> Program:
         """The program of a call on what is fed. Raises `LightNetError` where shapes do not fit."""
-        if not self.symbols:
-            return self
         from lightnet.runtime.open_instance import bound_values, shapes_of
 
-        return self.at(bound_values(self, shapes_of(feeds)))
+        return self.at(bound_values(self, shapes_of(feeds))) if self.symbols else self
 
     @property
     def ports(self) -> tuple[str, ...]:
@@ -189,8 +182,7 @@ class Program:
 
     def header(self) -> dict[str, Any]:
         """Everything but the machine code, as JSON values: a size that calls decide is its text, and so is a symbol."""
-        said = replace(self, objects=(), symbols=())
-        found = {k: v for k, v in asdict(said).items() if k not in ("objects", "values")}
+        found = {k: v for k, v in asdict(replace(self, symbols=())).items() if k not in ("objects", "values")}
         return (with_texts(found) if self.symbols else found) | {"symbols": self.symbol_texts}
 
     @property
@@ -212,7 +204,7 @@ class Program:
                 continue
             value = header[f.name]
             if f.name in ("inputs", "outputs", "residents", "unread"):
-                value = tuple(Tensor(**_with_sizes(t, known)) for t in value)
+                value = tuple(Tensor(**_with_sizes(t, known, f.name == "unread")) for t in value)
             elif f.name == "hosts":
                 value = tuple(HostCall(**_with_sizes(h, known)) for h in value)
             elif f.name == "memory":
@@ -309,32 +301,30 @@ def _read_symbols(texts: Iterable[str]) -> dict[str, Dim]:
     LightNetError for no text of a dim."""
     found: dict[str, Dim] = {}
     for text in texts:
-        from lightnet.runtime.dim_text import parse_size
-
-        dim = parse_size(text, as_written=True)
-        symbols = list(dim.symbols) if isinstance(dim, Dim) else []
+        dim = _read_size(text, {}, is_free=True)
+        symbols = list(dim.symbols)
         if len(symbols) != 1 or dim != symbols[0].dim or symbols[0].name in found:
             raise ValueError(f"'{text:.80}' is no symbol, or one that stands twice")
         found[symbols[0].name] = dim
     return found
 
 
-def _read_size(size: int | str, known: Mapping[str, Dim]) -> Size:
-    """A size of a header: a number, or the text of one that the symbols decide. Raises as `_read_symbols`."""
+def _read_size(size: int | str, known: Mapping[str, Dim], is_free: bool = False) -> Size:
+    """A size of a header: a number, or what a text says that the symbols decide (where it `is_free`: others, too)."""
     if not isinstance(size, str):
         return size
     from lightnet.runtime.dim_text import parse_size
 
     dim = parse_size(size, known, as_written=True)
-    if not isinstance(dim, Dim) or not {s.name for s in dim.symbols} <= known.keys():
+    if not isinstance(dim, Dim) or not (is_free or {s.name for s in dim.symbols} <= known.keys()):
         raise ValueError(f"'{size:.80}' is no size that the program's symbols decide")
     return dim
 
 
-def _with_sizes(entry: Mapping[str, Any], known: Mapping[str, Dim]) -> dict[str, Any]:
+def _with_sizes(entry: Mapping[str, Any], known: Mapping[str, Dim], is_free: bool = False) -> dict[str, Any]:
     """The fields of a tensor or a run-time call, its sizes read."""
     offset = {"offset": _read_size(entry["offset"], known)} if "offset" in entry else {}
-    return {**entry, "dims": tuple(_read_size(d, known) for d in entry["dims"]), **offset}
+    return {**entry, "dims": tuple(_read_size(d, known, is_free) for d in entry["dims"]), **offset}
 
 
 def sized(outputs: dict[str, np.ndarray], counts: Sequence[tuple[str, int, str]]) -> dict[str, np.ndarray]:

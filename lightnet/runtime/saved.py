@@ -134,8 +134,7 @@ class _File:
         lnx_check.checked_part(lambda: lnx_check.check_needs(program, facts, variant["requires"]))
         if program.symbols and not form.takes_symbols:
             raise lnx_check.Lie(f"code ({form.name}) whose dims calls decide")
-        for numbers in program.examples:
-            lnx_check.checked_part(lambda: lnx_check.check_places(numbers))
+        lnx_check.checked_part(lambda: list(map(lnx_check.check_places, program.examples)))
         sections = self.header["sections"]
         defaults = {k: sections[v] for k, v in variant["defaults"].items()}
         lnx_check.checked_part(lambda: lnx_check.check_contents(program, sections[variant["static"]], defaults))
