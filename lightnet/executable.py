@@ -154,18 +154,20 @@ class Executable(Compiled):
         return values
 
     def _feeds(self, feeds: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
-        """The arrays of a call, checked. What no op of the compiled network reads is left out."""
+        """The arrays of a call, checked. What no op of the compiled network reads is left out, unless its dims may
+        decide sizes."""
         arrays = {name: self.checked(name, value) for name, value in by_name(feeds).items()}
         if self._tied:
             arrays = check_fed(self._tied, arrays)
-        arrays = {name: array for name, array in arrays.items() if name in self._sources}
+        deciding = {t.name for t in self.program.unread} if self.program.symbols else ()
+        arrays = {name: array for name, array in arrays.items() if name in self._sources or name in deciding}
         self.program.check_fed(arrays)
         self._check_weights(arrays)
         return arrays
 
     def _params(self, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, dict[str, np.ndarray] | None]:
         """Take the params out of `arrays`: the static bytes, and what residents hold, for them."""
-        params = {k: arrays.pop(k) for k in list(arrays) if k not in self.instance.inputs}
+        params = {k: arrays.pop(k) for k in list(arrays) if k in self._sources and k not in self.instance.inputs}
         return self._with_params(params) if params else (self.instance.static, None)
 
     def _check_weights(self, fed: Iterable[str] = ()) -> None:
@@ -429,6 +431,9 @@ class Executable(Compiled):
         hidden = {count for _, _, count in self._interface["counts"]}
         return artifact.types_of([t for t in self._interface["outputs"] if t.name not in hidden])
 
+    def _out_types(self, feeds: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+        return artifact.types_of(self.program.of_feeds(feeds).shown) if self.program.symbols else self.outputs
+
     @property
     def plan(self) -> Any:
         """The memory plan's report: `plan` (peak, bound, ratio), `text()`, `json()`, `svg()`, `html()`."""
@@ -483,11 +488,6 @@ class Executable(Compiled):
         """The variant that `save` writes of this executable. Nothing is linked: it may be code for another machine."""
         if not self.is_native:
             raise self.no_code("save")
-        if self.program.symbols:
-            raise LightNetError(
-                "an executable whose dims each call decides cannot be saved yet: compile the network for numbers",
-                label="dims.saved",
-            )
         self._check_weights()
         code = self.runtime.code(self.native)
         if (made := self._parts.get("instance")) is not None:

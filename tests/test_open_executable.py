@@ -114,12 +114,6 @@ def test_what_is_missing_is_named(network):
         network({"x": np.zeros((1, 2, 16), np.float32)})
 
 
-def test_an_open_executable_is_not_saved_half(network, tmp_path):
-    with pytest.raises(LightNetError, match="cannot be saved"):
-        network.save(tmp_path / "net.lnx")
-    assert not list(tmp_path.iterdir())
-
-
 def test_what_a_target_does_not_know_of_dims_is_an_error(tmp_path):
     path = tmp_path / "net.mlir"
     path.write_text(NET)

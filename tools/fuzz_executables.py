@@ -17,6 +17,7 @@ import json
 import mmap
 import os
 import random
+import re
 import signal
 import sys
 import tempfile
@@ -56,11 +57,23 @@ builtin.module { func.func @main() -> tensor<2x200x500xf32> {
   %b = ln.gelu %a : tensor<2x200x500xf32> as "b"("b")
   func.return %b : tensor<2x200x500xf32>
 } }"""
+_OPEN = """
+builtin.module { func.func @main() -> (tensor<?x?x8xf32, #ln.dims<"batch(1..4), n(1..600)">>, tensor<?x1x8xf32, #ln.dims<"batch(1..4)">>) {
+  %x = ln.input : tensor<?x?x16xf32, #ln.dims<"batch(1..4), n(1..600)">> as ("x")
+  %m = ln.input : tensor<?x?x8xf32, #ln.dims<"batch(1..4), n(1..600)">> as ("m")
+  %w = ln.param {from_file = true} : tensor<16x8xf32> as ("w")
+  %y = ln.matmul %x, %w : tensor<?x?x8xf32, #ln.dims<"batch(1..4), n(1..600)">>
+  %z = ln.mul %y, %m : tensor<?x?x8xf32, #ln.dims<"batch(1..4), n(1..600)">>
+  %s = ln.softmax %z {axis = 1} : tensor<?x?x8xf32, #ln.dims<"batch(1..4), n(1..600)">>
+  %r = ln.add %s, %m : tensor<?x?x8xf32, #ln.dims<"batch(1..4), n(1..600)">> as ("r")
+  %q = ln.reduce_sum %r {axes = [1]} : tensor<?x1x8xf32, #ln.dims<"batch(1..4)">> as ("q")
+  func.return %r, %q : tensor<?x?x8xf32, #ln.dims<"batch(1..4), n(1..600)">>, tensor<?x1x8xf32, #ln.dims<"batch(1..4)">>
+} }"""
 
 
 def files() -> dict[str, bytes]:
     """The files that are changed: of networks that are plain, of upstream's plan, with run-time calls, indices, and ports on several
-    threads; and one for several processors."""
+    threads, and of dims that calls decide; and one for several processors."""
     import lightnet
 
     table = {"t": np.random.default_rng(0).standard_normal((70, 50)).astype("f"), "k": np.arange(9) % 4}
@@ -71,6 +84,7 @@ def files() -> dict[str, bytes]:
         "printing": [lightnet.compile(lightnet.loads(_PRINTING, ".net"))],
         "take": [lightnet.compile(lightnet.loads(_TAKE, ".mlir", weights=table))],
         "ports": [lightnet.compile(lightnet.loads(_PORTS, ".mlir"), threads=2)],
+        "open": [lightnet.compile(lightnet.loads(_OPEN, ".mlir", weights={"w": np.ones((16, 8), "f")}), threads=2)],
     }
     if os.uname().machine == "x86_64":
         made["variants"] = [lightnet.compile(conv, cpu=cpu) for cpu in ("host", "x86-64-v2", "x86-64")]
@@ -85,7 +99,7 @@ def files() -> dict[str, bytes]:
 # -- changing a file -----------------------------------------------------------------------------------------
 
 _VALUES = (-1, 0, 1, 2, 63, 64, 4096, 2**31, 2**40, 2**47, 2**63 - 1, 2**70, -(2**63), 1.5, "", "x", "in0", "arena", "static", "f64", "i1",
-           None, [], {}, [1], [-1, -4], [2**40, 2**40], True, float("nan"))  # fmt: skip
+           "n", "2*batch", "n(1..601)", "64*batch*n", None, [], {}, [1], [-1, -4], [2**40, 2**40], True, float("nan"))  # fmt: skip
 
 
 class Parts:
@@ -136,6 +150,12 @@ def _tree(rng: random.Random, tree: Any) -> None:
         node[key] = rng.choice(_VALUES)
     elif way == 1 and type(old) is int:
         node[key] = old + rng.choice((-4096, -64, -8, -1, 1, 8, 64, 4096)) if rng.random() < 0.7 else old * 2
+    elif way == 1 and isinstance(old, str) and (numbers := list(re.finditer(r"[0-9]+", old))):
+        there = rng.choice(numbers)
+        number = (
+            max(int(there[0]) + rng.choice((-64, -8, -1, 1, 8, 64)), 0) if rng.random() < 0.7 else 2 * int(there[0])
+        )
+        node[key] = f"{old[: there.start()]}{number}{old[there.end() :]}"
     elif way == 2 or (way == 1 and type(old) is not int):
         other, name = rng.choice(there)
         node[key] = copy.deepcopy(other[name])
@@ -288,6 +308,7 @@ def outcome(data: bytes, original: bytes, fence: Fence, path: Path) -> str:
     """Load a file, and call it where its code is the original's: ``refused``, ``loaded`` or ``ran``. Raises for all else."""
     import lightnet
     from lightnet.diagnostics import LightNetError
+    from lightnet.runtime.saved import types_of
 
     path.write_bytes(data)
     try:
@@ -298,15 +319,17 @@ def outcome(data: bytes, original: bytes, fence: Fence, path: Path) -> str:
     try:
         if not is_the_code(data, original):
             return "loaded"
-        feeds = {}
-        for name, (dims, dtype) in run.inputs.items():
-            raw = fence.aligned(int(np.prod(dims)) * dtype.itemsize)
-            feeds[name] = raw.view(dtype).reshape(dims)
-            feeds[name][...] = 1 << 40 if dtype.itemsize == 8 else 1
-        out = {n: fence.aligned(int(np.prod(d)) * t.itemsize).view(t).reshape(d) for n, (d, t) in run.outputs.items()}
-        for threads in (1, run.threads):
-            run(feeds, stream=io.StringIO(), threads=threads)
-            run(feeds, stream=io.StringIO(), threads=threads, out=out if len(out) == len(run.program.outputs) else None)
+        for call in run.program.examples:
+            feeds = {}
+            for name, (dims, dtype) in call.input_types().items():
+                raw = fence.aligned(int(np.prod(dims)) * dtype.itemsize)
+                feeds[name] = raw.view(dtype).reshape(dims)
+                feeds[name][...] = 1 << 40 if dtype.itemsize == 8 else 1
+            given = types_of(call.shown)
+            out = {n: fence.aligned(int(np.prod(d)) * t.itemsize).view(t).reshape(d) for n, (d, t) in given.items()}
+            for threads in (1, run.threads):
+                run(feeds, stream=io.StringIO(), threads=threads)
+                run(feeds, stream=io.StringIO(), threads=threads, out=out if len(out) == len(call.outputs) else None)
         _ = repr(run), run.texts
     except LightNetError as error:
         _ = str(error)

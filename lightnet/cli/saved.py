@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from lightnet.cli.feeding import shapes_of
 from lightnet.cli.peers import PEERS
 from lightnet.cli.targets import DEFAULT
 from lightnet.diagnostics import LightNetError, SourceLoc
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 #: Options that need the network itself: attribute of the arguments -> as it is spelt.
 _NEEDS_NETWORK = {
     "layers": "--layers", "check_nan": "--check-nan", "dump_tensors": "--dump-tensors", "tensors": "--tensors",
-    "datafile": "-f", "precision": "--precision", "pipeline": "--pass", "disable": "--disable", "shapes": "--shape",
+    "datafile": "-f", "precision": "--precision", "pipeline": "--pass", "disable": "--disable", "dims": "--dim",
     "values": "--value", "include": "-I", "define": "-D",
 }  # fmt: skip
 
@@ -42,7 +43,7 @@ class SavedNetwork:
             raise LightNetError(f"{given[0]} needs the network, and this is a compiled executable", SourceLoc(path))
         self.path, self.trust = path, args.trust
         self.warnings: list[Any] = []
-        self.shapes: dict[str, Any] = {}
+        self.shapes = shapes_of(args.shapes)  # of what is made for open dims
         self.values: dict[str, Any] = {}
 
     def compile(self, target: str, threads: int | None = None, **options: Any) -> SavedExecutable:
@@ -56,6 +57,8 @@ class SavedNetwork:
 def with_kernels_apart(saved: SavedExecutable, options: Mapping[str, Any]) -> Executable:
     """A saved executable with its kernels apart, for a profile: its planned module compiled again by this compiler, for
     this machine, with its own tensors. Raises LightNetError where the compiler is not installed."""
+    if saved.program.symbols:
+        raise LightNetError("--profile needs numbers for dims: profile the network, with --shape", label="dims.open")
     try:
         from lightnet.compiler import compile
         from lightnet.model import loads
@@ -92,7 +95,12 @@ def inspect_saved(args: argparse.Namespace) -> int:
     print(f"\ncompiled for  {', '.join(found['processors'])}; this processor takes {found['processor']}")
     print(f"threads       {saved.program.bound}")
     print(f"options       {', '.join(f'{k}={v}' for k, v in found['options'].items())}")
-    memory = [f"{name} {size(n)}" for name, n in found["memory"].items()]
+    if found["symbols"]:
+        print(f"dims          {', '.join(found['symbols'])}")
+    least, most = (
+        saved.program.at(tuple(getattr(s, end) for s in saved.program.symbols)).memory for end in ("low", "high")
+    )
+    memory = [f"{k} {size(n)}{f' to {size(most[k])}' * (most[k] > n)}" for k, n in least.items()]
     scratch = f"; each thread but the first {size(found['scratch'])}" if found["scratch"] else ""
     print(f"memory        {', '.join(memory)}{scratch}")
     for warning in found["warnings"]:
@@ -104,6 +112,7 @@ def _described(saved: SavedExecutable) -> dict[str, Any]:
     """The description of an executable, as JSON values."""
 
     from lightnet.runtime.hosted import map_types
+    from lightnet.runtime.program import with_texts
 
     maps = map_types(saved)
 
@@ -112,7 +121,7 @@ def _described(saved: SavedExecutable) -> dict[str, Any]:
             {
                 "name": name,
                 "dtype": maps.get(name, "text") if dtype.hasobject else str(dtype),
-                "dims": None if dims is None else list(dims),
+                "dims": None if dims is None else with_texts(dims),
             }
             for name, (dims, dtype) in found.items()
         ]
@@ -121,6 +130,7 @@ def _described(saved: SavedExecutable) -> dict[str, Any]:
         "inputs": types(saved.inputs), "outputs": types(saved.outputs), "processors": saved.variants,
         "processor": saved.program.cpu,
         "threads": saved.program.bound.number, "options": saved.options,
-        "memory": dict(saved.program.memory), "scratch": saved.program.scratch, "params": list(saved.program.params),
+        "symbols": saved.program.symbol_texts, "memory": with_texts(dict(saved.program.memory)),
+        "scratch": saved.program.scratch, "params": list(saved.program.params),
         "warnings": saved.warnings, "signed": saved.is_signed, "host": str(getattr(saved, "host", "")),
     }  # fmt: skip

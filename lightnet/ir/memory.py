@@ -16,7 +16,7 @@ from xdsl.ir import Attribute, Operation
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.names import PLACES, WORKSPACE
 from lightnet.ir.types import ParamAttr
-from lightnet.runtime.dims import Dim, Symbol, symbol
+from lightnet.runtime.dims import Dim, Symbol
 
 #: The memory spaces: params and results of `ln.once`, which are there before the first op; and everything else.
 STATIC, ARENA = "static", "arena"
@@ -100,7 +100,7 @@ def set_call_symbols(module: ModuleOp, symbols: Iterable[Symbol]) -> None:
         if a.name == b.name:
             raise LightNetError(f"'{a.name}' is {a.domain} here and {b.domain} there: a name has one range")
     if found:
-        module.attributes[SYMBOLS] = ParamAttr(tuple(symbol(s.name, s.low, s.high, s.multiple) for s in found))
+        module.attributes[SYMBOLS] = ParamAttr(tuple(s.dim for s in found))
 
 
 def unplan(module: ModuleOp) -> None:

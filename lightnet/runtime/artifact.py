@@ -128,7 +128,9 @@ def _laid_out(variants: Sequence[Variant], texts: Mapping[str, str]) -> tuple[by
 
 
 def _describe(sections: _Sections, i: int, variant: Variant) -> dict[str, Any]:
-    program = variant.program
+    program, header = variant.program, variant.program.header()
+    if program.symbols and Program.from_header(header, program.objects) != program:
+        raise LightNetError("the sizes that calls decide do not read back as they are written", label="dims.saved")
     form = format_of(program.triple, variant.options.get("target"))
     requires = form.requires(program)
     found, body = form.packed(program, variant.code)
@@ -136,7 +138,7 @@ def _describe(sections: _Sections, i: int, variant: Variant) -> dict[str, Any]:
     code = sections.add(f"code{i}", lnx.packed_code(facts, body))
     defaults = {k: sections.add_array(f"default{i}:{k}", v) for k, v in variant.defaults.items()}
     static = sections.add_array(f"static{i}", variant.static)
-    return {"program": program.header(), "requires": requires, "code": code, "static": static, "defaults": defaults}
+    return {"program": header, "requires": requires, "code": code, "static": static, "defaults": defaults}
 
 
 def is_saved(path: str | Path) -> bool:

@@ -8,16 +8,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from math import gcd
+from math import gcd, prod
 from types import MappingProxyType
 from typing import NoReturn
 
 from lightnet.diagnostics import LightNetError
 from lightnet.parsing import Token, TokenParser, lexed
-from lightnet.runtime.dims import Atom, Dim, Extreme, Monomial, Quotient, Size, Symbol, dim_max, dim_min, symbol
+from lightnet.runtime.dims import (
+    Atom,
+    Dim,
+    Extreme,
+    Monomial,
+    Quotient,
+    Size,
+    Symbol,
+    dim_max,
+    dim_min,
+    is_known,
+    symbol,
+)
 
 #: The longest text that is read, and the largest number in one.
 MAX_TEXT, MAX_NUMBER = 1 << 12, 1 << 62
+#: The most terms of a dim that is read, and the most factors of a term: each may double what a bound takes.
+MAX_TERMS, MAX_FACTORS = 128, 8
 
 _WORDS = ("floordiv", "ceildiv", "mod", "min", "max", "by")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -38,16 +52,20 @@ def dims_text(sizes: Sequence[Size]) -> str:
     return ", ".join(map(writer.size, sizes))
 
 
-def parse_sizes(source: str, known: Mapping[str, Size] = MappingProxyType({})) -> tuple[Size, ...]:
-    """The dims of a text that `dims_text` writes. Raises `LightNetError`, which names the column."""
+def parse_sizes(
+    source: str, known: Mapping[str, Size] = MappingProxyType({}), as_written: bool = False
+) -> tuple[Size, ...]:
+    """The dims of a text that `dims_text` writes. Raises `LightNetError`, which names the column. `as_written`, they
+    are the polynomials that stand there, and nothing is proved to simplify them: canonical where `dims_text` wrote
+    them, and read in no time whoever did."""
     if len(source) > MAX_TEXT:
         raise LightNetError(f"dims of more than {MAX_TEXT} characters")
-    return _Reader(source, known).sizes()
+    return _Reader(source, known, as_written).sizes()
 
 
-def parse_size(source: str, known: Mapping[str, Size] = MappingProxyType({})) -> Size:
+def parse_size(source: str, known: Mapping[str, Size] = MappingProxyType({}), as_written: bool = False) -> Size:
     """The one dim of a text; the symbols in `known` need no bounds in it."""
-    sizes = parse_sizes(source, known)
+    sizes = parse_sizes(source, known, as_written)
     if len(sizes) != 1:
         raise LightNetError(f"expected one dim, got {len(sizes)}: '{source}'")
     return sizes[0]
@@ -94,15 +112,20 @@ class _Writer:
                 return f"{fn}({', '.join(map(self.size, args))})"
 
 
+def _extent(size: Size) -> tuple[int, int]:
+    """The number of terms of a size, and of the factors of its longest."""
+    return (len(size.terms), max(map(len, size.terms))) if isinstance(size, Dim) else (1, 0)
+
+
 class _Reader(TokenParser[Size]):
     """Parses and computes at once."""
 
     LEVELS = (("+", "-"), ("*", "floordiv", "ceildiv", "mod"))
     MAX_DEPTH, MAX_ROW, WHAT = 20, 64, "dims"
 
-    def __init__(self, source: str, known: Mapping[str, Size]):
+    def __init__(self, source: str, known: Mapping[str, Size], as_written: bool):
         unknown: Callable[[int], NoReturn] = lambda at: self.error(f"unexpected '{source[at]}'", at)  # noqa: E731
-        self.source = source
+        self.source, self.as_written = source, as_written
         self.known: dict[str, Size] = dict(known)
         tokens = [*lexed(source, _TOKEN, unknown), Token("end", "", len(source))]
         super().__init__(source, tokens)
@@ -130,6 +153,10 @@ class _Reader(TokenParser[Size]):
     def joined(self, left: Size, right: Callable[[], Size]) -> Size:
         token = self.next()
         other = right()
+        counts, factors = zip(*map(_extent, (left, other)))
+        is_product = token.text == "*"
+        if (prod(counts) if is_product else sum(counts)) > MAX_TERMS or sum(factors) * is_product > MAX_FACTORS:
+            self.error(f"a dim of more than {MAX_TERMS} terms, or {MAX_FACTORS} factors of one", token.pos)
         match token.text:
             case "+":
                 return left + other
@@ -141,10 +168,16 @@ class _Reader(TokenParser[Size]):
             self.error(f"'{token.text}' takes a positive number", token.pos)
         match token.text:
             case "floordiv":
-                return left // other
+                return self.floor(left, other)
             case "ceildiv":
-                return -(-left // other)
-        return left % other
+                return -self.floor(-left, other)
+        return left - self.floor(left, other) * other
+
+    def floor(self, size: Size, by: int) -> Size:
+        """The quotient, rounded down."""
+        if not self.as_written or not isinstance(size, Dim):
+            return size // by
+        return Dim({(Quotient(size, by),): 1}) if (whole := size.over(by)) is None else whole
 
     def operand(self) -> Size:
         token = self.next()
@@ -171,7 +204,11 @@ class _Reader(TokenParser[Size]):
         self.expect("(")
         found = self.nested(self.climb)
         while self.accept(","):
-            found = (dim_min if fn == "min" else dim_max)(found, self.nested(self.climb))
+            other = self.nested(self.climb)
+            if self.as_written and not is_known((found, other)):
+                found = Dim({(Extreme(fn, (found, other)),): 1})
+            else:
+                found = (dim_min if fn == "min" else dim_max)(found, other)
         self.expect(")")
         return found
 

@@ -49,6 +49,11 @@ class Symbol:
         return self.name
 
     @property
+    def dim(self) -> Dim:
+        """The size that is its value."""
+        return Dim({(self,): self.multiple})
+
+    @property
     def range(self) -> tuple[int, int]:
         """The bounds of the unit."""
         return self.low // self.multiple, self.high // self.multiple

@@ -27,6 +27,8 @@ class CodeFormat:
 
     name: ClassVar[str]
     options: ClassVar[tuple[str, ...]] = ()
+    #: Whether it runs programs whose sizes calls decide.
+    takes_symbols: ClassVar[bool] = False
 
     def requires(self, program: Program) -> Sequence[str]:
         """The features that a processor must have to run a program."""

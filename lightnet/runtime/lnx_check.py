@@ -3,8 +3,9 @@ for each part.
 
 A file may lie with its checksums repaired. So every size, offset, name and reference is checked by type and range,
 sections against the file, tensors against their memory, and memory against what the code says that it was compiled for
-(its facts). After that nothing but the code itself decides which bytes are touched; it is trusted. Every refusal is a
-`Lie`, which says what is wrong. Imports the standard library and the runtime's tables.
+(its facts). After that nothing but the code itself decides which bytes are touched; it is trusted. Where calls decide
+sizes, the texts of these are bounded (`dim_text.py`), and each shape is checked before its first call, as numbers.
+Every refusal is a `Lie`, which says what is wrong. Imports the standard library and the runtime's tables.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from itertools import pairwise
 from math import prod
 from typing import Any
 
+from lightnet.runtime.dims import is_known
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.lnx import PAGE, SIGNATURE_BYTES, pages
-from lightnet.runtime.program import Program
+from lightnet.runtime.program import Program, is_port, with_texts
 from lightnet.runtime.threads import MAX_THREADS
 
 #: No memory space is larger: what a processor of today can address.
@@ -61,6 +63,11 @@ def _dims(value: Any, what: str) -> tuple[int, ...]:
     dims = tuple(_natural(d, f"a dimension of {what}") for d in _list(value, f"the shape of {what}"))
     _require(len(dims) <= MAX_RANK, f"{what} has {len(dims)} dimensions")
     return dims
+
+
+def _size(value: Any, what: str) -> None:
+    """A number, or the text of one."""
+    _require(isinstance(value, str) or _natural(value, what) >= 0, what)
 
 
 def _nbytes(dims: Sequence[int], dtype: Any, what: str) -> int:
@@ -132,11 +139,13 @@ def check_texts(header: Mapping[str, Any]) -> None:
 
 
 def check_program(header: Mapping[str, Any]) -> None:
-    """The program's interface: every tensor in its memory, every port the memory of one tensor, every name that of a
-    tensor."""
+    """The program's interface: every tensor in some memory, every name that of a tensor. What sizes are `check_places`
+    says."""
     memory = _mapping(header.get("memory"), "the list of memory spaces")
     for space, nbytes in memory.items():
-        _natural(nbytes, f"the size of memory '{space:.40}'")
+        _size(nbytes, f"the size of memory '{space:.40}'")
+    for text in _list(header.get("symbols", ()), "the list of symbols"):
+        _text(text, "one of the symbols")
     for kind in ("inputs", "outputs", "residents", "unread"):
         names = [
             _check_tensor(t, memory if kind != "unread" else None)
@@ -146,12 +155,12 @@ def check_program(header: Mapping[str, Any]) -> None:
     for kind in ("params", "restore", "fused", "reused", "required", "order"):
         for name in _list(header.get(kind), f"the list of {kind}"):
             _text(name, f"one of the {kind}")
-    for tensor in (*header["inputs"], *header["residents"]):
-        _require(tensor["space"] != "static", f"'{tensor['name']:.80}' is filled, and stands where nothing is written")
     outputs = {t["name"] for t in header["outputs"]}
     for count in _list(header.get("counts"), "the list of counts"):
         _require(len(_list(count, "a count")) == 3 and type(count[1]) is int, "a count is no output, axis and output")
         _require(all(type(n) is str and n in outputs for n in (count[0], count[2])), "a count is of no output")
+    for tensor in (*header["inputs"], *header["residents"]):
+        _require(tensor["space"] != "static", f"'{tensor['name']:.80}' is filled, and stands where nothing is written")
     filled = {t["name"] for kind in ("inputs", "residents") for t in header[kind]}
     _require(set(header["restore"]) <= filled, "what is to be written again is no input")
     for pair in _list(header.get("overwritten"), "the list of what is overwritten"):
@@ -168,18 +177,20 @@ def check_program(header: Mapping[str, Any]) -> None:
     _natural(header.get("scratch"), "the scratch of a thread")
 
 
-def _check_tensor(tensor: Any, memory: Mapping[str, int] | None) -> str:
+def _check_tensor(tensor: Any, memory: Mapping[str, Any] | None) -> str:
     """One tensor, in `memory` (None: it has no place). Its name."""
     what = f"'{_text(_mapping(tensor, 'a tensor').get('name'), 'that of a tensor'):.80}'"
-    nbytes = _nbytes(_dims(tensor.get("dims"), what), tensor.get("dtype"), what)
-    offset, space = (
-        _natural(tensor.get("offset"), f"the offset of {what}"),
-        _text(tensor.get("space"), f"the memory of {what}"),
-    )
-    if memory is not None:
-        _require(space in memory, f"{what} stands in no memory of the program")
-        _require(offset + nbytes <= memory[space], f"{what} lies outside of its memory")
+    _check_shape(tensor, what)
+    _size(tensor.get("offset"), f"the offset of {what}")
+    space = _text(tensor.get("space"), f"the memory of {what}")
+    _require(memory is None or space in memory, f"{what} stands in no memory of the program")
     return tensor["name"]
+
+
+def _check_shape(entry: Mapping[str, Any], what: str) -> None:
+    for size in _list(entry.get("dims"), f"the shape of {what}"):
+        _size(size, f"a dimension of {what}")
+    _nbytes((), entry.get("dtype"), what)
 
 
 def _check_host(host: Any) -> None:
@@ -187,14 +198,32 @@ def _check_host(host: Any) -> None:
     _require(host.get("kind") in _HOST_KINDS, f"a run-time call is {host.get('kind')!r:.40}")
     for name in ("msg", "file"):
         _text(host.get(name), f"the {name} of a run-time call")
-    _nbytes(_dims(host.get("dims"), "a run-time call"), host.get("dtype"), "a run-time call")
+    _check_shape(host, "a run-time call")
+
+
+def check_places(program: Program) -> None:
+    """The sizes of a program of numbers, that of a call where calls decide them: every tensor in its memory, every port
+    the memory of one."""
+    for space, nbytes in program.memory.items():
+        _natural(nbytes, f"the size of memory '{space:.40}'")
+    for tensor in (*program.inputs, *program.outputs, *program.residents):
+        what = f"'{tensor.name:.80}'"
+        end = _natural(tensor.offset, f"the offset of {what}") + _nbytes(_dims(tensor.dims, what), tensor.dtype, what)
+        _require(end <= program.memory[tensor.space], f"{what} lies outside of its memory")
+    for dims in (*(t.dims for t in program.unread), *(h.dims for h in program.hosts)):
+        _dims([d for d in dims if is_known([d])], "what nothing reads, or of a run-time call,")
+    _require(set(program.ports) == set(tensors := program.port_tensors()), "a port that no tensor stands at")
+    for tensor in (*program.inputs, *program.residents):
+        fits = not is_port(tensor.space) or tensors.get(tensor.space) is tensor
+        _require(fits, f"'{tensor.name:.80}' is not all of its port")
 
 
 def needs(program: Program) -> dict[str, Any]:
     """The demands of code on the memory that it was compiled for: a part of its facts."""
-    hosts = [[h.kind, list(h.dims), h.dtype] for h in program.hosts]
-    memory = [[k, v] for k, v in program.memory.items()]
-    return {"memory": memory, "hosts": hosts, "widest": program.widest, "scratch": program.scratch}
+    hosts = with_texts([(h.kind, h.dims, h.dtype) for h in program.hosts])
+    memory = with_texts(list(program.memory.items()))
+    said = {"memory": memory, "hosts": hosts, "widest": program.widest, "scratch": program.scratch}
+    return said | {"symbols": program.symbol_texts}
 
 
 def check_needs(program: Program, facts: Mapping[str, Any], requires: Sequence[str]) -> None:
@@ -203,14 +232,16 @@ def check_needs(program: Program, facts: Mapping[str, Any], requires: Sequence[s
     """
     _require(facts.get("requires") == list(requires), "the code was compiled for another processor")
     for name, value in needs(program).items():
-        _require(facts.get(name) == value, f"the code was compiled for another {name}")
+        _require(facts.get(name, []) == value, f"the code was compiled for another {name}")
 
 
 def check_contents(program: Program, static: Mapping[str, Any], defaults: Mapping[str, Mapping[str, Any]]) -> None:
     """The entries of the sections that fill memory: `static` is as large as the static space, and each input or
-    resident has contents of its type."""
-    _require(static["size"] >= program.memory.get("static", 0), "the static tensors are too short")
-    for tensor in (*program.inputs, *program.residents):
+    resident has contents of its type, but for inputs of open dims, which each call feeds."""
+    needed = program.memory.get("static", 0)
+    _require(is_known([needed]) and static["size"] >= needed, "the static tensors are too short")
+    fed = {t.name for t in program.inputs if not is_known(t.dims) and t.name in program.required}
+    for tensor in (*(t for t in program.inputs if t.name not in fed), *program.residents):
         _require(tensor.name in defaults, f"'{tensor.name:.80}' has no contents")
         entry = defaults[tensor.name]
         is_same = tuple(entry["dims"]) == tensor.dims and entry["dtype"] == tensor.dtype

@@ -20,7 +20,7 @@ from lightnet.runtime.program import Program
 class NativeFormat(CodeFormat):
     """Code in this process. Its code is a `LoadedImage`, or None where LLVM links the program's objects."""
 
-    name = "native"
+    name, takes_symbols = "native", True
 
     def requires(self, program: Program) -> Sequence[str]:
         return processor.required(program.cpu, program.features)

@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 
 from lightnet.diagnostics import LightNetError
+from lightnet.runtime.arrays import as_array
 from lightnet.runtime.calls import Invocation
 from lightnet.runtime.dims import Dim, Size, Symbol, at
 from lightnet.runtime.instance import Arena, Contents, Instance, Outputs
+from lightnet.runtime.lnx_check import Lie, check_places
 from lightnet.runtime.program import Program, not_fed
 
 #: Shapes whose instances are kept.
@@ -64,7 +66,13 @@ class OpenInstance:
         """The instance where the symbols have these values, in the order of `Program.symbols`."""
         found = self._made.get(values)
         if found is None:
-            found = self._made[values] = Instance(self.program.at(values), self.static, self.defaults, self._code)
+            program = self.program.at(values)
+            try:
+                check_places(program)
+            except Lie as error:
+                said = ", ".join(f"{s.name} is {n}" for s, n in zip(self.program.symbols, values))
+                raise LightNetError(f"the executable lies where {said}: {error}", label="lnx.header") from None
+            found = self._made[values] = Instance(program, self.static, self.defaults, self._code)
             while len(self._made) > KEPT:
                 self._made.popitem(last=False)
                 self._by_shape.clear()
@@ -88,7 +96,7 @@ class OpenInstance:
     def call(self, call: Invocation, static: np.ndarray | None = None, residents: Contents | None = None) -> Outputs:
         """Run once, on the shapes of what is fed."""
         self.program.check_fed(call.feeds)
-        shapes = {name: np.shape(value) for name, value in call.feeds.items()}
+        shapes = shapes_of(call.feeds)
         instance = self.of(bound_values(self.program, shapes))
         if shapes.keys() >= self.inputs.keys():
             self._by_shape[tuple([shapes[name] for name in self.inputs])] = instance
@@ -103,6 +111,11 @@ class OpenInstance:
             return self._rooms.pop()
         except IndexError:
             return Room()
+
+
+def shapes_of(feeds: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The shapes of what is fed, by name. Raises `LightNetError` for what is no array."""
+    return {name: (v if isinstance(v, np.ndarray) else as_array(name, v)).shape for name, v in feeds.items()}
 
 
 def bound_values(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
@@ -127,6 +140,8 @@ def call_values(
             if (solved := _solved(dim, got)) is not None and solved[0].name not in values:
                 symbol, value = solved
                 try:
+                    if value is None:
+                        raise ValueError(f"{dim!s} is never that")
                     symbol.check(value)
                 except ValueError as e:
                     raise LightNetError(f"dim {axis} of '{name}' is {got}: {e}", label="feed.range") from None
@@ -147,9 +162,9 @@ def _symbols(size: Size) -> list[Symbol]:
     return sorted(size.symbols, key=lambda s: s.name) if isinstance(size, Dim) else []
 
 
-def _solved(dim: Size, got: int) -> tuple[Symbol, int] | None:
-    """The symbol that a dim is a multiple of, but for a constant, and its value where the dim is `got`; None for any
-    other dim, and where there is no such number."""
+def _solved(dim: Size, got: int) -> tuple[Symbol, int | None] | None:
+    """The symbol that a dim is a multiple of, but for a constant, and its value where the dim is `got` (None where it
+    is so for no number); None for any other dim."""
     if not isinstance(dim, Dim) or len(dim.symbols) != 1:
         return None
     (symbol,) = dim.symbols
@@ -157,7 +172,7 @@ def _solved(dim: Size, got: int) -> tuple[Symbol, int] | None:
     if not factor or len(dim.terms) > 1 + (() in dim.terms):
         return None
     units, left = divmod(got - rest, factor)
-    return None if left else (symbol, units * symbol.multiple)
+    return symbol, None if left else units * symbol.multiple
 
 
 def _misshapen(name: str, dims: Sequence[Size], got: tuple[int, ...], why: str = "") -> LightNetError:

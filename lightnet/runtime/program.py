@@ -16,7 +16,7 @@ import numpy as np
 
 from lightnet.diagnostics import LightNetError, did_you_mean
 from lightnet.runtime.arrays import checked_array
-from lightnet.runtime.dims import Symbol, at
+from lightnet.runtime.dims import Dim, Size, Symbol, at
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.threads import MAX_THREADS, Threads
 
@@ -53,8 +53,10 @@ class Tensor:
     offset: int
 
     def at(self, values: Mapping[str, int]) -> Tensor:
-        """The tensor in a call, where symbols have these values."""
-        dims = tuple(at(d, values) for d in self.dims)
+        """The tensor in a call, where symbols have these values; dims of others stay, which only what nothing reads
+        has."""
+        left = {d for d in self.dims if isinstance(d, Dim) and not values.keys() >= {s.name for s in d.symbols}}
+        dims = tuple(d if d in left else at(d, values) for d in self.dims)
         return Tensor(self.name, dims, self.dtype, self.space, at(self.offset, values))
 
     @property
@@ -141,6 +143,17 @@ class Program:
         return replace(self, **tensors, hosts=hosts, memory=memory, symbols=(), values=values)
 
     @property
+    def examples(self) -> list[Program]:
+        """Programs of calls: this one where it is of numbers, else those of the least and of typical values."""
+        return [self.at(values) for values in zip(*((s.low, s.typical) for s in self.symbols))] or [self]
+
+    def of_feeds(self, feeds: Mapping[str, Any]) -> Program:
+        """The program of a call on what is fed. Raises `LightNetError` where shapes do not fit."""
+        from lightnet.runtime.open_instance import bound_values, shapes_of
+
+        return self.at(bound_values(self, shapes_of(feeds))) if self.symbols else self
+
+    @property
     def ports(self) -> tuple[str, ...]:
         """Its ports, in the order of the frame."""
         return ports_of(self.memory)
@@ -168,34 +181,39 @@ class Program:
         return tuple(t for t in self.outputs if t.name not in hidden)
 
     def header(self) -> dict[str, Any]:
-        """Everything but the machine code, as JSON values."""
-        return {k: v for k, v in asdict(self).items() if k != "objects"}
+        """Everything but the machine code, as JSON values: a size that calls decide is its text, and so is a symbol."""
+        found = {k: v for k, v in asdict(replace(self, symbols=())).items() if k not in ("objects", "values")}
+        return (with_texts(found) if self.symbols else found) | {"symbols": self.symbol_texts}
+
+    @property
+    def symbol_texts(self) -> list[str]:
+        """The symbols with their bounds, as text: ``batch(1..16)``."""
+        return [str(s.dim) for s in self.symbols]
 
     @classmethod
     def from_header(cls, header: Mapping[str, Any], objects: tuple[bytes, ...]) -> Program:
         """The program of a header, which `lnx_check.check_program` takes; ValueError, TypeError or KeyError when it is
         none."""
-        values: dict[str, Any] = {}
+        known = _read_symbols(header.get("symbols", ()))  # which files of before have not
+        values: dict[str, Any] = {"symbols": tuple(s for dim in known.values() for s in dim.symbols)}
         for f in fields(cls):
-            if f.name == "objects":
-                continue
-            if f.name in ("symbols", "values"):
+            if f.name in ("objects", "symbols", "values"):
                 continue
             if f.name == "any_threads":  # which files of before have not
                 values[f.name] = bool(header.get(f.name, header["threads"] == MAX_THREADS))
                 continue
             value = header[f.name]
             if f.name in ("inputs", "outputs", "residents", "unread"):
-                value = tuple(Tensor(**{**t, "dims": tuple(t["dims"])}) for t in value)
+                value = tuple(Tensor(**_with_sizes(t, known, f.name == "unread")) for t in value)
             elif f.name == "hosts":
-                value = tuple(HostCall(**{**h, "dims": tuple(h["dims"])}) for h in value)
+                value = tuple(HostCall(**_with_sizes(h, known)) for h in value)
+            elif f.name == "memory":
+                value = {space: _read_size(size, known) for space, size in value.items()}
             elif isinstance(value, list):
                 value = tuple(tuple(v) if isinstance(v, list) else v for v in value)
             values[f.name] = value
         program = cls(objects=objects, **values)
         check_counts(program)
-        if set(program.ports) != set(program.port_tensors()):
-            raise ValueError("a port that no tensor stands at")
         return program
 
     def input_types(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
@@ -267,6 +285,46 @@ class Program:
                 f"outputs=['{name}'] at compile time"
             )
         return unknown("tensor", name, [*(t.name for t in self.shown), *self.fused, *self.reused])
+
+
+def with_texts(value: Any) -> Any:
+    """A JSON value with the texts of sizes for what calls decide."""
+    if isinstance(value, dict):
+        return {k: with_texts(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [with_texts(v) for v in value]
+    return str(value) if isinstance(value, Dim) else value
+
+
+def _read_symbols(texts: Iterable[str]) -> dict[str, Dim]:
+    """The symbols of a header by name. Raises ValueError for a text of anything else, and a name that stands twice;
+    LightNetError for no text of a dim."""
+    found: dict[str, Dim] = {}
+    for text in texts:
+        dim = _read_size(text, {}, is_free=True)
+        symbols = list(dim.symbols)
+        if len(symbols) != 1 or dim != symbols[0].dim or symbols[0].name in found:
+            raise ValueError(f"'{text:.80}' is no symbol, or one that stands twice")
+        found[symbols[0].name] = dim
+    return found
+
+
+def _read_size(size: int | str, known: Mapping[str, Dim], is_free: bool = False) -> Size:
+    """A size of a header: a number, or what a text says that the symbols decide (where it `is_free`: others, too)."""
+    if not isinstance(size, str):
+        return size
+    from lightnet.runtime.dim_text import parse_size
+
+    dim = parse_size(size, known, as_written=True)
+    if not isinstance(dim, Dim) or not (is_free or {s.name for s in dim.symbols} <= known.keys()):
+        raise ValueError(f"'{size:.80}' is no size that the program's symbols decide")
+    return dim
+
+
+def _with_sizes(entry: Mapping[str, Any], known: Mapping[str, Dim], is_free: bool = False) -> dict[str, Any]:
+    """The fields of a tensor or a run-time call, its sizes read."""
+    offset = {"offset": _read_size(entry["offset"], known)} if "offset" in entry else {}
+    return {**entry, "dims": tuple(_read_size(d, known, is_free) for d in entry["dims"]), **offset}
 
 
 def sized(outputs: dict[str, np.ndarray], counts: Sequence[tuple[str, int, str]]) -> dict[str, np.ndarray]:

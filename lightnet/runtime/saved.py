@@ -132,6 +132,9 @@ class _File:
         objects = lnx_check.checked_part(lambda: form.objects(facts, body))
         program = lnx_check.checked_part(lambda: Program.from_header(header, objects))
         lnx_check.checked_part(lambda: lnx_check.check_needs(program, facts, variant["requires"]))
+        if program.symbols and not form.takes_symbols:
+            raise lnx_check.Lie(f"code ({form.name}) whose dims calls decide")
+        lnx_check.checked_part(lambda: list(map(lnx_check.check_places, program.examples)))
         sections = self.header["sections"]
         defaults = {k: sections[v] for k, v in variant["defaults"].items()}
         lnx_check.checked_part(lambda: lnx_check.check_contents(program, sections[variant["static"]], defaults))
@@ -271,6 +274,9 @@ class SavedExecutable(Runnable):
     @property
     def outputs(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
         return types_of(self.program.shown)
+
+    def _out_types(self, feeds: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+        return types_of(self.program.of_feeds(feeds).shown)
 
     @property
     def params(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from lightnet.debug.profile import profiled
 from lightnet.debug.steps import started
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.memory import memory_of
+from lightnet.runtime.lnx_check import check_places
 from lightnet.runtime.program import FRAME, Program, is_port, ports_of
 
 CHAIN = """
@@ -167,7 +168,7 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     header = run.program.header()
     header["memory"] = {**header["memory"], "in7": 64}
     with pytest.raises(ValueError, match="port"):
-        Program.from_header(header, ())
+        check_places(Program.from_header(header, ()))
 
 
 def test_kernels_one_by_one_stay_where_they_are() -> None:

@@ -9,10 +9,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
-from lightnet.backends.llvm.library import BAD_ARENA, BAD_TENSOR, OK, signature
+from lightnet.backends.llvm.library import BAD_ARENA, BAD_TENSOR, BAD_VALUE, OK, is_decided, signature
 from lightnet.backends.llvm.pool import scratch_stride
 from lightnet.diagnostics import printable
 from lightnet.runtime.arrays import ALIGNMENT
+from lightnet.runtime.dims import greatest, is_known
 from lightnet.runtime.dtypes import BY_NAME, STORED
 from lightnet.runtime.program import Program, Tensor
 
@@ -61,8 +62,11 @@ def header(name: str, program: Program, version: str) -> str:
     """The header for `library(name, ...)` of a program."""
     tensors = signature(program)
     count = len(tensors) - len(program.outputs)
-    names = identifiers((t.name for t in tensors), taken=("arena", "threads"))
+    labels = identifiers((s.name for s in program.symbols), taken=("arena", "threads", "tensor", "dims"))
+    names = identifiers((t.name for t in tensors), taken=("arena", "threads", *labels))
     macro = name.upper()
+    values = [f"int64_t {label}" for label in labels]
+    arena = program.memory.get("arena", 0)
     lines = [
         f"/* A neural network compiled by LightNet {version}, to be called from C or C++.",
         " *",
@@ -71,21 +75,29 @@ def header(name: str, program: Program, version: str) -> str:
         " * needs no contents; calls on arenas of their own may run at the same time. Elements are in row-major order.",
         " */",
         f"#ifndef {macro}_H", f"#define {macro}_H", "", "#include <stddef.h>", "#include <stdint.h>", "",
-        "/* Bytes of memory that a call works on, and what their address is a multiple of. */",
-        f"#define {macro}_ARENA_BYTES {max(program.memory.get('arena', 0), 1)}",
+        f"/* Bytes of memory that a{'ny' * bool(labels)} call works on, and what their address is a multiple of. */",
+        f"#define {macro}_{'MOST_' * bool(labels)}ARENA_BYTES {max(greatest(arena), 1)}",
         f"#define {macro}_ARENA_ALIGN {ALIGNMENT}",
         f"#define {macro}_INPUTS {count}", f"#define {macro}_OUTPUTS {len(program.outputs)}",
         f"#define {macro}_THREADS {program.widest}", f"#define {macro}_SCRATCH_BYTES {scratch_stride(program.scratch)}",
         "",
         "/* What the call returns. */", f"#define {macro}_OK {OK}",
         f"#define {macro}_BAD_ARENA {BAD_ARENA} /* the arena is null, or not aligned */",
-        f"#define {macro}_BAD_TENSOR {BAD_TENSOR} /* the pointer to an input or an output is null */", "",
+        f"#define {macro}_BAD_TENSOR {BAD_TENSOR} /* the pointer to an input or an output is null */",
+        *([f"#define {macro}_BAD_VALUE {BAD_VALUE} /* a size that the call decides is out of its range */"]
+          if labels else ()), "",
     ]  # fmt: skip
+    for s, label in zip(program.symbols, labels):
+        what = f"{macro}_DIM_{label.upper()}"
+        lines += [f"/* {label}, which each call decides: {s.domain} */", f"#define {what}_LEAST {s.low}",
+                  f"#define {what}_MOST {s.high}", f"#define {what}_MULTIPLE {s.multiple}", ""]  # fmt: skip
     for i, (tensor, label) in enumerate(zip(tensors, names)):
         unread = len(program.inputs) <= i < count
-        lines += _macros(f"{macro}_{'IN' if i < count else 'OUT'}_{label.upper()}", tensor, i < count, unread)
+        prefix = f"{macro}_{'IN' if i < count else 'OUT'}_{label.upper()}"
+        lines += _macros(prefix, tensor, i < count, unread)
+        lines[-1:-1] = [f"#define {prefix}_TENSOR {i}"] if labels and is_decided(tensor, program) else []
         lines[-1:-1] = _counts(program, tensor, dict(zip((t.name for t in tensors), names))) if i >= count else []
-    parameters = ["void *arena"]
+    parameters = ["void *arena", *values]
     parameters += [
         f"{'const ' if i < count else ''}{C_TYPES[t.dtype]} *{n}" for i, (t, n) in enumerate(zip(tensors, names))
     ]
@@ -98,9 +110,14 @@ def header(name: str, program: Program, version: str) -> str:
                   f"/* Bytes that the pool takes for such a call beside the arena, {macro}_SCRATCH_BYTES a thread but "
                   "the first: once, and for good. */",
                   f"uint64_t {name}_scratch_bytes(int threads);", ""]  # fmt: skip
-    lines += [f"/* {macro}_ARENA_BYTES, for who loads the library at run time. */",
-              f"uint64_t {name}_arena_bytes(void);", "",
-              "#ifdef __cplusplus", "}", "#endif", "", "#endif", ""]  # fmt: skip
+    what = "Bytes of the arena of a call; 0 for values out of their range." if labels else (
+        f"{macro}_ARENA_BYTES, for who loads the library at run time.")  # fmt: skip
+    lines += [f"/* {what} */", f"uint64_t {name}_arena_bytes({', '.join(values) or 'void'});", ""]
+    if labels:
+        lines += ["/* Bytes of an input or output by its number (..._TENSOR), whose dims are written where dims is not "
+                  "null; 0 for what there is not. */",
+                  f"uint64_t {name}_tensor_bytes(int tensor, {', '.join(values)}, int64_t *dims);", ""]  # fmt: skip
+    lines += ["#ifdef __cplusplus", "}", "#endif", "", "#endif", ""]  # fmt: skip
     return "\n".join(lines)
 
 
@@ -131,6 +148,8 @@ def _macros(prefix: str, tensor: Tensor, is_input: bool, unread: bool) -> list[s
         f'/* {what} "{shown}": {tensor.dtype} {list(tensor.dims)}{note} */',
         f"#define {prefix}_RANK {len(tensor.dims)}",
     ]
+    if not is_known(tensor.dims):
+        return [*lines, ""]
     if tensor.dims:
         lines.append(f"#define {prefix}_DIMS {{{', '.join(map(str, tensor.dims))}}}")
     lines += [

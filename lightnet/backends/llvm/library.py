@@ -5,9 +5,10 @@
 runs the launch list. It reads inputs and writes outputs where the pointers say if the program has ports for them; the
 others, small ones, are copied into the arena and out of it. A network that is compiled for several threads has
 ``NAME_run_threads``, too, whose first argument says how many (0: as many as there are processors), and
-``NAME_scratch_bytes``, what these take beside the arena. All else is internal to the module. The static tensors are an
-array `NAME_weights`, which the object file defines (`runtime.elf.with_data`). Imports llvmlite, the runtime and the
-code generator.
+``NAME_scratch_bytes``, what these take beside the arena. What a call decides of sizes are arguments behind the arena
+(``int64_t``), and of ``NAME_arena_bytes``; ``NAME_tensor_bytes`` says what inputs and outputs take. All else is
+internal to the module. The static tensors are an array `NAME_weights`, which the object file defines
+(`runtime.elf.with_data`). Imports llvmlite, the runtime and the code generator.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ import llvmlite.binding as llvm
 from lightnet.backends.llvm.emitter import Emitted
 from lightnet.backends.llvm.jit import CodeMachine, Compiler
 from lightnet.backends.llvm.pool import pool_text, scratch_stride
+from lightnet.backends.llvm.sizes import SizeTexts
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime import elf
 from lightnet.runtime.arrays import ALIGNMENT
+from lightnet.runtime.dims import Dim, dim_max
 from lightnet.runtime.pool import COUNT_ENTRY, POOL_ENTRY
 from lightnet.runtime.program import BODY_ENTRY, FRAME, MAIN_ENTRY, Program, Tensor
 
 #: What `NAME_run` returns.
-OK, BAD_ARENA, BAD_TENSOR = 0, 1, 2
+OK, BAD_ARENA, BAD_TENSOR, BAD_VALUE = 0, 1, 2, 3
 #: The code reaches its constants within 2 GiB of itself.
 LARGEST_STATIC = (1 << 31) - (1 << 26)
 
@@ -97,7 +100,8 @@ def library(name: str, emitted: Emitted, program: Program, machine: CodeMachine)
         )
     module = compiler.module(wrapper(name, program, static, emitted.threads), context=context)
     link_in(module, emitted, compiler, context)
-    exported = {f"{name}_{what}" for what in ("run", "run_threads", "arena_bytes", "scratch_bytes", "weights")}
+    functions = ("run", "run_threads", "arena_bytes", "tensor_bytes", "scratch_bytes", "weights")
+    exported = {f"{name}_{what}" for what in functions}
     for value in (*module.functions, *module.global_variables):
         if not value.is_declaration and value.name not in exported:
             value.linkage = llvm.Linkage.internal
@@ -126,10 +130,17 @@ def signature(program: Program) -> list[Tensor]:
     return [*program.inputs, *program.unread, *program.outputs]
 
 
+def is_decided(tensor: Tensor, program: Program) -> bool:
+    """Return whether the symbols of the program decide a tensor's size: of what nothing reads, others may."""
+    return all(s in program.symbols for d in tensor.dims if isinstance(d, Dim) for s in d.symbols)
+
+
 def wrapper(name: str, program: Program, static: int, threads: int = 1) -> str:
     """LLVM IR of the functions that C calls, for a program whose launches use so many threads at most."""
     tensors = signature(program)
-    pointers = "".join(f", ptr %t{i}" for i in range(len(tensors)))
+    symbols = "".join(f", i64 %d{k}" for k in range(len(program.symbols)))
+    pointers = symbols + "".join(f", ptr %t{i}" for i in range(len(tensors)))
+    declared: dict[str, str] = {}
     several = [
         f"declare void @{BODY_ENTRY}(ptr, i64, i64, ptr, ptr)", f"declare void @{POOL_ENTRY}(ptr, ptr, i64, i64)",
         f"declare i64 @{COUNT_ENTRY}()",
@@ -155,17 +166,64 @@ def wrapper(name: str, program: Program, static: int, threads: int = 1) -> str:
         f"declare void @{MAIN_ENTRY}(ptr)",
         "declare void @llvm.memcpy.p0.p0.i64(ptr noalias nocapture writeonly, ptr noalias nocapture readonly, i64, i1 "
         "immarg)",
-        f"define i64 @{name}_arena_bytes() #0 {{\n  ret i64 {max(program.memory.get('arena', 0), 1)}\n}}",
+        *_arena_bytes(name, program, symbols[2:], declared),
+        *(_tensor_bytes(name, program, symbols, declared) if symbols else ()),
         f"define i32 @{name}_run(ptr %arena{pointers}) #0 {{",
         f"  %status = call i32 @{name}.call(i64 1, ptr %arena{pointers})", "  ret i32 %status", "}",
         *(several if threads > 1 else ()),
-        *_call(name, program, f"@{name}_weights" if static else "null", pointers, threads),
+        *_call(name, program, f"@{name}_weights" if static else "null", pointers, threads, declared),
         "attributes #0 = { nounwind }",
     ]  # fmt: skip
-    return "\n".join(lines)
+    return "\n".join([*lines, *(line for line in declared.values() if line not in lines)])
 
 
-def _call(name: str, program: Program, static: str, pointers: str, threads: int) -> list[str]:
+def _sizes(program: Program, declared: dict[str, str]) -> SizeTexts:
+    """Sizes of a function that has the values of the symbols as arguments."""
+    return SizeTexts(program.symbols, 0, declared, [f"%d{k}" for k in range(len(program.symbols))])
+
+
+def _checked(program: Program, status: str) -> list[str]:
+    """The lines that return `status` for a value that a symbol cannot have."""
+    lines, bad = [], "false"
+    for k, s in enumerate(program.symbols):
+        lines.append(f"  %rest{k} = urem i64 %d{k}, {s.multiple}")
+        for j, test in enumerate((f"slt i64 %d{k}, {s.low}", f"sgt i64 %d{k}, {s.high}", f"ne i64 %rest{k}, 0")):
+            lines += [f"  %is{k}.{j} = icmp {test}", f"  %bad{k}.{j} = or i1 %is{k}.{j}, {bad}"]
+            bad = f"%bad{k}.{j}"
+    return [*lines, f"  br i1 {bad}, label %unfit, label %fit", f"unfit:\n  ret {status}", "fit:"] if lines else []
+
+
+def _arena_bytes(name: str, program: Program, symbols: str, declared: dict[str, str]) -> list[str]:
+    """The function of the bytes of the arena; 0 for values that there are not."""
+    sizes = _sizes(program, declared)
+    found = sizes.of(dim_max(program.memory.get("arena", 0), 1))
+    return [
+        f"define i64 @{name}_arena_bytes({symbols}) #0 {{",
+        *_checked(program, "i64 0"), *sizes.lines, f"  ret i64 {found}\n}}",
+    ]  # fmt: skip
+
+
+def _tensor_bytes(name: str, program: Program, symbols: str, declared: dict[str, str]) -> list[str]:
+    """The function of the bytes of a tensor by its number in `signature`, which writes the dims where there is a
+    pointer; 0 for a number or values that there are not."""
+    sizes, tensors = _sizes(program, declared), signature(program)
+    decided = [i for i, t in enumerate(tensors) if is_decided(t, program)]
+    found = [(i, sizes.of(tensors[i].nbytes), [sizes.of(d) for d in tensors[i].dims]) for i in decided]
+    cases = " ".join(f"i32 {i}, label %tensor{i}" for i in decided)
+    lines = [
+        f"define i64 @{name}_tensor_bytes(i32 %tensor{symbols}, ptr %dims) #0 {{",
+        *_checked(program, "i64 0"), *sizes.lines,
+        "  %quiet = icmp eq ptr %dims, null", f"  switch i32 %tensor, label %unfit [ {cases} ]",
+    ]  # fmt: skip
+    for i, nbytes, dims in found:
+        lines += [f"tensor{i}:\n  br i1 %quiet, label %done{i}, label %write{i}", f"write{i}:"]
+        for k, dim in enumerate(dims):
+            lines += [f"  %at{i}.{k} = getelementptr i64, ptr %dims, i64 {k}", f"  store i64 {dim}, ptr %at{i}.{k}"]
+        lines += [f"  br label %done{i}", f"done{i}:\n  ret i64 {nbytes}"]
+    return [*lines, "}"]
+
+
+def _call(name: str, program: Program, static: str, pointers: str, threads: int, declared: dict[str, str]) -> list[str]:
     """The function that checks the pointers, makes the frame, copies, and runs the launch list on so many threads as it
     is told."""
     tensors = signature(program)
@@ -173,10 +231,14 @@ def _call(name: str, program: Program, static: str, pointers: str, threads: int)
     unread = range(len(program.inputs), made)
     given = {t.space: i for i, t in enumerate(tensors) if i not in unread and program.port_tensors().get(t.space) is t}
     bases = {"arena": "%arena", "static": static, **{space: f"%t{i}" for space, i in given.items()}}
-    copied = [i for i in range(len(tensors)) if i not in given.values() and i not in unread and tensors[i].nbytes]
+    copied = [i for i in range(len(tensors)) if i not in given.values() and i not in unread and tensors[i].nbytes != 0]
+    sizes = _sizes(program, declared)
+    spans = {i: (sizes.of(tensors[i].offset), sizes.of(tensors[i].nbytes)) for i in copied}
     lines = [
         f"define internal i32 @{name}.call(i64 %threads, ptr %arena{pointers}) #0 {{",
-        f"  %frame = alloca [{len(FRAME) + len(given)} x ptr], align 8",
+        f"  %frame = alloca [{len(FRAME) + len(given) + len(program.symbols)} x ptr], align 8",
+        *_checked(program, f"i32 {BAD_VALUE}"),
+        *sizes.lines,
         "  %address = ptrtoint ptr %arena to i64",
         f"  %rest = and i64 %address, {ALIGNMENT - 1}",
         "  %odd = icmp ne i64 %rest, 0",
@@ -188,13 +250,14 @@ def _call(name: str, program: Program, static: str, pointers: str, threads: int)
         "check:",
     ]
     for i in sorted([*copied, *given.values()]):
-        lines += [f"  %n{i} = icmp eq ptr %t{i}, null", f"  br i1 %n{i}, label %lacking, label %given{i}", f"given{i}:"]
+        lines += [f"  %z{i} = icmp eq ptr %t{i}, null", f"  br i1 %z{i}, label %lacking, label %given{i}", f"given{i}:"]
     words = {"arena": "%arena", "static": static, "host": "null", **{s: bases[s] for s in program.ports}}
-    for k, word in enumerate(words.values()):
-        lines += [f"  %f{k} = getelementptr ptr, ptr %frame, i64 {k}", f"  store ptr {word}, ptr %f{k}, align 8"]
+    values = [f"ptr {word}" for word in words.values()] + [f"i64 %d{k}" for k in range(len(program.symbols))]
+    for k, value in enumerate(values):
+        lines += [f"  %f{k} = getelementptr ptr, ptr %frame, i64 {k}", f"  store {value}, ptr %f{k}, align 8"]
     for i in copied:
         if i < made:
-            lines += _copy(i, tensors[i], bases[tensors[i].space], into=True)
+            lines += _copy(i, bases[tensors[i].space], *spans[i], into=True)
     if threads > 1:
         lines += [
             "  %alone = icmp sle i64 %threads, 1", "  br i1 %alone, label %one, label %several",
@@ -205,15 +268,15 @@ def _call(name: str, program: Program, static: str, pointers: str, threads: int)
     lines += [f"  call void @{MAIN_ENTRY}(ptr %frame)", "  br label %done", "done:"]
     for i in copied:
         if i >= made:
-            lines += _copy(i, tensors[i], bases[tensors[i].space], into=False)
+            lines += _copy(i, bases[tensors[i].space], *spans[i], into=False)
     return [*lines, f"  ret i32 {OK}", "}"]
 
 
-def _copy(i: int, tensor: Tensor, base: str, into: bool) -> Sequence[str]:
+def _copy(i: int, base: str, offset: str, nbytes: str, into: bool) -> Sequence[str]:
     """Copy tensor `i` from its pointer to its place, or back."""
     place, pointer = f"%p{i}", f"%t{i}"
     target, source = (place, pointer) if into else (pointer, place)
     return [
-        f"  {place} = getelementptr i8, ptr {base}, i64 {tensor.offset}",
-        f"  call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {tensor.nbytes}, i1 false)",
+        f"  {place} = getelementptr i8, ptr {base}, i64 {offset}",
+        f"  call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {nbytes}, i1 false)",
     ]

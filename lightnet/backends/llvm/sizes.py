@@ -10,12 +10,12 @@ from lightnet.runtime.dims import Atom, Dim, Quotient, Size, Symbol
 
 class SizeTexts:
     """The sizes of one function: `lines` compute them, each once. `symbols` is the order that the frame has, `first` is
-    the word in it where they begin."""
+    the word in it where they begin; `given` are operands with their values, where the function has these."""
 
-    def __init__(self, symbols: Sequence[Symbol], first: int, declared: dict[str, str]):
+    def __init__(self, symbols: Sequence[Symbol], first: int, declared: dict[str, str], given: Sequence[str] = ()):
         self.symbols, self.first, self.declared = [s.name for s in symbols], first, declared
         self.lines: list[str] = []
-        self._known: dict[object, str] = {}
+        self._known: dict[object, str] = dict(zip(self.symbols, given))
 
     def of(self, size: Size) -> str:
         """A size as an operand of type i64."""
