@@ -201,7 +201,8 @@ def needs_compiler(error: ImportError) -> LightNetError | None:
     or for other modules."""
     from importlib.util import find_spec
 
-    if (error.name or "").partition(".")[0] not in ("lightnet", "xdsl", "llvmlite") or find_spec("lightnet.compiler"):
+    package = (error.name or "").partition(".")[0]
+    if not package.startswith(("lightnet", "xdsl", "llvmlite")) or find_spec("lightnet.compiler"):
         return None
     return LightNetError(
         "this needs the compiler, and lightnet-runtime is installed, which runs .lnx files: pip install "

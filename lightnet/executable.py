@@ -132,7 +132,7 @@ class Executable(Compiled):
 
     def filled(self, feeds: Mapping[str, Any] | None = None) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """The contents that a call on `feeds` starts from, for who runs its kernels one by one
-        (`lightnet/debug/steps.py`): what the inputs and residents that are fed hold, and the bytes of the static
+        (`lightnet_debug/steps.py`): what the inputs and residents that are fed hold, and the bytes of the static
         tensors. Raises as a call does, and where there is no code.
         """
         if not self.is_native:

@@ -23,7 +23,7 @@ from lightnet_report.plan_report import PlanReport
 from lightnet_report.recorder import Recorder, Snapshot
 
 if TYPE_CHECKING:
-    from lightnet.debug.profile import KernelTime, Profile
+    from lightnet_debug.profile import KernelTime, Profile
 
 PAGE = Path(__file__).parent / "page"
 SCRIPTS = (

@@ -17,7 +17,6 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import ReturnOp
 from xdsl.ir import SSAValue
 
-from lightnet.debug import costs
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Input, ParamOp, Source
 from lightnet.ir.host import host_of
@@ -34,6 +33,7 @@ from lightnet.ir.views import moves_left
 from lightnet.passes import pipelines
 from lightnet.passes.graph import graphs
 from lightnet.runtime.program import ports_of
+from lightnet_debug import costs
 from lightnet_report.calls import dim_names, open_info, typical_module
 from lightnet_report.facts import FlowInfo, Inspection, MemoryInfo, Missing, OpInfo, TensorInfo
 from lightnet_report.graph import graph_of

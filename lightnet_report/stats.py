@@ -19,7 +19,6 @@ from xdsl.ir import Attribute, Operation
 from xdsl.passes import ModulePass
 
 from lightnet import tables
-from lightnet.debug import costs
 from lightnet.dialects.launch import LaunchLine, lines_of, memref_bytes
 from lightnet.dialects.ln.source import ParamOp
 from lightnet.dialects.ln.structure import OnceOp
@@ -28,6 +27,7 @@ from lightnet.ir.memory import memory_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.passes import Instrumentation
 from lightnet.ir.rewrites import Rewrite
+from lightnet_debug import costs
 from lightnet_report.calls import open_info, typical_module
 
 

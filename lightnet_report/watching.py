@@ -202,7 +202,7 @@ class ReportFile:
 
 def _times(executable: Any) -> Any:
     """The profile of an executable, or why there is none."""
-    from lightnet.debug.profile import profiled
+    from lightnet_debug.profile import profiled
 
     try:
         return profiled(executable, None, ROUNDS)

@@ -27,7 +27,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 #: Packages that commands need.
-PACKAGES = ("lightnet", "lightnet_descriptions", "lightnet_export", "lightnet_report", "lightnet_trust")
+PACKAGES = (
+    "lightnet",
+    "lightnet_debug",
+    "lightnet_descriptions",
+    "lightnet_export",
+    "lightnet_report",
+    "lightnet_trust",
+)
 
 #: A program of the folder: it imports what it needs and no more, as it starts for each command.
 CLIENT = """#!{python} -IS

@@ -10,6 +10,8 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 import cuda_drivers
@@ -42,16 +44,28 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[None]:
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
     """Thousands of tests are collected, and stay: Python looks for no cycles meanwhile, nor ever again among what is there then, and in what
     tests make less often than it would (a tenth of their time was that)."""
     gc.disable()
+    if os.environ.get("PYTEST_XDIST_WORKER") == "gw1" and not sys.dont_write_bytecode:
+        _import_from_the_last(session.config)
     try:
         return (yield)
     finally:
         gc.freeze()
         gc.set_threshold(10_000, 20, 20)
         gc.enable()
+
+
+def _import_from_the_last(config: pytest.Config) -> None:
+    """Import the modules of tests in reverse. Each worker imports them all, and rewrites the assertions of those that nobody has kept the byte
+    code of (of a clean clone, for twelve seconds): of two that begin at both ends, each finds half of it written by the other."""
+    for word in reversed(config.args):
+        path = Path(word.partition("::")[0])
+        for file in sorted(path.rglob("test_*.py"), reverse=True) if path.is_dir() else [path]:
+            with suppress(Exception, pytest.skip.Exception):  # which collecting it says
+                import_module(file.stem)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

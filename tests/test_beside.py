@@ -15,8 +15,9 @@ ROOT = Path(__file__).parent.parent
 BESIDE = sorted(path.parent.name for path in ROOT.glob("lightnet_*/__init__.py"))
 #: Which file of the package may name which of them.
 HOOKS = {
+    "lightnet_debug": ["backends/cpu/runtime.py", "backends/cuda/runtime.py", "backends/listed.py", "cli/run.py"],
     "lightnet_descriptions": ["cli/lightnet.py", "ir/registry.py"],
-    "lightnet_export": ["__init__.py", "cli/lightnet.py", "cli/peers.py", "ir/registry.py"],
+    "lightnet_export": ["__init__.py", "cli/lightnet.py", "ir/registry.py"],
     "lightnet_ptx": ["runtime/cuda/driver.py"],
     "lightnet_report": ["cli/inspect.py", "cli/watching.py", "passes/plan.py"],
     "lightnet_serving": ["cli/lightnet.py"],
@@ -26,6 +27,7 @@ HOOKS = {
 
 def test_what_stands_beside() -> None:
     assert BESIDE == [
+        "lightnet_debug",
         "lightnet_descriptions",
         "lightnet_export",
         "lightnet_lsp",
@@ -83,12 +85,13 @@ class Hiding:
 sys.meta_path[:] = map(Hiding, sys.meta_path)
 registry.is_installed.cache_clear()
 for words in (["run", net, "-i", "random"], ["compile", net, "-t", "cuda", "-o", "net.lnx"],
-              ["run", net, "-t", "cuda", "--on-cpu", "-i", "random"], ["inspect", "net.lnx"], ["run", net, "-i", "random", "--profile"]):
+              ["run", net, "-t", "cuda", "--on-cpu", "-i", "random"], ["inspect", "net.lnx"]):
     assert main(words) == 0, words
 for words in (["run", net, "-t", "cuda", "--emulate", "-i", "random"], ["run", "net.lnx", "--emulate", "-i", "random"],
               ["run", net, "--load", "ops.op"], ["run", net, "--load", "rules.mlir"], ["run", net, "-t", "tensorrt"],
               ["run", net, "-t", "teapot"], ["describe", "relu"],
               ["serve", "net.lnx"], ["inspect", net], ["-c", net, "--report=net.html"],
+              *(["run", net, "-i", "random", option] for option in ("--profile", "--check-nan", "--compare=want.npz")),
               ["-c", net, "--onnx=net.onnx"], ["-c", net, "--nnvm=net.json"]):
     assert main(words) == 1, words
 for name in ("to_onnx", "to_nnvm"):
@@ -125,6 +128,10 @@ def test_the_package_works_without(tmp_path: Path) -> None:
         f"error: command 'serve' {missing.format('lightnet_serving')}",
         f"error: command 'inspect' of a network {missing.format('lightnet_report')}",
         f"error: option '--report' {missing.format('lightnet_report')}",
+        *(
+            f"error: option '--{name}' {missing.format('lightnet_debug')}"
+            for name in ("profile", "check-nan", "compare")
+        ),
         *(f"error: option '--{name}' {missing.format('lightnet_export')}" for name in ("onnx", "nnvm")),
         *(f"error: lightnet.{name} {missing.format('lightnet_export')}" for name in ("to_onnx", "to_nnvm")),
         *(f"error: option '--{name}' {missing.format('lightnet_trust')}" for name in ("check", "bisect")),

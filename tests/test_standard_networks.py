@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import lightnet
-from lightnet.debug import costs
 from lightnet.dialects.ln.source import Source
 from lightnet.ir.op import LnOp
+from lightnet_debug import costs
 
 ROOT = Path(__file__).parent.parent
 NETS = ROOT / "examples" / "nets"

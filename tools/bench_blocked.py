@@ -31,13 +31,13 @@ from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel
 from lightnet.backends.llvm.emitter import emit_module
 from lightnet.backends.llvm.jit import CodeMachine as Processor
 from lightnet.backends.llvm.jit import compile_module
-from lightnet.debug import roofline
 from lightnet.ir.arrays import to_memory
 from lightnet.ir.layout import byte_size
 from lightnet.ir.resolving import resolve
 from lightnet.ir.target import Halo
 from lightnet.ir.types import ParamAttr, spec_of
 from lightnet.runtime.arrays import aligned
+from lightnet_debug import roofline
 
 #: Seconds that one measurement lasts at least.
 SLICE = 4e-4

@@ -23,7 +23,7 @@ from xdsl.dialects.func import FuncOp
 from lightnet.backends.builder import Builder, vector_type
 from lightnet.backends.llvm.emitter import emit_module
 from lightnet.backends.llvm.jit import CodeMachine, compile_module
-from lightnet.debug import roofline
+from lightnet_debug import roofline
 
 
 @dataclass

@@ -29,10 +29,10 @@ from machine import machine
 from lightnet.backends.cpu.blocked.base import ProcessorModel, processor_model_of
 from lightnet.backends.generator import Generator
 from lightnet.backends.llvm.jit import CodeMachine as Processor
-from lightnet.debug import roofline
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.resolving import resolve
 from lightnet.ir.types import ParamAttr
+from lightnet_debug import roofline
 
 MODELS = "lightnet.backends.cpu.blocked."
 #: The constants of a model that are times, cycles, rates or shares of these, by family of kernels: module and name.

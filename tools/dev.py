@@ -4,7 +4,8 @@
     demo    run a network
     check   lint, docs, types, FileCheck and the quickest tests (seconds)
     op NAME what concerns one op: its samples on every target, its import and export, FileCheck (seconds)
-    test    types, the conformance suites against their floor, the tests, and some fuzzing (minutes)
+    suites  types, and the conformance suites against their floor (a minute)
+    test    these, the tests, and some fuzzing (minutes); `tests` leaves `suites` out
     full    the same with all tests and all cases, the slow ones too
     docs    write the generated reference pages
     clean   remove what the others made
@@ -117,14 +118,23 @@ def tests_of(name: str) -> str:
     return next((ROOT / "tests").rglob(f"test_{name}.py")).relative_to(ROOT).as_posix()
 
 
-def test(jobs: str, full: bool) -> None:
-    """Types beside all suites, then, beside the tests, fuzzing by seeds that follow from the date."""
+def drawn_by(full: bool) -> str:
+    """The word that draws cases and seeds, today's date unless somebody repeats a run; printed. Empty where all cases run."""
     word = os.environ.get(SAMPLE) or ("" if full else date.today().isoformat())
     if word:
         print(f"cases and seeds are drawn by {SAMPLE}={word}, which repeats them", flush=True)
+    return word
+
+
+def suites(jobs: str, word: str) -> None:
+    """Run the conformance suites, and the type checker beside them."""
     types = begin("python", "tools/check_types.py")
     run("python", "tools/conformance.py", "--check", "--sampled", "--jobs", jobs, **{SAMPLE: word})
     types()
+
+
+def tests(jobs: str, word: str, full: bool) -> None:
+    """Run the tests, and fuzzing beside them, by seeds that follow from the word."""
     digits = word.replace("-", "")  # 20261122
     seed = digits if digits.isdecimal() else str(zlib.crc32(word.encode()) % 10**9)
     bounds = ("--count", str(CASES), "--minutes", str(MINUTES), "--jobs", "1")
@@ -152,7 +162,9 @@ def clean() -> None:
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("setup", "demo", "check", "op", "test", "full", "docs", "clean"))
+    parser.add_argument(
+        "command", choices=("setup", "demo", "check", "op", "suites", "tests", "test", "full", "docs", "clean")
+    )
     parser.add_argument("name", nargs="?", help="the op, of `op`")
     parser.add_argument("--jobs", default=os.environ.get("JOBS", "2"), help="processes that run tests (2)")
     args = parser.parse_args()
@@ -171,8 +183,13 @@ def main() -> None:
         check(args.jobs)
     elif args.command == "op":
         op(args.name, args.jobs)
-    elif args.command in ("test", "full"):
-        test(args.jobs, args.command == "full")
+    else:
+        full = args.command == "full"
+        word = drawn_by(full)
+        if args.command != "tests":
+            suites(args.jobs, word)
+        if args.command != "suites":
+            tests(args.jobs, word, full)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ ENTRIES = (
     "lightnet.cli.lightnet",
     "lightnet.cli.run",
     "lightnet.cli.inspect",
+    "lightnet_debug.command",
     "lightnet_serving.command",
 )
 #: The extras that it has, too: packages that it imports inside of functions.

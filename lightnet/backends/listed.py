@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from xdsl.dialects.builtin import ModuleOp
 
-    from lightnet.debug.steps import Stepper
     from lightnet.executable import Executable
 
 
@@ -39,6 +38,7 @@ class ListedRuntime(Runtime):
     copies."""
 
     form: ListedFormat
+    steps = "lightnet_debug.steps:InstanceStepper"
 
     @property
     def format(self) -> ListedFormat:
@@ -61,11 +61,6 @@ class ListedRuntime(Runtime):
 
     def writer(self, executable: Executable, name: str) -> Files:
         return Sources(executable, name)
-
-    def stepper(self, executable: Executable, feeds: Mapping[str, Any]) -> Stepper:
-        from lightnet.debug.steps import InstanceStepper
-
-        return InstanceStepper(executable, feeds)
 
 
 def _listed(loops: ModuleOp) -> list[ListedLine]:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from lightnet.frontends.loading import OpenError
     from lightnet.model import Model
 
-
+#: Runtimes that ``--compare`` takes the expected outputs from, by the network itself.
+PEERS = ("onnxruntime", "interpreter")
 SEED = (
     "of contents declared random, of `-i random`, and of an ONNX model's random ops; input: the network gets an input, "
     "seed, for these"

@@ -27,15 +27,17 @@ from lightnet.cli.network import (
     run_options,
     seed_number,
 )
-from lightnet.cli.peers import PEERS, check_peer, expectation, rounding
 from lightnet.cli.targets import add_target
 from lightnet.cli.warning import Warnings, add_warnings
 from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.ir.resolving import resolve_beside
 from lightnet.ir.runtime import RUN
 from lightnet.tables import shortened, table
 
 #: Outputs that are listed above a profile.
 SHOWN_BESIDE_PROFILE = 8
+#: Options that the package `lightnet_debug` carries out.
+DEBUGGING = ("compare", "check_nan", "dump_tensors", "profile")
 
 
 def main(argv: list[str]) -> int:
@@ -116,6 +118,7 @@ class _Run:
 
     def __init__(self, args: argparse.Namespace):
         self.args = args
+        self.debugging: Any = None
         self.shown = Warnings(args.warnings)
         for name in ("rtol", "atol"):
             if (value := getattr(args, name)) is not None and not value >= 0:
@@ -123,15 +126,15 @@ class _Run:
         for name in ("output", "compare", "dump_tensors", "profile"):
             if getattr(args, name) == "":
                 raise LightNetError(f"--{name.replace('_', '-')} is empty: it takes a name")
-        if args.compare:
-            check_peer(args.compare)
-        if args.rtol is None:
-            args.rtol = rounding(args.precision)
+        asked = next((name for name in DEBUGGING if getattr(args, name)), None)
+        if asked is not None:
+            option = f"option '--{asked.replace('_', '-')}'"
+            self.debugging = resolve_beside("lightnet_debug.command:Debugging", option)(args)
         if args.rounds < 1:
             raise LightNetError(f"--rounds should be positive, and is {args.rounds}")
         if args.layers and not args.compare:
             raise LightNetError("--layers goes with --compare, which says what to compare with")
-        if args.tensors is not None and not self.looks_inside:
+        if args.tensors is not None and not (args.layers or args.check_nan or args.dump_tensors):
             raise LightNetError("--tensors goes with --dump-tensors, --layers or --check-nan")
         if args.tensors is not None and not args.tensors.strip(","):
             raise LightNetError("--tensors names no tensor")
@@ -159,18 +162,7 @@ class _Run:
             write_arrays(self.args.output, outputs)
         if self.args.repeat:
             print(latency(lambda: executable(feeds, stream=io.StringIO(), threads=threads), self.args.repeat))
-        if self.args.profile:
-            from lightnet.cli.inside import show_profile
-
-            show_profile(executable, feeds, self.args)
-        failed = 0
-        if self.looks_inside:
-            from lightnet.cli.inside import Inside
-
-            failed = Inside(network, executable, feeds, self.args).run()
-        if self.args.compare and not self.args.layers:
-            failed |= self.compare(network, feeds, outputs)
-        return failed
+        return 0 if self.debugging is None else self.debugging.run(network, executable, feeds, outputs)
 
     def network(self) -> Network:
         """The network, or the saved executable, that the arguments name."""
@@ -191,11 +183,6 @@ class _Run:
         print(table(("output", "dtype", "shape", "min", "mean", "max", "NaN"), map(summary, shown)))
         if more := len(outputs) - len(shown):
             print(f"and {more} more outputs")
-
-    @property
-    def looks_inside(self) -> bool:
-        """True if an option asks for tensors that are no outputs."""
-        return bool(self.args.layers or self.args.check_nan or self.args.dump_tensors)
 
     def warnings(self, executable: Any, feeds: Mapping[str, Any]) -> Sequence[str]:
         """The oddities of the weights; without a weight file it is only what nobody fed either."""
@@ -232,28 +219,6 @@ class _Run:
                 feeds[name] = feeding.fed(name, text, BY_NP[dtype], dims, seed_number(self.args.seed))
         return feeds
 
-    def compare(self, network: Network, feeds: Mapping[str, Any], outputs: Mapping[str, Any]) -> int:
-        """Print how far each output is from what is expected; 1 where one is too far."""
-        expected = expectation(self.args.compare, network, feeds, list(outputs))
-        rows, failed = [], False
-        for name, got in outputs.items():
-            if name not in expected:
-                if self.args.compare in PEERS:
-                    raise LightNetError(f"{self.args.compare} gives no output '{name}'")
-                rows.append((name, "", "", "", "not in the file"))
-                continue
-            row = difference_row(
-                name, got, expected[name], self.args.rtol, self.args.atol, rounding(self.args.precision)
-            )
-            rows.append(row)
-            failed |= row[-1] != "agrees"
-        if all(row[-1] == "not in the file" for row in rows):
-            there = ", ".join(list(expected)[:8])
-            raise LightNetError(f"no output is in it; there are: {there or 'none'}", SourceLoc(self.args.compare))
-        print(f"\ncompared with {self.args.compare}:")
-        print(table(("output", "max abs error", "max rel error", "largest value", ""), rows))
-        return 1 if failed else 0
-
 
 # -- figures
 
@@ -280,18 +245,6 @@ def summary(item: tuple[str, Any]) -> tuple[str, ...]:
     with np.errstate(all="ignore"):
         figures = (values.min(), values.mean(), values.max())
     return name, str(array.dtype), shape, *(f"{x:.6g}" for x in figures), str(nans)
-
-
-def difference_row(
-    name: str, got: Any, want: Any, rtol: float, atol: float | None, share: float = 1e-4
-) -> tuple[str, str, str, str, str]:
-    """A row: name, largest absolute and relative difference, largest expected value, verdict (`report.differences`)."""
-    from lightnet.debug import differences
-
-    d = differences.difference(got, want, rtol, atol, share)
-    if d.mismatch:
-        return name, "", "", "", d.verdict
-    return name, f"{d.absolute:.3g}", "" if d.exact else f"{d.relative:.3g}", f"{d.largest:.3g}", d.verdict
 
 
 def latency(call: Callable[[], Any], count: int) -> str:

@@ -1,5 +1,5 @@
 """`lightnet run NET.lnx` and `lightnet inspect NET.lnx`: what stands for the network where a saved executable is run,
-and what there is to say of one. Imports the runtime, no xDSL, unless a profile asks for it.
+and what there is to say of one. Imports the runtime, no xDSL.
 """
 
 from __future__ import annotations
@@ -10,16 +10,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lightnet.cli.feeding import shapes_of
-from lightnet.cli.peers import PEERS
+from lightnet.cli.network import PEERS
 from lightnet.cli.targets import DEFAULT
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.ir.registry import runtime_of
-from lightnet.ir.runtime import RUN
-from lightnet.runtime.threads import ANY
 from lightnet.tables import shape, size, table
 
 if TYPE_CHECKING:
-    from lightnet.executable import Executable
     from lightnet.runtime.artifact import SavedExecutable
 
 #: Options that need the network itself: attribute of the arguments -> as it is spelt.
@@ -52,30 +48,6 @@ class SavedNetwork:
         from lightnet.runtime.artifact import load_executable
 
         return load_executable(self.path, trust=self.trust, **options)
-
-
-def with_kernels_apart(saved: SavedExecutable, options: Mapping[str, Any]) -> Executable:
-    """A saved executable with its kernels apart, for a profile: its planned module compiled again by this compiler, for
-    this machine, with its own tensors. Raises LightNetError where the compiler is not installed."""
-    if saved.program.symbols:
-        raise LightNetError("--profile needs numbers for dims: profile the network, with --shape", label="dims.open")
-    try:
-        from lightnet.compiler import compile
-        from lightnet.model import loads
-    except ImportError:
-        raise LightNetError("--profile needs the compiler, which is not installed here") from None
-    target = saved.options.get("target", DEFAULT)
-    own = {
-        o.name: saved.options[o.name] for o in runtime_of(target).options if RUN in o.tools and o.name in saved.options
-    }
-    made = compile(
-        loads(saved.texts["planned"], ".mlir"),
-        target,
-        compiled=True,
-        threads=saved.program.bound.number or ANY,
-        **{**own, **options},
-    )
-    return made.with_tensors(saved.instance.static, saved.instance.defaults)
 
 
 def inspect_saved(args: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Protocol
 
 from lightnet.diagnostics import LightNetError, near
+from lightnet.ir.resolving import resolve_beside
 from lightnet.runtime.formats import CodeFormat
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from xdsl.context import Context
     from xdsl.dialects.builtin import ModuleOp
 
-    from lightnet.debug.steps import Stepper
     from lightnet.executable import Executable
     from lightnet.runtime.program import Program
 
@@ -115,12 +115,14 @@ class Runtime:
 
     `options` are those of the target alone; `files` the kinds of files that there are of its executables beside ``lnx``
     and ``mlir``, with the suffix of each; `shares` says whether the work of one call may be shared by threads of this
-    process.
+    process; `steps` names the class of its steppers (``module:Class``, a heir of `lightnet_debug.steps.Stepper`), where
+    it has code.
     """
 
     options: ClassVar[tuple[Option, ...]] = ()
     files: ClassVar[Mapping[str, str]] = {}
     shares: ClassVar[bool] = False
+    steps: ClassVar[str] = ""
 
     @property
     def format(self) -> CodeFormat:
@@ -191,9 +193,11 @@ class Runtime:
 
     # -- looking at it
 
-    def stepper(self, executable: Executable, feeds: Mapping[str, Any]) -> Stepper:
-        """The kernels of an executable, one by one."""
-        raise executable.no_code("run")
+    def stepper(self, executable: Executable, feeds: Mapping[str, Any]) -> Any:
+        """The kernels of an executable, one by one: a `Stepper`."""
+        if not self.steps:
+            raise executable.no_code("run")
+        return resolve_beside(self.steps, "a run kernel by kernel")(executable, feeds)
 
     def as_loops(self, ctx: Context, module: ModuleOp) -> ModuleOp:
         """A lowered module as functions that the interpreter of loops can run, which `ln-opt --check` does: itself, or

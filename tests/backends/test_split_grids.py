@@ -19,7 +19,6 @@ from lightnet.backends import loop_function
 from lightnet.backends.cpu.selection import SELECTION
 from lightnet.backends.launches import Launch, LaunchMemory, launch_memory_of
 from lightnet.backends.llvm.jit import NativeModule, compile_module
-from lightnet.debug.steps import started
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.launch import LaunchOp, launches
 from lightnet.dialects.ln.conv import Conv2d
@@ -30,6 +29,7 @@ from lightnet.ir.op import LnOp
 from lightnet.ir.types import TensorSpec, spec_of, tensor_type
 from lightnet.runtime.arrays import align_up, aligned
 from lightnet.runtime.dtypes import BY_NAME
+from lightnet_debug.steps import started
 
 OPS = {name: cls for name, cls in optypes().items() if cls.samples()}
 

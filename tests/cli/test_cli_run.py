@@ -11,9 +11,10 @@ import pytest
 
 from lightnet.cli import feeding, ln_opt
 from lightnet.cli.lightnet import main
-from lightnet.cli.run import difference_row, summary
+from lightnet.cli.run import summary
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.dtypes import BY_NAME
+from lightnet_debug.command import difference_row
 
 NET = (
     "create(| dst=a | dtype=TL_FLOAT, dims=[2, 3], data=[1], ran=[0, 0], from_file=false);\n"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from lightnet.debug.differences import ArrayDifference, Layer, layers_text
-from lightnet.debug.profile import KernelTime, Profile
-from lightnet.debug.roofline import Peaks
-from lightnet.debug.tensors import MAX_FILE_NAME, NonFinite, file_name
 from lightnet.diagnostics import SourceLoc
+from lightnet_debug.arrays import ArrayDifference
+from lightnet_debug.differences import Layer, layers_text
+from lightnet_debug.profile import KernelTime, Profile
+from lightnet_debug.roofline import Peaks
+from lightnet_debug.tensors import MAX_FILE_NAME, NonFinite, file_name
 
 HERE = SourceLoc("net.mlir", 3, 5)
 

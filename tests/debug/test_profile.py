@@ -13,16 +13,16 @@ from xdsl.dialects.func import ReturnOp
 
 import lightnet
 from lightnet.cli.lightnet import main
-from lightnet.debug import costs, roofline
-from lightnet.debug.profile import KernelTime, by_function, profile, profiled
-from lightnet.debug.roofline import Peaks
-from lightnet.debug.steps import idle, stepper, steps_of
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import LaunchOp
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.kernel import KernelOp
 from lightnet.passes.lower_cpu import _Lowering
+from lightnet_debug import costs, roofline
+from lightnet_debug.profile import KernelTime, by_function, profile, profiled
+from lightnet_debug.roofline import Peaks
+from lightnet_debug.steps import idle, stepper, steps_of
 
 NETS = Path(__file__).parents[1] / "data" / "nets" / "il"
 SMALL = (

@@ -192,13 +192,9 @@ def test_pass_is_documented(name: str) -> None:
 #: A file imports its own layer and lower ones when it is loaded; what it imports inside of functions is on demand.
 LAYERS = {
     "diagnostics": 0, "source": 0, "parsing": 0, "json_text": 0, "tables": 0, "runtime": 1, "ir": 2, "dialects": 3, "frontends": 4, "backends": 4,
-    "passes": 5, "debug": 6, "plugins": 6, "cli": 7,
+    "passes": 5, "plugins": 6, "cli": 7,
 }  # fmt: skip
 API = 6  # the modules of the package itself: model, compiler, executable, context
-#: A file that stands higher than its folder.
-HIGHER = {
-    "lightnet.backends.cuda.steps": 6,  # what reports and checks ask of a target
-}
 
 
 def imports(path: Path, *, on_load: bool) -> Iterator[str]:
@@ -217,7 +213,7 @@ def imports(path: Path, *, on_load: bool) -> Iterator[str]:
 
 
 def layer(module: str) -> int:
-    return HIGHER.get(module, LAYERS.get([*module.split("."), ""][1], API))
+    return LAYERS.get([*module.split("."), ""][1], API)
 
 
 def test_no_layer_imports_a_higher_one() -> None:

@@ -12,12 +12,12 @@ from network_cases import other_feeds, random_model
 from ports import with_ports
 
 import lightnet
-from lightnet.debug.profile import profiled
-from lightnet.debug.steps import started
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.memory import memory_of
 from lightnet.runtime.lnx_check import check_places
 from lightnet.runtime.program import FRAME, Program, is_port, ports_of
+from lightnet_debug.profile import profiled
+from lightnet_debug.steps import started
 
 CHAIN = """
 func.func @main(%x : tensor<2x3x4xf32>) -> (tensor<2x3x4xf32>) {

@@ -10,12 +10,12 @@ import pytest
 import lightnet
 from lightnet import tables
 from lightnet.cli.lightnet import main
-from lightnet.debug import costs
 from lightnet.diagnostics import printable
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import TensorSpec, tensor_type
 from lightnet.runtime.dtypes import BY_NAME
+from lightnet_debug import costs
 from lightnet_report.inspection import inspect
 
 NETS = Path(__file__).parents[1] / "data" / "nets" / "il"

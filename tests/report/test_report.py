@@ -20,9 +20,6 @@ from counting import calls
 import lightnet
 from lightnet.cli import lightnet as lightnet_cli
 from lightnet.cli import ln_opt
-from lightnet.debug.profile import KernelTime, Profile
-from lightnet.debug.roofline import Peaks
-from lightnet.debug.steps import steps_of
 from lightnet.diagnostics import LightNetError, SourceLoc, printable
 from lightnet.dialects.launch import lines_of
 from lightnet.ir.context import make_context
@@ -32,6 +29,9 @@ from lightnet.ir.passes import Instrumentation, parse_pipeline, run_pipeline
 from lightnet.ir.registry import TARGETS
 from lightnet.ir.target import get_target
 from lightnet.passes import pipelines
+from lightnet_debug.profile import KernelTime, Profile
+from lightnet_debug.roofline import Peaks
+from lightnet_debug.steps import steps_of
 from lightnet_report import html
 from lightnet_report.dot import dot
 from lightnet_report.graph import graph_of

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from xdsl.dialects.builtin import IndexType, MemRefType, f32
 
-from lightnet.debug import costs
-from lightnet.debug.tensors import kernel_label
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.context import make_context
 from lightnet.ir.parser import parse_mlir
+from lightnet_debug import costs
+from lightnet_debug.tensors import kernel_label
 from lightnet_report import recorder, stats
 from lightnet_report.graph import graph_of
 from lightnet_report.stats import Measure, Stats, _Stage

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 import lightnet
-from lightnet.debug.steps import started
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime import instance, threads
 from lightnet.runtime.arrays import aligned
 from lightnet.runtime.threads import MAX_THREADS, processors, quota
 from lightnet.tables import size
+from lightnet_debug.steps import started
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import fuzz_executables

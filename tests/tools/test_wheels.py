@@ -75,12 +75,24 @@ def test_runtime_has_the_command(runtime: tuple[str, ...], saved: tuple, tmp_pat
     command = "import sys; from lightnet.cli.lightnet import main; sys.exit(main(sys.argv[1:]))"
     done = alone(runtime, "-c", command, "run", str(saved[0]), "-i", "random", cwd=tmp_path)
     assert done.returncode == 0 and "output" in done.stdout, done.stderr
-    for words in (["compile", str(NET)], [str(NET)], ["run", str(NET)], ["inspect", str(NET)]):
+    others = [["run", str(saved[0]), "-i", "random", "--profile"], ["run", str(NET)], ["inspect", str(NET)]]
+    for words in (["compile", str(NET)], [str(NET)], *others):
         done = alone(runtime, "-c", command, *words, cwd=tmp_path)
         assert done.returncode == 1 and done.stderr.startswith("error: this needs the compiler"), (words, done.stderr)
         assert "pip install lightnet-compiler" in done.stderr and done.stderr.count("\n") == 1
     done = alone(runtime, "-c", "import lightnet; lightnet.compile('x.net')", cwd=tmp_path)
     assert "LightNetError: error: this needs the compiler" in done.stderr
+
+
+def test_runtime_compares_outputs(runtime: tuple[str, ...], saved: tuple, tmp_path: Path) -> None:
+    """With arrays of a file, for which NumPy suffices."""
+    path, picture, expected = saved
+    command = "import sys; from lightnet.cli.lightnet import main; sys.exit(main(sys.argv[1:]))"
+    for share, status in ((1, 0), (2, 1)):
+        np.savez(tmp_path / "want.npz", **{name: share * array for name, array in expected.items()})
+        words = ("run", str(path), "-i", f"picture=@{picture}", "--compare", "want.npz")
+        done = alone(runtime, "-c", command, *words, cwd=tmp_path)
+        assert done.returncode == status and ("agrees" if share == 1 else "DIFFERS") in done.stdout, done.stderr
 
 
 def test_runtime_emulates_with_the_interpreter_beside(runtime: tuple[str, ...], tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ class LightNet(Engine):
                 "threads": "threads" in inspect.signature(self.lightnet.compile).parameters}  # fmt: skip
 
     def profile(self) -> str:
-        from lightnet.debug.profile import profiled
+        from lightnet_debug.profile import profiled
 
         return profiled(self.executable, self.feeds).text()
 
@@ -204,7 +204,7 @@ class Peak(Engine):
         from xdsl.dialects.builtin import ModuleOp
 
         from lightnet.backends.llvm.jit import CodeMachine, compile_module
-        from lightnet.debug import roofline
+        from lightnet_debug import roofline
 
         width = CodeMachine.host().vectors.width
         self.kernel = roofline.fma_kernel(width)

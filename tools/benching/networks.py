@@ -23,12 +23,12 @@ from sampled_weights import sampled_weights
 import lightnet
 from benching.engines import write_arrays
 from benching.reference import error, expected
-from lightnet.debug import costs
 from lightnet.dialects.ln.source import Source
 from lightnet.ir.op import LnOp
 from lightnet.model import Model
 from lightnet.runtime.dtypes import BY_NP
 from lightnet.runtime.initial import sample
+from lightnet_debug import costs
 from lightnet_export.onnx.model import export, input_contents
 
 ROOT = Path(__file__).parents[2]

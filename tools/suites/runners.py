@@ -59,7 +59,7 @@ class LightNet:
     @staticmethod
     def prepare(problem: Problem) -> Run:
         import lightnet
-        from lightnet.debug.steps import specialized
+        from lightnet_debug.steps import specialized
 
         with refusals():
             if isinstance(problem.model, onnx.ModelProto):

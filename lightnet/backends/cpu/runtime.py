@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
     from lightnet.backends.llvm.jit import CodeMachine, NativeModule
-    from lightnet.debug.steps import Stepper
     from lightnet.executable import Executable
     from lightnet.runtime.program import Program
 
@@ -37,6 +36,7 @@ class CpuRuntime(Runtime):
     )  # fmt: skip
     files = {"obj": ".o", "so": ".so", "header": ".h", "asm": ".s", "llvm": ".ll"}
     shares = True
+    steps = "lightnet_debug.steps:NativeStepper"
 
     @property
     def format(self) -> CodeFormat:
@@ -83,11 +83,6 @@ class CpuRuntime(Runtime):
             from lightnet.runtime.native import release_library
 
             release_library()
-
-    def stepper(self, executable: Executable, feeds: Mapping[str, Any]) -> Stepper:
-        from lightnet.debug.steps import NativeStepper
-
-        return NativeStepper(executable, feeds)
 
     def writer(self, executable: Executable, name: str) -> Files:
         from lightnet.backends.cpu.files import CFiles

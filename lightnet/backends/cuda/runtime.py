@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from lightnet.backends.cuda.module import CudaModule
     from lightnet.backends.cuda.threads import CudaThreads
-    from lightnet.debug.steps import Stepper
     from lightnet.executable import Executable
     from lightnet.runtime.cuda.program import CudaCode
 
@@ -43,6 +42,7 @@ class CudaRuntime(Runtime):
                bool, False, tools=(RUN,)),
     )  # fmt: skip
     files = {"ptx": ".ptx", "llvm": ".ll"}
+    steps = "lightnet_debug.cuda_steps:DeviceStepper"
 
     @property
     def format(self) -> CodeFormat:
@@ -98,11 +98,6 @@ class CudaRuntime(Runtime):
 
     def code(self, made: CudaModule) -> CudaCode:
         return made.code
-
-    def stepper(self, executable: Executable, feeds: Mapping[str, Any]) -> Stepper:
-        from lightnet.backends.cuda.steps import DeviceStepper
-
-        return DeviceStepper(executable, feeds)
 
     def as_loops(self, ctx: Context, module: ModuleOp) -> ModuleOp:
         from lightnet.passes.simt_to_cpu import SimtToCpuPass

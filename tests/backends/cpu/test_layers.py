@@ -16,11 +16,12 @@ from network_cases import random_model
 import lightnet
 from lightnet.backends.cpu.selection import SELECTION
 from lightnet.cli.lightnet import main
-from lightnet.debug.alone import alone
-from lightnet.debug.differences import compare_layers, difference, layers_text
-from lightnet.debug.tensors import Tensors, file_name, first_non_finite, tensors, write_tensors
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.dtypes import BFLOAT16
+from lightnet_debug.alone import alone
+from lightnet_debug.arrays import difference
+from lightnet_debug.differences import compare_layers, layers_text
+from lightnet_debug.tensors import Tensors, file_name, first_non_finite, tensors, write_tensors
 
 SOURCE = """\
 create(| dst=x | dtype=TL_FLOAT, dims=[1, 4, 6, 6], data=[1], ran=[-1, 1], from_file=false);

@@ -39,7 +39,6 @@ from lightnet.backends.cuda.gemm.problem import match
 from lightnet.backends.cuda.selection import SELECTION, choose
 from lightnet.backends.cuda.simt import Simt
 from lightnet.compilation import Compilation
-from lightnet.debug.steps import steps_of
 from lightnet.diagnostics import LightNetError
 from lightnet.executable import Executable
 from lightnet.ir.context import make_context
@@ -50,6 +49,7 @@ from lightnet.ir.target import Request
 from lightnet.ir.views import alignment_of
 from lightnet.passes import pipelines
 from lightnet.runtime.dtypes import BY_NAME
+from lightnet_debug.steps import steps_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 T = TypeVar("T")

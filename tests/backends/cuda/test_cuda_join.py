@@ -11,13 +11,13 @@ from cuda_plans import timed
 import lightnet
 from lightnet.backends.cuda.gemm.join import JOIN, JOIN_MMA
 from lightnet.backends.cuda.loops import LOOPS
-from lightnet.debug.steps import steps_of
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.module import main_of
 from lightnet.passes import pipelines
 from lightnet.runtime.cuda.program import KernelLine
+from lightnet_debug.steps import steps_of
 
 
 def branch(name: str, channels: int, out: int, size: int, dtype: str, hw: str) -> str:

@@ -22,7 +22,6 @@ from lightnet.backends.cuda.device import DEVICES, device_of
 from lightnet.backends.cuda.recurrent import RECURRENT
 from lightnet.backends.cuda.selection import SELECTION, choose
 from lightnet.backends.cuda.simt import Simt
-from lightnet.debug.steps import steps_of
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda import CudaKernelOp
 from lightnet.dialects.cuda_checks import ARCHS
@@ -32,6 +31,7 @@ from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.target import Request
 from lightnet.ir.types import TensorSpec, tensor_type
 from lightnet.runtime.dtypes import BY_NAME
+from lightnet_debug.steps import steps_of
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 #: An op with parameters of each kind of step: one product, two of them, params of units, one gate.

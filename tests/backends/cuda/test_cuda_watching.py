@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import lightnet
-from lightnet.debug.alone import alone
-from lightnet.debug.differences import compare_layers
-from lightnet.debug.profile import profiled
-from lightnet.debug.steps import stepper
-from lightnet.debug.tensors import first_non_finite, tensors
 from lightnet.dialects.cuda_launch import CudaLaunchOp
 from lightnet.runtime.cuda import machine
+from lightnet_debug.alone import alone
+from lightnet_debug.differences import compare_layers
+from lightnet_debug.profile import profiled
+from lightnet_debug.steps import stepper
+from lightnet_debug.tensors import first_non_finite, tensors
 from lightnet_ptx.emulator import Emulator
 from lightnet_report import html
 from lightnet_report.recorder import Recorder

@@ -23,7 +23,6 @@ from lightnet.backends.cuda.gemm.mma_core import product_tiles
 from lightnet.backends.cuda.gemm.wgmma import TILES
 from lightnet.backends.cuda.selection import SELECTION
 from lightnet.compilation import Compilation
-from lightnet.debug.steps import NativeStepper
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.conv_nd import Conv, Deconv
@@ -44,6 +43,7 @@ from lightnet.ir.views import place_of
 from lightnet.model import Model
 from lightnet.passes import pipelines
 from lightnet.runtime.arrays import align_up
+from lightnet_debug.steps import NativeStepper
 
 FACTOR = int(os.environ.get("LIGHTNET_FUZZ", "0"))
 FIRST = int(os.environ.get("LIGHTNET_FUZZ_FIRST", "5000"))

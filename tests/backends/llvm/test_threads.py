@@ -17,12 +17,12 @@ import pytest
 import lightnet
 from lightnet.backends.llvm.emitter import emit_module
 from lightnet.backends.llvm.launch_list import touches
-from lightnet.debug.steps import started
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.accesses import Use, use_of
 from lightnet.dialects.launch import LaunchOp, kernels, launches
 from lightnet.runtime.arrays import aligned
 from lightnet.runtime.threads import MAX_THREADS, Threads, processors, quota
+from lightnet_debug.steps import started
 from lightnet_trust.interpreter.loops import LoopProgram
 
 ROOT = Path(__file__).parents[3]

@@ -21,8 +21,6 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 
-from lightnet.debug.profile import kernel_name
-from lightnet.debug.steps import specialized, stepper
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.source import ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp
@@ -34,6 +32,8 @@ from lightnet.ir.op import LnOp
 from lightnet.runtime.dtypes import is_float, numbers_of
 from lightnet.runtime.files import write_atomic
 from lightnet.runtime.weights import save_npz
+from lightnet_debug.profile import kernel_name
+from lightnet_debug.steps import specialized, stepper
 
 #: Characters of a file name that is made of a tensor's name, before the suffix.
 MAX_FILE_NAME = 120

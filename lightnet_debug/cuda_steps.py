@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lightnet.backends.cuda.device import DEVICES
-from lightnet.debug.roofline import Peaks
-from lightnet.debug.steps import InstanceStepper, KernelStep
+from lightnet_debug.roofline import Peaks
+from lightnet_debug.steps import InstanceStepper, KernelStep
 
 if TYPE_CHECKING:
     from lightnet.executable import Executable

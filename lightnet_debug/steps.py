@@ -2,7 +2,7 @@
 
 What profiling and looking at intermediate tensors have in common. The kernels that are called are the ones that the
 network ships; nothing is instrumented. A target's runtime says which of the classes here it is, or one of its own
-(`backends/cuda/steps.py`). Imports `ir`, the launches of level 4, the builder, the JIT and the runtime.
+(`cuda_steps.py`). Imports `ir`, the launches of level 4, the builder, the JIT and the runtime.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from xdsl.ir import Operation, SSAValue
 
 from lightnet.backends.builder import Builder
 from lightnet.backends.llvm.jit import NativeModule, compile_module
-from lightnet.debug.roofline import Peaks, measured, raised
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import CopyOp, LaunchLine, LaunchOp, kernel_symbols, kernels, lines_of
 from lightnet.dialects.ln.source import Source
@@ -35,6 +34,7 @@ from lightnet.ir.module import main_of, op_label
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import moves_left, place_of
 from lightnet.runtime.instance import Arena, Instance
+from lightnet_debug.roofline import Peaks, measured, raised
 
 if TYPE_CHECKING:
     from lightnet.executable import Executable

@@ -2,7 +2,7 @@
 its ops do?
 
 That tells a fault of the generated code from one of a rewrite, a weight or an earlier kernel, and finds the op inside
-of a fused kernel at which NaN begins. Imports steps and differences.
+of a fused kernel at which NaN begins. Imports steps and arrays.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from xdsl.ir import SSAValue
 
-from lightnet.debug.differences import ArrayDifference, difference
-from lightnet.debug.steps import specialized, stepper
-from lightnet.debug.tensors import is_finite
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.names import tensor_names
 from lightnet.ir.op import LnOp
+from lightnet_debug.arrays import ArrayDifference, difference
+from lightnet_debug.steps import specialized, stepper
+from lightnet_debug.tensors import is_finite
 
 
 @dataclass(frozen=True)

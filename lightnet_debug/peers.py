@@ -10,14 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightnet.cli.network import Network
+from lightnet.cli.network import PEERS, Network
 from lightnet.diagnostics import LightNetError, SourceLoc
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
-
-PEERS = ("onnxruntime", "interpreter")
-
 
 #: Errors that rounding explains where a network does not compute in f32: of ten and seven bits of fraction, some layers
 #: deep.
@@ -50,7 +47,7 @@ def expected_layers(what: str, network: Network, feeds: Mapping[str, Any], names
     """As `expectation`, for any tensors: those called `names` that the peer has. The interpreter runs the network as it
     came in, and ONNX Runtime the model with these tensors as further outputs."""
     if what == "interpreter":
-        from lightnet.debug.steps import specialized
+        from lightnet_debug.steps import specialized
 
         executable, fed = specialized(network.compile("none"), feeds)
         return executable.interpreted(fed)

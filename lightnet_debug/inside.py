@@ -1,7 +1,7 @@
-"""The inside of a network as `lightnet run` shows it: `--profile`, `--dump-tensors`, `--check-nan`,
+"""The tensors inside of a network as `lightnet run` shows them: `--dump-tensors`, `--check-nan`,
 `--compare WITH --layers`.
 
-Imports the reports when they are asked for.
+Imports what it reports on when that is asked for.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lightnet.cli.network import Network, names_of, run_options
-from lightnet.cli.peers import PEERS, expected_layers, rounding
+from lightnet.cli.network import PEERS, Network, names_of, run_options
 from lightnet.diagnostics import LightNetError, SourceLoc, printable
-from lightnet.runtime.files import write_atomic
 from lightnet.runtime.program import unknown
 from lightnet.tables import shortened, some
+from lightnet_debug.peers import expected_layers
 
 if TYPE_CHECKING:
-    from lightnet.debug.tensors import NonFinite, Tensors
+    from lightnet_debug.tensors import NonFinite, Tensors
 
 #: Tensors without memory, and starts of NaN, that are named.
 MAX_SHOWN = 8
@@ -29,28 +28,20 @@ def _show(text: str) -> None:
     print(printable(text, "\n"))
 
 
-def show_profile(executable: Any, feeds: Mapping[str, Any], args: argparse.Namespace) -> None:
-    """`--profile`: a table on stdout, or a trace in a file."""
-    from lightnet.debug.profile import profiled
-
-    if hasattr(executable, "split_feeds"):
-        _, feeds = executable.split_feeds(feeds)
-        executable = executable.network
-    if hasattr(executable, "variants"):  # a saved one
-        from lightnet.cli import saved, targets
-
-        executable = saved.with_kernels_apart(executable, targets.given(args))
-    found = profiled(executable, feeds, args.rounds)
-    if args.profile != "-":
-        write_atomic(args.profile, found.json())
-    _show(f"\n{found.text()}")
-
-
 class Inside:
-    """One look inside; `executable` is what has been run on `feeds`."""
+    """One look inside; `executable` is what has been run on `feeds`. `rtol` and `share`: as of `difference`."""
 
-    def __init__(self, network: Network, executable: Any, feeds: Mapping[str, Any], args: argparse.Namespace):
+    def __init__(
+        self,
+        network: Network,
+        executable: Any,
+        feeds: Mapping[str, Any],
+        args: argparse.Namespace,
+        rtol: float,
+        share: float,
+    ):
         self.network, self.executable, self.feeds, self.args = network, executable, feeds, args
+        self.rtol, self.share = rtol, share
 
     def run(self) -> int:
         """Print or write what the options ask for; 1 where something is wrong with a tensor."""
@@ -63,8 +54,8 @@ class Inside:
     def tensors(self) -> tuple[Tensors, Sequence[str]]:
         """The tensors, and the names of those that are asked for. Those that have no memory in the network as it ships
         are kept by compiling it again with them as outputs."""
-        from lightnet.debug.steps import specialized
-        from lightnet.debug.tensors import computed_names, tensors
+        from lightnet_debug.steps import specialized
+        from lightnet_debug.tensors import computed_names, tensors
 
         found = tensors(self.executable, self.feeds)
         if self.args.tensors is None:
@@ -87,7 +78,7 @@ class Inside:
 
     def dump(self, found: Tensors, names: Sequence[str]) -> None:
         """`--dump-tensors`."""
-        from lightnet.debug.tensors import write_tensors
+        from lightnet_debug.tensors import write_tensors
 
         written = write_tensors(found, self.args.dump_tensors, names)
         _show(f"\nwrote {some(len(written), 'tensor')} to {self.args.dump_tensors}")
@@ -102,7 +93,7 @@ class Inside:
 
     def check_nan(self, found: Tensors) -> int:
         """`--check-nan`."""
-        from lightnet.debug.tensors import first_non_finite
+        from lightnet_debug.tensors import first_non_finite
 
         bad = first_non_finite(found, self.executable if hasattr(self.executable, "loaded") else None)
         if not bad:
@@ -117,9 +108,9 @@ class Inside:
 
     def show_non_finite(self, one: NonFinite) -> None:
         """One tensor, and, where a kernel of several ops made it, which of these."""
-        from lightnet.debug.alone import alone
-        from lightnet.debug.tensors import kernel_label
         from lightnet.ir.locations import loc_of
+        from lightnet_debug.alone import alone
+        from lightnet_debug.tensors import kernel_label
 
         where, inner = one.where, ""
         checked = alone(self.executable, self.feeds, one.name) if "+" in one.kernel else None
@@ -133,14 +124,14 @@ class Inside:
 
     def compare(self, found: Tensors, names: Sequence[str]) -> int:
         """`--compare WITH --layers`."""
-        from lightnet.debug.differences import compare_layers, layers_text
-        from lightnet.debug.tensors import computed_names
+        from lightnet_debug.differences import compare_layers, layers_text
+        from lightnet_debug.tensors import computed_names
 
         what = self.args.compare
         asked = {name: array for name, array in found.arrays.items() if name in set(names)}
         found.arrays = asked
         expected = expected_layers(what, self.network, self.feeds, names)
-        layers = compare_layers(found, expected, self.args.rtol, self.args.atol, rounding(self.args.precision))
+        layers = compare_layers(found, expected, self.rtol, self.args.atol, self.share)
         if not layers:
             raise LightNetError(f"no tensor of the network is in {what}", None if what in PEERS else SourceLoc(what))
         _show(f"\ncompared with {what}, layer by layer:")
@@ -155,12 +146,9 @@ class Inside:
 
     def blame(self, name: str | None) -> None:
         """Say of the kernel that makes the first wrong tensor whether it does what its ops mean."""
-        from lightnet.debug.alone import alone
+        from lightnet_debug.alone import alone
 
-        if (
-            name is None
-            or (checked := alone(self.executable, self.feeds, name, self.args.rtol, self.args.atol)) is None
-        ):
+        if name is None or (checked := alone(self.executable, self.feeds, name, self.rtol, self.args.atol)) is None:
             return
         if checked.agrees:
             _show(

@@ -1,6 +1,6 @@
 """The time of a compiled network by kernel: each kernel timed by itself, beside what the machine could do at best.
 
-    from lightnet.debug.profile import profile
+    from lightnet_debug.profile import profile
     for kernel in profile(lightnet.compile("squeezedet.net")):
         print(kernel.name, kernel.seconds, kernel.bound_seconds / kernel.seconds)
 
@@ -20,8 +20,6 @@ from typing import Any
 
 from xdsl.ir import Operation
 
-from lightnet.debug import costs, roofline
-from lightnet.debug.steps import KernelStep, specialized, stepper
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.launch import CopyOp, LaunchLine
 from lightnet.ir.kernel import KernelOp
@@ -31,6 +29,8 @@ from lightnet.ir.names import name_of, tensor_names
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import spec_of
 from lightnet.tables import count, shape, shortened, some, table
+from lightnet_debug import costs, roofline
+from lightnet_debug.steps import KernelStep, specialized, stepper
 
 #: Rows of the table on a terminal.
 TOP = 40
