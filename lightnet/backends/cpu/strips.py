@@ -18,7 +18,7 @@ from xdsl.dialects.builtin import DYNAMIC_INDEX, IntegerType, MemRefType
 from xdsl.ir import Attribute, OpResult, SSAValue
 
 from lightnet.backends.builder import Builder, Index
-from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, choice_ints
+from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, choice_error, choice_ints
 from lightnet.backends.generator import Plan, form_of_arguments, numbered
 from lightnet.backends.launches import Argument, Launch, launch_memory_of
 from lightnet.backends.open_rows import Rows, leading, rows_of
@@ -92,17 +92,20 @@ class Strips(BlockedGenerator):
     def _sharing(self, kernel: KernelOp, rows: Rows, form: Form, machine: ProcessorModel) -> Iterator[Strip]:
         """The strips of several rows and of one, where several share weights to a gain, or are asked for: all have the
         choices of the first, and want weights packed the same way."""
-        asked = choice_ints(kernel, STRIPS)
-        most = greatest(rows.count)
-        sizes = [n for n in SHARING if n <= most] if asked is None else [n for n in asked if n > 1]
+        asked, most = choice_ints(kernel, STRIPS), greatest(rows.count)
+        if asked is not None and not all(1 <= n <= most for n in asked):
+            message = f"{STRIPS} = {list(asked)}: a strip has 1 to {most} rows"
+            raise choice_error(kernel, "strips.rows", message)
+        sizes = (
+            [n for n in SHARING if n <= most] if asked is None else sorted({n for n in asked if n > 1}, reverse=True)
+        )
         if not sizes or not (form.weights or asked):
             return
         first = self._strip(kernel, rows, form, machine, sizes[0], {})
-        if (
-            asked is None
-            and first.plan.time > GAIN * first.rows * self._strip(kernel, rows, form, machine, 1, {}).plan.time
-        ):
-            return
+        if asked is None:
+            alone = self._strip(kernel, rows, form, machine, 1, {})
+            if first.plan.time > GAIN * first.rows * alone.plan.time:
+                return
         found = [first]
         for n in (*sizes[1:], 1):
             try:
@@ -167,10 +170,11 @@ class OneRow:
 def one_row(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> OneRow | None:
     """The body of one row of an open body; None where it is static, or has no rows."""
     global _last
+    last = _last  # another thread may have one of its own
     key = tuple(ops), tuple(yielded), [v.type for op in ops for v in (*op.operands, *op.results)]
-    if _last is None or _last[0] != key:
-        _last = key, _one_row(ops, yielded)
-    return _last[1]
+    if last is None or last[0] != key:
+        last = _last = key, _one_row(ops, yielded)
+    return last[1]
 
 
 #: The last answer of `one_row`: all generators ask for one body.
@@ -203,7 +207,8 @@ def found_among_rows(kernel: KernelOp, find: Callable[[KernelOp], list[KernelOp]
     beside = [v.owner for v in kernel.operands] + [use.operation for r in kernel.results for use in r.uses]
     copies: dict[KernelOp, KernelOp] = {}
     for op in (kernel, *beside):
-        if isinstance(op, KernelOp) and op not in copies and (rows := rows_of(op.ops)) is not None:
+        if isinstance(op, KernelOp) and op not in copies and one_row(op.ops, op.terminator.operands) is not None:
+            rows = _rows(op)
             copies[op] = rows.kernel(op, typical(rows.count), op.choices)
     for op, copy in copies.items():
         copy.operands = [_copied(v, copies, other) for v, other in zip(op.operands, copy.operands)]

@@ -11,6 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import lightnet
+from lightnet import LightNetError
+from lightnet.backends.cpu.selection import SELECTION
 from lightnet.backends.cpu.strips import STRIPS, Strip, covers
 from lightnet.backends.open_rows import rows_of
 from lightnet.ir.body import choice
@@ -204,6 +206,37 @@ def test_weights_are_shared_by_strips_of_several_rows():
     assert sizes["packed"] == (64, 16, 4, 1)
     found = [choice_integers(k.attributes[STRIPS]) for k in kernels_of(network(strided)[0]) if STRIPS in k.attributes]
     assert found and set(found) == {(1,)}
+
+
+PINNED = """
+builtin.module {
+  func.func @main() -> tensor<?x40xf32, #ln.dims<"n(1..30)">> {
+    %x = ln.input : tensor<?x50xf32, #ln.dims<"n(1..30)">> as ("x")
+    %w = ln.param {from_file = true} : tensor<50x40xf32> as ("w")
+    %y = cpu.kernel(%x_ = %x, %w_ = %w) choices {strips = [ROWS]} {
+      %y_ = ln.matmul %x_, %w_ : tensor<?x40xf32, #ln.dims<"n(1..30)">> as ("y")
+      ln.yield %y_
+    }
+    func.return %y : tensor<?x40xf32, #ln.dims<"n(1..30)">>
+  }
+}
+"""
+
+
+def test_strips_can_be_pinned():
+    weights = {"w": np.random.default_rng(1).standard_normal((50, 40)).astype(np.float32)}
+    executable = lightnet.compile(lightnet.loads(PINNED.replace("ROWS", "3, 7"), ".mlir", weights=weights))
+    (kernel,) = kernels_of(executable)
+    assert [strip.rows for strip in SELECTION.plan_of(kernel).schedule] == [7, 3, 1]
+    for n in range(1, 31):
+        x = np.random.default_rng(n).standard_normal((n, 50)).astype(np.float32)
+        np.testing.assert_allclose(executable({"x": x})["y"], x @ weights["w"], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("rows", ["0", "4, -1", "31"])
+def test_strips_that_cannot_be(rows):
+    with pytest.raises(LightNetError, match="a strip has 1 to 30 rows"):
+        lightnet.compile(lightnet.loads(PINNED.replace("ROWS", rows), ".mlir"))
 
 
 def test_an_open_network_takes_the_memory_of_its_shape():
