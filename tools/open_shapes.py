@@ -30,7 +30,7 @@ from opening.networks import NETWORKS, OpenNetwork, exported
 
 ENGINES = (rotation.OURS, *rotation.PEERS)
 #: How far `--quick` goes: shapes, of these static ones, rounds, seconds, and a shape's elements over the smallest one's.
-QUICK = {"shapes": 4, "statics": 1, "rounds": 2, "slice": 0.1, "most": 64.0}
+QUICK = {"shapes": 3, "statics": 1, "rounds": 2, "slice": 0.1, "most": 8.0}
 
 
 def options() -> argparse.ArgumentParser:
@@ -71,7 +71,7 @@ def shapes_table(rows: measure.NetworkRows) -> str:
 
 
 def failures(rows: Sequence[Any]) -> list[str]:
-    """What did not run of ours, or is wrong, a line each."""
+    """The failures of ours, and what is wrong, a line each."""
     found = [f"{r.name}: {rotation.OURS}: {r.problems[rotation.OURS]}" for r in rows if rotation.OURS in r.problems]
     for r in rows:
         if isinstance(r, measure.NetworkRows) and (worst := tables.worst_error(r)) > TOLERANCE:
@@ -82,7 +82,7 @@ def failures(rows: Sequence[Any]) -> list[str]:
 
 
 def of_each(args: argparse.Namespace, do: Callable[[OpenNetwork, Path], Any]) -> list[Any]:
-    """What `do` makes of every network that can be had; a line for each other one."""
+    """The results of `do` for every network that can be had; a line is printed for each other one."""
     found = []
     for network in chosen(args):
         try:

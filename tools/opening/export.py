@@ -23,7 +23,7 @@ OPSET = 18
 
 
 def dynamic(network: OpenNetwork, module: Any) -> dict[str, Any]:
-    """What the exporter is told of open dims: their names by tracing, symbols with bounds by graph capture."""
+    """The exporter's arguments on open dims: their names by tracing, symbols with bounds by graph capture."""
     if network.exporter == "script":
         axes = {n: {k: d for k, d in enumerate(i.dims) if isinstance(d, str)} for n, i in network.inputs.items()}
         return {"dynamic_axes": axes}

@@ -49,7 +49,7 @@ def yolo() -> Any:
     """The detector of `architectures`, with its boxes decoded."""
     from architectures.networks import Yolo
 
-    return settled(Yolo(), 1, 3, 64, 64)
+    return settled(Yolo(), 1, 3, 256, 256)  # of less, the deepest maps have too few pixels for statistics
 
 
 def tagger() -> Any:
