@@ -86,8 +86,8 @@ def exact_quotient(k: Size, c: Size) -> Size | None:
 
 
 def _cancelled(form: Linear, c: Dim) -> Linear | None:
-    """What a form is to the divisor of `c` where both have the rest of `c` as a factor: ``(2·i·n + n) / (4·n)`` is
-    ``(2·i + 1) / 4``. None where they have not."""
+    """The form over the rest of `c` beside its divisor, where that is a factor of it: ``(2·i·n + n) / (4·n)`` is
+    ``(2·i + 1) / 4``. None where it is none."""
     by = c.over(c.divisor)
     terms = {atom: exact_quotient(k, by) for atom, k in form.terms.items()}
     const = exact_quotient(form.const, by)

@@ -144,7 +144,7 @@ class BoundDefinition:
 
     @cached_property
     def symbols(self) -> frozenset[Symbol]:
-        """What calls decide of it: of its types, and of its numbers."""
+        """The symbols that its types and its numbers name."""
         nodes = (n for s in self.statements for part in (*s.subs, s.value) for n in walk_nodes(part))
         numbers = [n.value for n in nodes if isinstance(n, Const)]
         numbers += [n for s in self.statements for _, n in (*s.loops, *s.reductions)]

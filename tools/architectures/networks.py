@@ -76,7 +76,7 @@ class _Pyramid(nn.Module):
 
 
 class Yolo(nn.Module):
-    """A detector of YOLOv5 s's widths and depths; [1, 3, S, S] to boxes, objectness and class scores [1, N, 5 + classes]."""
+    """A detector of YOLOv5 s's widths and depths; [1, 3, H, W] to boxes, objectness and class scores [1, N, 5 + classes]."""
 
     def __init__(self, classes: int = 80, anchors: int = 3):
         super().__init__()
@@ -103,13 +103,13 @@ class Yolo(nn.Module):
         second = self.heads[1](torch.cat([self.step[0](first), joined], 1))
         third = self.heads[2](torch.cat([self.step[1](second), deep], 1))
         maps = [out(y) for out, y in zip(self.out, (first, second, third))]
-        return torch.cat([self._decoded(y, x.shape[-1] // y.shape[-1], k) for k, y in enumerate(maps)], 1)
+        return torch.cat([self._decoded(y, 8 << k, k) for k, y in enumerate(maps)], 1)
 
     def _decoded(self, y: torch.Tensor, stride: int, scale: int) -> torch.Tensor:
-        side = y.shape[-1]
-        y = y.view(-1, self.anchors, self.each, side, side).permute(0, 1, 3, 4, 2).sigmoid()
-        axis = torch.arange(side, dtype=y.dtype)
-        rows, columns = torch.meshgrid(axis, axis, indexing="ij")
+        height, width = y.shape[-2:]
+        y = y.view(-1, self.anchors, self.each, height, width).permute(0, 1, 3, 4, 2).sigmoid()
+        axes = (torch.arange(n, dtype=y.dtype) for n in (height, width))
+        rows, columns = torch.meshgrid(*axes, indexing="ij")
         corner = torch.stack([columns, rows], -1) - 0.5
         centre = (y[..., :2] * 2 + corner) * stride
         size = (y[..., 2:4] * 2) ** 2 * self.sizes[scale]

@@ -1,7 +1,7 @@
 """The engines that a benchmark compares, as a worker process sees them: how one loads a network, and how one is called.
 
 A job (`worker.py`) is a dict: `onnx` and `network` are the files of one network in ONNX and in our form (the same file for an ONNX
-model), `weights`, `values` and `shapes` complete the latter, `saved` is a file that the engine wrote before, to start warm from.
+model), `weights`, `values`, `shapes` and `dims` (ranges of open ones) complete the latter, `saved` is a file that the engine wrote before, to start warm from.
 Each class imports its engine when it is made and nothing before, so that the time from the start of the process is the engine's own.
 Imports NumPy and the standard library.
 """
@@ -43,6 +43,10 @@ class Engine:
     def load(self) -> None:
         """Read the network, and do all that is done before the first call."""
         raise NotImplementedError
+
+    def feed(self, feeds: Arrays) -> None:
+        """Take other inputs: those of them that the network has."""
+        self.feeds = {n: feeds[n] for n in self.feeds}
 
     def call(self) -> Any:
         """One inference, inputs and outputs in memory of NumPy; what the engine returns."""
@@ -88,7 +92,8 @@ class LightNet(Engine):
         values = dict(np.load(job["values"])) if job.get("values") else {}
         start = time.monotonic()
         model = self.lightnet.load(job["network"], weights=job.get("weights"), override=bool(job.get("weights")),
-                                   shapes=job.get("shapes") or {}, values=values)  # fmt: skip
+                                   shapes=job.get("shapes") or {}, values=values,
+                                   **({"dims": job["dims"]} if "dims" in job else {}))  # fmt: skip
         self.read = time.monotonic() - start
         self.feeds = {n: a for n, a in self.feeds.items() if n not in values}
         self.executable = self.lightnet.compile(model, **self._threads(self.lightnet.compile), **job.get("options", {}))
@@ -109,6 +114,11 @@ class LightNet(Engine):
 
     def info(self) -> dict[str, Any]:
         program = self.executable.program
+        if getattr(program, "symbols", ()):  # of the shape that was fed
+            from lightnet.runtime.open_instance import bound_values
+
+            shapes = {n: a.shape for n, a in self.feeds.items()}
+            program = self.executable.instance.of(bound_values(program, shapes)).program
         memory = program.memory
         return {"read": self.read, "code": sum(map(len, program.objects)), "arena": memory.get("arena", 0), "static": memory.get("static", 0),
                 "threads": "threads" in inspect.signature(self.lightnet.compile).parameters}  # fmt: skip

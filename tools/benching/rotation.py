@@ -151,16 +151,24 @@ def rotate(job: Mapping[str, Any], engines: Sequence[str], threads: int, rounds:
             except WorkerError as e:
                 workers.pop(name, None)
                 found.problems[name] = str(e)
-        for i in range(rounds):
-            for name in order(list(workers), i):
-                if name in workers:
-                    _slice(found, workers, name, seconds, clock)
+        take_turns(found, workers, rounds, seconds, clock)
     return found
 
 
-def _slice(found: Rotation, workers: dict[str, Worker], name: str, seconds: float, clock: str) -> None:
+def take_turns(
+    found: Rotation, workers: dict[str, Worker], rounds: int, seconds: float, clock: str = "wall", least: int = 3
+) -> None:
+    """Slices of time of workers that are there, of `least` calls at least, put into `found`; one that fails leaves `workers`."""
+    for i in range(rounds):
+        for name in order(list(workers), i):
+            if name in workers:
+                _slice(found, workers, name, seconds, clock, least)
+
+
+def _slice(found: Rotation, workers: dict[str, Worker], name: str, seconds: float, clock: str, least: int) -> None:
+    seconds = seconds if name != PEAK else min(seconds, 0.1)
     try:
-        reply = workers[name].ask(do="run", seconds=seconds if name != PEAK else min(seconds, 0.1), clock=clock)
+        reply = workers[name].ask(do="run", seconds=seconds, clock=clock, least=least)
     except WorkerError as e:
         del workers[name]
         found.seconds.pop(name, None)

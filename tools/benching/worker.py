@@ -66,6 +66,12 @@ def answer(engine: Any, command: dict[str, Any]) -> dict[str, Any]:
             return {"rate": engine.rate(command["seconds"])}
         times = timed(engine.call, command["seconds"], clock, command.get("least", 3))
         return {"median": statistics.median(times), "min": min(times), "calls": len(times), "spun": settled()}
+    if what == "feed":
+        return fed(engine, command["network"], command["numbers"], command["seed"])
+    if what == "stream":
+        return streamed(engine, command["network"], command["numbers"], command["seed"])
+    if what == "decode":
+        return decoded(engine, command["network"], command["tokens"])
     if what == "outputs":
         from engines import write_arrays
 
@@ -77,6 +83,51 @@ def answer(engine: Any, command: dict[str, Any]) -> dict[str, Any]:
     if what == "profile":
         return {"text": engine.profile()}
     raise ValueError(what)
+
+
+def fed(engine: Any, about: dict[str, Any], numbers: dict[str, int], seed: int) -> dict[str, Any]:
+    """Give the engine inputs of another shape of an open network; what the first call on them took."""
+    engine.feed(_network(about).feeds(numbers, seed))
+    start = time.perf_counter()
+    engine.call()
+    return {"first": time.perf_counter() - start, "memory": peak_memory(), **engine.info()}
+
+
+def streamed(engine: Any, about: dict[str, Any], requests: list[dict[str, int]], seed: int) -> dict[str, Any]:
+    """The seconds of each of some calls of an open network, every one of a shape of its own."""
+    network, times = _network(about), []
+    for k, numbers in enumerate(requests):
+        engine.feed(network.feeds(numbers, seed + k))
+        start = time.perf_counter()
+        engine.call()
+        times.append(time.perf_counter() - start)
+    spun = settled()
+    return {"times": times, "memory": peak_memory(), "spun": spun}
+
+
+def decoded(engine: Any, about: dict[str, Any], tokens: int) -> dict[str, Any]:
+    """Tokens, each the likeliest one after those before, which are in the cache that goes back in; the seconds of each call."""
+    network, times, chosen = _network(about), [], []
+    for _ in range(tokens):
+        start = time.perf_counter()
+        found = engine.outputs()
+        times.append(time.perf_counter() - start)
+        chosen.append(int(found[network.outputs[0]].reshape(-1).argmax()))
+        (ids,) = (n for n, i in network.inputs.items() if i.kind == "ids")
+        engine.feeds = {**engine.feeds, **{old: found[new] for old, new in network.cache}}
+        engine.feeds[ids] = engine.feeds[ids] * 0 + chosen[-1]
+    settled()
+    return {"times": times, "tokens": chosen, "memory": peak_memory()}
+
+
+def _network(about: dict[str, Any]) -> Any:
+    """The network with open dims that a command describes."""
+    tools = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if tools not in sys.path:
+        sys.path.append(tools)
+    from opening.networks import OpenNetwork
+
+    return OpenNetwork.read(about)
 
 
 def started(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
