@@ -71,10 +71,9 @@ def _free_choice(kernel: KernelOp, target: Target, request: Request) -> str | No
     for name in kernel.choices:
         del kernel.attributes[name]
     try:
-        alg = target.choose(kernel, request).get("alg")
+        kernel.attributes.update(target.choose(kernel, request))
     except LightNetError:
         return None
-    kernel.attributes["alg"] = alg
     return choice(kernel, "alg")
 
 

@@ -17,7 +17,6 @@ from xdsl.dialects.builtin import (
     IndexType,
     IntegerAttr,
     IntegerType,
-    MemRefType,
     VectorType,
 )
 from xdsl.ir import Block, Operation, SSAValue

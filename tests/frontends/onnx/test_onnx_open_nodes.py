@@ -15,8 +15,8 @@ onnx = pytest.importorskip("onnx")
 import lightnet  # noqa: E402
 from lightnet.diagnostics import LightNetError  # noqa: E402
 from lightnet.frontends.loading import OpenError  # noqa: E402
-from lightnet.ir.verify import verify_module  # noqa: E402
 from lightnet.ir.instances import symbols_of  # noqa: E402
+from lightnet.ir.verify import verify_module  # noqa: E402
 from lightnet.passes.instantiate import instantiate  # noqa: E402
 
 #: Cases that keep their symbol, at the least; what does not is refused, or shown to have one number only.
