@@ -76,11 +76,11 @@ def call_text(values: Values) -> str:
     return ", ".join(f"{name} = {n}" for name, n in sorted(values.items()))
 
 
-Lines = Mapping[Operation, list[LaunchOp]]
+_Lines = Mapping[Operation, list[LaunchOp]]
 
 
 def lowered_call(
-    before: ModuleOp, module: ModuleOp, lines: Lines, values: Values
+    before: ModuleOp, module: ModuleOp, lines: _Lines, values: Values
 ) -> tuple[ModuleOp, ModuleOp, dict[Operation, list[LaunchOp]]]:
     """A planned module and what it was lowered to as they are where symbols have these values (functions take no
     symbols, memrefs have lengths), and, for each op of the one, its launches in the other, as in `lines`."""
