@@ -45,7 +45,7 @@ class OpenInfo:
 
     @property
     def note(self) -> str:
-        """What the figures are of, in a sentence."""
+        """The call that the figures are of, in a sentence."""
         ranges = ", ".join(f"{name} {domain}" for name, domain in self.ranges.items())
         return f"each call decides: {ranges}; figures are for {self.typical}"
 

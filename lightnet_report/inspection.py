@@ -185,4 +185,5 @@ def _memory(module: ModuleOp, target: str) -> MemoryInfo:
     traffic = sum(map(costs.bytes_moved, kernels))
     memory = memory_of(module)
     ports = sum(memory[space] for space in ports_of(memory))
-    return MemoryInfo(target, plan.peak, plan.bound, memory.get("static", 0), ports, len(kernels), traffic, report.calls)
+    static = memory.get("static", 0)
+    return MemoryInfo(target, plan.peak, plan.bound, static, ports, len(kernels), traffic, report.calls)

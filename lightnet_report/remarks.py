@@ -71,10 +71,9 @@ def _free_choice(kernel: KernelOp, target: Target, request: Request) -> str | No
     for name in kernel.choices:
         del kernel.attributes[name]
     try:
-        alg = target.choose(kernel, request).get("alg")
+        kernel.attributes.update(target.choose(kernel, request))
     except LightNetError:
         return None
-    kernel.attributes["alg"] = alg
     return choice(kernel, "alg")
 
 
@@ -83,7 +82,7 @@ def _name(kernel: KernelOp) -> str:
 
 
 def _open_dims(kernel: KernelOp) -> str:
-    """What calls decide of a kernel: ``calls decide dim 0 of 'r1' (batch)``."""
+    """The dims of a kernel that calls decide: ``calls decide dim 0 of 'r1' (batch)``."""
     value = next(v for v in (*kernel.results, *kernel.operands) if spec_of(v.type).open_dims)
     dims = spec_of(value.type).dims
     axes = [axis for axis, name in enumerate(dim_names(dims)) if isinstance(name, str)]

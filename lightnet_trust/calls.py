@@ -1,4 +1,4 @@
-"""The calls on which a network is executed whose dims calls decide: values of its symbols, and level 4 as it is for one.
+"""The calls on which a network is executed whose dims calls decide: values of its symbols, and level 4 for one.
 
 Values are those at which a wrong bound, tail or grid shows: the lowest, odd ones that differ from symbol to symbol, a
 multiple of a vector, one beside it, the highest as far as that is not too large to be executed. Imports xDSL, `ir` and
@@ -76,11 +76,11 @@ def call_text(values: Values) -> str:
     return ", ".join(f"{name} = {n}" for name, n in sorted(values.items()))
 
 
-Lines = Mapping[Operation, list[LaunchOp]]
+_Lines = Mapping[Operation, list[LaunchOp]]
 
 
 def lowered_call(
-    before: ModuleOp, module: ModuleOp, lines: Lines, values: Values
+    before: ModuleOp, module: ModuleOp, lines: _Lines, values: Values
 ) -> tuple[ModuleOp, ModuleOp, dict[Operation, list[LaunchOp]]]:
     """A planned module and what it was lowered to as they are where symbols have these values (functions take no
     symbols, memrefs have lengths), and, for each op of the one, its launches in the other, as in `lines`."""
@@ -93,7 +93,9 @@ def lowered_call(
     for function in functions.values():
         for k, name in reversed(list(enumerate(kernel_symbols(function), 2))):
             argument, number = function.body.block.args[k], arith.ConstantOp(IntegerAttr(values[name], IndexType()))
-            function.body.block.insert_ops_before([number], function.body.block.first_op)
+            first = function.body.block.first_op
+            assert first is not None
+            function.body.block.insert_ops_before([number], first)
             argument.replace_all_uses_with(number.result)
             function.body.block.erase_arg(argument)
         function.attributes.pop(SYMBOLS, None)

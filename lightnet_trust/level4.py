@@ -75,8 +75,8 @@ def check_level4(
     for values, runs in groupby(baseline.runs, lambda run: run[0].values):
         planned = before
         if values:
-            planned, *lowered = lowered_call(before, module, lines, values)
-            check.begin_call(*lowered)
+            planned, lowered, in_call = lowered_call(before, module, lines, values)
+            check.begin_call(lowered, in_call)
         for data, reference in runs:
             try:
                 _Lockstep(check, planned, data.contents, baseline.evaluator, reference, False).trace()

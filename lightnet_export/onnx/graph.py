@@ -279,7 +279,7 @@ class ExportGraph:
         match atom:
             case Symbol(name=name, multiple=multiple):
                 if name not in self._said:
-                    raise LightNetError(f"no input has the dim '{name}' by itself, so that an ONNX model cannot read it "
+                    raise LightNetError(f"no input has the dim '{name}' by itself, so that no ONNX model can read it "
                                         f"off: give it a number (--dim {name}=N)", label="onnx.dims")  # fmt: skip
                 if (value := self._sizes.get(name)) is None:
                     source, axis = self._said[name]

@@ -51,7 +51,8 @@ def to_onnx(model: Model | ModuleOp, *, weights: Weights = None, seed: int | Non
     Graph inputs, outputs (in order) and values have the names of their tensors, nodes those of their ops. Params hold
     what `weights` (default: the model's) gives them, random contents belong to `seed` (default: the model's, or 0).
     `inputs_as_params` makes the inputs initializers too, with their default contents; `outputs` names further tensors
-    to return. Dims that calls decide have their names (`dim_param`). `print` and `fprint` are dropped; the model's doc string names them.
+    to return. Dims that calls decide have their names (`dim_param`), without bounds. `print` and `fprint` are dropped;
+    the model's doc string names them.
 
     Raises `LightNetError`: no package `onnx`; an op that ONNX cannot express (an integer convolution); an unknown name
     in `outputs`; weights that do not fit, or of over 2 GB in all. As in a run, params missing from the weights are 0.
