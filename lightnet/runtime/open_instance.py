@@ -96,7 +96,7 @@ class OpenInstance:
     def call(self, call: Invocation, static: np.ndarray | None = None, residents: Contents | None = None) -> Outputs:
         """Run once, on the shapes of what is fed."""
         self.program.check_fed(call.feeds)
-        shapes = shapes_of(call.feeds)
+        shapes = fed_shapes(call.feeds)
         instance = self.of(bound_values(self.program, shapes))
         if shapes.keys() >= self.inputs.keys():
             self._by_shape[tuple([shapes[name] for name in self.inputs])] = instance
@@ -113,7 +113,7 @@ class OpenInstance:
             return Room()
 
 
-def shapes_of(feeds: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def fed_shapes(feeds: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """The shapes of what is fed, by name. Raises `LightNetError` for what is no array."""
     return {name: (v if isinstance(v, np.ndarray) else as_array(name, v)).shape for name, v in feeds.items()}
 

@@ -149,9 +149,9 @@ class Program:
 
     def of_feeds(self, feeds: Mapping[str, Any]) -> Program:
         """The program of a call on what is fed. Raises `LightNetError` where shapes do not fit."""
-        from lightnet.runtime.open_instance import bound_values, shapes_of
+        from lightnet.runtime.open_instance import bound_values, fed_shapes
 
-        return self.at(bound_values(self, shapes_of(feeds))) if self.symbols else self
+        return self.at(bound_values(self, fed_shapes(feeds))) if self.symbols else self
 
     @property
     def ports(self) -> tuple[str, ...]:
