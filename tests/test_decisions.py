@@ -11,6 +11,7 @@ import pytest
 RECORDED = json.loads(decisions.FILE.read_text("utf-8"))
 
 
+@pytest.mark.sampled(every=3, share=0.3)
 @pytest.mark.parametrize("network", [*decisions.NETWORKS, *decisions.FAMILIES])
 @pytest.mark.parametrize("target, decide", [("cpu", decisions.of_cpu), ("cuda", decisions.of_cuda)])
 def test_decisions_are_those_recorded(network: str, target: str, decide) -> None:

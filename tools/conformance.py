@@ -31,7 +31,15 @@ from suites.runners import PASS, RUNNERS, Result, installed
 PAGE = Path(__file__).parent.parent / "docs" / "conformance.md"
 COMMAND = "python tools/conformance.py --update"
 #: What is drawn of a suite: the first case of each op, each nth, and a share of the others. Suites that are not here run whole.
-DRAWN = {"node": (12, 0.1), "node-expanded": (16, 0.1), "real": (5, 0.1), "nnvm": (5, 0.1)}
+DRAWN = {
+    "node": (12, 0.1),
+    "node-expanded": (16, 0.1),
+    "pytorch-converted": (3, 0.2),
+    "real": (5, 0.1),
+    "com.microsoft": (3, 0.2),
+    "ai.onnx.ml": (3, 0.2),
+    "nnvm": (5, 0.1),
+}
 
 
 def main() -> int:

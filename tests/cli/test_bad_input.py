@@ -80,7 +80,7 @@ def _written(value: Any) -> Any:
     return None if value == () else value
 
 
-@pytest.mark.sampled(every=3, share=0.3)
+@pytest.mark.sampled(every=5, share=0.2)
 @pytest.mark.parametrize("optype", sorted(v.OPS))
 def test_every_constraint_of_an_op(optype, cli):
     cls = v.OPS[optype]
