@@ -100,15 +100,19 @@ class NativeCode:
         except RuntimeError as error:
             raise LightNetError(f"the compiled objects do not link: {error}") from None
         self._trackers: list[object] = []
+        self._addresses: dict[str, int] = {}
 
     def address(self, symbol: str) -> int:
         """The address of a symbol; LightNetError when there is none."""
+        if (known := self._addresses.get(symbol)) is not None:
+            return known
         try:
             tracker = self._jit.lookup(self._name, symbol)
         except RuntimeError as error:
             raise LightNetError(f"the compiled objects have no '{symbol}': {error}") from None
         self._trackers.append(tracker)  # its collection would unload the library
-        return tracker[symbol]
+        self._addresses[symbol] = tracker[symbol]
+        return self._addresses[symbol]
 
     def entry(self) -> Callable[[int], None]:
         """`ENTRY`, as a function of the address of a frame."""

@@ -51,6 +51,9 @@ class Room:
 class OpenInstance:
     """The instances of a program by the values of its symbols; called as an `Instance` is."""
 
+    #: Whether the program is from a file, which may lie: then its places are checked with the numbers of each call.
+    is_read = False
+
     def __init__(self, program: Program, static: np.ndarray, defaults: Mapping[str, np.ndarray], code: Any = None):
         if code is None:
             from lightnet.runtime.native import NativeCode
@@ -67,26 +70,37 @@ class OpenInstance:
         found = self._made.get(values)
         if found is None:
             program = self.program.at(values)
-            try:
-                check_places(program)
-            except Lie as error:
-                said = ", ".join(f"{s.name} is {n}" for s, n in zip(self.program.symbols, values))
-                raise LightNetError(f"the executable lies where {said}: {error}", label="lnx.header") from None
+            if self.is_read:
+                self._check(program)
             found = self._made[values] = Instance(program, self.static, self.defaults, self._code)
             while len(self._made) > KEPT:
                 self._made.popitem(last=False)
                 self._by_shape.clear()
         return found
 
+    def _check(self, program: Program) -> None:
+        """Raise `LightNetError` where something in the program of a call lies outside of its memory."""
+        try:
+            check_places(program)
+        except Lie as error:
+            said = ", ".join(f"{s.name} is {n}" for s, n in zip(self.program.symbols, program.values))
+            raise LightNetError(f"the executable lies where {said}: {error}", label="lnx.header") from None
+
     def quick(self, feeds: Any) -> dict[str, np.ndarray] | None:
         """The result of `call` in the common case, or None."""
         if type(feeds) is not dict:
             return None
         try:
-            key = tuple([feeds[name].shape for name in self.inputs])
-            instance = self._by_shape[key]
+            shapes = {name: feeds[name].shape for name in self.inputs}
         except (KeyError, AttributeError):
             return None
+        key = tuple(shapes.values())
+        instance = self._by_shape.get(key)
+        if instance is None:
+            try:
+                instance = self._by_shape[key] = self.of(bound_values(self.program, shapes))
+            except LightNetError:  # `call` says the same of it
+                return None
         room = self._room()
         try:
             return instance.quick(feeds, room.arena(instance))

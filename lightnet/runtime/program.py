@@ -16,7 +16,7 @@ import numpy as np
 
 from lightnet.diagnostics import LightNetError, did_you_mean
 from lightnet.runtime.arrays import checked_array
-from lightnet.runtime.dims import Dim, Size, Symbol, at
+from lightnet.runtime.dims import Dim, Size, Symbol, at, is_known
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.threads import MAX_THREADS, Threads
 
@@ -52,12 +52,11 @@ class Tensor:
     space: str
     offset: int
 
-    def at(self, values: Mapping[str, int]) -> Tensor:
-        """The tensor in a call, where symbols have these values; dims of others stay, which only what nothing reads
-        has."""
-        left = {d for d in self.dims if isinstance(d, Dim) and not values.keys() >= {s.name for s in d.symbols}}
-        dims = tuple(d if d in left else at(d, values) for d in self.dims)
-        return Tensor(self.name, dims, self.dtype, self.space, at(self.offset, values))
+    def with_sizes(self, number: Callable[[Size], Any]) -> Tensor:
+        """The tensor with numbers in the place of sizes."""
+        if is_known((*self.dims, self.offset)):
+            return self
+        return Tensor(self.name, tuple(map(number, self.dims)), self.dtype, self.space, number(self.offset))
 
     @property
     def nbytes(self) -> int:
@@ -134,11 +133,24 @@ class Program:
         return Threads(None if self.any_threads else self.threads)
 
     def at(self, values: tuple[int, ...]) -> Program:
-        """The program of calls in which the symbols have these values: it has numbers where this one has dims."""
+        """The program of calls in which the symbols have these values: it has numbers where this one has dims, but for
+        dims of other symbols, which only what nothing reads has."""
         by = {s.name: n for s, n in zip(self.symbols, values, strict=True)}
+        known: dict[Size, Any] = {}
+
+        def number(size: Size) -> Any:
+            if not isinstance(size, Dim):
+                return size
+            if size not in known:
+                try:
+                    known[size] = at(size, by)
+                except KeyError:
+                    known[size] = size
+            return known[size]
+
         kinds = ("inputs", "outputs", "residents", "unread")
-        tensors: dict[str, Any] = {kind: tuple(t.at(by) for t in getattr(self, kind)) for kind in kinds}
-        hosts = tuple(replace(h, dims=tuple(at(d, by) for d in h.dims)) for h in self.hosts)
+        tensors: dict[str, Any] = {kind: tuple(t.with_sizes(number) for t in getattr(self, kind)) for kind in kinds}
+        hosts = tuple(replace(h, dims=tuple(map(number, h.dims))) for h in self.hosts)
         memory = {space: at(size, by) for space, size in self.memory.items()}
         return replace(self, **tensors, hosts=hosts, memory=memory, symbols=(), values=values)
 
