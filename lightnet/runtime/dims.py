@@ -48,7 +48,7 @@ class Symbol:
     def key(self) -> str:
         return self.name
 
-    @property
+    @cached_property
     def range(self) -> tuple[int, int]:
         """The bounds of the unit."""
         return self.low // self.multiple, self.high // self.multiple
