@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from math import comb, gcd
+from math import comb, gcd, lcm
 
 from lightnet.runtime.dims import (
     Atom,
@@ -16,6 +16,7 @@ from lightnet.runtime.dims import (
     Monomial,
     Quotient,
     Size,
+    atom_key,
     common_divisor,
     dim_of_terms,
     least,
@@ -135,10 +136,8 @@ def is_proved(a: Size, b: Size) -> bool:
         return False
     if _is_never_negative(a - b):
         return True
-    steps = (
-        common_divisor(a),
-        common_divisor(b),
-    )  # a multiple of n is not below b where it is not below b rounded up to one
+    # A multiple of n is not below b where it is not below b rounded up to one.
+    steps = common_divisor(a), common_divisor(b)
     return any(n > 1 and _is_never_negative(a // n + -b // n) for n in steps)
 
 
@@ -148,9 +147,35 @@ def _is_never_negative(size: Size) -> bool:
         return size >= 0
     if min(size.samples) < 0:
         return False
-    if (parts := BOUNDS.of_extremes(size)) is None:
-        return BOUNDS.of_corners(size) >= 0 or size.low >= 0 or any(least(size // n) >= 0 for n in _steps(size))
-    return (all if parts[1] else any)(map(_is_never_negative, parts[0]))
+    if (parts := BOUNDS.of_extremes(size)) is not None:
+        return (all if parts[1] else any)(map(_is_never_negative, parts[0]))
+    without, times = without_quotients(size)
+    if (BOUNDS.of_corners(without) if isinstance(without, Dim) else without) > -times:
+        return True
+    return BOUNDS.of_corners(size) >= 0 or size.low >= 0 or any(least(size // n) >= 0 for n in _steps(size))
+
+
+def without_quotients(dim: Dim) -> tuple[Size, int]:
+    """What a multiple of the dim is never below, and by how much it is multiplied: each floor(e / c) in a term is taken
+    for e / c, or for (e - c + 1)/c, where what it is multiplied by is never below 0."""
+    chosen = {term: next((a for a in term if isinstance(a, Quotient)), None) for term in dim.terms}
+    times = lcm(*(q.divisor for q in chosen.values() if q is not None))
+    total: dict[Monomial, int] = {}
+    for term, c in dim.terms.items():
+        q, left = chosen[term], list(term)
+        if q is not None:
+            left.remove(q)
+        if q is None or any(a.range[0] < 0 for a in left):
+            total[term] = total.get(term, 0) + c * times
+            continue
+        by = c * times // q.divisor
+        for inner, d in q.dividend.terms.items():
+            product = tuple(sorted((*left, *inner), key=atom_key))
+            total[product] = total.get(product, 0) + by * d
+        if c > 0:
+            product = tuple(left)
+            total[product] = total.get(product, 0) - by * (q.divisor - 1)
+    return dim_of_terms(total), times
 
 
 def _steps(dim: Dim) -> Iterator[int]:

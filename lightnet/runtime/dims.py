@@ -187,6 +187,8 @@ class Dim:
         return dim_of_terms(found)
 
     def __mul__(self, other: Any) -> Any:
+        if type(other) is int:
+            return Dim({term: c * other for term, c in self.terms.items()}) if other else 0
         if (terms := _terms(other)) is None:
             if not isinstance(other, float):
                 return NotImplemented
