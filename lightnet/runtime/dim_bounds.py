@@ -20,6 +20,7 @@ from lightnet.runtime.dims import (
     common_divisor,
     dim_of_terms,
     least,
+    samples,
 )
 
 
@@ -107,7 +108,8 @@ BOUNDS = Bounds()
 def _least(dim: Dim) -> int:
     if (parts := BOUNDS.of_extremes(dim)) is not None:
         return (min if parts[1] else max)(map(BOUNDS.least, parts[0]))
-    return max([BOUNDS.of_corners(dim), *BOUNDS.of_quotients(dim)])
+    found = BOUNDS.of_corners(dim)
+    return found if found == min(dim.samples) else max([found, *BOUNDS.of_quotients(dim)])
 
 
 def _corners(terms: dict[int, int], bits: int, ranges: list[tuple[int, int]], both: bool) -> Iterator[dict[int, int]]:
@@ -132,7 +134,7 @@ def _corners(terms: dict[int, int], bits: int, ranges: list[tuple[int, int]], bo
 @lru_cache(1 << 16)
 def is_proved(a: Size, b: Size) -> bool:
     """Return whether ``a >= b`` is proved for all values."""
-    if any(x < y for x, y in zip(_samples(a), _samples(b))):
+    if any(x < y for x, y in zip(samples(a), samples(b))):
         return False
     if _is_never_negative(a - b):
         return True
@@ -156,8 +158,8 @@ def _is_never_negative(size: Size) -> bool:
 
 
 def without_quotients(dim: Dim) -> tuple[Size, int]:
-    """What a multiple of the dim is never below, and by how much it is multiplied: each floor(e / c) in a term is taken
-    for e / c, or for (e - c + 1)/c, where what it is multiplied by is never below 0."""
+    """A lower bound of a multiple of the dim, and the multiple: one quotient q = floor(e / c) in each term is taken for
+    e/c where that makes the term smaller, else for (e - c + 1)/c; none whose factors may be below 0."""
     chosen = {term: next((a for a in term if isinstance(a, Quotient)), None) for term in dim.terms}
     times = lcm(*(q.divisor for q in chosen.values() if q is not None))
     total: dict[Monomial, int] = {}
@@ -183,7 +185,3 @@ def _steps(dim: Dim) -> Iterator[int]:
     for sign in (1, -1):
         if (n := gcd(*(c for term, c in dim.terms.items() if term and c * sign > 0))) > 1:
             yield n
-
-
-def _samples(size: Size) -> tuple[int, ...]:
-    return size.samples if isinstance(size, Dim) else (size, size, size)

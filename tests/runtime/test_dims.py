@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightnet.diagnostics import LightNetError
+from lightnet.passes.planning.stacking import upper_join
 from lightnet.runtime.dim_text import dims_text, parse_size, parse_sizes, text
 from lightnet.runtime.dims import (
     Dim,
@@ -23,7 +24,6 @@ from lightnet.runtime.dims import (
     is_never_below,
     least,
     symbol,
-    upper_join,
     with_sizes,
 )
 
