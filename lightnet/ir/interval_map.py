@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from lightnet.runtime.dims import are_apart, is_never_below
+from lightnet.runtime.dims import is_never_below
 
 T = TypeVar("T")
 
@@ -126,7 +126,7 @@ class OpenIntervalMap(IntervalMap[T]):
     def set(self, begin: int, end: int, value: T) -> None:
         kept: list[tuple[int, int, T]] = []
         for low, high, before in self._parts:
-            if are_apart(low, high - low, begin, end - begin):
+            if is_never_below(begin, high) or is_never_below(low, end):
                 kept.append((low, high, before))
                 continue
             if low != begin and is_never_below(begin, low) and is_never_below(high, begin):

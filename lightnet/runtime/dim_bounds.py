@@ -5,10 +5,9 @@ Part of `dims.py`, which asks for them. Imports it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
-from itertools import product
-from math import gcd, prod
+from math import comb, gcd, lcm
 
 from lightnet.runtime.dims import (
     Atom,
@@ -21,6 +20,7 @@ from lightnet.runtime.dims import (
     common_divisor,
     dim_of_terms,
     least,
+    samples,
 )
 
 
@@ -37,15 +37,24 @@ class Bounds:
 
     def of_corners(self, dim: Dim) -> int:
         """By the ranges of all atoms: with each one counted from its lower end or from its upper end, terms that are
-        not negative are left out."""
-        atoms = list(dim.atoms)
-        ends = product((False, True), repeat=len(atoms)) if len(atoms) <= self.MOST_SYMBOLS else [(False,) * len(atoms)]
+        not negative are left out. Ends do not matter for an atom that stands alone, and in one term only."""
+        shared = list(dict.fromkeys(a for term in dim.terms if len(term) > 1 for a in term))
+        bits = max(map(len, dim.terms)).bit_length()
+        place = {atom: 1 << bits * k for k, atom in enumerate(shared)}
+        start, terms = 0, dict[int, int]()
+        for term, c in dim.terms.items():
+            if len(term) == 1 and term[0] not in place:
+                start += c * term[0].range[c < 0]
+            else:
+                terms[sum(place[a] for a in term)] = c
+        terms[0] = terms.get(0, 0) + start
         best: int | None = None
-        for end in ends:
-            found, is_least = _shifted(dim, dict(zip(atoms, end)))
-            if is_least:
-                return found
-            best = found if best is None else max(best, found)
+        for found in _corners(terms, bits, [a.range for a in shared], len(shared) <= self.MOST_SYMBOLS):
+            below = sum(c for mono, c in found.items() if mono and c < 0)
+            value = found.get(0, 0) + below
+            best = value if best is None else max(best, value)
+            if not below:  # it is reached there
+                break
         assert best is not None
         return best
 
@@ -99,42 +108,38 @@ BOUNDS = Bounds()
 def _least(dim: Dim) -> int:
     if (parts := BOUNDS.of_extremes(dim)) is not None:
         return (min if parts[1] else max)(map(BOUNDS.least, parts[0]))
-    return max([BOUNDS.of_corners(dim), *BOUNDS.of_quotients(dim)])
+    found = BOUNDS.of_corners(dim)
+    return found if found == min(dim.samples) else max([found, *BOUNDS.of_quotients(dim)])
 
 
-def _shifted(dim: Dim, from_above: Mapping[Atom, bool]) -> tuple[int, bool]:
-    """A lower bound, and True where it is reached, at that corner: each atom is ``low + t`` or ``high - t`` with t in
-    ``0..high - low``; in the polynomial of these, a negative term is least where all its t are largest, and any other
-    is at least 0."""
-    total: dict[Monomial, int] = {}
-    for term, c in dim.terms.items():
-        parts: dict[Monomial, int] = {(): c}
-        for atom in term:
-            low, high = atom.range
-            start, sign = (high, -1) if from_above[atom] else (low, 1)
-            grown: dict[Monomial, int] = {}
-            for mono, k in parts.items():
-                grown[mono] = grown.get(mono, 0) + k * start
-                longer = tuple(sorted((*mono, atom), key=atom_key))
-                grown[longer] = grown.get(longer, 0) + k * sign
-            parts = grown
-        for mono, k in parts.items():
-            total[mono] = total.get(mono, 0) + k
-    below = sum(k * prod(a.range[1] - a.range[0] for a in mono) for mono, k in total.items() if mono and k < 0)
-    return total.get((), 0) + below, not below
+def _corners(terms: dict[int, int], bits: int, ranges: list[tuple[int, int]], both: bool) -> Iterator[dict[int, int]]:
+    """A polynomial counted from the corners of the ranges of its atoms, of all or of the lowest one: each atom is
+    ``low + (high - low)·u`` or ``high - (high - low)·u``, with u in 0..1. A product is a number: the sum of
+    ``exponent << bits·k`` of atom k."""
+    if not ranges:
+        yield terms
+        return
+    *rest, (low, high) = ranges
+    at = bits * len(rest)
+    for start, step in ((low, high - low), (high, low - high))[: 1 + both]:
+        found: dict[int, int] = {}
+        for mono, c in terms.items():
+            power = mono >> at & (1 << bits) - 1
+            for k in range(power + 1):
+                key = mono - (power - k << at)
+                found[key] = found.get(key, 0) + c * comb(power, k) * start ** (power - k) * step**k
+        yield from _corners(found, bits, rest, both)
 
 
 @lru_cache(1 << 16)
 def is_proved(a: Size, b: Size) -> bool:
     """Return whether ``a >= b`` is proved for all values."""
-    if any(x < y for x, y in zip(_samples(a), _samples(b))):
+    if any(x < y for x, y in zip(samples(a), samples(b))):
         return False
     if _is_never_negative(a - b):
         return True
-    steps = (
-        common_divisor(a),
-        common_divisor(b),
-    )  # a multiple of n is not below b where it is not below b rounded up to one
+    # A multiple of n is not below b where it is not below b rounded up to one.
+    steps = common_divisor(a), common_divisor(b)
     return any(n > 1 and _is_never_negative(a // n + -b // n) for n in steps)
 
 
@@ -144,9 +149,35 @@ def _is_never_negative(size: Size) -> bool:
         return size >= 0
     if min(size.samples) < 0:
         return False
-    if (parts := BOUNDS.of_extremes(size)) is None:
-        return BOUNDS.of_corners(size) >= 0 or size.low >= 0 or any(least(size // n) >= 0 for n in _steps(size))
-    return (all if parts[1] else any)(map(_is_never_negative, parts[0]))
+    if (parts := BOUNDS.of_extremes(size)) is not None:
+        return (all if parts[1] else any)(map(_is_never_negative, parts[0]))
+    without, times = without_quotients(size)
+    if (BOUNDS.of_corners(without) if isinstance(without, Dim) else without) > -times:
+        return True
+    return BOUNDS.of_corners(size) >= 0 or size.low >= 0 or any(least(size // n) >= 0 for n in _steps(size))
+
+
+def without_quotients(dim: Dim) -> tuple[Size, int]:
+    """A lower bound of a multiple of the dim, and the multiple: one quotient q = floor(e / c) in each term is taken for
+    e/c where that makes the term smaller, else for (e - c + 1)/c; none whose factors may be below 0."""
+    chosen = {term: next((a for a in term if isinstance(a, Quotient)), None) for term in dim.terms}
+    times = lcm(*(q.divisor for q in chosen.values() if q is not None))
+    total: dict[Monomial, int] = {}
+    for term, c in dim.terms.items():
+        q, left = chosen[term], list(term)
+        if q is not None:
+            left.remove(q)
+        if q is None or any(a.range[0] < 0 for a in left):
+            total[term] = total.get(term, 0) + c * times
+            continue
+        by = c * times // q.divisor
+        for inner, d in q.dividend.terms.items():
+            product = tuple(sorted((*left, *inner), key=atom_key))
+            total[product] = total.get(product, 0) + by * d
+        if c > 0:
+            product = tuple(left)
+            total[product] = total.get(product, 0) - by * (q.divisor - 1)
+    return dim_of_terms(total), times
 
 
 def _steps(dim: Dim) -> Iterator[int]:
@@ -154,7 +185,3 @@ def _steps(dim: Dim) -> Iterator[int]:
     for sign in (1, -1):
         if (n := gcd(*(c for term, c in dim.terms.items() if term and c * sign > 0))) > 1:
             yield n
-
-
-def _samples(size: Size) -> tuple[int, ...]:
-    return size.samples if isinstance(size, Dim) else (size, size, size)

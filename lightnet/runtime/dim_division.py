@@ -5,6 +5,7 @@ Part of `dims.py`, which asks for it. Imports it.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import gcd
 
 from lightnet.runtime.dims import Dim, Monomial, Quotient, Size, atom_key, dim_of_terms
@@ -37,6 +38,7 @@ def _leading(dim: Dim) -> tuple[Monomial, int]:
     return max(dim.terms.items(), key=lambda t: (len(t[0]), [t[0].count(a) for a in atoms]))
 
 
+@lru_cache(1 << 14)
 def floor_quotient(dim: Dim, by: int) -> Size:
     """The floor of a quotient that is no polynomial as a whole: what divides is taken out, and the rest is an atom,
     one for all ways to write it."""

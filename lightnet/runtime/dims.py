@@ -14,9 +14,9 @@ what it is at most and that c·q lies within c - 1 below e are known (`dim_bound
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import gcd, isinf, prod
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -53,7 +53,7 @@ class Symbol:
         """The size that is its value."""
         return Dim({(self,): self.multiple})
 
-    @property
+    @cached_property
     def range(self) -> tuple[int, int]:
         """The bounds of the unit."""
         return self.low // self.multiple, self.high // self.multiple
@@ -69,6 +69,11 @@ class Symbol:
             raise ValueError(f"{self.name} is {value}, not {self.domain}")
 
     @property
+    def samples(self) -> tuple[int, ...]:
+        """The smallest unit, the largest, and the typical one."""
+        return *self.range, self.typical // self.multiple
+
+    @cached_property
     def typical(self) -> int:
         """The value for which is decided what only costs time: a quarter of the largest one, as callers give a bound
         that they seldom reach."""
@@ -96,6 +101,10 @@ class Quotient:
     def range(self) -> tuple[int, int]:
         return self.dividend.low // self.divisor, self.dividend.high // self.divisor
 
+    @cached_property
+    def samples(self) -> tuple[int, ...]:
+        return tuple(n // self.divisor for n in self.dividend.samples)
+
     def at(self, values: Mapping[str, int]) -> int:
         return at(self.dividend, values) // self.divisor
 
@@ -115,6 +124,10 @@ class Extreme:
     def range(self) -> tuple[int, int]:
         pick = min if self.fn == "min" else max
         return pick(map(least, self.args)), pick(map(greatest, self.args))
+
+    @cached_property
+    def samples(self) -> tuple[int, ...]:
+        return tuple(map(min if self.fn == "min" else max, *map(samples, self.args)))
 
     def at(self, values: Mapping[str, int]) -> int:
         return (min if self.fn == "min" else max)(at(a, values) for a in self.args)
@@ -160,15 +173,13 @@ class Dim:
     @cached_property
     def high(self) -> int:
         """A number that it is never above, as `low`."""
-        negative = -self
-        return -(negative if isinstance(negative, int) else negative.low)
+        return -(-self).low
 
     @cached_property
-    def samples(self) -> tuple[int, int, int]:
+    def samples(self) -> tuple[int, ...]:
         """Its numbers where all symbols have their smallest values, their largest, and their typical ones: what one of
         these refutes need not be proved."""
-        smallest, largest = ({s.name: n for s in self.symbols for n in (s.range[k] * s.multiple,)} for k in (0, 1))
-        return at(self, smallest), at(self, largest), typical(self)
+        return tuple(sum(c * prod([a.samples[k] for a in term]) for term, c in self.terms.items()) for k in range(3))
 
     @cached_property
     def extremes(self) -> int:
@@ -192,6 +203,8 @@ class Dim:
         return dim_of_terms(found)
 
     def __mul__(self, other: Any) -> Any:
+        if type(other) is int:
+            return Dim({term: c * other for term, c in self.terms.items()}) if other else 0
         if (terms := _terms(other)) is None:
             if not isinstance(other, float):
                 return NotImplemented
@@ -348,7 +361,12 @@ def at(size: Size, values: Mapping[str, int]) -> int:
 
 def typical(size: Size) -> int:
     """The number that a size is where each symbol has its typical value."""
-    return at(size, {s.name: s.typical for s in size.symbols}) if isinstance(size, Dim) else size
+    return samples(size)[2]
+
+
+def samples(size: Size) -> tuple[int, ...]:
+    """The numbers that a size is where all symbols are smallest, largest, and typical."""
+    return size.samples if isinstance(size, Dim) else (size,) * 3
 
 
 def with_sizes(size: Size, by: Mapping[str, Size]) -> Size:
@@ -369,26 +387,27 @@ def is_known(sizes: Any) -> bool:
 
 def is_below(a: Size, b: Size) -> bool:
     """Return whether ``a < b`` for all values; raises `Undecided` where it is so for some only, as far as is known."""
-    difference = a - b
-    if not isinstance(difference, Dim):
-        return bool(difference < 0)
-    if difference.high < 0:
-        return True
-    if difference.low >= 0:
-        return False
-    raise Undecided(difference, f"it needs to know whether {a!s} < {b!s}, which each call decides")
+    low, high = _difference(a, b)
+    if high < 0 or low >= 0:
+        return high < 0
+    raise Undecided(a - b, f"it needs to know whether {a!s} < {b!s}, which each call decides")
 
 
 def is_same(a: Any, b: Any) -> bool:
     """Return whether ``a == b`` for all values, or for none; `Undecided` where calls may differ."""
     if not isinstance(a, Dim) and not isinstance(b, Dim):
         return a == b
-    difference = a - b if isinstance(a, Dim | int) and isinstance(b, Dim | int) else 1
-    if not isinstance(difference, Dim):
-        return difference == 0
-    if difference.low > 0 or difference.high < 0:
-        return False
-    raise Undecided(difference, f"it needs to know whether {a!s} is {b!s}, which each call decides", is_same=True)
+    low, high = _difference(a, b) if isinstance(a, Dim | int) and isinstance(b, Dim | int) else (1, 1)
+    if low > 0 or high < 0 or low == high:
+        return low == high == 0
+    raise Undecided(a - b, f"it needs to know whether {a!s} is {b!s}, which each call decides", is_same=True)
+
+
+def _difference(a: Size, b: Size) -> tuple[int, int]:
+    """The bounds of ``a - b``."""
+    if isinstance(a, Dim) and isinstance(b, Dim):
+        return least(a - b), greatest(a - b)
+    return least(a) - greatest(b), greatest(a) - least(b)
 
 
 def is_never_below(a: Size, b: Size) -> bool:
@@ -410,14 +429,6 @@ def common_divisor(size: Size) -> int:
     return size.divisor if isinstance(size, Dim) else abs(size)
 
 
-def upper_join(a: Size, b: Size) -> Size:
-    """A polynomial that is never below either: of each product of atoms, which none is below 0, the larger multiple."""
-    one, other = _terms(a), _terms(b)
-    assert one is not None and other is not None
-    terms = {term: max(one.get(term, 0), other.get(term, 0)) for term in (*one, *other)}
-    return dim_of_terms(terms) if all(atom.range[0] >= 0 for term in terms for atom in term) else dim_max(a, b)
-
-
 def dim_min(a: Size, b: Size) -> Size:
     """The minimum of two sizes."""
     return _extreme("min", a, b)
@@ -428,6 +439,7 @@ def dim_max(a: Size, b: Size) -> Size:
     return _extreme("max", a, b)
 
 
+@lru_cache(1 << 14)
 def _extreme(fn: str, a: Size, b: Size) -> Size:
     """The one of two that it always is; else what they have in common is taken out: ``max(6x, 4x + 8)`` is
     ``4x + 2*max(x, 4)``."""
@@ -450,15 +462,11 @@ def atom_key(atom: Atom) -> str:
     return atom.key
 
 
-def _symbols(atom: Atom) -> Iterator[Symbol]:
+def _symbols(atom: Atom) -> Iterable[Symbol]:
     if isinstance(atom, Symbol):
-        yield atom
-    elif isinstance(atom, Quotient):
-        yield from atom.dividend.symbols
-    else:
-        for a in atom.args:
-            if isinstance(a, Dim):
-                yield from a.symbols
+        return (atom,)
+    inner = (atom.dividend,) if isinstance(atom, Quotient) else atom.args
+    return frozenset(s for size in inner if isinstance(size, Dim) for s in size.symbols)
 
 
 def dim_of_terms(terms: dict[Monomial, int]) -> Size:

@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightnet.diagnostics import LightNetError
+from lightnet.passes.planning.stacking import upper_join
+from lightnet.runtime.dim_bounds import BOUNDS, without_quotients
 from lightnet.runtime.dim_text import dims_text, parse_size, parse_sizes, text
 from lightnet.runtime.dims import (
     Dim,
@@ -22,8 +24,9 @@ from lightnet.runtime.dims import (
     greatest,
     is_never_below,
     least,
+    samples,
     symbol,
-    upper_join,
+    typical,
     with_sizes,
 )
 
@@ -144,6 +147,44 @@ def test_what_is_proved_of_two_ranges_holds_in_every_call(one, other, size):
     if least(a) >= 0 <= least(b):
         assert all(at(upper_join(a, b), call) >= max(f(call), g(call)) for call in _CALLS)
     assert all(f(call) % max(common_divisor(a), 1) == 0 for call in _CALLS)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(_pairs(2), min_size=1, max_size=4), st.data())
+def test_a_bound_without_quotients_holds_in_every_call(pairs, data):
+    """Sums and products of quotients are never below the polynomial that is taken for them, and its minimum over the
+    corners of the symbols' ranges is below none of its values."""
+    total, values = 0, []
+    for dim, value in pairs:
+        divisor, factor = data.draw(st.integers(1, 64)), data.draw(st.integers(-64, 64))
+        by, times = data.draw(_pairs(1))
+        total += factor * (dim // divisor) * by
+        values.append((factor, value, divisor, times))
+    if not isinstance(total, Dim):
+        return
+    bound, multiple = without_quotients(total)
+    for call in _CALLS:
+        exact = sum(factor * (value(call) // divisor) * times(call) for factor, value, divisor, times in values)
+        assert multiple * exact >= at(bound, call) >= (BOUNDS.of_corners(bound) if isinstance(bound, Dim) else bound)
+
+
+@settings(max_examples=100, deadline=None)
+@given(_pairs())
+def test_samples_are_the_numbers_of_three_calls(pair):
+    dim, value = pair
+    calls = {"a": 1, "b": 0, "h": 4}, {"a": 5, "b": 3, "h": 16}, {"a": 1, "b": 0, "h": 4}
+    assert samples(dim) == tuple(map(value, calls))
+    assert typical(symbol("n", 1, 64, 2) // 3) == 5
+
+
+def test_sums_of_many_rounded_sizes_are_compared():
+    """Sums of more rounded sizes than are looked into one by one are above those of the sizes, and of fewer."""
+    b, n = symbol("b", 1, 16), symbol("n", 1, 512)
+    sizes = [1032 * b * n, 4 * b * n * n, 16 * b * n * n, b * n * n, 4 * n, 20 * b, 36 * b * n, 4104 * b * n]
+    rounded = [-(-size // 64) * 64 for size in sizes]
+    assert is_never_below(sum(rounded), sum(sizes)) and not is_never_below(sum(sizes), sum(rounded))
+    assert all(is_never_below(sum(rounded) - r, sum(sizes) - size) for r, size in zip(rounded, sizes))
+    assert not is_never_below(sum(rounded) - 64, sum(sizes))
 
 
 @pytest.mark.parametrize("many", [2, 4, 6])

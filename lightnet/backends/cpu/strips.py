@@ -9,7 +9,7 @@ one before. Imports the base of generators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, reduce
 
@@ -80,8 +80,7 @@ class Strips(BlockedGenerator):
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         rows, form = _rows(kernel), numbered(form, kernel)
-        strips = [*self._sharing(kernel, rows, form, machine)] or [self._strip(kernel, rows, form, machine, 1, {})]
-        return self._of(rows, form, strips)
+        return self._of(rows, form, self._strips(kernel, rows, form, machine))
 
     def _strip(self, kernel: KernelOp, rows: Rows, form: Form, machine: ProcessorModel, n: int,
                pinned: Mapping[str, Attribute]) -> Strip:  # fmt: skip
@@ -89,24 +88,20 @@ class Strips(BlockedGenerator):
         static = rows.kernel(kernel, n, {**_own(kernel), **pinned})
         return Strip(n, self.inner.planned(static, form_of_arguments(form, static), machine))
 
-    def _sharing(self, kernel: KernelOp, rows: Rows, form: Form, machine: ProcessorModel) -> Iterator[Strip]:
+    def _strips(self, kernel: KernelOp, rows: Rows, form: Form, machine: ProcessorModel) -> list[Strip]:
         """The strips of several rows and of one, where several share weights to a gain, or are asked for: all have the
-        choices of the first, and want weights packed the same way."""
+        choices of the first, and want weights packed the same way. Else those of one."""
         asked, most = choice_ints(kernel, STRIPS), greatest(rows.count)
         if asked is not None and not all(1 <= n <= most for n in asked):
             message = f"{STRIPS} = {list(asked)}: a strip has 1 to {most} rows"
             raise choice_error(kernel, "strips.rows", message)
-        sizes = (
-            [n for n in SHARING if n <= most] if asked is None else sorted({n for n in asked if n > 1}, reverse=True)
-        )
+        sizes = sorted((n for n in set(SHARING if asked is None else asked) if 1 < n <= most), reverse=True)
         if not sizes or not (form.weights or asked):
-            return
-        first = self._strip(kernel, rows, form, machine, sizes[0], {})
-        if asked is None:
-            alone = self._strip(kernel, rows, form, machine, 1, {})
-            if first.plan.time > GAIN * first.rows * alone.plan.time:
-                return
-        found = [first]
+            return [self._strip(kernel, rows, form, machine, 1, {})]
+        found = [first := self._strip(kernel, rows, form, machine, sizes[0], {})]
+        single = self._strip(kernel, rows, form, machine, 1, {}) if asked is None else None
+        if single is not None and first.plan.time > GAIN * first.rows * single.plan.time:
+            return [single]
         for n in (*sizes[1:], 1):
             try:
                 strip = self._strip(kernel, rows, form, machine, n, first.plan.choices)
@@ -114,7 +109,7 @@ class Strips(BlockedGenerator):
                 continue
             if dict(strip.plan.weights) == dict(first.plan.weights):
                 found.append(strip)
-        yield from found if found[-1].rows == 1 else ()
+        return found if found[-1].rows == 1 else [single or self._strip(kernel, rows, form, machine, 1, {})]
 
     def _of(self, rows: Rows, form: Form, strips: Sequence[Strip]) -> Plan:
         first = strips[0].plan

@@ -21,7 +21,7 @@ import numpy as np
 
 from lightnet.diagnostics import FallbackWarning
 from lightnet.runtime.arrays import align_up
-from lightnet.runtime.dims import Dim, Size, at, dim_max, is_never_below, typical, upper_join
+from lightnet.runtime.dims import Dim, Size, at, dim_max, dim_of_terms, is_never_below, typical
 
 from .buffers import Buffer, Conflicts, lower_bound
 from .planner import MemoryPlan, pack
@@ -70,6 +70,13 @@ def _fewest(sums: Sequence[Size]) -> tuple[list[Size], bool]:
     return kept, many
 
 
+def upper_join(a: Size, b: Size) -> Size:
+    """A polynomial that is never below either: of each product of atoms, which none is below 0, the larger multiple."""
+    one, other = (n.terms if isinstance(n, Dim) else {(): n} for n in (a, b))
+    terms = {term: max(one.get(term, 0), other.get(term, 0)) for term in (*one, *other)}
+    return dim_of_terms(terms) if all(atom.range[0] >= 0 for term in terms for atom in term) else dim_max(a, b)
+
+
 # -- orders ----------------------------------------------------------------------------------------------------------
 
 
@@ -95,7 +102,8 @@ class _Orders:
         conflicts = Conflicts(buffers)
         self.near = [frozenset(conflicts.of(i)) for i in range(len(buffers))]
         self.calls = list({tuple(c.items()): c for c in islice(telling_calls(sizes.values()), MOST_CALLS)}.values())
-        self.sizes = np.array([[max(at(sizes[b.id], c), 1) for c in self.calls] for b in buffers], dtype=np.int64)
+        numbers = {n: [max(at(n, c), 1) for c in self.calls] for n in {sizes[b.id] for b in buffers}}
+        self.sizes = np.array([numbers[sizes[b.id]] for b in buffers], dtype=np.int64)
         self.bounds = np.array([lower_bound(self.sized(k)) for k in range(len(self.calls))])
 
     def sized(self, call: int) -> list[Buffer]:
