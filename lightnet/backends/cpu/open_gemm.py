@@ -85,9 +85,8 @@ def _tile_of(kernel: KernelOp, width: int) -> _Tile:
     lanes = width * 4 // itemsize
     rows = min(greatest(m), 8 if REGISTERS[width] > 16 else 4)
     vectors = min(-(-greatest(n) // lanes), VECTORS if rows >= 4 else 2 * VECTORS)
-    panel, strided = greatest(k) * vectors * lanes * itemsize, n if isinstance(n, Dim) else typical(k) * n * itemsize
-    shared = -(-typical(m) // rows) >= PACK_FROM and panel <= MOST_PANEL
-    packs = shared and (isinstance(strided, Dim) or (strided > NEAR and n != vectors * lanes))
+    panel, shared = greatest(k) * vectors * lanes * itemsize, -(-typical(m) // rows) >= PACK_FROM
+    packs = shared and typical(k * n) * itemsize > NEAR and n != vectors * lanes and panel <= MOST_PANEL
     return _Tile(rows, vectors, lanes, panel if packs else 0)
 
 
