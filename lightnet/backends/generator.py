@@ -122,8 +122,6 @@ class Generator(ABC, Generic[M]):
     exact: bool = True
     #: Whether it is asked by name alone, or where no other takes a kernel.
     last: bool = False
-    #: Whether it takes bodies with dims that calls decide as they are.
-    takes_open: bool = False
     #: What ends the bodies that `combine` should make for it though `backends/bodies.py` does not know them.
     ends: ClassVar[tuple[type[LnOp], ...]] = ()
 
