@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import prod
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType
@@ -31,7 +30,7 @@ from lightnet.ir import bound
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import flat_memref, spec_of
-from lightnet.runtime.dims import Dim, Size, greatest, least, typical
+from lightnet.runtime.dims import Size, greatest, least, typical
 from lightnet.runtime.threads import MAX_THREADS
 
 __all__ = ["accepts", "build", "grid", "readable", "workspace_bytes"]
@@ -130,9 +129,8 @@ class _RowEvaluator(TileEvaluator):
         last, row = len(self.dims) - 1, self.tile
         places = [self.position[s.name] if isinstance(s, bound.Idx) else None for s in subs]
         at = flat_index(self.b, spec_of(value.type).dims, [0 if p is None else row.indices[p] for p in places])
-        if last not in places:
-            return self.b.broadcast(self.b.load(self.memory(value), [at]), row.shape)
-        return self.b.tile_load(self.memory(value), [at], [0], row.shape, lanes=row.lanes)
+        steps, lanes = (None, row.lanes) if last in places else ([0], None)
+        return self.b.tile_load(self.memory(value), [at], [0], row.shape, steps=steps, lanes=lanes)
 
 
 def flat_index(b: Builder, dims: Sequence[Size], indices: Sequence[Index]) -> SSAValue:
@@ -258,7 +256,7 @@ class _OpenGemm(ProductKernel):
                     at = b.add(k.iv, i)
                     row_of_b = of_b(at)
                     for r, start in enumerate(starts):
-                        factor = b.broadcast(b.load(memory, [b.add(start, at)]), (width,))
+                        factor = b.tile_load(memory, [b.add(start, at)], [0], (width,), steps=[0])
                         sums[r] = b.op(FMAOp, factor, row_of_b, sums[r])
                 k.yields(*sums)
             sums = list(k.results)
