@@ -396,11 +396,12 @@ class Builder:
         *,
         steps: Sequence[int] | None = None,
         valid: Sequence[int] | None = None,
+        lanes: SSAValue | None = None,
     ) -> None:
         """`tile.store`."""
-        at = [*map(self.index, indices)]
-        properties = _slice_properties(dims, steps, valid, (1, 1, len(at), 0))
-        self.append(tile_memory.StoreOp.create(operands=[value, m, *at], properties=properties))
+        at, extent = [*map(self.index, indices)], [] if lanes is None else [lanes]
+        properties = _slice_properties(dims, steps, valid, (1, 1, len(at), len(extent)))
+        self.append(tile_memory.StoreOp.create(operands=[value, m, *at, *extent], properties=properties))
 
     def prefetch(self, m: SSAValue, indices: Sequence[Index], bytes: int, *, write: bool = False) -> None:
         """`tile.prefetch`."""

@@ -27,6 +27,7 @@ from lightnet.backends.loop_addresses import Addresses
 from lightnet.backends.loop_shapes import (
     TILE,
     Guarded,
+    collapsed,
     identity_number,
     pull_guards,
     reduction_order,
@@ -48,7 +49,7 @@ from lightnet.ir.bound import (
 )
 from lightnet.ir.fusion import Nest, nests
 from lightnet.ir.types import flat_memref, storage_type
-from lightnet.runtime.dims import Size, dim_max, dim_min, greatest, typical
+from lightnet.runtime.dims import Size, dim_max, dim_min, greatest, is_known, typical
 from lightnet.runtime.dtypes import DType
 
 #: The accumulators of a reduction by rows.
@@ -162,6 +163,11 @@ class LoopFunction:
         shared = self.shared or 0
         self.several = [self.addresses.flat(nest, shared) for nest in self.several]
         self.alone = [self.addresses.flat(nest, 0) for nest in self.alone]
+        for k in range(shared - 2, -1, -1):  # a block would divide by what a call decides, which takes long
+            joined = [] if is_known(n for _, n in self.several[0].loops[k : k + 2]) else self.several
+            found = [new for nest in joined if (new := collapsed(nest, k)) is not None]
+            if found and len(found) == len(joined):
+                self.several, self.shared, shared = found, shared - 1, shared - 1
         if not self.vectors or any(len(nest.loops) <= shared for nest in self.several):
             return False
         nests = [*self.several, *self.alone]

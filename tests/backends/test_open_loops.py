@@ -181,3 +181,12 @@ def test_a_loop_knows_nothing_of_the_typical_number():
     (launch,) = SELECTION.generate(CpuKernelOp.wrap([op]), "k", {})
     assert kernel_symbols(launch.function) == ("n",)
     assert isinstance(launch.grid, Dim) or launch.grid == 1
+
+
+def test_blocks_do_not_divide_by_what_a_call_decides():
+    """The loops that the nests of a definition share are one where addresses allow it: dividing by a symbol takes as long as some vectors."""
+    b, n = symbol("b", 1, 16), symbol("n", 1, 300)
+    src = TensorSpec((b, n, 64), operands_of(OPS["layernorm"], OPS["layernorm"].samples()[0])[0][0].dtype)
+    (launch,) = SELECTION.generate(CpuKernelOp.wrap([built(OPS["layernorm"], [src], {"axis": 2})]), "k", {})
+    assert launch.grid == b * n
+    assert not [op for op in launch.function.walk() if op.name in ("arith.divsi", "arith.remsi")]

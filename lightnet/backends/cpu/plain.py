@@ -16,7 +16,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends import kernel_loops
 from lightnet.backends.bodies import is_free
-from lightnet.backends.cpu import gemm, tiled
+from lightnet.backends.cpu import gemm, open_gemm, tiled
 from lightnet.backends.cpu.blocked.base import NO_HALO, BlockedGenerator, ProcessorModel, chosen_lanes
 from lightnet.backends.cpu.strips import one_row
 from lightnet.backends.generator import Plan
@@ -74,6 +74,12 @@ class Tiles(Plain):
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         return [self.make.build(kernel, name, plan.schedule, aliases)]
+
+
+class OpenTiles(Tiles):
+    """The same of bodies that are open, and not by rows."""
+
+    takes_open = True
 
 
 class Loops(BlockedGenerator):
@@ -168,14 +174,15 @@ def _follows_lanes(s: Statement, specs: Mapping[str, TensorSpec]) -> bool:
     return not apart and steps[0] == 1 and all(step in (0, 1) for step in steps)
 
 
-WINDOWS, PRODUCTS, LOOPS = Tiles(tiled), Tiles(gemm), Loops()
+WINDOWS, PRODUCTS, OPEN_PRODUCTS, LOOPS = Tiles(tiled), Tiles(gemm), OpenTiles(open_gemm), Loops()
 
 
 def tile_generator_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Tiles | None:
     """The generator on register tiles that takes a body, one row at a time if it is open."""
     if (row := one_row(ops, yielded)) is not None:
         ops, yielded = row.ops, row.yielded
+    products = OPEN_PRODUCTS if any(is_open(op.operands) for op in ops[:1]) else PRODUCTS
     try:
-        return next((g for g in (WINDOWS, PRODUCTS) if g.make.accepts(ops, yielded)), None)
+        return next((g for g in (WINDOWS, products) if g.make.accepts(ops, yielded)), None)
     except Undecided:  # in some calls, perhaps
         return None

@@ -223,20 +223,23 @@ def _copied(value: SSAValue, copies: Mapping[KernelOp, KernelOp], other: SSAValu
 
 def covers(count: Size, strips: Sequence[Strip], in_place: bool) -> list[tuple[Size, Size]]:
     """For strips of some rows, the most first: how many there are of `count` rows, and the row at which they begin.
-    Where nothing is computed in place, the largest that fit take all rows, and the last of them may lie on the one
-    before."""
+    Where nothing is computed in place, the last strip may lie on the one before: what the largest leave goes to the
+    next size, all rows to the largest of the others that fits."""
     found: list[tuple[Size, Size]] = []
     first: Size = 0
-    larger: Size = 0  # 1 where larger strips fit
-    for strip in strips:
+    larger: Size = 0  # 1 where larger strips have taken all
+    for k, strip in enumerate(strips):
         if in_place or strip.rows == 1:
             number = (count - first) // strip.rows if in_place else count * (1 - larger)
             found.append((number, first))
             first = first + number * strip.rows if in_place else 0
-            continue
-        fits = dim_min(count // strip.rows, 1)
-        found.append((-(-count // strip.rows) * (fits * (1 - larger)), 0))
-        larger = fits
+        elif k == 0 and strips[1].rows > 1:
+            first = count // strip.rows * strip.rows
+            found.append((count // strip.rows, 0))
+        else:
+            fits = dim_min(count // strip.rows, 1)
+            found.append((-(-(count - first) // strip.rows) * (fits * (1 - larger)), first))
+            first, larger = 0, fits
     return found
 
 

@@ -36,7 +36,8 @@ class TileKernel:
         tail = {kind: size for kind, size in (("workspace", workspace), ("scratch", scratch)) if size}
         types = [self.memref(v) for v in values] + [MemRefType(IntegerType(8), [size]) for size in tail.values()]
         hints = [*(v.name_hint for v in values), *tail]
-        self.b = Builder.kernel(name, types, opt="none", hints=hints, location=kernel.location)
+        symbols = {s for v in values for d in spec_of(v.type).open_dims for s in d.symbols}
+        self.b = Builder.kernel(name, types, opt="none", hints=hints, location=kernel.location, symbols=symbols)
         self.b.location = self.anchor.location  # until parts or the epilogue say theirs
         args = list(self.b.args)
         self.inputs: dict[SSAValue, SSAValue] = dict(zip(kernel.body.args, args))
