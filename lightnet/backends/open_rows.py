@@ -31,7 +31,7 @@ def leading(dims: Sequence[Size]) -> int:
 
 
 @dataclass(frozen=True)
-class Rows:
+class OpenRows:
     """The rows of a body: how many there are, and what each open size is in a body of `one` row and more: the number
     of rows, or 1."""
 
@@ -78,7 +78,7 @@ class Rows:
         return made
 
 
-def rows_of(ops: Sequence[LnOp]) -> Rows | None:
+def open_rows_of(ops: Sequence[LnOp]) -> OpenRows | None:
     """The rows of a body that is open; None where it is static, or its rows depend on each other."""
     values = dict.fromkeys(v for op in ops for v in (*op.operands, *op.results))
     count: Size | None = None
@@ -98,7 +98,7 @@ def rows_of(ops: Sequence[LnOp]) -> Rows | None:
                 return None
     if not isinstance(count, Dim) or not all(map(is_by_rows, ops)):
         return None
-    return Rows(count, sizes)
+    return OpenRows(count, sizes)
 
 
 def is_by_rows(op: LnOp) -> bool:

@@ -24,7 +24,7 @@ from lightnet.backends.cpu.registers import REGISTERS
 from lightnet.backends.expressions import TileEvaluator, TileView, has_tile_epilogue
 from lightnet.backends.kernel_loops import bind_op
 from lightnet.backends.launches import Launch
-from lightnet.backends.open_rows import rows_of
+from lightnet.backends.open_rows import open_rows_of
 from lightnet.dialects.ln.matmul import Matmul, gemm_shape
 from lightnet.ir import bound
 from lightnet.ir.kernel import KernelOp
@@ -50,7 +50,7 @@ def accepts(ops: Sequence[LnOp], yielded: Sequence[SSAValue] = ()) -> bool:
     specs = (*anchor.operand_specs, *anchor.result_specs)
     if not any(s.open_dims for s in specs) or specs[2].dtype.name not in ("f32", "f64") or specs[2].dims[-1] == 1:
         return False
-    if any(s.len == 0 for s in specs) or rows_of([anchor]) is not None:
+    if any(s.len == 0 for s in specs) or open_rows_of([anchor]) is not None:
         return False
     return has_tile_epilogue(ops, yielded, readable(anchor)) and all(map(_reads_rows, ops[1:]))
 

@@ -21,7 +21,7 @@ from lightnet.backends.builder import Builder, Index
 from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, choice_error, choice_ints
 from lightnet.backends.generator import Plan, form_of_arguments, numbered
 from lightnet.backends.launches import Argument, Launch, launch_memory_of
-from lightnet.backends.open_rows import Rows, leading, rows_of
+from lightnet.backends.open_rows import OpenRows, leading, open_rows_of
 from lightnet.backends.selection import has_maps
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import SYMBOLS, memref_bytes
@@ -82,13 +82,13 @@ class Strips(BlockedGenerator):
         rows, form = _rows(kernel), numbered(form, kernel)
         return self._of(rows, form, self._strips(kernel, rows, form, machine))
 
-    def _strip(self, kernel: KernelOp, rows: Rows, form: Form, machine: ProcessorModel, n: int,
+    def _strip(self, kernel: KernelOp, rows: OpenRows, form: Form, machine: ProcessorModel, n: int,
                pinned: Mapping[str, Attribute]) -> Strip:  # fmt: skip
         """The strips of `n` rows, by the kernel's choices and those that are pinned."""
         static = rows.kernel(kernel, n, {**_own(kernel), **pinned})
         return Strip(n, self.inner.planned(static, form_of_arguments(form, static), machine))
 
-    def _strips(self, kernel: KernelOp, rows: Rows, form: Form, machine: ProcessorModel) -> list[Strip]:
+    def _strips(self, kernel: KernelOp, rows: OpenRows, form: Form, machine: ProcessorModel) -> list[Strip]:
         """The strips of several rows and of one, where several share weights to a gain, or are asked for: all have the
         choices of the first, and want weights packed the same way. Else those of one."""
         asked, most = choice_ints(kernel, STRIPS), greatest(rows.count)
@@ -111,9 +111,9 @@ class Strips(BlockedGenerator):
                 found.append(strip)
         return found if found[-1].rows == 1 else [single or self._strip(kernel, rows, form, machine, 1, {})]
 
-    def _of(self, rows: Rows, form: Form, strips: Sequence[Strip]) -> Plan:
+    def _of(self, rows: OpenRows, form: Form, strips: Sequence[Strip]) -> Plan:
         first = strips[0].plan
-        counts = [n for n, _ in covers(rows.count, strips, in_place=False)]
+        counts = [n for n, _ in cover_rows(rows.count, strips, in_place=False)]
         grids = [greatest(n) * s.plan.blocks for n, s in zip(counts, strips)]
         lean = first.lean
         return Plan(
@@ -135,7 +135,7 @@ class Strips(BlockedGenerator):
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         rows, strips, made = _rows(kernel), plan.schedule, []
-        for (count, first), strip in zip(covers(rows.count, strips, bool(aliases)), strips):
+        for (count, first), strip in zip(cover_rows(rows.count, strips, bool(aliases)), strips):
             static = rows.kernel(kernel, strip.rows, {**_own(kernel), **strip.plan.choices})
             title = name if len(strips) == 1 else f"{name}_rows{strip.rows}"
             launches = strip.plan.build(static, title, aliases)
@@ -177,7 +177,7 @@ _last: tuple[object, OneRow | None] | None = None
 
 
 def _one_row(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> OneRow | None:
-    if (rows := rows_of(ops)) is None:
+    if (rows := open_rows_of(ops)) is None:
         return None
     outside = Body(tuple(ops), tuple(yielded)).inputs
     block = rows.block(outside, 1)
@@ -190,8 +190,8 @@ def _one_row(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> OneRow | None:
     return OneRow(made, [known[v] for v in yielded], dict(zip(block.args, outside)))
 
 
-def _rows(kernel: KernelOp) -> Rows:
-    found = rows_of(kernel.ops)
+def _rows(kernel: KernelOp) -> OpenRows:
+    found = open_rows_of(kernel.ops)
     assert found is not None, "`takes` has seen them"
     return found
 
@@ -221,7 +221,7 @@ def _copied(value: SSAValue, copies: Mapping[KernelOp, KernelOp], other: SSAValu
     return other if made is None or not isinstance(value, OpResult) else made.results[value.index]
 
 
-def covers(count: Size, strips: Sequence[Strip], in_place: bool) -> list[tuple[Size, Size]]:
+def cover_rows(count: Size, strips: Sequence[Strip], in_place: bool) -> list[tuple[Size, Size]]:
     """For strips of some rows, the most first: how many there are of `count` rows, and the row at which they begin.
     Where nothing is computed in place, the last strip may lie on the one before: what the largest leave goes to the
     next size, all rows to the largest of the others that fits."""
@@ -255,7 +255,7 @@ class _Walk:
     shared: int
 
 
-def _in_strips(launch: Launch, kernel: KernelOp, rows: Rows, walk: _Walk) -> Launch:
+def _in_strips(launch: Launch, kernel: KernelOp, rows: OpenRows, walk: _Walk) -> Launch:
     """A launch on one strip as one on all of them."""
     inner, block = launch.function, launch.function.body.block
     types = block.arg_types[2:]

@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 import lightnet
 from lightnet import LightNetError
 from lightnet.backends.cpu.selection import SELECTION
-from lightnet.backends.cpu.strips import STRIPS, Strip, covers
-from lightnet.backends.open_rows import rows_of
+from lightnet.backends.cpu.strips import STRIPS, Strip, cover_rows
+from lightnet.backends.open_rows import open_rows_of
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp, choice_integers
 from lightnet.ir.op import LnOp
@@ -30,7 +30,7 @@ def test_strips_cover_each_row(sizes, in_place, low):
     """In place each once, lest something be computed twice."""
     n = symbol("n", low, 150)
     strips = [Strip(size, None) for size in sizes]
-    covered = covers(n, strips, in_place)
+    covered = cover_rows(n, strips, in_place)
     for count in range(low, 151):
         times = np.zeros(count, int)
         for (number, first), strip in zip(covered, strips):
@@ -71,7 +71,7 @@ ROWS = {
 def test_which_bodies_have_rows(name):
     text, has_rows = ROWS[name]
     ops = body(value("x", "?x?x8", f"{B}, {L}") + text)
-    rows = rows_of(ops)
+    rows = open_rows_of(ops)
     assert (rows is not None) == has_rows
     if rows is not None:
         assert str(rows.count) == "b(1..4)*l(1..9)" and rows.dims(ops[0].operand_specs[0].dims, 5) == (1, 5, 8)
@@ -81,7 +81,7 @@ def test_rows_of_two_kinds_are_none():
     """A row of positions is read by every batch."""
     text = value("x", "?x?x8", f"{B}, {L}") + value("p", "1x?x8", L)
     ops = body(text + f'%y = ln.add %x, %p : tensor<?x?x8xf32, #ln.dims<"{B}, {L}">>')
-    assert rows_of(ops) is None
+    assert open_rows_of(ops) is None
 
 
 # -- generators ---------------------------------------------------------------------------------------------------------
