@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.instances import refuse_open
 from lightnet.ir.registry import RUNTIMES
 from lightnet.ir.runtime import Content, Runtime
 from lightnet.runtime.files import write_atomic
@@ -59,8 +58,6 @@ def emit(
     if not executable.is_native:
         raise executable.no_code("emit")
     check_kinds(kinds, executable.options.get("target", ""), executable.runtime)
-    if foreign := [kind for kind in kinds if kind not in EVERY]:
-        refuse_open(executable.source, f"a file of kind '{foreign[0]}'", "emit.dims")
     maker = executable.runtime.writer(executable, name)
     with tempfile.TemporaryDirectory() as folder:
         files: dict[str, Content] = {}

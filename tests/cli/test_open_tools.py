@@ -264,7 +264,6 @@ def test_exported_sizes_are_computed(tool) -> None:
     [
         (["-c", "-o", "out.json"], "a netlist (IL, JSON IR)"),
         (["-c", "--nnvm", "out.json"], "an NNVM graph"),
-        (["compile", "--emit", "obj,header", "-o", "out"], "a file of kind 'obj'"),
         (["compile", "-t", "cuda", "-o", "out.lnx"], "target cuda"),
         (["ln-opt", "--pass=@cuda"], "target cuda"),
     ],

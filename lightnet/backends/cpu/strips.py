@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache, reduce
 
 from xdsl.dialects import arith, func
-from xdsl.dialects.builtin import DYNAMIC_INDEX, IntegerType, MemRefType
+from xdsl.dialects.builtin import DYNAMIC_INDEX, IntegerType, MemRefType, StringAttr
 from xdsl.ir import Attribute, OpResult, SSAValue
 
 from lightnet.backends.builder import Builder, Index
@@ -134,14 +134,19 @@ class Strips(BlockedGenerator):
         return self._of(rows, plan.form, strips)
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        rows, strips, made = _rows(kernel), plan.schedule, []
+        rows, strips, made = _rows(kernel), plan.schedule, list[Launch]()
         for (count, first), strip in zip(cover_rows(rows.count, strips, bool(aliases)), strips):
             static = rows.kernel(kernel, strip.rows, {**_own(kernel), **strip.plan.choices})
-            title = name if len(strips) == 1 else f"{name}_rows{strip.rows}"
-            launches = strip.plan.build(static, title, aliases)
+            launches = strip.plan.build(static, name, aliases)
             shared = align_up(launch_memory_of(launches).shared)
+            walk = _Walk(count, first, strip.rows, not aliases, shared)
+            known: dict[func.FuncOp, Launch] = {}  # a function may be launched again
             for launch in launches:
-                made.append(_in_strips(launch, kernel, rows, _Walk(count, first, strip.rows, not aliases, shared)))
+                found = known.get(launch.function) or _in_strips(launch, kernel, rows, walk)
+                known[launch.function] = found
+                made.append(replace(found, args=launch.args))
+        for k, function in enumerate(dict.fromkeys(launch.function for launch in made)):
+            function.sym_name = StringAttr(f"{name}_{k}" if k else name)  # as functions of one kernel are called
         return made
 
 
