@@ -204,7 +204,6 @@ def test_the_commands(saved, capsys, monkeypatch, tmp_path: Path) -> None:
     assert main(["run", str(path), "-i", "zeros", *shapes]) == 0
     assert "x".join(map(str, executable(calls[2])["out"].shape)) in capsys.readouterr().out
     for words, says in (
-
         (["-i", "zeros", *shapes, "--profile"], "--profile needs numbers for dims"),
         (["-i", "zeros", "--dim", "batch=1..4"], "--dim needs the network"),
     ):

@@ -90,7 +90,7 @@ def _supported(node: bound.Node, short: bool) -> bool:
     return takes_vectors(node) and (short or node.fn != "cast") and all(_supported(a, short) for a in node.args)
 
 
-@dataclass
+@dataclass(frozen=True)
 class TileView:
     """The place of a tile: `indices` of its first element in the full tensor, and which tensor dimension each of its
     dimensions walks, by what step; `valid` extents, or None when the whole tile is inside."""

@@ -189,8 +189,7 @@ func.return %y, %q : tensor<4xf32>, tensor<4xf32>
     ),
     _mutant(
         "inputs-are-static", "takes inputs for what is known when a network is loaded",
-        Edit("passes/graph.py", "if _kind(type(op)).is_given or is_constant(op)",
-         "if isinstance(op, Source | OnceOp) or is_constant(op)"),
+        Edit("passes/graph.py", "if _kind(type(op)).is_given:", "if isinstance(op, Source | OnceOp):"),
         "hoist", "hoist",
         """
 %x = ln.input : tensor<4xf32> as ("x")

@@ -111,7 +111,7 @@ def build(kernel: KernelOp, name: str, width: int, aliases: Mapping[int, int]) -
     return _OpenGemm(kernel, name, width, aliases).build()
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Row(TileView):
     """A row of a tile, whose first element has these `indices`; of its columns, `lanes` are inside (None: all)."""
 
