@@ -183,7 +183,7 @@ def main() -> None:
         check(args.jobs)
     elif args.command == "op":
         op(args.name, args.jobs)
-    else:
+    elif args.command != "setup":
         full = args.command == "full"
         word = drawn_by(full)
         if args.command != "tests":
