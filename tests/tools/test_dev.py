@@ -5,17 +5,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import dev
 import pytest
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The programs that a command starts, by the word that tells them apart."""
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    import dev
-
     words: list[str] = []
 
     def note(program: str, *arguments: str, **_: str) -> None:
@@ -44,8 +40,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_command_starts_what_it_says(
     command: str, programs: list[str], started: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import dev
-
     monkeypatch.setattr(sys, "argv", ["dev.py", command])
     dev.main()
     assert started == programs
