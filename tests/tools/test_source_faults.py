@@ -416,7 +416,8 @@ SMALL = {
     "def never(x):\n    return x + 1\n",
     "tests/test_calc.py": "import pytest\nfrom lightnet.calc import clamp\n\n@pytest.mark.parametrize('x', [1, 2, 11, 12])\n"
     "def test_clamp(x):\n    assert clamp(x) == min(x, 10)\n\ndef test_always_fails():\n    assert clamp(3) == 4\n",
-    "tests/conftest.py": "import gc\n\ndef pytest_collection_finish():\n    gc.freeze()\n",  # what is frozen is no longer listed
+    "lightnet/table.py": "SIZES = (2, 4)\nassert SIZES == (2, 4)\n",
+    "tests/conftest.py": "import gc\nimport lightnet.table\n\ndef pytest_collection_finish():\n    gc.freeze()\n",  # what is frozen is no longer listed
     "pyproject.toml": "[tool.pytest.ini_options]\nmarkers = ['slow']\n",
 }  # fmt: skip
 
@@ -432,17 +433,18 @@ def test_a_small_project(cpu: float, rest: float, tmp_path: Path) -> None:
         (tmp_path / "project" / name).write_text(text)
     run = source.Run(tmp_path / "work", 60, tmp_path / "project")
     run.cpu, run.rest = cpu, rest
-    chosen = [f for text in [run.texts()] for f in faults("lightnet/calc.py", text["lightnet/calc.py"])]
+    texts = run.texts()
+    chosen = [f for name in ("lightnet/calc.py", "lightnet/table.py") for f in faults(name, texts[name])]
     run.judge(chosen)
     verdicts = {(f.line, f.new): run.verdict(f) for f in chosen}
     assert verdicts == {
         (1, "11"): "found", (4, ">="): "survives", (4, "(not (x > LIMIT))"): "found", (4, "(True)"): "found",
         (4, "(False)"): "found", (5, "None"): "found", (6, "None"): "found", (9, "-"): "survives", (9, "2"): "survives",
-        (9, "None"): "survives",
+        (9, "None"): "survives", (1, "3"): "found", (1, "5"): "found",  # with the last two no test can begin
     }  # fmt: skip
     assert {r["by"].partition("[")[0] for r in run.results.values() if r["verdict"] == "found"} == {
-        "tests/test_calc.py::test_clamp"
-    }
+        "tests/test_calc.py::test_clamp", "collection"
+    }  # fmt: skip
     assert {r["warm"] for r in run.results.values() if r["verdict"] == "found" and r["name"].split(":")[1] != "1"} == {
         True
     }

@@ -59,9 +59,13 @@ class Reporter:
     """A plugin that says which test begins, and keeps the first that failed."""
 
     failed: str | None = None
+    configured = False
 
     def __init__(self, job: Job):
         self.job = job
+
+    def pytest_configure(self) -> None:
+        self.configured = True
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.job.begin(nodeid)
@@ -156,6 +160,8 @@ class Cold:
         status = pytest.main([*words, *tests], plugins=[plugin])
         if status == 0:
             return None
+        if not plugin.configured:  # conftest.py cannot be imported
+            return COLLECTION
         if plugin.failed is None and status in (pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.USAGE_ERROR):
             raise LookupError("the tests are not there")  # cases may be named by what is changed
         return plugin.failed or COLLECTION
