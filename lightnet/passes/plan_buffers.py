@@ -441,20 +441,15 @@ def _best_sites(
     current = _problem_of(network, network.groups(), alignment)
     budget = 24 if len(network.ops) <= 2_000 else 6
     tried: set[int] = set()
-    while budget:
-        suspects = _wasteful(current, network.number) - tried - disabled
-        if not suspects:
-            break
-        for sites in _trials(suspects, current):
+    while suspects := _wasteful(current, network.number) - tried - disabled:
+        for sites in _trials(suspects, current)[:budget]:
             budget -= 1
-            tried |= sites
+            tried |= sites  # all suspects, by the first
             trial = _problem_of(network, network.groups(disabled | sites), alignment)
             if trial.bound() < current.bound():
                 disabled, current = disabled | sites, trial
                 break
-            if not budget:
-                break
-        else:
+        if not budget:
             break
     every = frozenset(range(len(network.ops)))
     choices = [frozenset[int](), disabled, every] if any(g.doubtful for g in current.groups) or disabled else [disabled]
