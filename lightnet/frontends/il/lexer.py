@@ -54,6 +54,7 @@ _RISKY = {
 }  # fmt: skip
 _PREFIXES = ("L", "u", "U", "u8")
 _WORDS = (NAME, NUMBER, FROZEN)
+_QUOTED = (STRING, CHAR)
 #: Tokens, white space included, that one file may hold.
 MAX_TOKENS = 4_000_000
 #: An error shows so many of the innermost macros around it, so many of the outermost, and so many #include.
@@ -227,7 +228,8 @@ def spell(tokens: list[Token]) -> tuple[str, list[int]]:
             (kind in _WORDS and last_kind in _WORDS)
             or (kind == PUNCT and (last[-1:] + text[0] in _RISKY or (last_kind == NUMBER and text[0] in ".+-")))
             or (kind == NUMBER and last == ".")
-            or (last in _PREFIXES and text[0] in "\"'")
+            or (last == "%:" and text[0] == "%")  # %:%: is ##
+            or (kind in _QUOTED and last_kind in _WORDS and (last in _PREFIXES or text[0] not in "\"'"))
         ):
             parts.append(" ")
             at += 1
