@@ -227,6 +227,11 @@ def test_every_scatter() -> None:
         net.give(
             net.add("ScatterElements", grown, [[*p, p[0]] for p in [[place[0][0]] * 2, [place[1][0]] * 2]], "u", axis=0)
         )
+    turned = net.add("Transpose", grown, perm=[1, 0])
+    pair = net.add("Slice", net.add("Reshape", "u", [6]), [0], [2])
+    for places in ([[0, -1], [-1, -3]], [[-2, -2], [1, 2]], [[-1, 0], [-2, 0]]):  # from the end of each axis by itself
+        net.give(net.add("ScatterND", grown, places, pair))
+        net.give(net.add("ScatterND", turned, np.flip(places, 1), pair))
     zeros = net.add("Mul", net.add("Cast", x, to=I), [0])
     for index in (zeros, net.add("Add", zeros, [-2])):  # along another axis, and as long as what it is scattered to
         net.give(

@@ -66,7 +66,7 @@ class Bench:
     def __init__(self) -> None:
         compiler, pointer = Compiler(CodeMachine.host()), ctypes.c_void_p
         texts = (pool_text(llvm.get_default_triple()), TEXT)
-        self.code = NativeCode([compiler.run(text, False) for text in texts])
+        self.code = NativeCode([compiler.run(text, False, False) for text in texts])
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.code))  # its workers never leave it
         self.address = self.code.address(POOL_ENTRY)
         self.run = ctypes.CFUNCTYPE(None, pointer, pointer, ctypes.c_int64, ctypes.c_int64)(self.address)

@@ -82,13 +82,8 @@ def _in_place(source: Sequence[Size], lens: Sequence[int], target: Sequence[Size
 
 def _shorter(a: Size, b: Size, more_left: bool, more_right: bool) -> bool | None:
     """Return whether the left side of a group gets one more axis (False: the right one); None where neither helps."""
-    left = is_counted(b) and b.over(a) is not None if is_counted(a) or a else False
-    right = is_counted(a) and a.over(b) is not None if is_counted(b) or b else False
-    if not is_counted(a) and not is_counted(b):
-        left, right = a < b, b < a
-    if left and more_left:
-        return True
-    if right and more_right:
+    is_longer = a.over(b) is not None if is_counted(a) else not is_counted(b) and b < a
+    if is_longer and more_right:
         return False
     return True if more_left else False if more_right else None
 

@@ -258,11 +258,11 @@ def _to_float(src: np.ndarray, dtype: DType) -> np.ndarray:
 
 
 def _float_to_int(src: np.ndarray, dtype: DType) -> np.ndarray:
-    lowest, highest = (dtype.np.type(bound) for bound in _int_bounds(dtype.np))
-    # float(int64 max) rounds up to 2**63: so compare first, and cast only what is strictly inside.
-    low, high = src <= float(lowest), src >= float(highest)
-    inside = np.where(low | high | np.isnan(src), src.dtype.type(0), src).astype(dtype.np)
-    return np.where(low, lowest, np.where(high, highest, inside))
+    lowest, highest = _int_bounds(dtype.np)
+    # float(int64 max) rounds up to 2**63: so compare first, and cast only what is below. The lowest is exact.
+    high = src >= float(highest)
+    inside = np.where(high | np.isnan(src), src.dtype.type(0), np.maximum(src, src.dtype.type(lowest)))
+    return np.where(high, dtype.np.type(highest), inside.astype(dtype.np))
 
 
 def _int_to_int(src: np.ndarray, dtype: DType) -> np.ndarray:

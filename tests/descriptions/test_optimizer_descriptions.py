@@ -18,12 +18,14 @@ from test_fuzz_networks import same as equal
 import lightnet
 from lightnet.backends.interpreter import graph
 from lightnet.diagnostics import InternalWarning, LightNetError
+from lightnet.dialects.ln.dialect import optypes
 from lightnet.frontends import json_ir
 from lightnet.frontends.exporter import from_module
 from lightnet.frontends.il import reader as il
 from lightnet.frontends.importer import to_module
 from lightnet.ir import registry
 from lightnet.ir.context import make_context
+from lightnet.ir.examples import operation
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.module import main_of
 from lightnet.ir.op import LnOp
@@ -33,6 +35,7 @@ from lightnet.ir.target import get_target
 from lightnet.passes import pipelines
 from lightnet_descriptions import command, load_description_file, optimizer
 from lightnet_descriptions.reader import read_description
+from lightnet_descriptions.scope import RuleScope, Var
 
 ROOT = Path(__file__).parents[2]
 NETS = Path(__file__).parents[1] / "data" / "nets"
@@ -213,6 +216,21 @@ def test_condition(condition: str, holds: bool) -> None:
 %b = ln.softmax %y {axis = 1} : tensor<2x3xf32>"""
     module = run(parse(body, "tensor<2x3xf32>, tensor<2x3xf32>", "%a, %b"), "expand")
     assert ("tanh" in str(module)) == holds
+
+
+def test_all_that_ops_derive_is_an_array() -> None:
+    """Of every op of the table, in each of its samples: what is one number (a count) is an array of one."""
+    seen = set()
+    for optype, cls in optypes().items():
+        scope = RuleScope("cpu", {"self": Var("self", (cls,))})
+        for op in (operation(cls, case)[0] for case in cls.samples()):
+            for name, value in op.derived_values().items():
+                want = np.ravel(value).tolist()
+                asked = [f"len(self.derived[{name}])", *(f"self.derived[{name}][{i}]" for i in range(len(want)))]
+                texts = read_description(json.dumps({"cond": asked}), "d.json").objects[""].value["cond"].value
+                assert [optimizer.condition(t, scope).value({"self": op}) for t in texts] == [len(want), *want], optype
+                seen.add((optype, type(value)))
+    assert {("maxpool2d", tuple), ("maxpool2d", float), ("layernorm", int)} <= seen
 
 
 def test_a_tensor_that_is_only_returned_has_no_reader() -> None:

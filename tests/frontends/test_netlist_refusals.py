@@ -10,6 +10,7 @@ from nnvm_graphs import Graph as NnvmGraph
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.frontends import json_ir
 from lightnet.frontends.graph import Graph
+from lightnet.frontends.handlers import MAX_LISTED, MAX_NAMED, list_refused
 from lightnet.frontends.importer import WORKSPACE, to_module
 from lightnet.frontends.nnvm import reader
 
@@ -119,3 +120,19 @@ def test_the_limits_of_nnvm(monkeypatch) -> None:
             reader.read(nnvm(), "n.json")
         assert message in caught.value.message
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize("kinds", [0, 1, MAX_LISTED - 1, MAX_LISTED, MAX_LISTED + 1, 3 * MAX_LISTED])
+@pytest.mark.parametrize("nodes", [1, MAX_NAMED, MAX_NAMED + 1, 3 * MAX_NAMED])
+def test_every_refusal_is_named_or_counted(kinds: int, nodes: int) -> None:
+    """One note for each op and reason, at the first node; what is too much to be listed is counted, and only that."""
+    places = [SourceLoc("n.json", 1 + i) for i in range(kinds * nodes)]
+    refused = [(f"op{i % kinds // 2}", f"n{i}", f"why{i % kinds % 2}", place) for i, place in enumerate(places)]
+    error = list_refused(LightNetError("no"), refused)
+    listed, rest = error.notes[:MAX_LISTED], error.notes[MAX_LISTED:]
+    assert len(listed) == min(kinds, MAX_LISTED)
+    assert rest == ([(None, f"and {kinds - MAX_LISTED} more kinds")] if kinds > MAX_LISTED else [])
+    for k, (loc, text) in enumerate(listed):
+        names = [f"n{i}" for i in range(k, kinds * nodes, kinds)]
+        more = f" and {nodes - MAX_NAMED} more" if nodes > MAX_NAMED else ""
+        assert loc is places[k] and text == f"op{k // 2} ({', '.join(names[:MAX_NAMED])}{more}): why{k % 2}"

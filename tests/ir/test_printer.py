@@ -161,6 +161,39 @@ def test_values_without_a_hint_are_described() -> None:
     assert module_text(mlir.read(printed, "again.mlir")) == printed
 
 
+def test_only_arguments_of_what_is_isolated_are_called_arguments() -> None:
+    """As of a function. Of an op that nobody defined nothing is known: its arguments, and those of a loop in it, stand
+    beside the values around them, as numbers where nothing says what they are."""
+    text = """func.func @f(%0: index) {
+      "my.op"(%0) ({
+      ^bb0(%1: index, %2: f32):
+        %3 = scf.for %4 = %1 to %0 step %0 iter_args(%5 = %2) -> (f32) {
+          scf.yield %5 : f32
+        }
+        func.func @g(%6: f32) {
+          func.return
+        }
+        "my.use"(%3) : (f32) -> ()
+      ^bb1(%7: index):
+        "my.use"(%7) : (index) -> ()
+      }) : (index) -> ()
+      func.return
+    }
+    """
+    ctx = make_context(allow_unregistered=True)
+    printed = module_text(mlir.read(text, "f.mlir", ctx))
+    for expected in (
+        "@f(%arg0: index)",
+        '"my.op"(%arg0) ({',
+        "^bb0(%0: index, %1: f32):",
+        "%acc = scf.for %i = %0 to %arg0 step %arg0 iter_args(%acc_1 = %1)",
+        "@g(%arg0",
+        "^bb1(%2: index):",
+    ):
+        assert expected in printed
+    assert module_text(mlir.read(printed, "again.mlir", ctx)) == printed
+
+
 #: What a tensor, a file and a message may be called; what a value and a choice may.
 TEXTS = ["x", "1", "é", "日本語 {", "a, b : c", "-> (", 'a"b', "a\\b", "x" * 500, "\u2028", "\xa0\x85\x7f", "😀"]
 VALUES = ["1", "x_1", "x_1_2", "x_1_1_1", "_1_2", "x_", "-", "$a", "c0", "arg0", "c0_1", "tensor"]

@@ -7,7 +7,7 @@ import random
 import warnings
 
 import pytest
-from open_networks import LARGE, SMALL, open_network
+from open_networks import LARGE, SMALL, Line, OpenNetwork, open_network
 from xdsl.dialects.builtin import ArrayAttr
 
 from lightnet.diagnostics import FallbackWarning, LightNetError
@@ -18,7 +18,7 @@ from lightnet.ir.module import main_of
 from lightnet.ir.op import PLACES, WORKSPACE
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.place import PlaceAttr
-from lightnet.passes.check_plan import check_plan
+from lightnet.passes.check_plan import ByteMap, Run, check_plan
 from lightnet.passes.plan import plan_module
 from lightnet.passes.planning import Buffer, check_offsets, pack
 from lightnet.passes.planning.stacking import stack_buffers
@@ -152,3 +152,24 @@ def test_ports_and_near_spaces_of_open_networks() -> None:
     check_plan(module)
     ports = {space: size for space, size in memory_of(module).items() if space.startswith(("in", "out"))}
     assert ports and any(isinstance(size, Dim) for size in ports.values())
+
+
+def test_the_proof_keeps_only_facts_of_what_is_still_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each fact costs time at each step, so values that are dead leave no facts, also where nothing is written over
+    them: behind many values that lived at once, a chain has those of a value, of its operand, and of the input that the next
+    call needs."""
+    dims = (LARGE[1], 8)
+    branches = [Line(f"b{k}", "tanh", ("x",), dims) for k in range(10)]
+    joins = [Line(f"j{k}", "add", (f"j{k - 1}" if k else "x", f"b{k}"), dims) for k in range(10)]
+    chain = [Line(f"c{k}", "softmax", (f"c{k - 1}" if k else "j9",), dims) for k in range(4)]
+    module = planned(OpenNetwork([Line("x", "input", (), dims), *branches, *joins, *chain], ["c3"]))
+    written: dict[str, int] = {}  # facts when a value has been written
+    write = ByteMap.write
+
+    def counted(space: ByteMap, at: int, runs: list[Run]) -> None:
+        write(space, at, runs)
+        written[runs[0][0].name] = len([*space._bytes])
+
+    monkeypatch.setattr(ByteMap, "write", counted)
+    check_plan(module)
+    assert written["b9"] == 11 and max(written[c.name] for c in chain[1:]) == 3

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -41,6 +42,7 @@ from lightnet.passes.lower_cpu import LowerCpuPass
 from lightnet.passes.plan import PlanPass
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.weights import open_weights
+from lightnet_trust import record
 from lightnet_trust.check import (
     Baseline,
     CheckOptions,
@@ -339,6 +341,53 @@ def test_memory_that_is_needed_and_overwritten() -> None:
     verdict = checked(CHAIN, BadPlan())
     assert verdict.difference is not None and verdict.difference.kind == "memory"
     assert "the memory of 'b' is overwritten before ln.elew \"e\" reads it" in verdict.difference.what
+
+
+def test_memory_of_an_output_that_is_overwritten() -> None:
+    """What nobody reads any more is read once again, by the caller."""
+
+    @dataclasses.dataclass(frozen=True)
+    class BadPlan(LnPass):
+        """Puts the second of two outputs where the first one is."""
+
+        name = "bad-plan"
+
+        def apply(self, ctx: Context, op: ModuleOp) -> None:
+            PlanPass().apply(ctx, op)
+            first, second = ops(op, "ln.neg")[0], ops(op, "ln.relu")[1]
+            second.attributes[PLACES] = first.attributes[PLACES]
+
+    two = CHAIN.replace("-> tensor<2x3xf32>", "-> (tensor<2x3xf32>, tensor<2x3xf32>)")
+    two = re.sub("  %y.*\n", "", two).replace("%y : tensor<2x3xf32>", "%b, %c : tensor<2x3xf32>, tensor<2x3xf32>")
+    assert checked(two, PlanPass()).ok
+    verdict = checked(two, BadPlan())
+    assert verdict.difference is not None and verdict.difference.kind == "memory"
+    assert verdict.difference.what.startswith("the memory of 'b' is overwritten before the end: b[")
+
+
+@pytest.mark.parametrize("level", [2, 3])
+@pytest.mark.parametrize(("named", "called"), [(True, "output 'y'["), (False, "output 0[")])
+def test_outputs_are_compared_where_no_tensor_is_kept(
+    named: bool, called: str, level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outputs are kept in any case: they show what became of tensors of no name, or of too many bytes."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Swap(LnPass):
+        name = "swap"
+
+        def apply(self, ctx: Context, op: ModuleOp) -> None:
+            (elew,) = ops(op, "ln.elew")
+            elew.operands = list(reversed(elew.operands))
+            if level == 3:
+                PlanPass().apply(ctx, op)
+
+    monkeypatch.setattr(record, "TRACE_BUDGET", 0)
+    text = CHAIN if named else CHAIN.replace(' as "e"("y")', "")
+    verdict = checked(text, Swap())
+    assert verdict.difference is not None and verdict.difference.kind == "value"
+    assert verdict.difference.what.startswith(called)
+    assert verdict.difference.tensor == ("y" if named else None)
 
 
 @pytest.mark.parametrize("what", ["op", "place"])

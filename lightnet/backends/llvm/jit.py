@@ -251,7 +251,7 @@ class Compiler:
         self.machine, self.opt = machine, opt
         self.has_fma = machine.has_fma
 
-    def run(self, text: str, optimize: bool, verify: bool = False) -> bytes:
+    def run(self, text: str, optimize: bool, verify: bool) -> bytes:
         """LLVM IR text to an object file."""
         if optimize and apart.is_due():
             m = self.machine

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
+
 import numpy as np
 import pytest
 from blocked_kernels import check_blocked, form_of, kernel_of, lay_out
@@ -249,6 +252,29 @@ def test_rows_that_pass_over_taps(height, size, stride, dilation, top, bottom):
     passes = [any(not 0 <= row < height for row in rows) for rows in taps]
     assert all(passes[:first]) and not any(passes[first : out - last]) and all(passes[out - last :])
     assert model.taps_inside(g) == sum(0 <= row < height for rows in taps for row in rows)
+
+
+@pytest.mark.parametrize("machine", KNOWN.values(), ids=KNOWN)
+def test_weights_are_fetched_ahead_of_another_group_alone(machine):
+    """Where tiles fetch weights, all of them together fetch a whole group's, whichever the number of groups; where all
+    outputs are one group, or tiles do not go through the outputs, there are no next ones."""
+    fetched = 0
+    for vectors, taps, size, columns in product((1, 2, 3, 4), (1, 3), (7, 14, 28), (7, 14)):
+        axis = Axis(size, taps, 1, 1, taps // 2, taps // 2, positions=size)
+        shape = model.ConvTile(1, min(columns, size), vectors, 1)
+        walk = model.TileWalk(model.OUTPUTS, size, size)
+        found = []
+        for groups in (1, 2, 3, 8):
+            g = model.Geometry(axis, axis, 1, 1, 4 * machine.lanes, groups * vectors * machine.lanes)
+            found.append(model.weights_ahead(g, machine, shape, walk))
+            assert model.weights_ahead(g, machine, shape, replace(walk, order=model.ROWS)) == 0
+        assert found[0] == 0 and len({*found[1:]}) == 1
+        top, bottom = model.edge_rows(g, shape)
+        tiles = (size - top - bottom) * -(-size // shape.columns)
+        row_of_taps = 4 * taps * machine.lanes * vectors * machine.lanes  # bytes, of a block of inputs
+        assert found[1] == 0 or tiles * found[1] >= row_of_taps > tiles * (found[1] - model.LINE)
+        fetched += found[1] > 0
+    assert fetched > 5
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=["avx512", "avx2", "neon"])

@@ -118,3 +118,22 @@ def test_variables_stand_once() -> None:
         assembly.join([one, two.replace("{1,", "{0,")])
     with pytest.raises(LightNetError, match="different devices"):
         assembly.join([one, two.replace("sm_80", "sm_90")])
+
+
+def test_declarations_outside_of_functions_are_told_by_braces() -> None:
+    """Wherever they stand among functions, and whatever braces a line has; what is declared in a function stays there."""
+    table, shared = ".global .b8 table[2] = {1, 2};", ".extern .shared .align 16 .b8 dynamic[];"
+    within = ".reg .b32 %r;\n{ // a call\n.param .b32 p;\n}\n{ .reg .b32 %s; }\nret;"
+    kernels = [f".entry {n}()\n{{\n{within}\n}}" for n in "abcd"]
+    texts = [
+        "\n".join([HEADER, table, kernels[0], shared, kernels[1]]),
+        "\n".join([HEADER, kernels[2], table, shared]),
+        "\n".join([HEADER, kernels[3].replace("()\n{", "() {"), shared]),
+    ]
+    joined = assembly.join(texts)
+    lines = joined.splitlines()
+    alike = [line for line in lines if line.startswith((".global", ".extern"))]
+    assert alike == [table, shared] and lines.index(shared) < lines.index(".entry a()")
+    assert joined.count(within) == 4
+    with pytest.raises(LightNetError, match="two kernels have a variable 'dynamic' each"):
+        assembly.join([*texts, texts[1].replace("align 16", "align 8")])

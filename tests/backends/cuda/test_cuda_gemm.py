@@ -89,6 +89,15 @@ def test_epilogues(alg, dtype, splits):
     check([made(dtype, *case) for case in some(cases, alg, dtype, splits)], alg, splits=splits)
 
 
+def test_split_sums_of_several_products():
+    """Each product of a batch, and each group of a convolution, has parts, values that are added to it, and a place in
+    the result of its own: of one and two of them, where to count them is easily left out."""
+    by_matrix = lambda c, x, dims: c.op("add", c.op("mul", x, c.input(dims[0], 1, 9)), c.input(1, 5, 9))  # noqa: E731
+    cases = [made("f32", finished_product, by_matrix, (n, 5, 20), (n, 20, 9)) for n in (1, 2)]
+    grouped = made("f32", lambda c: c.op("relu", c.conv((1, 40, 1, 3), 24, (1, 1), group=2)))
+    check([*cases, grouped], "simt", splits=2)
+
+
 @pytest.mark.sampled(every=3, share=0.3)
 @pytest.mark.parametrize("alg, dtype", WAYS)
 def test_values_by_row_and_by_matrix(alg, dtype):

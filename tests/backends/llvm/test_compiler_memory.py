@@ -86,32 +86,32 @@ def test_memory_is_bounded_over_thousands_of_kernels() -> None:
 def test_children_make_the_same_objects(children) -> None:
     machine = jit.CodeMachine.host()
     compiler = jit.Compiler(machine)
-    assert compiler.run(text(1), True) == compiler.emit(compiler.module(text(1), True))
+    assert compiler.run(text(1), True, False) == compiler.emit(compiler.module(text(1), True))
     assert apart._idle, "it was a child that made it"
 
 
 def test_errors_of_children_are_raised(children) -> None:
     with pytest.raises(LightNetError, match="LLVM refuses the emitted code"):
-        jit.Compiler(jit.CodeMachine.host()).run("define nonsense", True)
+        jit.Compiler(jit.CodeMachine.host()).run("define nonsense", True, False)
 
 
 def test_a_child_that_dies_is_done_without(children) -> None:
     compiler = jit.Compiler(jit.CodeMachine.host())
-    wanted = compiler.run(text(2), True)
+    wanted = compiler.run(text(2), True, False)
     os.kill(apart._idle[0].process.pid, signal.SIGKILL)
-    assert compiler.run(text(2), True) == wanted and not apart._idle
-    assert compiler.run(text(2), True) == wanted and apart._idle, "the next one is another child's"
+    assert compiler.run(text(2), True, False) == wanted and not apart._idle
+    assert compiler.run(text(2), True, False) == wanted and apart._idle, "the next one is another child's"
 
 
 def test_children_are_replaced_and_forks_start_their_own(children, monkeypatch) -> None:
     monkeypatch.setattr(apart, "PER_CHILD", 2)
     compiler = jit.Compiler(jit.CodeMachine.host())
-    compiler.run(text(3), True)
+    compiler.run(text(3), True, False)
     first = apart._idle[0].process
     if (fork := os.fork()) == 0:
         os._exit(bool(apart._idle))
     assert os.waitpid(fork, 0)[1] == 0
-    compiler.run(text(4), True)
+    compiler.run(text(4), True, False)
     assert not apart._idle and first.returncode == 0
 
 

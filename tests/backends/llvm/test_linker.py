@@ -147,7 +147,7 @@ def test_a_function_that_the_process_lacks() -> None:
 def test_other_objects_are_left_to_llvm() -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    arm = Compiler(CodeMachine("generic", "", "aarch64-unknown-linux-gnu")).run(SECOND, False)
+    arm = Compiler(CodeMachine("generic", "", "aarch64-unknown-linux-gnu")).run(SECOND, False, False)
     assert elf.elf_machine_of(arm) == elf.AARCH64
     assert not can_link([arm]) and not can_link([*objects(SECOND), arm]) and can_link(objects(SECOND))
     for bad in (b"", b"\x7fELF", b"MZ" * 100):

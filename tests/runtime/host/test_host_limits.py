@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -54,6 +55,24 @@ def test_what_steps_refuse() -> None:
     for made, inputs, want in REFUSED:
         want = want and want.replace("StringDType()", words)
         assert said(lambda made=made, inputs=inputs: made.run(inputs)) == want, made
+
+
+def test_numbers_of_a_slice_are_as_many_of_each() -> None:
+    """Starts, ends, axes and steps, of which none is 0; of axes and steps there may be none. NumPy says what is cut."""
+    x, cut = np.arange(12).reshape(3, 4), HostStep("Slice", "", ("x", "b", "e", "a", "s"), ("o",))
+    for lens in itertools.product((1, 2, 3), (1, 2, 3), (0, 1, 2), (0, 1, 2)):
+        b, e, a, s = ([*kind[:n]] for kind, n in zip(((1, -3, 0), (3, 3, 1), (0, 1), (1, 2)), lens))
+        for strides in (s, [0 if k == len(s) - 1 else n for k, n in enumerate(s)]):
+            inputs = (x, *(np.array(numbers, np.int64) for numbers in (b, e, a, strides)))
+            axes, by = a or [*range(len(b))], strides or [1] * len(b)
+            text = "axis 2 is out of range for a tensor of rank 2" if len(b) > x.ndim else None
+            if len({len(b), len(e), len(axes), len(by)}) > 1 or 0 in by:
+                text = f"its starts {b}, ends {e}, axes {axes} and steps {by} do not fit"
+            if text is not None:
+                assert said(lambda inputs=inputs: cut.run(inputs)) == f"Slice: {text}"
+            else:
+                want = x[tuple(map(slice, b, e, by))]
+                np.testing.assert_array_equal(cut.run(inputs)[0], want)
 
 
 def test_the_pairs_of_an_encoder() -> None:

@@ -299,7 +299,7 @@ def weights_ahead(geometry: Geometry, machine: ProcessorModel, shape: ConvTile, 
     if walk.order != OUTPUTS or groups == 1 or rows < 1 or tiles < 3 or block * steps > 0.6 * machine.l2:
         return 0
     lines = -(-block // (LINE * tiles))
-    pays = groups * steps * (block / LINE) * WAIT > groups * tiles * (6 + steps * lines) * FETCH  # 6: to find its share
+    pays = steps * (block / LINE) * WAIT > tiles * (6 + steps * lines) * FETCH  # in each group; 6: to find its share
     return lines * LINE if pays and lines <= MOST_AHEAD else 0
 
 
