@@ -449,6 +449,8 @@ def _best_sites(
             if trial.bound() < current.bound():
                 disabled, current = disabled | sites, trial
                 break
+        else:  # the slots have the offsets of the last trial, which was not kept
+            break
         if not budget:
             break
     every = frozenset(range(len(network.ops)))
