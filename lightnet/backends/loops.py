@@ -132,7 +132,7 @@ def _schedule(definition: BoundDefinition, by_point: bool = False) -> _Schedule:
     if by_point:
         together = all(len(g.loops) == shared for g in groups)
     memory_locals = _memory_locals(definition, groups)
-    private = _private(definition, groups, memory_locals, shared) if together and len(groups) > 1 else {}
+    private = _private(definition, groups, memory_locals, shared) if together else {}
     workspace = tuple((n, definition.specs[n]) for n in memory_locals if n not in private)
     several = together and len(groups) > 1
     return _Schedule([groups] if together else [[g] for g in groups], shared if several else None, private, workspace)

@@ -78,6 +78,16 @@ def _nbytes(dims: Sequence[int], dtype: Any, what: str) -> int:
 # -- the parts of a file -------------------------------------------------------------------------------------
 
 
+def check_header(header: Mapping[str, Any], start: int, size: int, is_signed: bool) -> None:
+    """The sections of a file (as `check_sections`), its texts, and its variants, but for their programs."""
+    check_sections(header, start, size, is_signed)
+    check_texts(header)
+    variants = _list(header.get("variants"), "the list of variants")
+    _require(variants, "there is no variant")
+    for variant in variants:
+        check_variant(variant, header["sections"])
+
+
 def check_sections(header: Mapping[str, Any], start: int, size: int, is_signed: bool) -> None:
     """The sections, behind `start` bytes of header in a file of `size` bytes: in order, one behind the other, the last
     at the end. Arrays have as many bytes as their shapes say."""

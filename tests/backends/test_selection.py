@@ -1,11 +1,17 @@
 """What a kernel is built by does not depend on what was compiled before: plans that are kept say what those made anew would (`backends/selection.py`)."""
 
 import pytest
+from empty_ops import OPS, variants
+from xdsl.ir import Block
 
 import lightnet
+from lightnet.backends.cpu.blocked.base import processor_model_of
 from lightnet.backends.cpu.selection import SELECTION
+from lightnet.backends.cuda.device import device_of
 from lightnet.backends.cuda.selection import SELECTION as CUDA
+from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import OfEqualKernels
+from lightnet.ir.types import tensor_type
 
 #: A machine whose kernels are the same wherever the tests run, and memory for some of the weights only.
 CPU = {"features": "avx512", "weight_memory": 300_000}
@@ -50,3 +56,26 @@ def test_plans_for_another_machine_are_not_taken() -> None:
     assert (planned(8), planned(1)) == (eight, one)
     planned(1, exact=True)
     assert (planned(1), planned(8)) == (one, eight)
+
+
+def test_every_generator_answers_for_every_op() -> None:
+    """A list of forms, or an empty one, for samples and for what is empty of them: anything else is an error (`Generator.forms`),
+    which no other generator stands in for."""
+    asked: dict[str, int] = {}
+    for cls in OPS.values():
+        case = cls.schema.resolve(cls.samples()[0])
+        values = ((case.tensors[f.name] if f.variadic else (case.tensors[f.name],)) for f in cls.schema.operands)
+        specs = tuple(spec for value in values for spec in value)
+        for changed, params in [(specs, dict(case.params)), *variants(specs, dict(case.params))]:
+            if "conv" in cls.optype and 0 in changed[1].dims:  # definitions divide by the outputs of a group
+                continue
+            try:
+                op = cls.make(list(Block(arg_types=[tensor_type(s) for s in changed]).args), params)
+            except LightNetError:
+                continue
+            for selection, machine in ((SELECTION, processor_model_of("avx512")), (CUDA, device_of("sm_90a"))):
+                for generator in selection.generators():
+                    forms = generator.forms([op], list(op.results), machine)
+                    asked[generator.alg] = asked.get(generator.alg, 0) + len(forms)
+    assert asked.keys() == {g.alg for selection in (SELECTION, CUDA) for g in selection.generators()}
+    assert asked["loops"] > 2000 and asked["recurrent"] >= 3 and asked["pool"] >= 2, "what takes bodies at all"

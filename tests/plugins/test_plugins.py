@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import subprocess
 import sys
 import warnings
@@ -478,6 +479,19 @@ def test_two_packages_of_one_name(site) -> None:
     site("ln-b", "same = ln_b", ln_b=PASS.format(cls="B", name="b-pass"))
     with pytest.warns(installed.PluginWarning, match=r"plugin 'same' is defined twice: by package ln-\w 1\.5"):
         assert ("a-pass" in PASSES) != ("b-pass" in PASSES)
+
+
+def test_places_that_hold_no_packages(site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is on `sys.path` may be missing, a file, or empty, wherever it stands: packages of the others are found."""
+    site("ln-extra", "extra = ln_extra", ln_extra="")
+    missing, file, empty, folder = (str(tmp_path / name) for name in ("missing", "file.zip", "empty", "site"))
+    Path(file).touch()
+    Path(empty).mkdir()
+    for order in itertools.permutations((missing, file, empty, folder)):
+        monkeypatch.setattr(sys, "path", list(order))
+        assert list(installed.entry_points()) == ["extra"]
+        monkeypatch.setattr(sys, "path", [place for place in order if place != folder])
+        assert installed.entry_points() == {}
 
 
 def test_switched_off(site, monkeypatch: pytest.MonkeyPatch) -> None:

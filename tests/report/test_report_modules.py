@@ -75,6 +75,22 @@ def test_a_recorder_cuts_long_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert recorder.snapshot("s", module_of(NET)).text == text[:-1] + "\n… the rest is left out\n"
 
 
+def test_lines_of_nodes() -> None:
+    """Of an op all lines of its text, which may be broken, or have regions; of arguments, and of what a function gives, none."""
+    other = """func.func @f(%x: i64, %n : tensor<2x3xf32>) -> i64 {
+    %z = arith.addi %x, %x : i64
+    %long = ln.strided_slice %n {starts = [0, 0], steps = [1, 1], lens = [2, 3]} : tensor<2x3xf32> as "a name that is too long"("a tensor")
+    %c = arith.constant true
+    %r = scf.if %c -> (i64) { scf.yield %x : i64 } else { scf.yield %z : i64 }
+    func.return %z : i64\n}"""
+    for source, arguments in ((other, 2), (NET, 0)):
+        made = recorder.snapshot("s", module_of(source))
+        printed = made.text.split("\n")
+        found = [" ".join(" ".join(printed[first:behind]).split()) for first, behind in made.lines]
+        statements = [" ".join(line.split()) for line in source.split("\n")[1:-2]]
+        assert found == [""] * arguments + statements + [""]
+
+
 class Broken:
     """A pass that fails."""
 

@@ -1,18 +1,23 @@
-"""Sections of code in saved executables, each field that may lie: the bytes of a section, the linking of an image, the sizes of objects."""
+"""Sections of code in saved executables, each field that may lie: the bytes of a section, the linking of an image, the sizes of objects;
+and each entry of a header."""
 
 from __future__ import annotations
 
+import copy
+import json
 import os
 import struct
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import lightnet
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.runtime import lnx
-from lightnet.runtime.lnx_check import Lie, check_image, check_objects
+from lightnet.runtime.lnx_check import Lie, check_header, check_image, check_objects, check_program
 from lightnet.runtime.native_format import NATIVE
 
 START = len(lnx.CODE_MAGIC) + lnx.FIXED.size
@@ -128,3 +133,59 @@ def test_objects() -> None:
     with pytest.raises(Lie, match="the size of an object is -1"):
         check_objects({"objects": [-1]}, 0)
     assert struct.calcsize("<QI") == lnx.FIXED.size
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The ways to what a value holds, of any depth, the last of which is a key or a number."""
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield (*at, key)
+        yield from places(inner, (*at, key))
+
+
+def without_or_as(value: Any, place: tuple[Any, ...], *other: Any) -> Any:
+    """A copy of `value` in which something else stands at a place, or nothing."""
+    changed = inner = copy.deepcopy(value)
+    for key in place[:-1]:
+        inner = inner[key]
+    inner.pop(place[-1])
+    if other:
+        inner.insert(place[-1], *other) if isinstance(inner, list) else inner.update({place[-1]: other[0]})
+    return changed
+
+
+def test_each_entry_of_a_header(tmp_path: Path) -> None:
+    """Of every other type, or not there: what cannot be is said by a `Lie` of its own, not by whatever stumbles over it."""
+    net = "input(| dst=x | dtype=TL_FLOAT, dims=[1, 4]);\nrelu(src=x | dst=y |);\n"
+    lightnet.compile(lightnet.loads(net, ".net")).save(tmp_path / "n.lnx")
+    head = head_of(tmp_path / "n.lnx", (tmp_path / "n.lnx").read_bytes())
+    header = json.loads(head.text)
+
+    def said(header: Any) -> str | None:
+        try:
+            check_header(header, len(head.raw), head.size, False)
+            check_program(header["variants"][0]["program"])
+        except Lie as lie:
+            return str(lie)
+        return None
+
+    assert said(header) is None
+    needed = []
+    for place in places(header):
+        lies = [
+            said(without_or_as(header, place, *other)) for other in ((), (None,), (3,), ("x",), ([],), ({},), (True,))
+        ]
+        needed += [place] if all(lies[:2]) else []
+    assert {place[0] for place in needed} == {"variants", "texts", "options", "warnings", "sections"}
+    assert {place[3] for place in needed if place[:3] == ("variants", 0, "program") and len(place) == 4} >= {
+        "memory", "inputs", "outputs", "residents", "params", "hosts", "threads", "widest", "scratch", "cpu", "triple",
+    }  # fmt: skip
+    names = {
+        ("sections",): "the list of sections is no table",
+        ("texts",): "the list of texts is no table",
+        ("variants",): "the list of variants is no list",
+        ("variants", 0): "a variant is no table",
+        ("variants", 0, "program"): "a program is no table",
+        ("variants", 0, "defaults"): "the contents of inputs is no table",
+    }
+    assert {place: said(without_or_as(header, place, 3)) for place in names} == names
+    assert said({**header, "variants": []}) == "there is no variant"

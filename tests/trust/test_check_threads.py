@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
+from cuda_device import op_kernel, parse
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
+from lightnet.backends.cuda import threads
+from lightnet.backends.cuda.nvptx import Ptx, emit_program
 from lightnet.backends.cuda.selection import SELECTION
 from lightnet.cli import ln_opt
 from lightnet.dialects.cuda_mbarrier import MbarrierFenceOp
@@ -85,3 +90,41 @@ def test_threads_that_do_not_wait_are_found(tmp_path, monkeypatch, capsys, kind)
     error = capsys.readouterr().err
     assert "pass 'lower-cuda' changed the result" in error
     assert kind is BarrierOp or "as threads" in error  # as loops, copies are made at once
+
+
+TWO = """
+func.func private @twice(%i: index, %x: memref<64xf32>, %y: memref<64xf32>) {
+  %a = memref.load %x[%i] : memref<64xf32>
+  %s = arith.addf %a, %a : f32
+  memref.store %s, %y[%i] : memref<64xf32>
+  func.return
+}
+func.func @calls(%x: memref<64xf32>, %y: memref<64xf32>) attributes {cuda.block = array<i32: 64, 1, 1>} {
+  %t = cuda.thread_id x
+  func.call @twice(%t, %x, %y) : (index, memref<64xf32>, memref<64xf32>) -> ()
+  func.return
+}
+func.func @main() {
+  cuda.launch @square grid [1, 1, 1] block [64, 1, 1] [arena+0, arena+256]
+  cuda.launch @calls grid [1, 1, 1] block [64, 1, 1] [arena+256, arena+512]
+  cuda.launch @square grid [1, 1, 1] block [64, 1, 1] [arena+512, arena+768]
+  func.return
+}
+"""
+
+
+def test_each_kernel_becomes_ptx_alone_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the functions that are there to be called, and not with the other kernels: a module may have thousands."""
+    made: list[list[str]] = []
+
+    def emit(module: ModuleOp, arch: str) -> Ptx:
+        made.append([f.sym_name.data for f in module.ops])
+        return emit_program(module, arch)
+
+    monkeypatch.setattr(threads, "emit_program", emit)
+    run = threads.CudaThreads(parse(op_kernel("square", "arith.mulf %a, %a : f32", "f32", "f32", 1) + TWO), "sm_80")
+    arena = np.zeros(256, np.float32)
+    arena[:64] = x = np.arange(64, dtype=np.float32)
+    run.run(run.launches, {"arena": arena.view(np.uint8)})
+    np.testing.assert_array_equal(arena.reshape(4, 64), [x, x * x, 2 * x * x, 4 * x**4])
+    assert made == [["twice", "square"], ["twice", "calls"]]

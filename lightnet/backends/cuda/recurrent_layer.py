@@ -87,7 +87,7 @@ class Multiplier:
         if p.slices > 1:
             high = b.least(b.add(low, share), whole)
         total = self.zeros
-        for ahead in (ROWS_AHEAD // lanes, 1):
+        for ahead in (n for n in (ROWS_AHEAD // lanes, 1) if n <= whole):  # a state may have no whole access
             with b.loop(low, b.add(high, 1 - ahead), ahead, [low, total], name="k") as k:
                 starts, total = [b.mul(b.add(k.iv, i), lanes) for i in range(ahead)], k.args[1]
                 for start, rows in [(start, self.rows(start, lanes)) for start in starts]:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import FuncOp
 
 from lightnet.backends.cuda.nvptx import emit_program
 from lightnet.backends.cuda.tensor_maps import maps_of
@@ -61,13 +60,8 @@ class CudaThreads:
     def _kernel(self, name: str) -> tuple[Any, tuple[TensorMap | None, ...]]:
         """A kernel, ready to be launched, and the tensor maps that it takes."""
         if name not in self._loaded:
-            called = [f for f in self._functions.values() if _is_called(f)]
+            called = [f for f in self._functions.values() if block_of(f) is None]
             function = self._functions[name]
             program = emit_program(ModuleOp([f.clone() for f in (*called, function)]), self.arch)
             self._loaded[name] = self._gpu.load(program.text).function(program.entries[name]), maps_of(function)
         return self._loaded[name]
-
-
-def _is_called(function: FuncOp) -> bool:
-    """Return whether a function is there for others to call."""
-    return block_of(function) is None and function.sym_name.data != "main"

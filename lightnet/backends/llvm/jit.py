@@ -118,7 +118,7 @@ class _Objects:
 _objects = _Objects()
 
 
-@dataclass
+@dataclass(frozen=True)
 class NativeModule:
     """A compiled level-4 module: `objects` can be stored and loaded again by `runtime.native.NativeCode`."""
 

@@ -20,6 +20,7 @@ from lightnet.dialects.ln.gates import GATE_ACTIVATIONS, Maths, activate
 from lightnet.ir.op import LnOp, boolean, case, ln_op, number, numbers, operand, result, string
 from lightnet.ir.types import storage_type
 from lightnet.runtime.arrays import align_up
+from lightnet.runtime.initial import sample
 
 _DTYPES = ("f32", "f64")
 #: Elements of the state whose products are added to the gate outputs in one pass over them.
@@ -93,8 +94,10 @@ class Recurrent(LnOp):
 
     @classmethod
     def sample_data(cls, name, kind, spec, tensors, params, seed):
+        if name == "lens":  # of no steps, of some, of all
+            return sample(name, kind, spec.dims, spec.dtype, seed=seed, bound=tensors["gates"].dims[0] + 1)
         data = super().sample_data(name, kind, spec, tensors, params, seed)
-        return data % (tensors["gates"].dims[0] + 1) if name == "lens" else data * 2 if name == "gates" else data
+        return data * 2 if name == "gates" else data
 
     # -- at the loop level
 

@@ -37,7 +37,7 @@ from lightnet.frontends.il.predefined import PREDEFINED, Predefined
 MAX_LINE = (1 << 31) - 1
 
 
-@dataclass
+@dataclass(frozen=True)
 class Translation:
     """The result: the tokens after preprocessing, their text, and the offset in it of each. `is_whole` is false where a
     directive failed, so that something is missing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from lightnet.backends.cpu.blocked import bands_model as model
 from lightnet.backends.cpu.blocked.bands import BANDS
 from lightnet.backends.cpu.blocked.bands_body import chain_of
 from lightnet.backends.cpu.blocked.base import ProcessorModel
+from lightnet.backends.cpu.blocked.conv_model import EXPOSED
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
@@ -240,6 +242,23 @@ def test_the_model_joins_what_leaves_the_cache():
     assert planned((1, 160, 7, 7), 960, 160) <= 0
     assert planned((1, 160, 7, 7), 960, 320) <= 0
     assert planned((1, 16, 14, 14), 64, 16) <= 0
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=["avx512", "avx2", "neon"])
+@pytest.mark.parametrize("wide, outputs", [(96, 0), (0, 48), (96, 48)], ids=["expand", "project", "both"])
+def test_weights_pass_once_a_band_where_a_group_fits(wide, outputs, machine):
+    """A group of vectors of outputs has two thirds of the first-level cache for its weights. Larger ones come from the second-level cache
+    for every tile, in bands or not, and are no cost of bands."""
+    numbers = chain_of(kernel_of(*chain((1, 64, 56, 56), wide, outputs)).ops)
+    made = model.best_schedule(numbers, machine, 4, True)
+    stages = [(g, t) for g, t in ((numbers.expand, made.expand), (numbers.project, made.project)) if g is not None]
+    limits = [4 * machine.lanes * tile.vectors * geometry.channels * 3 // 2 for geometry, tile in stages]
+    for l1 in sorted({limit + k for limit in limits for k in (-1, 0)}):
+        passed = sum(4 * g.channels * g.outputs for (g, _), limit in zip(stages, limits) if l1 >= limit)
+        none, some = (model.overhead(numbers, replace(machine, l1=n), made) for n in (0, l1))
+        assert some - none == pytest.approx(14 * EXPOSED * passed / machine.l2_bytes, rel=1e-6), l1
+    far, near = (model.overhead(numbers, replace(machine, l2=n), made) for n in (0, machine.l2))
+    assert far > near, "weights that do not fit beside the maps come from the third-level cache, whatever a group has"
 
 
 def banded(executable) -> list[KernelOp]:

@@ -14,7 +14,7 @@ from cuda_plans import planned
 from cuda_runs import Regions
 from kernels import agree, op_of
 from sampling import draw
-from xdsl.dialects.builtin import StringAttr
+from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Block
 
 import lightnet
@@ -30,6 +30,7 @@ from lightnet.dialects.ln.dialect import optypes
 from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.target import Request
 from lightnet.ir.types import TensorSpec, tensor_type
+from lightnet.ir.verify import verify_module
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet_debug.steps import steps_of
 
@@ -175,6 +176,15 @@ def test_results_that_nobody_reads_are_not_written(yields):
 
 def test_no_steps_leave_the_state():
     check([layer("lstm", 0, 2, 5), layer("gru", 0, 1, 33), layer("rnn", 3, 3, 4)], (0,))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_states_of_less_than_an_access_verify(dtype):
+    """No slice of the weights reaches beyond them, in code of no trips either: with any sizes, held or not."""
+    for (name, params), hidden, held in product(KINDS, (1, 2, 3, 5), (0, 1)):
+        way = {"units": 0, "threads": 32, "sequences": 1, "held": held}
+        for launch in SELECTION.generate(layer(name, 2, 1, hidden, dtype, way, **params), "k", {}):
+            verify_module(ModuleOp([*launch.functions]))
 
 
 def test_what_is_not_finite_stays_in_its_sequence():

@@ -37,6 +37,40 @@ def test_every_op_has_samples():
     assert set(optypes()) - set(OPS) == NO_SAMPLES
 
 
+def along(op) -> int:
+    return op.operand_specs[0].dims[op.axis]
+
+
+#: The least and the largest number that an operand of numbers of elements may mean, by op and operand.
+MEANT = {
+    ("gather_nd", "index"): lambda op: (-max(op.index_limits()), max(op.index_limits()) - 1),
+    ("scatter_nd", "index"): lambda op: (-max(op.index_limits()), max(op.index_limits()) - 1),
+    **{(name, "index"): lambda op: (-along(op), along(op) - 1) for name in ("take", "take_along", "scatter_elements")},
+    ("interpolate", "index"): lambda op: (0, along(op) - 1),
+    ("pick1d", "src_index"): lambda op: (0, op.operand_specs[0].dims[0] // op.stride - 1),
+    ("reverse_sequence", "lens"): lambda op: (0, op.operand_specs[0].dims[op.time_axis]),
+    **{(name, "lens"): lambda op: (0, op.sizes[0]) for name in ("lstm", "gru", "rnn")},
+    ("roi_align", "batch"): lambda op: (-1, op.operand_specs[0].dims[0] - 1),
+    ("roi_pool", "batch"): lambda op: (0, op.operand_specs[0].dims[0] - 1),
+}
+#: Ops whose operands are whole numbers of any type: those that compare, or count what is equal.
+WHOLE = {"nms", "unique"}
+
+
+def test_data_of_samples_reach_what_operands_may_mean():
+    """Numbers of elements and of steps reach from the least to the most that they may be, and no further; floats have fractions."""
+    for (name, operand), meant in MEANT.items():
+        made = [op_of(OPS[name], OPS[name].samples()[0], seed) for seed in range(40)]
+        op = made[0][0]
+        drawn = [arrays[op.arg_names()[0].index(operand)] for _, arrays in made]
+        assert (min(a.min() for a in drawn), max(a.max() for a in drawn)) == meant(op), (name, operand)
+    for name, cls in OPS.items():
+        op, arrays = op_of(cls, cls.samples()[0], 0)
+        for field, array in zip(cls.schema.operand_fields(len(arrays)), arrays, strict=True):
+            if array.dtype.kind == "f" and array.size >= 8 and name not in WHOLE:
+                assert (array != np.round(array)).any(), (name, field.name)
+
+
 def references(op, arrays) -> list[np.ndarray]:
     return op.evaluate(arrays)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import glob
 import json
 import os
@@ -353,6 +355,34 @@ def test_a_model_in_memory_has_no_external_data(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(LightNetError, match="the model itself is no file"):
         read_model((tmp_path / "model.onnx").read_bytes(), "model.onnx")
+
+
+def opened_below(folder: Path) -> list[str]:
+    """What of a folder this process has open: the paths of descriptors, which may be gone by now."""
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(f"/proc/self/fd/{number}"))
+    return [path for path in found if Path(path).is_relative_to(folder)]
+
+
+def test_external_data_leaves_nothing_open(tmp_path):
+    """Of every location, right and wrong: neither the folders on the way nor the file, once nobody has the contents."""
+    taken = 0
+    for number, mutant in enumerate(mutants.external()):
+        (folder := tmp_path / f"{number}" / "m").mkdir(parents=True)
+        assert callable(mutant.model)
+        mutant.model(folder)
+        try:
+            model = read_model(folder / "model.onnx")
+            model.graph.initializers["scale"].load()
+            taken += 1
+            del model
+        except LightNetError:
+            pass
+        gc.collect(0)
+        assert opened_below(tmp_path) == [], mutant
+    assert number > 30 and 3 <= taken < number
 
 
 @pytest.mark.parametrize("how", ["shorter", "link"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import string
 
 import pytest
 
@@ -33,6 +34,28 @@ def test_patterns() -> None:
         got = Regex(pattern).matches(*TEXTS)
         wrong += [(pattern, t, g) for t, g, w in zip(TEXTS, got, want) if g != w]
     assert not wrong
+
+
+#: The characters of each class by Python's `string`: those of ASCII alone.
+POSIX = {
+    "alnum": string.ascii_letters + string.digits, "alpha": string.ascii_letters, "ascii": "".join(map(chr, range(128))), "blank": "\t ",
+    "cntrl": "".join(map(chr, [*range(32), 127])), "digit": string.digits, "graph": string.ascii_letters + string.digits + string.punctuation,
+    "lower": string.ascii_lowercase, "print": string.ascii_letters + string.digits + string.punctuation + " ", "punct": string.punctuation,
+    "space": string.whitespace, "upper": string.ascii_uppercase, "word": string.ascii_letters + string.digits + "_", "xdigit": string.hexdigits,
+}  # fmt: skip
+PERL = {"d": string.digits, "w": POSIX["word"], "s": string.whitespace.replace("\v", "")}
+CHARACTERS = [*map(chr, range(256)), "ſ", "\u0663", "\u2003", "\u2028", "\u212a", "\uff11", "\uff3f", "\U0001d7d8"]
+
+
+def test_classes_of_characters() -> None:
+    """Each with each character of Latin-1, and letters, digits and blanks of other scripts; and what is not in it."""
+    assert (POSIX.keys(), PERL.keys()) == (regex._POSIX.keys(), regex._PERL.keys())
+    found = {f"[[:{name}:]]": chars for name, chars in POSIX.items()} | {f"\\{c}": chars for c, chars in PERL.items()}
+    others = {f"[[:^{name}:]]": chars for name, chars in POSIX.items()} | {f"\\{c.upper()}": PERL[c] for c in PERL}
+    for inside, patterns in ((True, found), (False, others)):
+        for pattern, chars in patterns.items():
+            got = "".join(itertools.compress(CHARACTERS, Regex(pattern).matches(*CHARACTERS)))
+            assert got == "".join(c for c in CHARACTERS if (c in chars) == inside), pattern
 
 
 #: A pattern, the character at which it is refused, and why.

@@ -88,6 +88,29 @@ def test_op(op: str) -> None:
         )
 
 
+#: Ops whose results' shapes follow from what a call feeds.
+FED: dict[str, list[Any]] = {
+    "Compress": [({"x": WORDS, "c": np.array([True, False, True])}, {})], "Unique": [({"x": WORDS}, {})],
+}  # fmt: skip
+
+
+def test_shapes_that_are_said_before_a_call_hold_in_it() -> None:
+    """Also as the values of a Shape behind the op: what an example of these dims would give, another feed need not."""
+    for op, cases in {**CASES, **FED}.items():
+        for feeds, attributes in cases[:1]:
+            network = of_op(op, feeds, 2 if op == "StringSplit" else 1, **attributes)
+            network.graph.node.append(node("Shape", ["y0"], ["dims"]))
+            network.graph.output.append(helper.make_empty_tensor_value_info("dims"))
+            run = lightnet.compile(network)
+            got = run(feeds)
+            assert got["dims"].tolist() == list(got["y0"].shape), op
+            for name, (dims, _) in run.outputs.items():
+                said = got[name].shape if dims is None else dims
+                assert len(said) == got[name].ndim and all(
+                    d in (None, n) for d, n in zip(said, got[name].shape, strict=True)
+                ), (op, name, dims)
+
+
 def test_ops_with_operands() -> None:
     """Ops whose second operand decides a shape, as a constant, and as something that a call feeds."""
     for op, feeds, number, attributes in [

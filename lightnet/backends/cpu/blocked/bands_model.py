@@ -200,8 +200,9 @@ def overhead(chain: Chain, machine: ProcessorModel, schedule: BandSchedule) -> f
     near = sum(held_bytes(chain, schedule, machine.lanes)) + weight_bytes(chain) <= SHARE * machine.l2
     passed = 0.0
     for geometry, shape in ((chain.expand, schedule.expand), (chain.project, schedule.project)):
-        if geometry is None or shape is None:
+        if geometry is None:
             continue
+        assert shape is not None
         group = 4 * machine.lanes * shape.vectors * geometry.channels
         if not near or group <= machine.l1 * 2 // 3:  # else they pass for every tile, in bands or not
             passed += conv_model.traffic(geometry)[0] / (machine.l2_bytes if near else machine.l3_bytes)

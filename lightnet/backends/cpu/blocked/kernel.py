@@ -74,7 +74,7 @@ class BandWindow:
         return b.op(arith.RemSIOp, b.index(row), b.index(self.ring)) if self.ring else row
 
 
-@dataclass
+@dataclass(frozen=True)
 class Host:
     """The function that a kernel's code becomes part of, instead of a function of its own: its builder, the memrefs of
     the kernel's operands and results, and the `windows` of maps that are not there as a whole."""

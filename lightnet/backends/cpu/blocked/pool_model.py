@@ -63,7 +63,7 @@ def pool_window_of(op: LnOp) -> PoolWindow | None:
     if getattr(op, "count_include_pad", False):
         mean = "counted"
     axes = Axis.of(op, 0), Axis.of(op, 1)
-    if any(a.inside().min() < 1 for a in axes):
+    if any(not a.positions or a.inside().min() < 1 for a in axes):
         return None
     return PoolWindow(*axes, "max" if mean is None else "add", mean)
 

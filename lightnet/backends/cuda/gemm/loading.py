@@ -53,7 +53,7 @@ class OperandSource(ABC):
         """The indices of a chunk, in the stage that begins at `k`, and whether it is inside."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class MatrixLines(OperandSource):
     """Lines that are rows of a matrix [batch, limit, depth], from row `first` on; a position is an offset of k, which
     ends at `depth`. `start` is the position in memory where k begins."""
@@ -79,7 +79,7 @@ class MatrixLines(OperandSource):
         return [self.batch, known[0], b.add(self.start, at)], inside if self.whole else b.both(inside, known[1])
 
 
-@dataclass
+@dataclass(frozen=True)
 class ByK(OperandSource):
     """Lines that are rows k of a matrix [batch, depth, cols]; a position is a column from `first` on."""
 
