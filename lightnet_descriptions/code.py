@@ -194,9 +194,9 @@ def code_names_of(cls: Any, schema: Schema, env: Env, *, data: Callable[[str], A
         "tensors_out_n": len(described.outputs),
         "params_n": len(schema.params),
     }
-    priv = c.Struct(
-        "priv", {k: v for k, v in env.params.items() if k in described.privates}, frozenset(described.privates)
-    )
+    types = {name: type for name, text in described.privates.items() if (type := c.parse_type(text)) is not None}
+    given = {k: v for k, v in env.params.items() if k in described.privates}
+    priv = c.Struct("priv", given, frozenset(described.privates), types=types)
     op_arg = {"name": cls.optype, "optype": cls.optype, "arch": cls.arch, "priv": priv, "tensor_table": TABLE}
     return found | {"op_arg": c.Struct("op_arg", op_arg), "priv": priv}
 

@@ -53,7 +53,10 @@ FUNCTIONS = {**library.FUNCTIONS, **code.CHECKS, "ln_tensor_table_find": _find}
 
 def distance(text: code.Code, cls: type[DescribedOp], env: Env, result: str, owner: str) -> int:
     """The bytes between the beginning of `owner` and that of `result`. Raises `LightNetError`."""
-    names = code.code_names_of(cls, cls.schema, env)
+    pre = code.PreRun(cls, env)
+    if cls.described.names.privates:  # which code may give a value
+        pre.checks()
+    names = pre.names
     owners = {r.name: r.owner for r in cls.schema.results}
     for name in env.tensors:
         entry = names[f"{name}_entry"]

@@ -116,7 +116,11 @@ class SignatureReader:
         self.taken = taken
         variadic = op_variadic or any(self.is_variadic(m, False) for _, _, m in (*self.tensors[0], *self.tensors[1]))
         members = fields.elements(self.m["extra_privs"], "'extra_privs'") if "extra_privs" in self.m else []
-        privates = tuple(str(i.value["name"].value) for i in members if isinstance(i.value, dict) and "name" in i.value)
+        privates = {
+            str(i.value["name"].value): str(i.value["type"].value)
+            for i in members
+            if isinstance(i.value, dict) and {"name", "type"} <= i.value.keys()
+        }
         return Names(self.optype, self.arch, found[0], found[1], {}, {}, frozenset(), variadic, privates)
 
     @staticmethod

@@ -73,8 +73,8 @@ class Names:
     constants: Mapping[str, Expr | None] = field(default_factory=dict)
     dtypes: frozenset[str] = frozenset()
     variadic: bool = False
-    #: The members of the private structure, those too that only code gives a value.
-    privates: tuple[str, ...] = ()
+    #: The members of the private structure, those too that only code gives a value, with the types of their declarations.
+    privates: Mapping[str, str] = field(default_factory=dict)
 
     def tensor(self, name: str) -> DescribedTensor | None:
         if name in self.inputs:

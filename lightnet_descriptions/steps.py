@@ -82,8 +82,9 @@ class Run(CMachine):
         self.active: _Loop | None = None
         self.cleared: list[str] = []  # results that `memset` cleared
         self.said: list[str] = []  # what was printed in front of a tensor
+        kept = {name: pre.names[name] for name in ("priv", "op_arg")}  # the private members as that code leaves them
         self.names = {**pre.names, **code.code_names_of(cls, cls.schema, env, data=lambda n: c.Pointer(self.memory[n])),
-                      **NAMES,
+                      **kept, **NAMES,
                       "LN_ARCH": c.Struct("LN_ARCH",
                                           {"arch_table": code.TABLE, "op_proto_table": code.TABLE})}  # fmt: skip
 

@@ -20,7 +20,7 @@ from typing import Any
 from lightnet_descriptions.c.checks import CodeScope, check_c_code, check_head
 from lightnet_descriptions.c.functions import CFunction, RunBudget, function
 from lightnet_descriptions.c.machine import CMachine
-from lightnet_descriptions.c.parser import parse_code, parse_expression
+from lightnet_descriptions.c.parser import parse_code, parse_expression, parse_type
 from lightnet_descriptions.c.tree import Expr
 from lightnet_descriptions.c.values import (
     CBuffer,
@@ -54,6 +54,7 @@ __all__ = [
     "function",
     "parse_code",
     "parse_expression",
+    "parse_type",
     "plain",
     "tensor",
 ]  # fmt: skip

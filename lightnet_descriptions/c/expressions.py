@@ -228,7 +228,7 @@ class Expressions:
                 holder = self.struct(self.eval(base), e)
                 if holder.writable is not None and name not in holder.writable:
                     raise TypeError(f"'{name}' of {holder.what} cannot be assigned")
-                return Place(holder, name, Type("void", 1))
+                return Place(holder, name, holder.type_of(name))
         raise TypeError("this cannot be assigned")
 
     def assign(self, e: tree.Assign) -> Any:

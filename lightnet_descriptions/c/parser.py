@@ -46,7 +46,7 @@ from lightnet_descriptions.c.tree import (
     TypeCast,
     Unary,
 )
-from lightnet_descriptions.c.values import SIZES, text_error
+from lightnet_descriptions.c.values import SIZES, CodeError, text_error
 
 #: Words of C that are refused, and what to write instead.
 REFUSED = {
@@ -64,6 +64,16 @@ _NOT_NAMES = {*WORDS, *_QUALIFIERS, *REFUSED, "if", "else", "for", "return", "br
 _LEVELS = ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", "<=", ">", ">="), ("<<", ">>"), ("+",
     "-"), ("*", "/", "%")  # fmt: skip
 _ASSIGNMENTS = ("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>=")
+
+
+def parse_type(text: str) -> Type | None:
+    """The type that a text is, ``int *``; None of one that no table here has, such as a handle of a library."""
+    try:
+        parser = Parser(text)
+        found = Type(parser.type_name(), parser.stars())
+    except CodeError:
+        return None
+    return found if parser.token.kind == "end" and (found.name in SIZES or found.is_pointer) else None
 
 
 def parse_code(text: str) -> Block:

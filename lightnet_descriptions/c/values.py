@@ -12,7 +12,7 @@ Nothing here is memory of the machine: a buffer is a list, and no index leaves i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.expr import location
 from lightnet.runtime.numbers import as_float
+from lightnet_descriptions.c.tree import Type
 
 #: Bytes of the types that memory may be of; every other type is one of pointers or handles, of 8.
 SIZES = {
@@ -207,6 +208,11 @@ class Struct:
     writable: frozenset[str] | None = frozenset()
     #: Called for a field that may be there and is not in `fields` yet.
     missing: Callable[[str], Any] | None = None
+    #: The types of the fields that are declared with one; any other takes every pointer.
+    types: Mapping[str, Type] = field(default_factory=dict)
+
+    def type_of(self, name: str) -> Type:
+        return self.types.get(name, Type("void", 1))
 
     def get(self, name: str) -> Any:
         if name in self.fields:

@@ -52,16 +52,25 @@ class Field(CMemory):
 
     holder: Struct
     name: str
-    type: str = "void *"
+
+    @property
+    def type(self) -> str:  # type: ignore[override]
+        return str(self.holder.type_of(self.name))
 
     @property
     def length(self) -> int:  # type: ignore[override]
         return 1
 
     def load(self, index: Any) -> Any:
+        self.check(index)
         return self.holder.get(self.name)
 
+    def check(self, index: Any) -> None:
+        if index != 0:
+            raise IndexError(f"'{self.name}' of {self.holder.what} is one value, and no array")
+
     def store(self, index: Any, value: Any) -> None:
+        self.check(index)
         if self.holder.writable is not None and self.name not in self.holder.writable:
             raise TypeError(f"'{self.name}' of {self.holder.what} cannot be assigned")
         self.holder.fields[self.name] = value

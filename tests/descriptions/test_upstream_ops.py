@@ -297,6 +297,23 @@ def test_static_is_checked(tmp_path):
         np.testing.assert_allclose(lightnet.compile(model.load(net), "cpu")()["a"], [0.5, 2 / 3], rtol=1e-6)
 
 
+def test_the_tensor_of_a_create_that_a_caller_may_feed_is_static(tmp_path):
+    """`x` is read as data, too, so that it becomes an input; every `create` of upstream's is static."""
+    op = dict(optype="table", author="me", arch="none", params=[], run="dst[i...] = src[i...] * 2",
+              tensors_in=[dict(arg_name="src", mtype="LN_MEM_NONE", dtype="TL_FLOAT", static=True)],
+              tensors_out=[dict(arg_name="dst", mtype="LN_MEM_NONE", dims="src->dims", dtype="src->dtype")])  # fmt: skip
+    (tmp_path / "table.json").write_text(json.dumps(op))
+    create = "create(| dst=x | dtype=TL_FLOAT, dims=[2], data=[1, 2], from_file={}); relu(src=x | dst=y |);"
+    with plugins.load(tmp_path / "table.json"):
+        for file in ("false", "true"):
+            (tmp_path / "n.net").write_text(f"{create.format(file)} table(src=x | dst=z |);")
+            run = lightnet.compile(model.load(tmp_path / "n.net"), "cpu")
+            np.testing.assert_array_equal(run({"x": np.float32([3, 4])})["z"], [6, 8])
+        (tmp_path / "n.net").write_text(f"{create.format('true')} table(src=y | dst=z |);")
+        with pytest.raises(LightNetError, match="should be static, but `y` is not"):
+            lightnet.compile(model.load(tmp_path / "n.net"), "cpu")
+
+
 # -- C of one's own --------------------------------------------------------------------------------------------------
 
 
@@ -461,3 +478,43 @@ def test_prints(tmp_path, capfd, monkeypatch):
 def test_mutants(count, seed):
     counts = Counter(upstream_mutants.outcome(name, text) for name, text in upstream_mutants.mutants(count, seed))
     assert counts["refused"] > count / 2 and counts["loaded"] > count / 20
+
+
+def test_private_members_have_the_types_of_their_declarations():
+    """Numbers are cut to their types, pointers give memory a type, handles of libraries take any pointer; `run` has what `custom` gave."""
+    kinds = {
+        "z": "int",
+        "f": "float",
+        "d": "const double",
+        "p": "int *",
+        "s": "const char *",
+        "n": "size_t",
+        "h": "cudnnTensorDescriptor_t",
+    }
+    custom = """
+        priv->z = src->dims[0] * 3 / 2.0;
+        priv->f = 0.1;
+        priv->d = priv->f;
+        priv->p = ln_alloc(2 * sizeof(int));
+        priv->p[1] = priv->z;
+        priv->s = "text";
+        priv->n = priv->p[0] + priv->p[1];
+        priv->h = ln_alloc(8);
+        int *q = &priv->z;
+        *q += 1;
+        if (priv->z != 5 || priv->n != 4 || priv->d == 0.1)
+            ln_msg_error("z %d, n %d, d %f", priv->z, priv->n, priv->d);
+    """
+    run = "tl_tensor_lrelu(src, dst, priv->z * 0.5f);"
+    op, (x,) = made(custom=custom, run=run, extra_privs=[{"type": t, "name": n} for n, t in kinds.items()])
+    np.testing.assert_allclose(op.evaluate([x])[0], np.where(x > 0, x, x * np.float32(2.5)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("type, code, text", [
+    ("int *", "priv->z = 3;", "3 is no int *"), ("handle_t", "priv->z = 3;", "3 is no void *"), ("int", "priv->z = ln_alloc(4);", "memory of ln_alloc"),
+    ("int", "priv->y = 3;", "'priv' has no member 'y'"), ("int", "int *q = &priv->z; q[1] = 2;", "'z' of priv is one value, and no array"),
+])  # fmt: skip
+def test_private_members_refuse_what_their_types_do(type, code, text):
+    with pytest.raises((LightNetError, ConstraintError)) as caught:
+        made(custom=code, run="tl_tensor_relu(src, dst);", extra_privs=[{"type": type, "name": "z"}])
+    assert text in str(caught.value)
