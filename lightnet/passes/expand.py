@@ -17,6 +17,7 @@ from lightnet.dialects.ln.source import Source, Zeros
 from lightnet.ir import rewrites
 from lightnet.ir.body import Body, build_body
 from lightnet.ir.instances import refuse_open
+from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import fused, has_loc, loc_of, set_loc, source_loc
 from lightnet.ir.op import LnOp, tensor_names
 from lightnet.ir.passes import LnPass
@@ -78,6 +79,14 @@ class _Expander:
                     self.wrap(new)
             elif self.placing and isinstance(op, LnOp):
                 self.place(op)
+            elif isinstance(op, KernelOp):
+                self.check_kernel(op)
+
+    def check_kernel(self, op: KernelOp) -> None:
+        """A kernel that is there already, of a network in compiled form, is of the target or of an arch that it takes."""
+        arch = op.name.partition(".")[0]
+        if arch not in (self.target.name, *self.target.arches):
+            self.refuse(op.ops[0], f"it is in a kernel of the target '{arch}', of which `defuse` makes ops again")
 
     def place(self, op: LnOp) -> None:
         """Let the patterns say where what enters or leaves the network stands."""
@@ -126,10 +135,7 @@ class _Expander:
                 self.wrap(new, arch)
             return
         if why is not None or not target.supports(op):
-            name = op.op_name or next((n for n in tensor_names(op) if n), None)
-            who = f"`{name}`" if name else "an op without a name"
-            reason = f" ({why})" if why is not None else ""
-            self.unsupported.append((loc_of(op), f"{who} of optype {op.optype}{reason}"))
+            self.refuse(op, why)
             return
         step = rewrites.begin("wrap-in-kernel", [op], required=True)
         block, next_op = op.parent, op.next_op
@@ -141,6 +147,13 @@ class _Expander:
             user.operands[index] = kernel.results[i]
         block.insert_op_before(kernel, next_op)
         step.done([kernel])
+
+    def refuse(self, op: LnOp, why: str | None) -> None:
+        """Note an op that the target cannot run."""
+        name = op.op_name or next((n for n in tensor_names(op) if n), None)
+        who = f"`{name}`" if name else "an op without a name"
+        reason = f" ({why})" if why is not None else ""
+        self.unsupported.append((loc_of(op), f"{who} of optype {op.optype}{reason}"))
 
     def in_place(
         self, op: LnOp, ops: Sequence[LnOp], values: list[SSAValue], pattern: str = "decompose-in-kernels"
