@@ -114,10 +114,10 @@ def _definition_of(op: DescribedOp) -> str | None:
 
 
 def is_static(value: SSAValue) -> bool | None:
-    """Return whether a tensor is the same in every run; None where that is not known (yet), inside of kernels, or is as one
-    takes it: the tensor of a `create` that is an input, or that `bind` may make one."""
+    """Return whether a tensor is the same in every run; None where that is not known (yet), inside of kernels, or is as
+    one takes it: the tensor of a `create` that is an input, or that `bind` may make one."""
     made = value.owner
-    if isinstance(made, Create) and not made.from_file or isinstance(made, Input) and not made.required:
+    if (isinstance(made, Create) and not made.from_file) or (isinstance(made, Input) and not made.required):
         return None  # what upstream calls static, and a caller may feed
     if isinstance(made, KernelOp):
         return is_static(made.terminator.operands[value.index])  # type: ignore[union-attr]

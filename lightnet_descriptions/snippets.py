@@ -73,7 +73,7 @@ class Names:
     constants: Mapping[str, Expr | None] = field(default_factory=dict)
     dtypes: frozenset[str] = frozenset()
     variadic: bool = False
-    #: The members of the private structure, those too that only code gives a value, with the types of their declarations.
+    #: The members of the private structure, those too that only code gives a value, with the types that they have.
     privates: Mapping[str, str] = field(default_factory=dict)
 
     def tensor(self, name: str) -> DescribedTensor | None:

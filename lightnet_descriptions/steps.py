@@ -53,6 +53,13 @@ class RunSteps:
     statements: list[str] = field(default_factory=list)
 
 
+#: What becomes of a variable that a loop over elements assigns: its turns run in any order.
+CARRIED = (
+    "has no value here: no turn of a loop over elements knows of another; a sum is index notation, "
+    "`dst[i] += src[i, k]`"
+)
+
+
 @dataclass
 class _Loop:
     """The loop over elements that runs now: its index, its number of turns, what it wrote so far, and the variables of
@@ -269,7 +276,7 @@ class Run(CMachine):
             raise TypeError("loops over elements are not nested: count the elements of a tensor in one")
         carried = [v for v in (self.variable(n) for n in assigned(s.body)) if v is not None]
         for v in carried:
-            v.is_set = False  # a turn may not read what the turn before left
+            v.is_set, v.why = False, CARRIED
         self.active = _Loop("i", count)
         self.variables.append({})
         self.declare(index, "int", 0, Element("i", "int", is_index=True))

@@ -182,8 +182,8 @@ class Inspection:
             more = ", ..." if len(flow.outliers) > MAX_NAMED else ""
             apart = f"; linked with nothing: {', '.join(flow.outliers[:MAX_NAMED])}{more}" * bool(flow.outliers)
             lines.append(
-                f"graph: {some(flow.edges, 'edge')}, {some(flow.layers, 'layer')}, at most {flow.widest} side by "
-                f"side{apart}"
+                f"graph without params: {some(flow.edges, 'edge')}, {some(flow.layers, 'layer')}, "
+                f"at most {flow.widest} side by side{apart}"
             )
         return [printable(line) for line in lines]
 

@@ -20,6 +20,7 @@ class Variable(CMemory):
     name: str = ""
     is_array: bool = False
     is_set: bool = True
+    why: str = "is read before it is given a value"  # the reason, where it is not set
 
     @property
     def type(self) -> str:  # type: ignore[override]
@@ -37,7 +38,7 @@ class Variable(CMemory):
         if index != 0:
             raise IndexError(f"'{self.name}' is one value, and no array")
         if not self.is_set:
-            raise ValueError(f"'{self.name}' is read before it is given a value")
+            raise ValueError(f"'{self.name}' {self.why}")
         return self.value
 
     def store(self, index: Any, value: Any) -> None:

@@ -392,7 +392,7 @@ def test_loops_over_elements(run, want):
     [
         ("tl_tensor_lrelu(src, src, 1);", "never writes the output 'dst'"), ("tl_tensor_lrelu(dst, dst, 1);", "'dst' is read before it is written"),
         ("if (0) tl_tensor_lrelu(src, dst, 1);", "never writes the output 'dst'"), ("tl_tensor_lrelu(src->data, dst, 1);", "expected a tensor"),
-        ("float *x = src->data, *y = dst->data; float s = 0; for (int i = 0; i < src->len; i++) { s += x[i]; y[i] = s; }", "read before it is given a value"),
+        ("float *x = src->data, *y = dst->data; float s = 0; for (int i = 0; i < src->len; i++) { s += x[i]; y[i] = s; }", "no turn of a loop over elements knows of another"),
         ("float *x = src->data, *y = dst->data; for (int i = 1; i < src->len; i++) y[i] = x[i];", "a loop over elements is"),
         ("float *x = src->data, *y = dst->data; for (int i = 0; i < src->len; i++) y[i] = y[i - 1] + x[i];", "is read before it is written"),
         ("float *x = src->data; for (int i = 0; i < src->len; i++) x[i] = 0;", "is an input, and is written"),

@@ -58,7 +58,7 @@ def test_counts_of_an_inspection() -> None:
         (names, f"; linked with nothing: {', '.join(names[:MAX_NAMED])}, ..."),
     ):
         lines = inspection(flow=FlowInfo(1, 2, 3, outliers))._counts()
-        assert lines == ["2 ops: ln.relu 2", f"graph: 1 edge, 2 layers, at most 3 side by side{end}"]
+        assert lines == ["2 ops: ln.relu 2", f"graph without params: 1 edge, 2 layers, at most 3 side by side{end}"]
     assert inspection()._counts() == ["2 ops: ln.relu 2"]
 
 
