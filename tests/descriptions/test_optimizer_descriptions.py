@@ -742,6 +742,37 @@ def test_a_mistake_is_an_error_at_its_place(old: str, new: str, message: str) ->
     assert line == text.splitlines()[loc.line - 1]
 
 
+@pytest.mark.parametrize(
+    ("detail", "message"),
+    [
+        *(
+            (
+                f"p.params[before] = k.params[x]{part}",
+                "nothing is known of the params of 'k', a kernel, before it is made",
+            )
+            for part in ("", "[0]", ".len")
+        ),
+        ("k.params[x] = k.params[y]", "nothing is known of the params of 'k', a kernel, before it is made"),
+        ("k.params = a.params", "each argument of a kernel is assigned by its name: k.params[NAME] = …"),
+        ("k.ins = a.ins", "each argument of a kernel is assigned by its name: k.ins[NAME] = …"),
+        ("p.params = k.params", "expected a variable whose optype is known, got 'k'"),
+        ("p.ins = k.ins", "expected a variable whose optype is known, got 'k'"),
+        ("c.ins[src] = k.outs[y]", "'k' stands behind 'c' in replace: it cannot be read there"),
+        ("p.params[before] = k.params.len", "param `before` of pad is an array of numbers, not a number"),
+        ('k.params[x] = 3", "k.params[x] = 4', "`k.params[x]` is assigned twice"),
+    ],
+)
+def test_what_is_not_known_of_a_kernel(detail: str, message: str) -> None:
+    """Its optype and all its arguments are what the details say: none can be read before."""
+    text = """{author: "me", arch: "cpu", name: "d", ops: [], subgraphs: [{name: "g", match: ["relu a"],
+        replace: ["relu c", "tensorrt k", "pad p"], details: ["DETAIL", "p.outs[dst] = a.outs[dst]"]}]}"""
+    text = text.replace("DETAIL", detail)
+    with pytest.raises(LightNetError) as caught:
+        optimizer.load_optimizer(read_description(text, "d.json"))
+    assert caught.value.message == message
+    assert caught.value.loc is not None and caught.value.loc.file == "d.json"
+
+
 @pytest.mark.parametrize(("condition", "message"), [
     ("self.ins[src].dims[7] == 1", r"subscript 7 of 'the array' is not in 0..1"),
     ("self.ins[3].ndim == 1", "`softmax0` has no input tensor `3`"),
