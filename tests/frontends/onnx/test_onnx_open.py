@@ -80,6 +80,8 @@ def test_what_a_model_teaches_of_its_dims() -> None:
     net = lightnet.load(add, dims={"a": (1, 8), "b": (2, 16, 2)})
     assert {(s.low, s.high, s.multiple) for s in symbols_of(net.module).values()} == {(2, 8, 2)}
     assert len(net.warnings) == 1 and "add gets tensor<?x3xf32" in net.warnings[0][1]
+    common = symbols_of(lightnet.load(add, dims={"a": (4, 32, 4), "b": (6, 36, 6)}).module)
+    assert {(s.low, s.high, s.multiple) for s in common.values()} == {(12, 24, 12)}
     joined = model([("Slice", ["x", "from", "to"], ["s"], {}), ("Add", ["s", "c"], ["z"], {})], {"x": (F, ["n"])},
                    c=np.ones(5, np.float32), to=np.array([5]), **{"from": np.array([0])})  # fmt: skip
     (found,) = symbols_of(lightnet.load(joined, dims={"n": (1, 9)}).module).values()
