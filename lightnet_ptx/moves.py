@@ -35,7 +35,7 @@ def computing(row: Row) -> Callable[[Site], Step]:
             return _two_predicates(site, row, readers, dest)
         dtype = DTYPES[row.dest]
         slot = site.slot(dest, row.dest, wider)
-        widen = _widening(site, dest, dtype) if wider else None
+        widen = _widening(site, dest, dtype)  # of a conversion: others have registers of their size
         if widen is not None:
             inner = row.fn
             return _apply(lambda *xs: widen(inner(*xs)), readers, slot, widen.stored)

@@ -107,11 +107,11 @@ def equal(difference: Size) -> Facts | None:
     if not isinstance(difference, Dim):
         return {} if difference == 0 else None
     for atom, c, rest in _linear(difference):
-        value = _over(-rest, c)
+        value = _over(-rest * (atom.multiple if isinstance(atom, Symbol) else 1), c)
         if value is None:
             continue
         if isinstance(atom, Symbol):
-            found = _replaced(atom, value * atom.multiple)
+            found = _replaced(atom, value)
         elif isinstance(atom, Extreme) and value in atom.args:
             a, b = atom.args if value == atom.args[0] else reversed(atom.args)
             found = facts_of_least(b - a if atom.fn == "min" else a - b)

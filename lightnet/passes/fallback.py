@@ -8,13 +8,12 @@ from __future__ import annotations
 import warnings
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation, SSAValue
 
 from lightnet.diagnostics import FallbackWarning, LightNetError
 from lightnet.ir import rewrites
 from lightnet.ir.body import Body
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import PLAIN, Blocked, ChannelsLast, Layout, is_plain, layout_of
+from lightnet.ir.layout import PLAIN, Blocked, ChannelsLast, is_plain, layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import memory_of
 from lightnet.ir.names import FreshNames
@@ -57,7 +56,7 @@ def _on_plain(kernel: KernelOp, target: Target, names: FreshNames) -> list[Kerne
     before: list[KernelOp] = []
     for value in dict.fromkeys(kernel.operands):
         if not layout_of(value.type).is_plain:
-            before.append(_changed(value, PLAIN, {kernel}, target, names))
+            before.append(change_layout(target, value, PLAIN, {kernel}, names))
     behind: list[KernelOp] = []
     for result in kernel.results:
         layout = layout_of(result.type)
@@ -65,13 +64,7 @@ def _on_plain(kernel: KernelOp, target: Target, names: FreshNames) -> list[Kerne
             continue
         set_layout(result, PLAIN)
         if users := {use.operation for use in result.uses}:
-            behind.append(_changed(result, layout, users, target, names))
+            behind.append(change_layout(target, result, layout, users, names))
     follow(kernel)
     assert is_plain(kernel)
     return [*before, kernel, *behind]
-
-
-def _changed(value: SSAValue, layout: Layout, users: set[Operation], target: Target, names: FreshNames) -> KernelOp:
-    made = change_layout(target, value, layout, users, names)
-    follow(made)
-    return made

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ from lightnet.passes.lower_cpu import _Lowering
 from lightnet_debug import costs, roofline
 from lightnet_debug.profile import KernelTime, by_function, profile, profiled
 from lightnet_debug.roofline import Peaks
-from lightnet_debug.steps import idle, stepper, steps_of
+from lightnet_debug.steps import InstanceStepper, idle, stepper, steps_of
 
 NETS = Path(__file__).parents[1] / "data" / "nets" / "il"
 SMALL = (
@@ -92,6 +94,52 @@ def test_kernels_one_by_one_compute_what_a_call_does(net):
         for value, array in zip(last.operands, want.values()):
             np.testing.assert_array_equal(walk.read(value), array)
             assert np.ptp(array) > 0
+
+
+class _Instance:
+    """Stands in for an instance that runs its launch list itself: what is asked of it, in order."""
+
+    def __init__(self, program: lightnet.Executable, asked: list | None = None):
+        self.launches = [line for step in steps_of(program.planned, program.loops) for line in step.lines]
+        self.program, self.asked = program, [] if asked is None else asked
+
+    def apart(self) -> _Instance:
+        self.asked.append("apart")
+        return _Instance(self.program, self.asked)
+
+    def start(self, feeds: dict, static: np.ndarray) -> None:
+        self.asked.append(("start", *sorted(feeds)))
+
+    def __getattr__(self, name: str):
+        return lambda *args: self.asked.append((name, *args) if args else name)
+
+
+def test_kernels_of_an_instance_that_runs_its_list_itself():
+    """They are its launches by number, in memory of their own, which is given back with the last reference."""
+    text = (
+        "create(| dst=x | dtype=TL_FLOAT, dims=[4], data=[1], ran=[-1, 1], from_file=false);\nrelu(src=x | dst=r |);\n"
+    )
+    executable = lightnet.compile(lightnet.loads(f"{text}softmax(src=r | dst=s | axis=0);\n", ".net", "two.net"))
+    feeds = {"x": np.ones(4, np.float32)}
+    stands_in = SimpleNamespace(planned=executable.planned, loops=executable.loops, filled=executable.filled)
+    stands_in.instance = _Instance(executable)
+    walk, asked = InstanceStepper(stands_in, feeds), stands_in.instance.asked
+    assert [s.op for s in walk.steps] == [s.op for s in steps_of(executable.planned, executable.loops)]
+    start = asked[1]
+    assert asked == ["apart", start] and start[0] == "start" and "x" in start
+    asked.clear()
+    for step in walk.steps:
+        assert walk.seconds(step) >= 0
+    assert asked == [("launch", k) for k in range(len(stands_in.instance.launches))]
+    asked.clear()
+    walk.restart()
+    walk.call_whole()
+    assert walk.whole_seconds() >= 0 and walk.peaks() is None
+    assert asked == [start, *["launch_all", "wait"] * 2]
+    asked.clear()
+    del walk
+    gc.collect()
+    assert asked == ["release"]
 
 
 def test_kernels_of_a_profile():

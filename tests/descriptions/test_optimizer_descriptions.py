@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -444,15 +445,39 @@ def test_what_no_generator_runs_is_not_fused() -> None:
 
 
 def test_an_op_that_is_removed_from_kernels() -> None:
-    """The copy that keeps an output's name stays: another one would take its place."""
-    described(subgraphs="""{name: "gone", match: ["forward f"], replace: [], details: ["f.outs[dst] = f.ins[src]"]}""")
+    """The copy that keeps an output's name stays: another one would take its place. What is done is said, and only that."""
+    described(
+        subgraphs="""{name: "gone", match: ["forward f"], replace: [], details: ["f.outs[dst] = f.ins[src]"], warn: "gone"}"""
+    )
     body = """%x = ln.input {ran = [-1, 1]} : tensor<2x3xf32> as "create0"("x")
 %a = ln.forward %x : tensor<2x3xf32> as "forward0"("a")
 %t = ln.tanh %a : tensor<2x3xf32> as "tanh0"("t")
 %f = ln.forward %t : tensor<2x3xf32> as "forward1"("f")"""
-    module = run(parse(body, f"{TYPE}, {TYPE}", "%t, %f"), "expand,subgraph")
+    with pytest.warns(InternalWarning) as said:
+        module = run(parse(body, f"{TYPE}, {TYPE}", "%t, %f"), "expand,subgraph")
+    assert [str(w.message) for w in said] == ["x.mlir:3:6: gone"]
     assert kernels(module) == [["tanh"], ["forward"]]
     assert list(graph.run(module)) == ["t", "f"]
+
+
+@pytest.mark.parametrize(
+    ("body", "values", "left"),
+    [
+        ("%s = ln.add %x, %c : T\n%p = ln.mul %s, %c : T\n%r = ln.relu %s : T", "%p, %r", [["add"], ["mul"], ["relu"]]),
+        ("%s = ln.add %x, %c : T\n%p = ln.mul %s, %c : T", "%p, %s", [["add"], ["mul"]]),
+        ("%s = ln.add %x, %c : T\n%p = ln.mul %s, %c : T", "%p, %p", [["mul"], ["tanh"]]),
+    ],
+    ids=["read", "returned", "replaced"],
+)
+def test_a_warning_says_what_was_done(body: str, values: str, left: list) -> None:
+    """Nothing where a match is found and its rule cannot be applied."""
+    described(subgraphs=FACTORED % 'pass: "subgraph", warn: "done",')
+    start = '%x = ln.input : T\n%c = ln.input {ran = [-1, 1]} : T as "create1"("c")\n'
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        module = run(parse((start + body).replace(": T", f": {TYPE}"), f"{TYPE}, {TYPE}", values), "expand,subgraph")
+    assert kernels(module) == left
+    assert len(said) == (["tanh"] in left)
 
 
 def test_any_op_is_replaced_by_number() -> None:
@@ -647,6 +672,9 @@ BAD = [
     ('"c.params[size] = self.params[size]",', "", "the details give no `c.params\\[size\\]`"),
     ("c.params[size] = self.params[size]", "c.params[size] = self.params[autopad]", "is an array of numbers, not a string"),
     ("c.params[size] = self.params[size]", "c.params[size] = c.outs[dst].dims", "'c' is not there yet when 'c' is made"),
+    ("c.params[size] = self.params[size]", "c.params = c.params", "'c' is not there yet when 'c' is made"),
+    ('"p.ins[src] = self.ins[src]"', '"p.params = c.params"', "'c' is not there yet when 'p' is made"),
+    ('"p.ins[src] = self.ins[src]"', '"p.ins = c.ins"', "'c' stands behind 'p'|the details give no `p.ins"),
     ("c.params[size] = self.params[size]", "c.params[autopad] = 'SOME'", "is one of NOTSET"),
     ("c.params[size] = self.params[size]", "c.params = self.ins", "expected|a whole section is assigned from the same one"),
     ("c.params[size] = self.params[size]", "c.params[size] = ${con(1)", "expected"),
@@ -712,6 +740,37 @@ def test_a_mistake_is_an_error_at_its_place(old: str, new: str, message: str) ->
     loc, line = caught.value.loc, caught.value.source_line
     assert loc is not None and loc.file == "d.json" and loc.col > 0
     assert line == text.splitlines()[loc.line - 1]
+
+
+@pytest.mark.parametrize(
+    ("detail", "message"),
+    [
+        *(
+            (
+                f"p.params[before] = k.params[x]{part}",
+                "nothing is known of the params of 'k', a kernel, before it is made",
+            )
+            for part in ("", "[0]", ".len")
+        ),
+        ("k.params[x] = k.params[y]", "nothing is known of the params of 'k', a kernel, before it is made"),
+        ("k.params = a.params", "each argument of a kernel is assigned by its name: k.params[NAME] = …"),
+        ("k.ins = a.ins", "each argument of a kernel is assigned by its name: k.ins[NAME] = …"),
+        ("p.params = k.params", "expected a variable whose optype is known, got 'k'"),
+        ("p.ins = k.ins", "expected a variable whose optype is known, got 'k'"),
+        ("c.ins[src] = k.outs[y]", "'k' stands behind 'c' in replace: it cannot be read there"),
+        ("p.params[before] = k.params.len", "param `before` of pad is an array of numbers, not a number"),
+        ('k.params[x] = 3", "k.params[x] = 4', "`k.params[x]` is assigned twice"),
+    ],
+)
+def test_what_is_not_known_of_a_kernel(detail: str, message: str) -> None:
+    """Its optype and all its arguments are what the details say: none can be read before."""
+    text = """{author: "me", arch: "cpu", name: "d", ops: [], subgraphs: [{name: "g", match: ["relu a"],
+        replace: ["relu c", "tensorrt k", "pad p"], details: ["DETAIL", "p.outs[dst] = a.outs[dst]"]}]}"""
+    text = text.replace("DETAIL", detail)
+    with pytest.raises(LightNetError) as caught:
+        optimizer.load_optimizer(read_description(text, "d.json"))
+    assert caught.value.message == message
+    assert caught.value.loc is not None and caught.value.loc.file == "d.json"
 
 
 @pytest.mark.parametrize(("condition", "message"), [

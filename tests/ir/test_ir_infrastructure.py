@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
+from random import Random
 
 import pytest
 from counting import calls
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import UNKNOWN_LOC, FusedLoc, IntegerAttr, ModuleOp, i32
-from xdsl.ir import Operation
+from xdsl.dialects.builtin import (
+    UNKNOWN_LOC,
+    ArrayAttr,
+    CallSiteLoc,
+    FileLineColLoc,
+    FusedLoc,
+    IntegerAttr,
+    ModuleOp,
+    NameLoc,
+    NoneAttr,
+    StringAttr,
+    UnknownLoc,
+    i32,
+)
+from xdsl.ir import Attribute, Operation
 from xdsl.parser import Parser
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
@@ -16,7 +32,7 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.elementwise import Relu
 from lightnet.ir import verify
 from lightnet.ir.context import make_context
-from lightnet.ir.locations import SourceMap, file_loc, fuse_locations, fused, loc_of, set_loc
+from lightnet.ir.locations import SourceMap, file_loc, fuse_locations, fused, loc_of, places, set_loc, source_loc
 from lightnet.ir.op import name_of, tensor_names
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.rewriting import rewrite_greedily
@@ -79,6 +95,37 @@ def test_fused_locations_are_distinct_and_flat() -> None:
     assert fused([c]) == UNKNOWN_LOC
     set_loc(c, both)
     assert loc_of(c) == SourceLoc("f", 1, 2)
+
+
+def _nested(rng: Random, depth: int) -> Attribute:
+    """A location of any kind, with others inside."""
+    place = file_loc(SourceLoc(f"f{rng.randrange(3)}", rng.randrange(1, 9), rng.randrange(1, 9)))
+    kind = rng.randrange(6) if depth else rng.choice((0, 4, 5))
+    match kind:
+        case 1:
+            return CallSiteLoc(_nested(rng, depth - 1), _nested(rng, depth - 1))
+        case 2:
+            return FusedLoc(ArrayAttr([_nested(rng, depth - 1) for _ in range(rng.randrange(4))]), NoneAttr())
+        case 3:
+            return NameLoc(StringAttr("n"), _nested(rng, depth - 1))
+        case 4:
+            return NameLoc(StringAttr("n"), NoneAttr())
+        case 5:
+            return UNKNOWN_LOC if rng.random() < 0.3 else place
+    return place
+
+
+def test_places_stand_in_the_order_of_the_text() -> None:
+    """However call sites, names and fused locations are nested: the oracle is xDSL's text of the location."""
+    rng, kinds = Random(0), Counter()
+    for _ in range(300):
+        loc = _nested(rng, 4)
+        text = re.findall(r'"(f\d)":(\d+):(\d+)', str(loc))
+        wanted = [SourceLoc(file, int(line), int(col)) for file, line, col in text]
+        assert list(places(loc)) == list(map(file_loc, wanted)), str(loc)
+        assert source_loc(loc) == next(iter(wanted), None)
+        kinds[type(loc)] += 1
+    assert kinds.keys() == {FileLineColLoc, CallSiteLoc, FusedLoc, NameLoc, UnknownLoc}
 
 
 def test_source_map() -> None:

@@ -82,6 +82,24 @@ def test_values() -> None:
         assert found == want, text
 
 
+def test_refusals_of_values_have_their_places() -> None:
+    """In the value that is refused, and with its line; of a constant that cannot be computed, where that stands."""
+    start, specs = "dst[i] = ", {name: spec(*row) for name, row in SPECS.items()} | {"dst": spec("f32", (4,))}
+    places = {}
+    for text, _ in VALUES:
+        try:
+            bind(parse(start + text), specs, PARAMS, ["dst"])
+        except LightNetError as error:
+            assert error.source_line == start + text and error.loc is not None, text
+            places[text] = error.loc.col - 1 - len(start)
+            assert error.loc.line == 1 and 0 <= places[text] < len(text), text
+    assert len(places) > 25
+    for text in ("x[pow(7, 300)]", "x[pow(7 / 1, 200)] + 1", "i * pow(7, 300)", "i + pow(p, 300) * x[i]"):
+        with pytest.raises(LightNetError) as caught:
+            bind(parse(start + text), specs, PARAMS, ["dst"])
+        assert caught.value.loc is not None and (start + text).startswith("pow", caught.value.loc.col - 1), text
+
+
 #: A definition, the dims of dst, and what it is bound to.
 DEFINITIONS: list[tuple[str, tuple[int, ...], str]] = [
     ("dst[i...] = t[(p < 3 ? i : 0)...]", (2, 3, 4), "dst[i.0, i.1, i.2] = t[i.0, i.1, i.2] for i.0 < 2, i.1 < 3, i.2 < 4"),

@@ -159,3 +159,13 @@ def test_eviction(folder: Path) -> None:
     evict(folder, ".lnw", MIB, MIB, "new.lnw")
     assert left() == {"new.lnw", ".a.tmp"}
     assert copies.copied_bytes() == MIB + 11 and copies.clear_copies() == 2 and left() == set()
+
+
+def test_without_a_folder_there_are_no_copies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where the cache is off, none is there yet, or a file stands in its place: nothing is counted, cleared or made."""
+    (tmp_path / "file").write_bytes(b"abc")
+    for cache in ("", str(tmp_path / "none"), str(tmp_path / "file")):
+        monkeypatch.setenv("LIGHTNET_CACHE", cache)
+        assert copies.weights_folder(make=False) is None, cache
+        assert (copies.copied_bytes(), copies.clear_copies()) == (0, 0), cache
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]

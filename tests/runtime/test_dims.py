@@ -149,6 +149,26 @@ def test_what_is_proved_of_two_ranges_holds_in_every_call(one, other, size):
     assert all(f(call) % max(common_divisor(a), 1) == 0 for call in _CALLS)
 
 
+def test_a_join_is_a_polynomial_where_no_atom_is_negative():
+    """Of each product the larger multiple, which is below neither; nor is it where atoms may be negative."""
+    a, b, h = _SYMBOLS
+    q = (7 * a + 3) // 4
+    for one, other, joined in (
+        (3 * a + 2 * b, 2 * a + 5 * b, 3 * a + 5 * b),
+        (a * h + 4, 2 * h, a * h + 2 * h + 4),
+        (q * b + a, 2 * q + b, q * b + 2 * q + a + b),
+        (a, 7, a + 7),
+        (3 * b, 3 * b, 3 * b),
+    ):
+        assert upper_join(one, other) == upper_join(other, one) == joined
+    signed = [(b - a) // 2, (3 * b - 2 * a) // 5, dim_min(b, a - 4), dim_max(b - a, 2 * b - h)]
+    assert all(next(s.atoms).range[0] < 0 for s in signed)
+    for s, (one, other) in product(signed, [(1, 2), (-1, 1), (2, 0), (0, -3), (-1, -2)]):
+        for more in (0, a, 2 * b):
+            joined = upper_join(one * s + more, other * s)
+            assert all(at(joined, c) >= max(one * at(s, c) + at(more, c), other * at(s, c)) for c in _CALLS)
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.lists(_pairs(2), min_size=1, max_size=4), st.data())
 def test_a_bound_without_quotients_holds_in_every_call(pairs, data):

@@ -172,6 +172,30 @@ def test_simpler_numbers(value: object, smaller: list[int]) -> None:
     assert shrink._simpler(value) == smaller
 
 
+def test_awkward_contents_by_kind_of_operand() -> None:
+    """What becomes of numbers drawn in 2..3, and of how many: small ones for a bias, so that no sum is a bias alone."""
+    drawer = data._Drawer("awkward", 3, evaluation.RememberingEvaluator(), None, data.WIDE)
+    drawn = np.random.default_rng(0).uniform(2.1, 2.9, (40, 50)).astype(np.float32)
+    made = {
+        "data": (np.float32(data.WIDE), 0.5),
+        "bias": (np.float32(np.array(data.WIDE) * 0.01), 0.5),
+        "weight": (np.float32([0]), 0.25),
+        "scale": (-drawn, 0.3),
+    }
+    for kind in ("data", "bias", "weight", "scale", "index", "anchor", "variance", "mean"):
+        found = drawer.awkward("t", kind, drawn, BY_NAME["f32"], False)
+        assert found.dtype == drawn.dtype and found.shape == drawn.shape
+        wanted, share = made.get(kind, (drawn, 0))
+        changed = found != drawn
+        assert abs(changed.mean() - share) < 0.05, kind
+        assert {*found[changed].tolist()} <= {*wanted.ravel().tolist()}, kind
+        assert kind not in ("data", "bias") or {*found[changed].tolist()} == {*wanted.tolist()}
+    within = drawer.awkward("t", "data", drawn - 2, BY_NAME["f32"], True)
+    assert {*within[within != drawn - 2].tolist()} == {*np.float32([0, 0.5, 0.1, 1e-3]).tolist()}
+    bits = drawn > 2.5
+    assert drawer.awkward("t", "data", bits, BY_NAME["i1"], False) is bits
+
+
 def test_awkward_whole_numbers() -> None:
     """The ends of the range, a third of the top, and small ones; of 4 bits as much as fits."""
     assert data._whole_numbers(BY_NAME["i8"]).tolist() == [-128, 127, 42, 0, 1, 2, 2, 7, 100]

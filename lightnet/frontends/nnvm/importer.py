@@ -219,7 +219,7 @@ class _Importer:
         """
         index, output = entry
         if entry not in self.values:
-            have = self.made_outputs.get(index, 1)
+            have = self.made_outputs[index]
             if have == 0:
                 return _MISSING
             raise LightNetError(f"reads output {output} of {who(self.graph.nodes[index])}, which has {have}",
@@ -256,7 +256,7 @@ class _Importer:
         found: dict[str, Value] = {}
         for k, (index, output) in enumerate(wanted):
             node = self.graph.nodes[index]
-            if (index, output) not in self.values and self.made_outputs.get(index, 1):
+            if (index, output) not in self.values and self.made_outputs[index]:
                 raise self.graph.error(
                     node, f"the graph's head is output {output}, and it has {self.made_outputs[index]}"
                 )

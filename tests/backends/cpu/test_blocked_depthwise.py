@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from math import prod
+
 import numpy as np
 import pytest
 from blocked_kernels import check_blocked, form_of, kernel_of, lay_out
 from blocked_windows import EPILOGUES, MACHINES, convolution
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from xdsl.dialects import vector
+from xdsl.ir import Block
 
 from lightnet.backends.cpu.blocked.base import ProcessorModel
-from lightnet.backends.cpu.blocked.depthwise import DEPTHWISE
+from lightnet.backends.cpu.blocked.depthwise import BODY, DEPTHWISE, TAPS, WIDTH
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.types import ParamAttr
+from lightnet.ir.types import ParamAttr, vector_type_of
 
 
 def depthwise(src, size=(3, 3), stride=(1, 1), dilation=(1, 1), pad=(1, 1, 1, 1), epilogue="relu"):
@@ -77,6 +82,28 @@ def test_any_window(src, size, stride, dilation, pad, epilogue, machine, halo):
     assume(all(src[2 + i] + pad[i] + pad[i + 2] > (size[i] - 1) * dilation[i] for i in (0, 1)))
     body = depthwise(src, size, stride, dilation, pad, epilogue)
     check_blocked(DEPTHWISE, *body, extra=halo, out=halo[::-1], machine=machine, tolerance=4e-6)
+
+
+@pytest.mark.parametrize("tile", [(1, 1), (1, 14), (2, 7), (1, 25)], ids=str)
+@pytest.mark.parametrize(
+    "size", [(1, 9), (1, 11), (1, 17), (1, 18), (1, 32), (1, 33), (3, 3), (3, 17), (5, 5), (17, 1)], ids=str
+)
+def test_bodies_are_unrolled_as_far_as_they_may(size, tile):
+    """All taps, those of a row, or one by one: the multiply-adds of each tile between two loops are counted in the code."""
+    kernel = kernel_of(*depthwise((1, 16, 14, 50), size, pad=(size[0] // 2, size[1] // 2) * 2))
+    kernel.attributes["tile"] = ParamAttr(tile)
+    plan = lay_out(kernel, DEPTHWISE, ProcessorModel())
+    counted: dict[tuple[Block | None, tuple[int, ...]], int] = Counter()
+    for launch in plan.build(kernel, "kernel", {}):
+        for op in launch.function.walk():
+            if isinstance(op, vector.FMAOp):
+                counted[op.parent, vector_type_of(op.res).get_shape()[:2]] += 1
+    assert any(shape == tile for _, shape in counted)
+    for (_, (rows, columns)), taps in counted.items():
+        pixels = rows * columns
+        assert taps in (1, size[1], prod(size)) and taps <= WIDTH and taps <= max(TAPS, size[1])
+        assert taps == 1 or taps * pixels <= BODY
+        assert taps >= size[1] or size[1] > WIDTH or size[1] * pixels > BODY
 
 
 def test_choices_are_kept_or_refused():

@@ -146,6 +146,17 @@ def test_gemm(rows, bias):
     agrees_with_ort(nodes, {"x": normal(rows, 33)}, weights)
 
 
+@pytest.mark.parametrize("more", [{}, {"group": 2, "offset_group": 4}], ids=["plain", "groups"])
+def test_deformable_convolutions_of_unlike_axes(more):
+    """Windows, steps, distances of taps and borders that are others along each axis; offsets into the border, too."""
+    x, w = normal(2, 4, 7, 9), normal(4, 4 // more.get("group", 1), 2, 3)
+    window = {"strides": [2, 1], "dilations": [3, 2], "pads": [1, 2, 0, 3]}
+    offset = 1.5 * normal(2, more.get("offset_group", 1) * 2 * 6, 3, 10)
+    mask = normal(2, more.get("offset_group", 1) * 6, 3, 10)
+    node = helper.make_node("DeformConv", ["x", "w", "offset", "b", "mask"], ["y"], **window, **more)
+    agrees_with_ort([node], {"x": x, "offset": offset, "mask": mask}, {"w": w, "b": normal(4)}, opset=19)
+
+
 def test_softmax_of_old_opsets_flattens():
     nodes = [helper.make_node("Softmax", ["x"], ["s"], axis=1), helper.make_node("LogSoftmax", ["x"], ["y"])]
     agrees_with_ort(nodes, {"x": normal(2, 3, 4)}, outputs=("s", "y"), opset=11)

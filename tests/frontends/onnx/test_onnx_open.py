@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import product
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from lightnet.ir.instances import symbols_of  # noqa: E402
 from lightnet.ir.parser import parse_mlir  # noqa: E402
 from lightnet.ir.verify import verify_module  # noqa: E402
 from lightnet.passes.instantiate import instantiate  # noqa: E402
-from lightnet.runtime.dims import dim_max, dim_min, symbol  # noqa: E402
+from lightnet.runtime.dims import Dim, at, dim_max, dim_min, symbol, with_sizes  # noqa: E402
 from lightnet.runtime.open_instance import call_values  # noqa: E402
 
 F, I = TensorProto.FLOAT, TensorProto.INT64
@@ -79,6 +80,8 @@ def test_what_a_model_teaches_of_its_dims() -> None:
     net = lightnet.load(add, dims={"a": (1, 8), "b": (2, 16, 2)})
     assert {(s.low, s.high, s.multiple) for s in symbols_of(net.module).values()} == {(2, 8, 2)}
     assert len(net.warnings) == 1 and "add gets tensor<?x3xf32" in net.warnings[0][1]
+    common = symbols_of(lightnet.load(add, dims={"a": (4, 32, 4), "b": (6, 36, 6)}).module)
+    assert {(s.low, s.high, s.multiple) for s in common.values()} == {(12, 24, 12)}
     joined = model([("Slice", ["x", "from", "to"], ["s"], {}), ("Add", ["s", "c"], ["z"], {})], {"x": (F, ["n"])},
                    c=np.ones(5, np.float32), to=np.array([5]), **{"from": np.array([0])})  # fmt: skip
     (found,) = symbols_of(lightnet.load(joined, dims={"n": (1, 9)}).module).values()
@@ -118,6 +121,37 @@ def test_facts() -> None:
         "a": symbol("a", 1, 7)
     }
     assert facts_of_least(h - 5) == {"h": symbol("h", 8, 32, 4)} and facts_of_least(a) == {}
+
+
+#: What has to be 0, over symbols of several ranges and multiples, as a function of them.
+DIFFERENCES = [
+    lambda a, b, h, g: h - g, lambda a, b, h, g: g - h, lambda a, b, h, g: a - h, lambda a, b, h, g: h - a, lambda a, b, h, g: b - g,
+    lambda a, b, h, g: h - 6, lambda a, b, h, g: h - 12, lambda a, b, h, g: 2 * a - h, lambda a, b, h, g: 2 * h - g, lambda a, b, h, g: h - 2 * g,
+    lambda a, b, h, g: a + 1 - b, lambda a, b, h, g: a - 7, lambda a, b, h, g: 3 * a - b, lambda a, b, h, g: h // 4 - g, lambda a, b, h, g: h // 4 - a,
+    lambda a, b, h, g: a + 20 - b, lambda a, b, h, g: dim_max(a, 5) - 5, lambda a, b, h, g: dim_min(b, 9) - 9, lambda a, b, h, g: h + 2 - g,
+]  # fmt: skip
+
+
+def test_facts_are_the_calls_in_which_a_difference_is_nothing() -> None:
+    """No call more, and none less: by brute force over all numbers of the symbols."""
+    symbols = {"a": symbol("a", 1, 8), "b": symbol("b", 3, 20), "h": symbol("h", 4, 32, 4), "g": symbol("g", 6, 36, 6)}
+    numbers = {"a": range(1, 9), "b": range(3, 21), "h": range(4, 33, 4), "g": range(6, 37, 6)}
+    learnt = 0
+    for k, difference in enumerate(DIFFERENCES):
+        dim = difference(**symbols)
+        names = sorted(s.name for s in dim.symbols)
+        calls = product(*(numbers[n] for n in names))
+        wanted = {call for call in calls if at(dim, dict(zip(names, call))) == 0}
+        if (facts := equal(dim)) is None:
+            continue
+        learnt += 1
+        sizes = [facts.get(n, symbols[n]) for n in names]
+        assert with_sizes(dim, facts) == 0, k
+        free = {s.name: s for size in sizes if isinstance(size, Dim) for s in size.symbols}
+        rows = product(*(range(s.low, s.high + 1, s.multiple) for s in free.values()))
+        assert {tuple(at(size, dict(zip(free, row))) for size in sizes) for row in rows} == wanted, k
+    assert learnt == 15
+    assert equal(symbols["h"] - symbols["g"]) == dict.fromkeys("hg", symbol("g", 12, 24, 12))
 
 
 def test_threads_compile_a_shape_once() -> None:

@@ -242,6 +242,34 @@ def test_contents_of_every_type(code, raw):
     assert got.dtype in BY_NP
 
 
+FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [c for c in TensorProto.DataType.values() if type_name(c) in BY_NAME and type_name(c) not in FORMATS],
+    ids=type_name,
+)
+def test_the_field_of_every_type(code):
+    """What stands in another typed field is refused, alone and beside the right one, which ONNX's table says."""
+    right = helper.tensor_dtype_to_field(code)
+    for field_name in FIELDS:
+        for fields in {(field_name,), tuple({right, field_name})}:
+            proto = TensorProto(name="t", dims=[2], data_type=code)
+            for name in fields:
+                getattr(proto, name).extend([b"a", b"b"] if name == "string_data" else [1, 1])
+            model = base()
+            model.graph.initializer.append(proto)
+            data = model.SerializeToString()
+            if field_name == right:
+                assert read_model(data).graph.initializers["t"].load().shape == (2,)
+                continue
+            with pytest.raises(LightNetError) as error:
+                read_model(data)
+            words = f"tensor 't' of type {type_name(code)} has data in {field_name}, not in {right}"
+            assert words in error.value.message, fields
+
+
 def test_numbers_that_are_packed_and_numbers_that_are_not():
     """A typed field may come in several pieces, in one each, and with numbers longer than they need to be."""
     pieces = field(7, varint(1) + varint(-2)) + b"\x38" + varint(1 << 62) + field(7, b"\x85\x80\x80\x00")

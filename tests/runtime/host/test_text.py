@@ -425,6 +425,31 @@ def test_what_is_refused() -> None:
             run(feeds)
 
 
+@pytest.mark.parametrize(
+    ("dims", "shapes", "message"),
+    [
+        ([2], {}, "the shape of 'k', 'w', which ops on text give the network, follows from what the text says: each call decides, and no file has it"),
+        (["n"], {"x": [2]}, "the shape of 'k', 'w', which ops on text give the network, follows from what the text says: each call decides, and no file has it"),
+        (["n"], {}, "the model leaves the shape of 'x' [n] open: give it, as in --shape x=1 (in Python: lightnet.compile(path, shapes={name: dims}))"),
+    ],
+    ids=["closed", "given", "open"],
+)  # fmt: skip
+def test_shapes_that_the_text_decides(dims: list, shapes: dict, message: str) -> None:
+    """How many words there are is known in a call; only what a file can say is asked for."""
+    table = {"domain": ML, "keys_strings": ["a"], "values_int64s": [1], "default_int64": 0}
+    made = model([node("StringSplit", ["x"], ["words", "count"], delimiter=" "), node("LabelEncoder", ["words"], ["k"], **table),
+                  node("StringSplit", ["x"], ["parts", "many"], delimiter="-"), node("LabelEncoder", ["parts"], ["w"], **table),
+                  node("Neg", ["k"], ["y"]), node("Neg", ["w"], ["z"])], [("x", dims)], ["y", "z"])  # fmt: skip
+    with pytest.raises(LightNetError) as error:
+        lightnet.load(made, shapes=shapes)
+    assert error.value.message == message
+    run = lightnet.compile(made)
+    for words in (("a b c-a", "a"), ("a", "b-b")):
+        feeds = {"x": text(*words)}
+        found, want = run(feeds), by_reference(made, feeds)
+        assert all(np.array_equal(found[name], want[name]) for name in ("y", "z"))
+
+
 def test_operands_that_an_op_has_not() -> None:
     """Each op of a host part with each operand absent, with one less and one more than it has, and with one more output: refused when it is read,
     by the name of its node; the same in a file."""

@@ -24,10 +24,8 @@ class BlockedEvaluator(TileEvaluator):
     """Evaluates elementwise definitions on tiles of blocked maps."""
 
     def __init__(self, owner: BlockedKernel, tile: MapTile):
-        indices = [tile.n, 0, tile.y, tile.x]
-        super().__init__(
-            owner.b, PlainTile(indices, (2, 3, 1, 1), tile.shape, (1, 1, 1, 1), None), owner.inputs.__getitem__
-        )
+        # Without a place: `read` is its own.
+        super().__init__(owner.b, PlainTile([], [], tile.shape, [], None), owner.inputs.__getitem__)
         self.owner, self.blocked = owner, tile
         self.narrow = False  # whether what is evaluated is one value a channel: a tile of one pixel
 

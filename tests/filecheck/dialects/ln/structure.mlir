@@ -32,3 +32,28 @@ func.func @types() {
   } : tensor<4xf32>
   func.return
 }
+
+// -----
+// Nothing may come of a region.
+// CHECK: func.func @none
+// CHECK-NEXT: ln.once {
+// CHECK-NEXT: ln.yield
+// CHECK-NEXT: }
+// CHECK-NEXT: func.return
+func.func @none() {
+  ln.once {
+    ln.yield
+  }
+  func.return
+}
+
+// -----
+// Only a kernel's types may be left out.
+func.func @left_out() {
+  // expected-error@+1 {{the types yielded should be the types of its results}}
+  ln.once {
+    %y = ln.zeros : tensor<3xf32>
+    ln.yield %y
+  }
+  func.return
+}
