@@ -83,7 +83,7 @@ class _Expander:
                 self.check_kernel(op)
 
     def check_kernel(self, op: KernelOp) -> None:
-        """A kernel that is there already, of a network in compiled form, is of the target or of an arch that it takes."""
+        """A kernel that is there already (of a network in compiled form) is of the target, or an arch that it takes."""
         arch = op.name.partition(".")[0]
         if arch not in (self.target.name, *self.target.arches):
             self.refuse(op.ops[0], f"it is in a kernel of the target '{arch}', of which `defuse` makes ops again")

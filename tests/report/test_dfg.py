@@ -233,7 +233,10 @@ def test_inspect_says_how_deep_a_network_is(tmp_path: Path, capsys: pytest.Captu
     source = tmp_path / "in.mlir"
     source.write_text(DIAMOND)
     assert lightnet_cli.main(["inspect", str(source)]) == 0
-    assert "graph without params: 7 edges, 6 layers, at most 2 side by side; linked with nothing: alone\n" in capsys.readouterr().out
+    assert (
+        "graph without params: 7 edges, 6 layers, at most 2 side by side; linked with nothing: alone\n"
+        in capsys.readouterr().out
+    )
     assert lightnet_cli.main(["inspect", "--json", str(source)]) == 0
     assert json.loads(capsys.readouterr().out)["flow"] == {"edges": 7, "layers": 6, "widest": 2, "outliers": ["alone"]}
 
