@@ -549,6 +549,35 @@ def test_op_of_a_built_in_one():
         made(cls, src_key=(4,), dir="TL_SORT_DIR_ASCENDING")
 
 
+def test_params_that_an_op_of_a_built_in_name_needs():
+    """Without code of its own it computes as the built-in op, if it has the params that a network cannot leave out
+    (they have no default, and are in no result's type); one without these, or with others, computes nobody knows what.
+    """
+    kept = ("arg_name", "ptype", "realtype", "from_func", "choices")
+
+    def stands(cls, names: list[str]) -> bool:
+        schema, known = cls.schema, {p["arg_name"]: {k: p[k] for k in kept if k in p} for p in params}
+        ins = schema.operand_names(2 if schema.variadic_operand else len(schema.operands))
+        outs = schema.result_names(len(schema.results))
+        made = op_class(
+            optype=f"{cls.optype}_x",
+            arch="x",
+            tensors_in=[source(arg_name=n) for n in ins],
+            tensors_out=[result(arg_name=n, dims="[1]", dtype="TL_FLOAT") for n in outs],
+            params=[known.get(n, number(n)) for n in names],
+            run=None,
+        )
+        return made.stands_for is cls
+
+    for cls in BUILT_IN.values():
+        params = export.describe(cls)["params"]
+        needed = [p["arg_name"] for p in params if not p.keys() & {"default", "from_result"}]
+        assert stands(cls, needed) and not (needed and stands(cls, needed[1:])), cls.optype
+        if cls.optype in ("relu", "conv2d", "cast"):
+            every = [p["arg_name"] for p in params]
+            assert stands(cls, every) and not stands(cls, [*every, "another"]), cls.optype
+
+
 # -- out and back ----------------------------------------------------------------------------------------------------
 
 
