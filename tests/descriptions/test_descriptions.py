@@ -643,6 +643,25 @@ def test_automatic_test_cases():
         assert pages.page_example(bare)
 
 
+@pytest.mark.parametrize("dtype", ["TL_FLOAT", "TL_DOUBLE", "TL_INT32", "TL_UINT8", "TL_FLOAT16", "TL_BOOL"])
+def test_automatic_test_cases_have_the_types_that_others_have(dtype):
+    """Of another input, of one that has it of another, and of several inputs that have it of the first."""
+
+    def like(name: str, other: str, **members) -> dict:
+        return source(arg_name=name, sameshape="src", sametype=other, **members)
+
+    for others, names in (
+        ([like("b", "src"), like("c", "b")], ("src", "b", "c")),
+        ([like("b", "src", variable_length=True)], ("src", "b1", "b2")),
+    ):
+        run = f"dst[i...] = {' + '.join(f'{name}[i...]' for name in names)}"
+        cls = op_class(tensors_in=[source(dtype=dtype), *others], run=run)
+        assert cls.samples(), names
+        for sample in cls.samples():
+            op, _ = op_of(cls, sample)
+            assert [spec.dtype.tl for spec in op.operand_specs] == [dtype] * 3
+
+
 def test_describe_command(capsys, tmp_path):
     assert main(["describe", "--all", "-o", str(tmp_path / "all.json")]) == 0
     assert len(load_description_file(str(tmp_path / "all.json")).families.popitem()[1]) == len(BUILT_IN)
