@@ -49,7 +49,7 @@ def test_where_terminators_stand() -> None:
 
 
 def test_a_place_is_wrong_only_in_a_region() -> None:
-    """An op that stands nowhere, or in a block that does, may be anything: whoever puts it into a region has it checked there."""
+    """An op that stands nowhere, or in a block that does, may be anything: it is checked once it is in a region."""
     assert verify.error_of(number()) is None
     last, region = Block([number(), number()]), Region()
     assert [verify.error_of(op) for op in last.ops] == [None, None]

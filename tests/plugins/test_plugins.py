@@ -155,7 +155,7 @@ def test_blocks_nest(write) -> None:
 
 
 def test_modules_of_one_name_are_counted(write) -> None:
-    """A file that is loaded while one of its name is: from 2 on, and the numbers of those that are gone are free again."""
+    """Of files that are loaded at once: from 2 on, and the numbers of those that are gone are free again."""
     files = [write(f"{letter}/same.py", OP, cls=letter.upper(), optype=f"op_{letter}") for letter in "abc"]
     for _ in range(2):
         with ExitStack() as stack:

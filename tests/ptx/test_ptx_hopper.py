@@ -230,7 +230,8 @@ def test_a_deadlock_says_what_is_missing():
 
 @pytest.mark.parametrize("byte", [1023, 3072], ids=["before", "behind"])
 def test_a_copy_says_nothing_of_the_bytes_around_it(byte: int) -> None:
-    """A copy of 2048 bytes to s+1024 lands between two accesses to a byte beside it: they race all the same, unless something orders them."""
+    """A copy of 2048 bytes to s+1024 lands between two accesses to a byte beside it: they race all the same, unless
+    something orders them."""
     text = copy(2, 2048).replace("s[2048]", "s[4096]").replace("[s]", "[s+1024]")
     text = text.replace("mov.u32 %r3, s;", "mov.u32 %r3, s; add.u32 %r3, %r3, 1024;")
     first = f"ISSUED: setp.eq.u32 %p3, %r1, 32; @%p3 st.shared.u8 [s+{byte}], %h3;"

@@ -498,11 +498,12 @@ def test_data_fits_its_operands(kind: str) -> None:
 
 
 def test_literal_contents_are_fed_a_little_larger() -> None:
-    """Of the awkward kind, floats: of the same sign, by less than a half, each by its own share; 0 and whole numbers stay."""
+    """Floats, of the awkward kind: of the same sign, by a half at most, each by its own share; 0 and integers stay."""
     numbers = [-3.0, 0.0, 1e-3, *np.linspace(-2, 2, 65).tolist(), 1048576.0]
     sources = f'%a = ln.input {{data = {numbers}, ran = [0, 0]}} : tensor<{len(numbers)}xf32> as ("a")\n'
     sources += '%i = ln.input {data = [-5, 0, 7, 1000], ran = [0, 0]} : tensor<4xi32> as ("i")\n'
-    text = f"func.func @main() -> (tensor<{len(numbers)}xf32>, tensor<4xi32>) {{\n{sources} func.return %a, %i : tensor<{len(numbers)}xf32>, tensor<4xi32>\n}}"
+    types = f"tensor<{len(numbers)}xf32>, tensor<4xi32>"
+    text = f"func.func @main() -> ({types}) {{\n{sources} func.return %a, %i : {types}\n}}"
     got = draw(parsed(text)[1], "awkward", 0, RememberingEvaluator()).contents
     np.testing.assert_array_equal(got["i"], [-5, 0, 7, 1000])
     own, fed = np.float32(numbers), got["a"]

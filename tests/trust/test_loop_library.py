@@ -83,7 +83,7 @@ def test_views_lie_in_their_workspace() -> None:
 
 @pytest.mark.parametrize("dtype", ["i1", "i8", "ui8", "i16", "i32", "i64", "ui64", "f16", "bf16", "f32", "f64"])
 def test_memory_that_nobody_has_written(dtype: str) -> None:
-    """NaN; in integers the bytes with which our tests guard the memory of native kernels, so that both show the same numbers."""
+    """NaN; in integers the bytes that our tests put around the memory of native kernels: both show the same numbers."""
     kind = memory_dtype(MemRefType(storage_type(BY_NAME[dtype]), [2, 3]))
     made = lib.poison((2, 3), kind)
     assert made.shape == (2, 3) and made.dtype == kind

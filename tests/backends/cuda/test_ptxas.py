@@ -199,8 +199,8 @@ def test_assembler_is_found_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 def test_tools_are_found_where_they_stand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Beside what the variable names, in NVIDIA's packages and on PATH: in this order, each tool for itself, and nothing that cannot be
-    executed."""
+    """Beside what the variable names, in NVIDIA's packages and on PATH: in this order, each tool for itself, and
+    nothing that cannot be executed."""
 
     def tool(path: str, mode: int = 0o755) -> str:
         (made := tmp_path / path).parent.mkdir(parents=True, exist_ok=True)

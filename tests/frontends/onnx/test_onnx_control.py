@@ -189,7 +189,7 @@ def plus_one(at: int, kind: str) -> list[tuple]:
 
 @pytest.mark.parametrize("kind", ["If", "Loop", "Scan", "SequenceMap", "a function"])
 def test_a_scope_ends_with_its_subgraph(kind: str) -> None:
-    """However many stand behind each other, none is deeper than the first; and what one names, the next does not see."""
+    """Of many behind each other none is deeper than the first; and what one names, the next does not see."""
     count = importer.MAX_DEPTH + 2
     constants = {"one": np.float32(1), "yes": np.bool_(True), "trips": np.int64(1), "zero": np.int64(0)}
     nodes = [("Identity", "x", "v0", {}), *(node for at in range(count) for node in plus_one(at, kind))]

@@ -95,15 +95,15 @@ def test_quantisation_in_the_domain_of_onnx_runtime(op: str, channels: bool) -> 
 
 
 DYNAMIC = [
-    *([0.0] * n for n in (1, 5)), [-0.0, 0.0], [3.5], [-3.5], [1.0, 2.0, 250.0], [-1.0, -7.5, -0.25], [-2.0, 0.0, 6.0], [255.0, 0.5, 1.5, 2.5],
-    [-255.0, -0.5, -1.5], [1e-30, 2e-30], [-1e30, 3e30],
+    *([0.0] * n for n in (1, 5)), [-0.0, 0.0], [3.5], [-3.5], [1.0, 2.0, 250.0], [-1.0, -7.5, -0.25], [-2.0, 0.0, 6.0],
+    [255.0, 0.5, 1.5, 2.5], [-255.0, -0.5, -1.5], [1e-30, 2e-30], [-1e30, 3e30],
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("numbers", DYNAMIC, ids=str)
 def test_dynamic_quantisation(numbers: list[float]) -> None:
-    """Bytes, scale and zero point: of zeros alone, too, of which every scale gives the same bytes and the scale is 1; of one sign, where the
-    range begins or ends with 0; and of halves."""
+    """Bytes, scale and zero point: of zeros alone, too, where any scale gives the same bytes, and the scale is 1; of
+    one sign, where the range begins or ends with 0; and of halves."""
     compare("DynamicQuantizeLinear", np.float32(numbers), [], outputs=3, tolerance=0)
 
 
