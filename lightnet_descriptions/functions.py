@@ -68,5 +68,6 @@ def argument(value: Any) -> Any:
     if isinstance(value, TensorSpec):
         return c.tensor("tensor", value.dims, value.dtype.tl)
     if isinstance(value, tuple):
-        return c.array("double" if any(isinstance(v, float) for v in value) else "int", list(value))
+        is_real = any(isinstance(v, float) for v in value)
+        return c.array("double", map(float, value)) if is_real else c.array("int", map(argument, value))
     return int(value) if isinstance(value, bool) else value

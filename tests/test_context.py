@@ -124,6 +124,38 @@ def test_set_param_compiles_again_and_keeps_fed_data(context):
     np.testing.assert_array_equal(context.get_data("x"), np.arange(6).reshape(2, 3))
 
 
+def test_a_network_is_compiled_when_something_changed(context, tmp_path, monkeypatch):
+    """And not for each use: what was loaded and made ready is what runs."""
+    compiled = []
+
+    def counted(*args, **options):
+        compiled.append(lightnet.compile(*args, **options))
+        return compiled[-1]
+
+    monkeypatch.setattr("lightnet.context.compile", counted)
+
+    def use() -> None:
+        context.set_data("x", X)
+        context.run()
+        context.get_data("part")
+        context.data_size("w")
+        context.print(tmp_path / "out.json")
+
+    for change, count in (
+        (lambda: None, 0),
+        (context.load, 0),
+        (lambda: context.load({"w": 2 * W}), 1),
+        (lambda: context.set_param("lrelu0", "negslope", 0.25), 1),
+        (lambda: (context.unload(), context.load()), 1),
+        (lambda: (context.compile(datafile={"w": W}), context.load()), 1),
+    ):
+        compiled.clear()
+        change()
+        use()
+        use()
+        assert len(compiled) == count
+
+
 def test_set_param_refuses_and_changes_nothing(context):
     error = refused(lambda: context.set_param("slice0", "start", 2), "slice.range")
     assert error.loc is not None and error.loc.line == 5

@@ -2,10 +2,10 @@
 alone.
 
 Philox 4x32-10 turns a key of 64 bits, the seed, and a counter of 128 bits into four words of 32 bits. Element i of draw
-number d of a network has the counter (i mod 2^32, i / 2^32, d, s), low word first, where draws are counted in the order
-of the nodes; a node with a seed of its own has d = 2^32 - 1, and s is the bits of that seed as a float (0 for others),
-so that nodes with one seed draw the same. So the same seed gives the same numbers in every call, on every target and
-machine, in whatever order elements are computed.
+number d of a network has the counter (i, 0, d, s), low word first, where draws are counted in the order of the nodes
+(`graph.MAX_MADE` keeps i below 2^32); a node with a seed of its own has d = 2^32 - 1, and s is the bits of that seed as
+a float (0 for others), so that nodes with one seed draw the same. So the same seed gives the same numbers in every
+call, on every target and machine, in whatever order elements are computed.
 
 A known seed makes constants, which NumPy computes when they are needed; a seed that every call feeds makes ops of `ln`.
 Imports NumPy and the graph builder.
@@ -141,8 +141,7 @@ class Draws:
         key = np.uint64(seed & _LOW), np.uint64((seed >> 32) & _LOW)
 
         def made() -> np.ndarray:
-            index = np.arange(prod(dims), dtype=np.uint64)
-            counter = index & np.uint64(_LOW), index >> np.uint64(32), *map(np.uint64, upper)
+            counter = np.arange(prod(dims), dtype=np.uint64), *map(np.uint64, (0, *upper))
             return make(philox(counter, key), np.dtype("f8" if dtype == "f64" else "f4"))
 
         return self.g.table(tuple(dims), dtype, made)
@@ -150,8 +149,7 @@ class Draws:
     def _words(self, dims: Sequence[int], own: float | None) -> tuple[Value, ...]:
         g = self.g
         index = g.table(tuple(dims), "ui64", lambda: np.arange(prod(dims)))
-        low, high = g.op("bit_and", index, g.scalar(_LOW, "ui64")), g.op("shift_right", index, g.scalar(32, "ui64"))
-        return philox((low, high, *(g.scalar(w, "ui64") for w in self._counter(own))), self._keys(), _Values(g))
+        return philox((index, *(g.scalar(w, "ui64") for w in (0, *self._counter(own)))), self._keys(), _Values(g))
 
     def _keys(self) -> tuple[Value, Value]:
         if self._key is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from lightnet.cli.run import summary
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet_debug.command import difference_row
+from lightnet_debug.peers import by_onnxruntime
 
 NET = (
     "create(| dst=a | dtype=TL_FLOAT, dims=[2, 3], data=[1], ran=[0, 0], from_file=false);\n"
@@ -162,6 +164,29 @@ def test_comparison_of_outputs_without_names(cli, file, outputs, target):
         assert sorted(got) == sorted(outputs)
         for name in outputs:
             np.testing.assert_array_equal(got[name], expected[name])
+
+
+def test_comparison_of_layers_of_a_model_with_a_file_of_weights(cli):
+    """ONNX Runtime gets the model with further outputs, and the weights from where the model stands: not from here."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    h, float_ = onnx.helper, onnx.TensorProto.FLOAT
+    nodes = [h.make_node("Add", ["x", "w"], ["inner"]), h.make_node("Relu", ["inner"], ["y"])]
+    ends = [[h.make_tensor_value_info(name, float_, [2, 3])] for name in "xy"]
+    graph = h.make_graph(nodes, "g", *ends, [onnx.numpy_helper.from_array(B, "w")])
+    model = h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=9)
+    Path("models").mkdir()
+    onnx.save(model, "models/m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    assert Path("models/w.bin").exists()
+    words = ("models/m.onnx", "-i", "x=-1,2,-3,4,-5,6", "-t", "none", "--compare", "onnxruntime")
+    for more in ([], ["--layers"]):
+        status, out, err = cli(*words, *more)
+        assert (status, err) == (0, "") and "agree" in out
+    for name in ("models/m.onnx", str(Path("models/m.onnx").resolve())):
+        network = SimpleNamespace(is_onnx=True, path=name, values={})
+        found = by_onnxruntime(network, {"x": A}, ["inner", "nothing"])
+        assert list(found) == ["y", "inner"]
+        np.testing.assert_array_equal(found["inner"], A + B)
 
 
 def test_comparison_with_a_file(cli):

@@ -49,7 +49,20 @@ def test_a_profile() -> None:
         "times: a clock",
     ]
     assert "more kernel" not in made.text(3) and made.text(1).count("and 2 more kernels, 1000.0 us") == 1
-    assert [k["where"] for k in json.loads(made.json())["lightnet"]["kernels"]] == ["net.mlir:3:5", None, None]
+    data = json.loads(made.json())
+    assert [k["where"] for k in data["lightnet"]["kernels"]] == ["net.mlir:3:5", None, None]
+    events = [e for e in data["traceEvents"] if e.get("cat") == "kernel"]
+    assert [e["args"]["source"] for e in events] == ["net.mlir:3:5", "", ""]
+    assert [(e["name"], e["ts"], e["dur"]) for e in events] == [("a", 0, 1000), ("b", 1000, 3000), ("c", 4000, 0)]
+    assert events[0]["args"] == {
+        "function": "f_a",
+        "ops": ["relu a", "add s"],
+        "shapes": "2 -> 2",
+        "flops": 2_000_000,
+        "bytes": 2_000_000,
+        "of bound": 0.5,
+        "source": "net.mlir:3:5",
+    }
     bare = Profile((kernel("c", 0.0, 5, 0.1),), None, 1, None)
     assert bare._totals() == ["sum of 1 kernel: 0.000 ms (median of 1 round)"] and bare.kernels[0].share_of_bound == 0
     assert bare.text().split("\n")[1].split() == ["c", "relu+add", "f_c", "0.0", "0.0%", "2.00", "2", "->", "2"]

@@ -549,6 +549,35 @@ def test_op_of_a_built_in_one():
         made(cls, src_key=(4,), dir="TL_SORT_DIR_ASCENDING")
 
 
+def test_params_that_an_op_of_a_built_in_name_needs():
+    """Without code of its own it computes as the built-in op, if it has the params that a network cannot leave out
+    (they have no default, and are in no result's type); one without these, or with others, computes nobody knows what.
+    """
+    kept = ("arg_name", "ptype", "realtype", "from_func", "choices")
+
+    def stands(cls, names: list[str]) -> bool:
+        schema, known = cls.schema, {p["arg_name"]: {k: p[k] for k in kept if k in p} for p in params}
+        ins = schema.operand_names(2 if schema.variadic_operand else len(schema.operands))
+        outs = schema.result_names(len(schema.results))
+        made = op_class(
+            optype=f"{cls.optype}_x",
+            arch="x",
+            tensors_in=[source(arg_name=n) for n in ins],
+            tensors_out=[result(arg_name=n, dims="[1]", dtype="TL_FLOAT") for n in outs],
+            params=[known.get(n, number(n)) for n in names],
+            run=None,
+        )
+        return made.stands_for is cls
+
+    for cls in BUILT_IN.values():
+        params = export.describe(cls)["params"]
+        needed = [p["arg_name"] for p in params if not p.keys() & {"default", "from_result"}]
+        assert stands(cls, needed) and not (needed and stands(cls, needed[1:])), cls.optype
+        if cls.optype in ("relu", "conv2d", "cast"):
+            every = [p["arg_name"] for p in params]
+            assert stands(cls, every) and not stands(cls, [*every, "another"]), cls.optype
+
+
 # -- out and back ----------------------------------------------------------------------------------------------------
 
 
@@ -626,6 +655,25 @@ def test_automatic_test_cases():
             op, arrays = op_of(bare, sample)
             assert np.isfinite(op.evaluate(arrays)[0]).all()
         assert pages.page_example(bare)
+
+
+@pytest.mark.parametrize("dtype", ["TL_FLOAT", "TL_DOUBLE", "TL_INT32", "TL_UINT8", "TL_FLOAT16", "TL_BOOL"])
+def test_automatic_test_cases_have_the_types_that_others_have(dtype):
+    """Of another input, of one that has it of another, and of several inputs that have it of the first."""
+
+    def like(name: str, other: str, **members) -> dict:
+        return source(arg_name=name, sameshape="src", sametype=other, **members)
+
+    for others, names in (
+        ([like("b", "src"), like("c", "b")], ("src", "b", "c")),
+        ([like("b", "src", variable_length=True)], ("src", "b1", "b2")),
+    ):
+        run = f"dst[i...] = {' + '.join(f'{name}[i...]' for name in names)}"
+        cls = op_class(tensors_in=[source(dtype=dtype), *others], run=run)
+        assert cls.samples(), names
+        for sample in cls.samples():
+            op, _ = op_of(cls, sample)
+            assert [spec.dtype.tl for spec in op.operand_specs] == [dtype] * 3
 
 
 def test_describe_command(capsys, tmp_path):

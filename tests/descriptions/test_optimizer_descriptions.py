@@ -33,8 +33,10 @@ from lightnet.ir.op import LnOp
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.ir.target import get_target
+from lightnet.ir.types import TensorSpec
 from lightnet.passes import pipelines
-from lightnet_descriptions import command, load_description_file, optimizer
+from lightnet.runtime.dtypes import BY_NAME
+from lightnet_descriptions import c, command, functions, load_description_file, optimizer
 from lightnet_descriptions.reader import read_description
 from lightnet_descriptions.scope import RuleScope, Var
 
@@ -217,6 +219,32 @@ def test_condition(condition: str, holds: bool) -> None:
 %b = ln.softmax %y {axis = 1} : tensor<2x3xf32>"""
     module = run(parse(body, "tensor<2x3xf32>, tensor<2x3xf32>", "%a, %b"), "expand")
     assert ("tanh" in str(module)) == holds
+
+
+@pytest.mark.parametrize(
+    ("value", "code", "want"),
+    [
+        ((4, 5, 6), "sizeof(v[0]) == sizeof(int)", 1),
+        ((4, 5, 6), "ln_clone(v, 2 * sizeof(int))", (4, 5)),
+        ((4, 5, 6), "memmove((int[]){0, 0, 7, 8}, v, 2 * sizeof(int))", (4, 5, 7, 8)),
+        ((4, 5, 6), "v[1] / 2", 2),
+        ((True, False), "sizeof(v[0]) == sizeof(int)", 1),
+        ((4.0, 5.0, 0.5), "ln_clone(v, 2 * sizeof(double))", (4.0, 5.0)),
+        ((4, 5, 0.5), "sizeof(v[0]) == sizeof(double)", 1),  # wherever the float is
+        ((5, 4, 0.5), "v[0] / 2", 2.5),
+        ((0.5, 4, 5), "memmove((double[]){0, 0, 7}, v, 2 * sizeof(double))", (0.5, 4, 7)),
+        (True, "v + 1", 2),
+        (7, "v / 2", 3),
+        (7.0, "v / 2", 3.5),
+        ("text", "ln_streq(v, \"text\")", 1),
+        (TensorSpec((2, 3), BY_NAME["f16"]), "v->dims[1] * 10 + v->ndim", 32),
+        (TensorSpec((2, 3), BY_NAME["f16"]), "ln_clone(v->dims, 2 * sizeof(int))", (2, 3)),
+        (TensorSpec((2, 3), BY_NAME["f16"]), "v->len == 6 && v->dtype == TL_FLOAT16", 1),
+    ],
+)  # fmt: skip
+def test_values_of_descriptions_are_those_of_c(value: object, code: str, want: object) -> None:
+    """Of C's types, too: what code says in bytes (sizes, copies) is of an array's own elements."""
+    assert c.evaluate_c(code, {"v": functions.argument(value)}, functions.function_table()) == want
 
 
 def test_all_that_ops_derive_is_an_array() -> None:

@@ -7,8 +7,8 @@ import pytest
 
 import lightnet
 from lightnet.diagnostics import LightNetError
-from lightnet.frontends.graph import Graph
-from lightnet.frontends.random import FROM_INPUT, INPUT, Draws
+from lightnet.frontends.graph import MAX_MADE, Graph
+from lightnet.frontends.random import FROM_INPUT, INPUT, Draws, philox
 from lightnet.model import Model
 
 
@@ -42,6 +42,24 @@ def test_ops_draw_what_constants_are(dtype: str) -> None:
         and (0 <= values[seed][0]).all()
         and (values[seed][0] < 1).all()
     )
+
+
+def test_the_counters_of_elements() -> None:
+    """They are documented: element, 0, draw and own seed, one word each. Elements are drawn here one by one."""
+    assert MAX_MADE <= 1 << 32
+    seed = -5
+    draws, key = Draws(Graph("n"), seed), (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF)
+    rows = (
+        ((2, 3), "f32", None, (0, 0)),
+        ((3,), "f64", 0.5, (0xFFFFFFFF, 0x3F000000)),
+        ((), "f32", None, (1, 0)),
+        ((2,), "f32", -1.0, (0xFFFFFFFF, 0xBF800000)),
+        ((2,), "f64", None, (2, 0)),
+    )
+    for dims, dtype, own, upper in rows:
+        for i, got in enumerate(draws.uniform(dims, dtype, own).known.reshape(-1).tolist()):
+            first, second = (int(w) for w in philox((i, 0, *upper), key)[:2])
+            assert got == ((first >> 8) / 2**24 if dtype == "f32" else (first << 21 | second >> 11) / 2**53)
 
 
 @pytest.mark.parametrize("seed", [1 << 63, -(1 << 63) - 1, "inputs", 0.5, None])

@@ -48,6 +48,23 @@ def test_where_terminators_stand() -> None:
     ]
 
 
+def test_a_place_is_wrong_only_in_a_region() -> None:
+    """An op that stands nowhere, or in a block that does, may be anything: it is checked once it is in a region."""
+    assert verify.error_of(number()) is None
+    last, region = Block([number(), number()]), Region()
+    assert [verify.error_of(op) for op in last.ops] == [None, None]
+    region.add_block(last)
+    assert [verify.error_of(op) for op in last.ops] == [None, None]  # a region of no op needs no terminator
+    test.TestOp(regions=[region])
+    first, second = (verify.error_of(op) for op in last.ops)
+    assert first is None and str(second) == "'arith.constant' op: ends its block, but is not a terminator"
+    branch = cf.BranchOp(Block())
+    alone = "'cf.br' op: an op with successors must be the last op of its block"
+    assert str(verify.error_of(branch)) == alone
+    Block([branch])
+    assert str(verify.error_of(branch)) == alone
+
+
 def used(operation: Operation) -> test.TestOp:
     return test.TestOp([operation.results[0]])
 

@@ -49,6 +49,16 @@ def test_a_function_of_a_file_is_gone_behind_the_block(tmp_path: Path, kind: str
 
 
 @pytest.mark.parametrize("kind", DECORATORS)
+def test_a_decorator_gives_back_the_function(tmp_path: Path, kind: str) -> None:
+    """So that it can be called by its name, and stands under another decorator."""
+    module, decorator, name, *_ = DECORATORS[kind]
+    text = f"from {module} import {decorator}\ndef mine(*arguments): pass\nassert {decorator}('{name}')(mine) is mine\n"
+    (path := tmp_path / "p.py").write_text(text)
+    with load(path):
+        pass
+
+
+@pytest.mark.parametrize("kind", DECORATORS)
 def test_a_name_that_is_taken_is_an_error_of_the_file(tmp_path: Path, kind: str) -> None:
     """At its line, whichever of ours were imported before: not when a network first asks."""
     module, decorator, name, taken, table = DECORATORS[kind]

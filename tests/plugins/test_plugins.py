@@ -7,7 +7,7 @@ import itertools
 import subprocess
 import sys
 import warnings
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -153,6 +153,21 @@ def test_blocks_nest(write) -> None:
         with load(two):
             assert {"op_a", "op_b"} <= set(optypes())
         assert "op_a" in optypes() and "op_b" not in optypes()
+
+
+def test_modules_of_one_name_are_counted(write) -> None:
+    """Of files that are loaded at once: from 2 on, and the numbers of those that are gone are free again."""
+    files = [write(f"{letter}/same.py", OP, cls=letter.upper(), optype=f"op_{letter}") for letter in "abc"]
+    for _ in range(2):
+        with ExitStack() as stack:
+            for file in files:
+                stack.enter_context(load(file))
+            assert [n for n in sys.modules if n.startswith("plugin.")] == [
+                "plugin.same",
+                "plugin.same.2",
+                "plugin.same.3",
+            ]
+        assert not [n for n in sys.modules if n.startswith("plugin.")]
 
 
 def test_explicit_registration_is_no_clash(write) -> None:

@@ -228,6 +228,21 @@ def test_a_deadlock_says_what_is_missing():
     assert "copies bring 2048" in message and "(m+0)" in message
 
 
+@pytest.mark.parametrize("byte", [1023, 3072], ids=["before", "behind"])
+def test_a_copy_says_nothing_of_the_bytes_around_it(byte: int) -> None:
+    """A copy of 2048 bytes to s+1024 lands between two accesses to a byte beside it: they race all the same, unless
+    something orders them."""
+    text = copy(2, 2048).replace("s[2048]", "s[4096]").replace("[s]", "[s+1024]")
+    text = text.replace("mov.u32 %r3, s;", "mov.u32 %r3, s; add.u32 %r3, %r3, 1024;")
+    first = f"ISSUED: setp.eq.u32 %p3, %r1, 32; @%p3 st.shared.u8 [s+{byte}], %h3;"
+    text = text.replace(".reg .b16 %h<4>;", ".reg .b16 %h<4>; mov.u16 %h3, 7;").replace("ISSUED:", first)
+    second = f"setp.eq.u32 %p3, %r1, 64; @%p3 ld.shared.u8 %h3, [s+{byte}]; shl.b32 %r2, %r1, 4;"
+    ordered, racing = (text.replace("shl.b32 %r2, %r1, 4;", before + second) for before in ("bar.sync 0; ", ""))
+    assert (copied(ordered, X, BOX, 2048, 0, 0) == 1).all()
+    message = finding(lambda: copied(racing, X, BOX, 2048, 0, 0), "race").message
+    assert message.startswith("race: a read of 1 byte") and f"(s+{byte})" in message and "thread (32, 0, 0)" in message
+
+
 def test_a_wait_for_the_phase_before_says_which_phase_to_wait_for():
     """Parity 1 has ended before an mbarrier's first phase: that wait is over at once."""
     text = copy(2, 2048).replace("[m], 0;", "[m], 1;")

@@ -497,6 +497,21 @@ def test_data_fits_its_operands(kind: str) -> None:
         np.testing.assert_array_equal(data["o"], literal)
 
 
+def test_literal_contents_are_fed_a_little_larger() -> None:
+    """Floats, of the awkward kind: of the same sign, by a half at most, each by its own share; 0 and integers stay."""
+    numbers = [-3.0, 0.0, 1e-3, *np.linspace(-2, 2, 65).tolist(), 1048576.0]
+    sources = f'%a = ln.input {{data = {numbers}, ran = [0, 0]}} : tensor<{len(numbers)}xf32> as ("a")\n'
+    sources += '%i = ln.input {data = [-5, 0, 7, 1000], ran = [0, 0]} : tensor<4xi32> as ("i")\n'
+    types = f"tensor<{len(numbers)}xf32>, tensor<4xi32>"
+    text = f"func.func @main() -> ({types}) {{\n{sources} func.return %a, %i : {types}\n}}"
+    got = draw(parsed(text)[1], "awkward", 0, RememberingEvaluator()).contents
+    np.testing.assert_array_equal(got["i"], [-5, 0, 7, 1000])
+    own, fed = np.float32(numbers), got["a"]
+    assert fed.dtype == own.dtype and (fed[own == 0] == 0).all()
+    share = fed[own != 0] / own[own != 0]
+    assert (share >= 1).all() and (share <= 1.5).all() and len(np.unique(share.round(3))) > 40 and np.ptp(share) > 0.3
+
+
 def test_data_belongs_to_names_and_seed() -> None:
     _, module = parsed(LAYERS)
     one, same, other = (draw(module, "ordinary", seed, RememberingEvaluator()).contents for seed in (0, 0, 1))

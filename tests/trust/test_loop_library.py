@@ -10,7 +10,10 @@ from lightnet.diagnostics import LightNetError
 from lightnet.ir.context import make_context
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.place import PlaceAttr
+from lightnet.ir.types import storage_type
+from lightnet.runtime.dtypes import BY_NAME
 from lightnet_trust.interpreter import loop_library as lib
+from lightnet_trust.interpreter.loop_types import memory_dtype
 from lightnet_trust.interpreter.loops import LoopProgram, _area, array_at
 
 
@@ -76,6 +79,16 @@ def test_views_lie_in_their_workspace() -> None:
     for offset in (-2, 13, 14):
         with pytest.raises(IndexError, match=rf"\[{offset}\]"):
             lib.view(workspace, offset, (2,), half, refuse)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i8", "ui8", "i16", "i32", "i64", "ui64", "f16", "bf16", "f32", "f64"])
+def test_memory_that_nobody_has_written(dtype: str) -> None:
+    """NaN; in integers the bytes that our tests put around the memory of native kernels: both show the same numbers."""
+    kind = memory_dtype(MemRefType(storage_type(BY_NAME[dtype]), [2, 3]))
+    made = lib.poison((2, 3), kind)
+    assert made.shape == (2, 3) and made.dtype == kind
+    assert np.isnan(made.astype(np.float64)).all() if BY_NAME[dtype].is_float else set(made.tobytes()) == {0xA5}
+    assert lib.poison((), kind).shape == () and lib.poison((0, 3), kind).shape == (0, 3)
 
 
 def test_memory_of_launches_is_checked() -> None:

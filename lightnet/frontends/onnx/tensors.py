@@ -141,7 +141,7 @@ class TensorReader:
         out = np.empty(count, bits)
         at = 0
         for part in self.wire.varints(spans):
-            out[at : at + len(part)] = part != 0 if dtype.kind == "bool" else part.astype(bits)
+            out[at : at + len(part)] = part.astype(bits)
             at += len(part)
         return out.view(dtype.np)
 

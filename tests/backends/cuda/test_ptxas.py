@@ -198,6 +198,39 @@ def test_assembler_is_found_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     ptxas.find_tool.cache_clear()
 
 
+def test_tools_are_found_where_they_stand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Beside what the variable names, in NVIDIA's packages and on PATH: in this order, each tool for itself, and
+    nothing that cannot be executed."""
+
+    def tool(path: str, mode: int = 0o755) -> str:
+        (made := tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        made.write_text("#!/bin/sh\n")
+        made.chmod(mode)
+        return str(made)
+
+    def found(*programs: str) -> list[str | None]:
+        ptxas.find_tool.cache_clear()
+        return [ptxas.find_tool(program) for program in programs]
+
+    tools = ("ptxas", "nvdisasm", "cuobjdump")
+    monkeypatch.delenv("LIGHTNET_PTXAS", raising=False)
+    monkeypatch.setattr(assembler, "_packages", lambda: iter([tmp_path / "first", tmp_path / "second"]))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'empty'}:{tmp_path / 'bin'}")
+    try:
+        assert found(*tools) == [None, None, None]
+        tool("second/cu13/bin/cuobjdump", 0o644)
+        on_path = [tool(f"bin/{name}") for name in tools]
+        assert found(*tools) == on_path
+        packaged = tool("second/cu13/bin/nvdisasm")
+        assert found(*tools) == [on_path[0], packaged, on_path[2]]
+        own, beside = tool("own/ptxas"), tool("own/cuobjdump")
+        tool("own/nvdisasm", 0o644)
+        monkeypatch.setenv("LIGHTNET_PTXAS", own)
+        assert found(*tools) == [own, packaged, beside]
+    finally:
+        ptxas.find_tool.cache_clear()
+
+
 def test_loops_stay_rolled() -> None:
     """ptxas would unroll the sum of 64 in `_classifier`'s kernel until 255 registers do not suffice."""
     compilation, _ = pinned("loops", "f32", cases=[c for c in CASES if c.name == "deconv 2x2/2, large"])

@@ -16,6 +16,7 @@ from test_counted import session  # noqa: E402
 
 import lightnet  # noqa: E402
 from lightnet.diagnostics import LightNetError  # noqa: E402
+from lightnet.frontends.onnx import importer  # noqa: E402
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4) - 7
 
@@ -160,6 +161,56 @@ def test_refusals_of_opset_8(inputs: list[str], message: str) -> None:
     proto = model([("Identity", "x", "i", {})], "y", constants, opset=8)
     proto.graph.node.append(helper.make_node("Scan", inputs, ["y"], body=TWICE, num_scan_inputs=len(inputs) - 1))
     refused(proto, message)
+
+
+#: Subgraphs that add 1 to `v` around them, and to their argument.
+PLUS = graph([("Add", "v one", "w", {})], "", "w")
+TRIP = graph([("Identity", "c", "d", {}), ("Add", "s one", "t", {})], "i c s", "d t")
+ROW = graph([("Add", "r one", "u", {})], "r", "u")
+
+
+def plus_one(at: int, kind: str) -> list[tuple]:
+    """Nodes that make v<at + 1> of v<at> by a subgraph of a kind."""
+    before, after = f"v{at}", f"v{at + 1}"
+    renamed = onnx.GraphProto.FromString(PLUS.SerializeToString())
+    renamed.node[0].input[0] = before
+    return {
+        "If": [("If", "yes", after, {"then_branch": renamed, "else_branch": renamed})],
+        "Loop": [("Loop", f"trips yes {before}", after, {"body": TRIP})],
+        "Scan": [("Scan", before, after, {"body": ROW, "num_scan_inputs": 1})],
+        "SequenceMap": [
+            ("SequenceConstruct", before, f"p{at}", {}),
+            ("SequenceMap", f"p{at}", f"q{at}", {"body": ROW}),
+            ("SequenceAt", f"q{at} zero", after, {}),
+        ],
+        "a function": [("PlusOne", before, after, {"domain": "local"})],
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["If", "Loop", "Scan", "SequenceMap", "a function"])
+def test_a_scope_ends_with_its_subgraph(kind: str) -> None:
+    """Of many behind each other none is deeper than the first; and what one names, the next does not see."""
+    count = importer.MAX_DEPTH + 2
+    constants = {"one": np.float32(1), "yes": np.bool_(True), "trips": np.int64(1), "zero": np.int64(0)}
+    nodes = [("Identity", "x", "v0", {}), *(node for at in range(count) for node in plus_one(at, kind))]
+    function = helper.make_function(
+        "local", "PlusOne", ["s"], ["t"],
+        [helper.make_node("Constant", [], ["k"], value_float=1.0), helper.make_node("Add", ["s", "k"], ["t"])],
+        [helper.make_opsetid("", 17)],
+    )  # fmt: skip
+
+    def proto(nodes: list) -> bytes:
+        made = model(nodes, nodes[-1][2], constants)
+        made.opset_import.append(helper.make_opsetid("local", 1))
+        made.functions.append(function)
+        return made.SerializeToString()
+
+    found = lightnet.compile(proto(nodes), target="none")({"x": X})
+    np.testing.assert_array_equal(found[f"v{count}"], X + count)
+    inner = {"If": "w", "Loop": "t", "a function": "k"}.get(kind, "u")
+    sees = graph([("Neg", inner, "n", {})], "", "n")
+    with pytest.raises(LightNetError, match=f"'{inner}' is not defined"):
+        lightnet.loads(proto([*nodes, ("If", "yes", "y", {"then_branch": sees, "else_branch": sees})]), ".onnx")
 
 
 @pytest.mark.slow

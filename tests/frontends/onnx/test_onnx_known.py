@@ -94,6 +94,19 @@ def test_quantisation_in_the_domain_of_onnx_runtime(op: str, channels: bool) -> 
     )
 
 
+DYNAMIC = [
+    *([0.0] * n for n in (1, 5)), [-0.0, 0.0], [3.5], [-3.5], [1.0, 2.0, 250.0], [-1.0, -7.5, -0.25], [-2.0, 0.0, 6.0],
+    [255.0, 0.5, 1.5, 2.5], [-255.0, -0.5, -1.5], [1e-30, 2e-30], [-1e30, 3e30],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("numbers", DYNAMIC, ids=str)
+def test_dynamic_quantisation(numbers: list[float]) -> None:
+    """Bytes, scale and zero point: of zeros alone, too, where any scale gives the same bytes, and the scale is 1; of
+    one sign, where the range begins or ends with 0; and of halves."""
+    compare("DynamicQuantizeLinear", np.float32(numbers), [], outputs=3, tolerance=0)
+
+
 def test_probits() -> None:
     """Of probabilities between 0 and 1, both tails and the middle."""
     x = np.array([[0.001], [0.25], [0.4999], [0.5001], [0.75], [0.999]], np.float32)

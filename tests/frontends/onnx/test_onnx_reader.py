@@ -297,6 +297,15 @@ def test_any_nonzero_byte_is_a_true_bool():
     assert got.dtype == bool and got.view(np.uint8).tolist() == [0, 1, 1, 1]
 
 
+def test_any_nonzero_number_is_a_true_bool():
+    """One whose low byte is 0, too: other types wrap."""
+    numbers = [0, 1, 2, 256, 1 << 30, -1, -(1 << 31)]
+    model = base()
+    model.graph.initializer.append(tensor("t", [7], TensorProto.BOOL, int32_data=numbers))
+    got = read_model(model.SerializeToString()).graph.initializers["t"].load()
+    assert got.dtype == bool and got.view(np.uint8).tolist() == [0, *[1] * 6]
+
+
 @pytest.mark.parametrize("dims, indices", [([1, 5], [1, 3]), ([2, 2], [[0, 1], [1, 1]])], ids=["flat", "coordinates"])
 def test_sparse_tensors_become_dense(dims, indices):
     values = tensor("s", [2], float_data=[2.0, 4.0])

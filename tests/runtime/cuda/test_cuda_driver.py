@@ -829,6 +829,33 @@ def test_end_of_the_interpreter(compiled: Path, close: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "sm_90\n", "")
 
 
+#: A process that launches a kernel, and a graph of it, in a function of `atexit` that runs behind weakref's finalizers.
+AT_EXIT = """import atexit, ctypes
+def last():
+    for _ in range(2):
+        gpu.launch(launch)
+        graph.launch()
+        gpu.synchronize()
+    print(alive() == before, list(before))
+atexit.register(last)
+from lightnet.runtime.cuda import driver
+gpu = driver.open_driver()
+launch = driver.DeviceLaunch(gpu.load(PTX).function("empty"), (1, 1, 1), (1, 1, 1), 0, ())
+graph = gpu.graph([launch])
+library = ctypes.CDLL("libcuda.so.1")
+library.fake_alive.restype = ctypes.POINTER(ctypes.c_int * 8)
+alive = lambda: list(library.fake_alive().contents)
+before = alive()
+"""
+
+
+def test_what_is_loaded_stays_to_the_end(compiled: Path) -> None:
+    """Functions that run at exit may use a network: nothing of it is given back before."""
+    env = {**os.environ, "LD_LIBRARY_PATH": str(compiled.parent)}
+    done = subprocess.run([sys.executable, "-c", f"PTX = {PTX!r}\n{AT_EXIT}"], capture_output=True, text=True, env=env)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True [1, 1, 0, 0, 1, 0, 0, 1]\n", "")
+
+
 def test_runs_without_the_compiler() -> None:
     code = "import sys\nsys.modules['xdsl'] = sys.modules['llvmlite'] = None\nimport lightnet.runtime.cuda.libcuda"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0

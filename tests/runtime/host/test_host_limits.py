@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,12 @@ REFUSED = [
     (step("Tile", 2), (WORDS, np.array([1, 1])), "Tile: its repeats [1, 1] are not those of a tensor of rank 1"),
     (step("Tile", 2), (WORDS, np.array([0])), None),
 ]  # fmt: skip
+
+
+def test_functions_of_ops_stand_in_their_modules() -> None:
+    """What runs a step is what its family's module has by that name, and can call."""
+    for op in host_ops().values():
+        assert getattr(sys.modules[op.function.__module__], op.function.__name__) is op.function, op.name
 
 
 def test_what_steps_refuse() -> None:

@@ -25,6 +25,7 @@ from text_models import FEEDS, ML, by_reference, by_runtime, model, node, of_op,
 import lightnet  # noqa: E402
 from lightnet.compiled import Compiled  # noqa: E402
 from lightnet.diagnostics import LightNetError  # noqa: E402
+from lightnet.frontends.onnx import split  # noqa: E402
 from lightnet.runtime.host import program, regex  # noqa: E402
 from lightnet.runtime.host.program import HostProgram  # noqa: E402
 from lightnet.runtime.host.regex import Regex  # noqa: E402
@@ -698,6 +699,27 @@ def test_constants_that_steps_read() -> None:
     with pytest.raises(LightNetError) as error:
         lightnet.compile(bad)
     assert "UTF-8" in str(error.value) + str(error.value.notes)
+
+
+def test_ops_are_tried_on_text_of_a_limited_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What dims follow is learnt on empty texts: of an op that moves elements on a few, of one that reads dims alone on
+    as many as a call may bring. Beyond, each call decides, and a network of fixed shapes cannot be made."""
+    monkeypatch.setattr(split, "MAX_EXAMPLE", 4)
+    monkeypatch.setattr(split, "MAX_ELEMENTS", 16)
+    rows = [node("Shape", ["x"], ["s"]), node("Gather", ["s", "first"], ["n"]), node("Expand", ["one", "n"], ["t"])]
+    weights = {"one": text("1"), "first": np.array([0])}
+    for nodes, given, most in ((rows, weights, 16), ([node("Flatten", ["x"], ["t"])], weights, 4)):
+        for columns in (1, 2, 3, 8, 9):
+            end = [node("Equal", ["t", "one"], ["y"]), node("Not", ["y"], ["z"])]
+            made = model([*nodes, *end], [("x", [2, columns])], ["z"], given)
+            if columns == 3:
+                feeds = {"x": text(*"012121", dims=(2, 3))}
+                agree(made, feeds, lightnet.compile(made, "none")(feeds))
+            if 2 * columns <= most:
+                lightnet.loads(made.SerializeToString(), ".onnx")
+                continue
+            with pytest.raises(LightNetError, match="follows from what the text says: each call decides"):
+                lightnet.loads(made.SerializeToString(), ".onnx")
 
 
 @pytest.mark.parametrize(("op", "wrong", "message"), [
