@@ -33,7 +33,7 @@ from lightnet.ir.runtime import Runtime
 from lightnet.ir.types import spec_of
 from lightnet.programs import build_program, interface_of
 from lightnet.runtime import artifact
-from lightnet.runtime.arrays import aligned, by_name, checked_array
+from lightnet.runtime.arrays import aligned, by_name, checked_array, same_bytes
 from lightnet.runtime.calls import Invocation
 from lightnet.runtime.dims import is_known
 from lightnet.runtime.dtypes import BY_NAME
@@ -383,12 +383,9 @@ class Executable(Compiled):
         """The static tensors for fed params; those of the last call are kept, in case the next one feeds the same."""
         with self._lock:
             last = self._fed_static
-        if (
-            last is not None
-            and last[0].keys() == params.keys()
-            and all(_same(last[0][k], v) for k, v in params.items())
-        ):
-            return last[1]
+        if last is not None and last[0].keys() == params.keys():
+            if all(same_bytes(last[0][k], v) for k, v in params.items()):
+                return last[1]
         made = self._static(params)
         with self._lock:
             self._fed_static = {k: v.copy() for k, v in params.items()}, made
@@ -501,7 +498,3 @@ class Executable(Compiled):
 
 def _name(op: Source) -> str:
     return op.tensor_names[0] or op.op_name or ""
-
-
-def _same(a: np.ndarray, b: np.ndarray) -> bool:
-    return np.array_equal(a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8))

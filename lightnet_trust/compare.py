@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lightnet.runtime.arrays import bits, same_bytes
 from lightnet.runtime.dtypes import BFLOAT16, BY_NP, is_float, is_stored
-from lightnet_trust.evaluation import bits, same_bytes
 
 #: Rounding steps of a type (unit: the distance from 1 to the next number) by which a result may differ, relative to its
 #: own size and that of the largest element of its tensor, as sums cancel. For f32 and f64: a sum of 2^16 terms in

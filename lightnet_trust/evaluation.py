@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lightnet.ir.op import LnOp
+from lightnet.runtime.arrays import same_bytes
 
 #: Bytes of arrays that are remembered, at most; a quarter of the machine's memory where that is less.
 MAX_BUDGET = 4 << 30
@@ -117,19 +118,6 @@ def op_key(op: LnOp) -> object:
     """The meaning of an op as a hashable key: its class, parameters and result types. Parameters count as written: 1,
     1.0 and true are equal in Python."""
     return type(op), tuple((k, repr(v)) for k, v in op.properties.items()), tuple(op.result_specs)
-
-
-def same_bytes(a: np.ndarray, b: np.ndarray) -> bool:
-    """Return whether two arrays of one shape and type hold the same bits."""
-    if a is b:
-        return True
-    return a.shape == b.shape and a.dtype == b.dtype and np.array_equal(bits(a), bits(b))
-
-
-def bits(array: np.ndarray) -> np.ndarray:
-    """The elements of an array as unsigned integers of their size, row-major, without a copy where there need be
-    none."""
-    return np.ascontiguousarray(array).reshape(-1).view(f"u{array.dtype.itemsize}")
 
 
 def _content_key(array: np.ndarray) -> object:

@@ -26,9 +26,10 @@ from lightnet.ir.names import name_of, tensor_name
 from lightnet.ir.op import LnOp
 from lightnet.ir.rewrites import op_and_name
 from lightnet.ir.types import spec_of
+from lightnet.runtime.arrays import same_bytes
 from lightnet.runtime.dtypes import DType, round_to
 from lightnet_trust.compare import Mismatch, mismatch, tolerance
-from lightnet_trust.evaluation import RememberingEvaluator, same_bytes
+from lightnet_trust.evaluation import RememberingEvaluator
 from lightnet_trust.record import Difference, DifferenceError, Fed, Output, Trace
 
 #: Bytes of one tensor of a module that is executed.

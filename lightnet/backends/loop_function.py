@@ -34,6 +34,7 @@ from lightnet.backends.loop_shapes import (
     row_reduction,
     turned,
 )
+from lightnet.backends.loop_values import wins
 from lightnet.backends.loop_vectors import ConsecutiveValues, width_of
 from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import (
@@ -481,7 +482,7 @@ class LoopFunction:
         with b.loop(0, n, carry=start, name=self.nest.axis((name, n))) as loop, v.scope({name: loop.iv}):
             value, (best, place) = v.value(s.value), loop.args
             best.name_hint, place.name_hint = "best", "place"
-            better = _better(b, s.op, value, best, dtype)
+            better = wins(b, s.op, value, best, dtype)
             here = converted_value(b, v.value(Idx(name)), I64, index_dtype)
             loop.yields(b.select(better, value, best), b.select(better, here, place))
         return list(loop.results)
@@ -497,12 +498,3 @@ def _tighter(b: Builder, op: Any, a: Index, limit: SSAValue) -> Index:
     if m is not None and n is not None:
         return dim_max(m, n) if op is arith.MaxSIOp else dim_min(m, n)
     return b.op(op, b.index(a), limit)
-
-
-def _better(b: Builder, op: str, value: SSAValue, best: SSAValue, dtype: DType) -> SSAValue:
-    if not dtype.is_float:
-        sign = "u" if dtype.kind in ("uint", "bool") else "s"
-        return b.cmpi(f"{sign}{'gt' if op == 'argmax=' else 'lt'}", value, best)
-    wins = b.cmpf("ogt" if op == "argmax=" else "olt", value, best)
-    first_nan = b.op(arith.AndIOp, b.cmpf("uno", value, value), b.cmpf("ord", best, best))
-    return b.op(arith.OrIOp, wins, first_nan)

@@ -19,6 +19,7 @@ from lightnet.backends.elementwise import applied, constant, loaded_value, scala
 from lightnet.ir.affine import IndexSpace, whole
 from lightnet.ir.bound import I64, Apply, Const, Idx, Node, Read, operand_nodes, walk_nodes
 from lightnet.runtime.dims import Size, dim_max, least
+from lightnet.runtime.dtypes import DType
 
 
 @dataclass
@@ -225,3 +226,13 @@ def _is_index_arithmetic(node: Node) -> bool:
 
 
 _INDEX_FUNCTIONS = {"add", "mul", "sub", "neg", "floordiv", "mod", "div", "rem", "min", "max", "select", "table"}
+
+
+def wins(b: Builder, op: str, value: SSAValue, best: SSAValue, dtype: DType) -> SSAValue:
+    """Whether `value` takes the place of the `best` so far: a larger (``argmax=``) or smaller one, and a first NaN."""
+    if not dtype.is_float:
+        sign = "u" if dtype.kind in ("uint", "bool") else "s"
+        return b.cmpi(f"{sign}{'gt' if op == 'argmax=' else 'lt'}", value, best)
+    beyond = b.cmpf("ogt" if op == "argmax=" else "olt", value, best)
+    first_nan = b.op(arith.AndIOp, b.cmpf("uno", value, value), b.cmpf("ord", best, best))
+    return b.op(arith.OrIOp, beyond, first_nan)

@@ -494,8 +494,7 @@ def checkpoint() -> Callable[[], None]:
 
 
 def load_installed(name: str | None = None) -> None:
-    """Add, once a process, what installed packages bring. A plugin of the name `name` that cannot be loaded is an
-    error, any other one a warning."""
+    """Add, once a process, what packages bring. A plugin `name` that cannot be loaded is an error, others warn."""
     from lightnet.plugins import installed
 
     installed.load_entry_points(name)

@@ -29,6 +29,17 @@ def align_up(value: int, alignment: int = ALIGNMENT) -> int:
     return -(-value // alignment) * alignment
 
 
+def bits(array: np.ndarray) -> np.ndarray:
+    """The elements of an array as unsigned integers of their size, row-major, without a copy where there need be
+    none."""
+    return np.ascontiguousarray(array).reshape(-1).view(f"u{array.dtype.itemsize}")
+
+
+def same_bytes(a: np.ndarray, b: np.ndarray) -> bool:
+    """Return whether two arrays of one shape and type hold the same bits."""
+    return a is b or (a.shape == b.shape and a.dtype == b.dtype and np.array_equal(bits(a), bits(b)))
+
+
 def aligned(nbytes: int, alignment: int = ALIGNMENT, zeroed: bool = False) -> np.ndarray:
     """Bytes at an aligned address, uninitialised unless they should be `zeroed` (by the system, when they are first
     used). Raises `LightNetError` when there is not enough memory."""

@@ -130,6 +130,8 @@ def spreads(data: bytes, feeds: Mapping[str, np.ndarray], want: Arrays, eps: flo
             failed = error
         else:
             for name, value in other.items():
+                if name not in want:  # what upstream's plans do not return
+                    continue
                 if value.shape != want[name].shape:
                     found[name] = np.full(want[name].shape, np.nan)
                     continue
