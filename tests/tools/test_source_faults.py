@@ -12,6 +12,8 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ from mutations import ci_suites, judging, source
 from mutations.carrying import carried_map, carry, holds
 from mutations.covering import Tests
 from mutations.faults import faults, is_program, sample
-from mutations.judging import Job, pair
+from mutations.judging import Job, Session, pair
 from mutations.probes import FUNCTION
 from mutations.watching import Marks
 
@@ -106,6 +108,22 @@ def test_code_is_exchanged_where_it_changed() -> None:
     for function in (space["a"], made):
         function.__code__ = codes[function.__code__]
     assert made() == space["a"]()() == 2
+
+
+def test_a_function_with_other_variables_around_it_is_left_to_a_cold_child(tmp_path: Path) -> None:
+    """With the faults of all survivors at once, the other functions of a file have theirs nevertheless."""
+    text = "def a(f):\n    def b():\n        return f(1)\n    return b\n\ndef c():\n    return 3\n"
+    changed = text.replace("f(1)", "None").replace("3", "4")
+    path, space = tmp_path / "a.py", dict[str, Any]()
+    exec(compile(text, str(path), "exec"), space)
+    made, session = space["a"](str), Session.__new__(Session)
+    session.job = SimpleNamespace(root=tmp_path)  # type: ignore[assignment]
+    session.functions = {str(path): [made, space["c"]]}
+    row = {"file": "a.py", "text": text, "changed": changed}
+    with pytest.raises(ValueError, match="free vars"):
+        session.exchange(row)
+    session.exchange(row, whole=False)
+    assert made() == "1" and space["c"]() == 4
 
 
 def watched(text: str) -> tuple[Marks, dict, bytearray]:

@@ -99,7 +99,7 @@ class Session(Reporter):
     def judge(self, row: dict[str, Any], tests: list[str]) -> str | None:
         """In a child: the first test that fails with the fault of a row (None: none at all)."""
         for part in row.get("parts", [row] if row else []):
-            self.exchange(part)
+            self.exchange(part, whole="parts" not in row)
         scratch = self.job.scratch()
         self.session.config._tmp_path_factory._given_basetemp = scratch / "tests"  # type: ignore[attr-defined]
         items = [self.items[t] for t in tests if t in self.items and t not in self.job.distrusted]
@@ -109,14 +109,17 @@ class Session(Reporter):
                 break
         return self.failed
 
-    def exchange(self, row: dict[str, Any]) -> None:
-        """Give the functions that are there the code of the changed text."""
+    def exchange(self, row: dict[str, Any], whole: bool = True) -> None:
+        """Give the functions that are there the code of the changed text. A function whose code reads other variables of
+        those around it cannot have it: ValueError, unless this is not to be the `whole` of it."""
         path = str(self.job.root / row["file"])
         codes: dict[CodeType, CodeType] = {}
         old, new = (compile(row[k], path, "exec", dont_inherit=True) for k in ("text", "changed"))
         pair(old, new, codes)
         for function in self.functions.get(path, ()):
-            if (new := codes.get(function.__code__)) is not None:
+            if (new := codes.get(function.__code__)) is not None and (
+                whole or new.co_freevars == function.__code__.co_freevars
+            ):
                 function.__code__ = new
 
 
