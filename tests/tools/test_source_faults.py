@@ -115,7 +115,7 @@ def test_a_function_with_other_variables_around_it_is_left_to_a_cold_child(tmp_p
     text = "def a(f):\n    def b():\n        return f(1)\n    return b\n\ndef c():\n    return 3\n"
     changed = text.replace("f(1)", "None").replace("3", "4")
     path, space = tmp_path / "a.py", dict[str, Any]()
-    exec(compile(text, str(path), "exec"), space)
+    exec(compile(text, str(path), "exec", dont_inherit=True), space)
     made, session = space["a"](str), Session.__new__(Session)
     session.job = SimpleNamespace(root=tmp_path)  # type: ignore[assignment]
     session.functions = {str(path): [made, space["c"]]}
