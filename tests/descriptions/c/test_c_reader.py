@@ -9,12 +9,16 @@ import struct
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lightnet.diagnostics import DescriptionWarning
 from lightnet.ir.schema import Param
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dtypes import BY_NAME
+from lightnet.runtime.numbers import FLT_MAX
 from lightnet_descriptions import c, code
 from lightnet_descriptions.c import library, parser
 
@@ -170,6 +174,20 @@ def test_head():
     for text in ("#define X 1", "#include x", "f();", "int f(int x) { return x; }"):
         with pytest.raises(c.CodeError):
             c.check_head(text)
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.floats(), st.floats(), st.sampled_from("+-*/"))
+def test_a_float_is_what_numpy_rounds_to(a: float, b: float, op: str) -> None:
+    """A double that becomes a `float`, and arithmetic on two: NumPy's float32, with infinities and NaN. Only a finite double
+    beyond the range is the last number that there is, as where networks hold it."""
+    with np.errstate(all="ignore"):
+        x, y = (np.float32(min(max(v, -FLT_MAX), FLT_MAX) if math.isfinite(v) else v) for v in (a, b))
+        double = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide}[op](np.float64(x), np.float64(y))
+        want = [np.float32(np.clip(v, -FLT_MAX, FLT_MAX) if np.isfinite(v) else v) for v in (a, b, double)]
+    names = {"a": a, "b": b}
+    got = [run(text, **names) for text in ("return (float)a;", "return (float)b;", f"return (float)a {op} (float)b;")]
+    np.testing.assert_array_equal(got, want)
 
 
 # -- against a C compiler ---------------------------------------------------------------------------------------------
