@@ -112,7 +112,7 @@ class Scope:
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Function:
     """An entry or a device function; `limits` has the directives ``.reqntid`` and so on. A declaration has no body."""
 

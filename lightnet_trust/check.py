@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -50,11 +50,11 @@ class PipelineVerdict:
     """The verdict on a pipeline: the first difference, the pass (with its options) and the rewrite that made it
     (None: the pass itself, or not known), and notes on what was not checked. `error` is all that as an error."""
 
+    notes: list[str]
+    compared: int
     difference: Difference | None = None
     pass_name: str | None = None
     rewrite: Rewrite | None = None
-    notes: list[str] = field(default_factory=list)
-    compared: int = 0
     error: LightNetError | None = None
 
     @property
@@ -196,6 +196,6 @@ def run_checked(
     try:
         run_pipeline(ctx, module, passes, [checker])
     except CheckError as e:
-        return PipelineVerdict(e.difference, e.pass_name, e.rewrite, checker.notes, checker.compared, e)
+        return PipelineVerdict(checker.notes, checker.compared, e.difference, e.pass_name, e.rewrite, e)
     notes = [*checker.notes, *(checker.baseline.notes() if checker.baseline is not None else ())]
-    return PipelineVerdict(notes=notes, compared=checker.compared)
+    return PipelineVerdict(notes, checker.compared)

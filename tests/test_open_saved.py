@@ -282,6 +282,8 @@ def tensor(kind: str, index: int, **fields: Any) -> Callable[[dict[str, Any]], N
     return lambda program: program[kind][index].update(fields)
 
 
+#: A run-time call, as it stands in a header.
+CALL = {"kind": "print", "msg": "x", "dtype": "f32", "file": ""}
 LIES = [
     (lambda p: p["memory"].update(arena="64*batch(1..4)"), "the code was compiled for another memory"),
     (lambda p: p["memory"].update(arena=64), "the code was compiled for another memory"),
@@ -296,6 +298,10 @@ LIES = [
     (tensor("inputs", 1, offset="64*batch*n + 1000000000"), "'m' lies outside of its memory"),
     (tensor("inputs", 1, offset="64*batch*n - 1000000000"), "the offset of 'm' is"),
     (tensor("inputs", 1, offset="64*batch*k(1..9)"), "no size that the program's symbols decide"),
+    *((tensor(kind, 0, dims=["batch", "k(1..9)", 8]), "no size that the program's symbols decide") for kind in ("inputs", "outputs")),
+    (lambda p: p["memory"].update(arena="64*k(1..9)"), "no size that the program's symbols decide"),
+    (lambda p: p.update(hosts=[CALL | {"dims": ["batch", "k(1..9)"]}]), "no size that the program's symbols decide"),
+    (lambda p: p.update(hosts=[CALL | {"dims": ["batch", "n"]}]), "the code was compiled for another hosts"),
     (tensor("inputs", 1, offset="64*batch*"), "expected a dim"),
     (tensor("inputs", 1, offset="7"), "no size that"),
     (tensor("inputs", 0, dims=["batch", "n", "n*n*n"]), "'x' lies outside of its memory"),

@@ -1,7 +1,9 @@
 """What a kernel is built by does not depend on what was compiled before: plans that are kept say what those made anew would (`backends/selection.py`)."""
 
 import pytest
+from blocked_kernels import kernel_of
 from empty_ops import OPS, variants
+from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Block
 
 import lightnet
@@ -9,6 +11,7 @@ from lightnet.backends.cpu.blocked.base import processor_model_of
 from lightnet.backends.cpu.selection import SELECTION
 from lightnet.backends.cuda.device import device_of
 from lightnet.backends.cuda.selection import SELECTION as CUDA
+from lightnet.backends.selection import has_maps
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import OfEqualKernels
 from lightnet.ir.types import tensor_type
@@ -56,6 +59,26 @@ def test_plans_for_another_machine_are_not_taken() -> None:
     assert (planned(8), planned(1)) == (eight, one)
     planned(1, exact=True)
     assert (planned(1), planned(8)) == (one, eight)
+
+
+MAP, ROWS = "tensor<1x16x8x8xf32>", "tensor<16x8xf32>"
+
+
+@pytest.mark.parametrize("alg", [None, "loops"])
+@pytest.mark.parametrize(
+    ("type", "line", "is_on_maps"),
+    [(MAP, f"ln.softmax %x {{axis = 2}} : {MAP}", True), (MAP, "ln.reduce_sum %x {axes = [2]} : tensor<1x16x1x8xf32>", True),
+     (MAP, f"ln.cumsum %x {{axis = 2}} : {MAP}", False), (ROWS, f"ln.softmax %x {{axis = 1}} : {ROWS}", False), (ROWS, f"ln.relu %x : {ROWS}", False)],
+)  # fmt: skip
+def test_loops_are_offered_on_maps_alone(type: str, line: str, is_on_maps: bool, alg: str | None) -> None:
+    """Where no other generator takes a body, or loops are asked for: their form on maps, which `layout` weighs against the plain
+    one; where they have none, there is nothing to weigh."""
+    kernel = kernel_of({"x": type}, f"%y = {line} ln.yield %y")
+    if alg is not None:
+        kernel.attributes["alg"] = StringAttr(alg)
+    found = SELECTION.numbered_blocking(kernel, processor_model_of("avx512"))
+    assert (found is not None) == is_on_maps
+    assert found is None or (has_maps(found.form) and not found.form.plain_results)
 
 
 def test_every_generator_answers_for_every_op() -> None:

@@ -283,6 +283,23 @@ def test_what_needs_the_number_says_so(use):
         use(symbol("n", 0, 100))
 
 
+@settings(max_examples=200, deadline=None)
+@given(_pairs(2), _pairs(2))
+def test_a_quotient_of_dims_is_right_or_undecided(one, other):
+    """``a // b`` and ``a % b`` have Python's values in every call. Where no dim says the quotient, `Undecided` is about a dim that
+    is divided: not about the divisor, unless that divides a number."""
+    (a, f), (b, g) = one, other
+    if not isinstance(b, Dim):
+        return
+    for use, meaning in ((lambda: a // b, lambda x, y: x // y), (lambda: a % b, lambda x, y: x % y)):
+        try:
+            found = use()
+        except Undecided as e:
+            assert e.dim == (a if isinstance(a, Dim) else b)
+        else:
+            assert all(at(found, call) == meaning(f(call), g(call)) for call in _CALLS if g(call))
+
+
 def test_a_value_out_of_bounds_is_refused():
     h = symbol("h", 32, 1024, 32)
     for value in (0, 31, 33, 1056):

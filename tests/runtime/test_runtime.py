@@ -30,6 +30,9 @@ from hypothesis.extra import numpy as hnp
 
 from lightnet.cli import genwts
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.source import Source
+from lightnet.ir.context import make_context
+from lightnet.ir.parser import parse_mlir
 from lightnet.runtime import printing
 from lightnet.runtime.dtypes import BY_NAME, BY_NP, BY_TL, DTYPES, convert
 from lightnet.runtime.initial import initial_contents, sample, uniform
@@ -642,6 +645,27 @@ def test_initial_contents_by_the_rules_of_create(tmp_path):
     assert set(initial_contents("i", [500], I8, ran=[-1.9, 1.9]).tolist()) == {-1, 0, 1}
     assert initial_contents("i", [3], BY_NAME["ui8"], ran=[-9, -8]).tolist() == [0, 0, 0]
     np.testing.assert_array_equal(drawn, initial_contents("w", [50], F32, ran=[3, 4]))
+
+
+@pytest.mark.parametrize(
+    ("named", "name"), [('as "op"("tensor")', "tensor"), ('as ("tensor")', "tensor"), ('as "op"', "op"), ("", "?")]
+)
+def test_contents_are_those_of_the_tensors_name(named: str, name: str) -> None:
+    """Else of the op's: in a file of weights, among what is missing there, and for random numbers."""
+
+    def source(params: str):
+        text = f"func.func @main() {{ %w = ln.param {{{params}}} : tensor<5xf32> {named} func.return }}"
+        module = parse_mlir(make_context(), text, "net.mlir")  # as it is: a reader of networks names all tensors
+        return next(op for op in module.walk() if isinstance(op, Source)), module
+
+    op, _module = source("from_file = true")
+    weights = {n: np.full(5, k, np.float32) for k, n in enumerate(("tensor", "op", "?"))}
+    np.testing.assert_array_equal(op.contents(open_weights(weights)), weights[name])
+    missing: list[str] = []
+    op.contents(None, missing=missing)
+    assert missing == [name]
+    op, _module = source("ran = [0, 1]")
+    np.testing.assert_array_equal(op.contents(None, seed=3), initial_contents(name, [5], F32, ran=[0, 1], seed=3))
 
 
 def test_initial_contents_refusals():

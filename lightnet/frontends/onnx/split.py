@@ -349,7 +349,9 @@ class _Parting:
         given = {o.name: o for o in self.graph.outputs}
         read_behind = {name for step in self.after for name in step.inputs}
         nodes = self._without_spare([n for n in self.graph.nodes if id(n) not in self.gone], {*given, *read_behind})
-        there = {name for node in nodes for name in node.outputs}
+        # A constant that no step can load, as of float8, is the network's to give.
+        unloaded = read_behind & self.graph.initializers.keys() - self.known
+        there = {name for node in nodes for name in node.outputs} | {n for n in unloaded if self.kind[n] in BY_NAME}
         by_steps = {name for step in (*self.before, *self.after) for name in step.outputs} - there | set(self.missing)
         wanted = [
             name

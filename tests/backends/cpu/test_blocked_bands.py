@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,8 @@ from blocked_windows import MACHINES, out_dim, tensor
 from chains import ACTIVATIONS, ENDS, chain
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from xdsl.dialects.builtin import f32
+from xdsl.dialects.memref import ViewOp
 
 import lightnet
 from lightnet.backends.cpu.blocked import bands_model as model
@@ -59,6 +62,25 @@ def test_any_band(band, stride, keep):
     choices = {"band": ParamAttr(min(band, out_dim(13, 3, stride, 1, 2))), "keep": ParamAttr(keep)}
     for seed in range(2):
         check_blocked(BANDS, *body, choices=choices, tolerance=4e-6, seed=seed)
+
+
+@pytest.mark.parametrize("stages", [(33, 24), (33, 0), (0, 24)], ids=["three", "expand", "project"])
+@pytest.mark.parametrize("keep", [True, False])
+def test_maps_in_between_lie_in_scratch_one_behind_the_other(stages, keep):
+    """The memrefs of a kernel's scratch are as large as what they are planned in: none reaches into another, or beyond the end."""
+    kernel = kernel_of(*chain((2, 24, 13, 9), *stages))
+    kernel.attributes.update({"band": ParamAttr(3), "keep": ParamAttr(keep)})
+    plan = lay_out(kernel, BANDS, ProcessorModel())
+    (launch,) = plan.build(kernel, "kernel", {})
+    places = []
+    for op in launch.function.walk():
+        if isinstance(op, ViewOp):
+            offset, type = op.byte_shift.owner, op.results[0].type
+            size = type.element_type.size if type.element_type == f32 else type.element_type.width.data // 8
+            places.append((offset.value.value.data, math.prod(type.get_shape()) * size))
+    places.sort()
+    ends = [start for start, _ in places[1:]] + [plan.scratch_bytes]
+    assert places and all(start + size <= end for (start, size), end in zip(places, ends))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4])

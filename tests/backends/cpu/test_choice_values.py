@@ -10,6 +10,8 @@ from xdsl.ir import Attribute
 from lightnet.backends.cpu.blocked.bands_parts import _flag
 from lightnet.backends.cpu.blocked.base import MACHINES, ProcessorModel, processor_model_of, read_rate
 from lightnet.backends.cpu.parallel import MAX_THREADS, THREADS, threads_of, worthwhile
+from lightnet.backends.cpu.runtime import host_features
+from lightnet.backends.llvm.machines import ALIASES, CPUS, machine
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.types import ParamAttr
 
@@ -58,6 +60,15 @@ def test_processors_have_names() -> None:
     assert processor_model_of("neon") == MACHINES["neon"]
     with pytest.raises(LightNetError, match="unknown CPU feature 'avx3'; there are: avx512, avx2, neon"):
         processor_model_of("avx3")
+
+
+@pytest.mark.parametrize("name", [*CPUS, *ALIASES])
+def test_kernels_are_shaped_for_the_vectors_of_a_processor(name: str) -> None:
+    """The features that follow from a processor's name: of a model with as many lanes as its vectors have, and of the same name
+    where the processor is called so."""
+    features = host_features(machine(name))
+    assert processor_model_of(features).lanes == machine(name).vectors.width
+    assert features == name or name not in MACHINES
 
 
 def test_memory_that_data_of_a_size_comes_from() -> None:

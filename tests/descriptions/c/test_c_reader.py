@@ -9,12 +9,16 @@ import struct
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lightnet.diagnostics import DescriptionWarning
 from lightnet.ir.schema import Param
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dtypes import BY_NAME
+from lightnet.runtime.numbers import FLT_MAX
 from lightnet_descriptions import c, code
 from lightnet_descriptions.c import library, parser
 
@@ -113,6 +117,9 @@ def test_as_in_c(text, value):
         ("#include <x.h>", "1:1", "a directive of the preprocessor"), ("return 99999999999999999999;", "1:8", "more than 64 bits"), ("return 1e999;", "1:8", "is too large"),
         ("memset(5, 0, 4);", "1:1", "expected memory, got 5"), ("int a[2] = {1, 2}; memset(a, 1, 8);", "1:20", "memset writes zeros"),
         ("int a[2]; double b[2]; memmove(a, b, 8);", "1:24", "memory of double is moved to memory of int"), ("memmove(1, 2, 3);", "1:1", "expected two arrays"),
+        ("int a[2]; void *p = ln_alloc(8); memmove(a, p, 8);", "1:34", "memory of ln_alloc has no type to be moved as"),
+        ("int a[2] = {1, 2}; void *p = ln_alloc(8); memmove(p, a, 8);", "1:43", "memory of ln_alloc has no type to be moved as"),
+        ("void *p = ln_alloc(8), *q = ln_alloc(8); memmove(p, q, 8);", "1:42", "memory of ln_alloc has no type to be moved as"),
         ("int a[2] = {1, 2}; int b[4]; memmove(b, a, 16);", "1:30", "16 bytes are read of 'a', which has 2 elements"), ("return ln_clone(3, 4);", "1:8", "expected an array, got 3"),
         ("int a[2] = {1, 2}; return *ln_clone(a, 12);", "1:28", "12 bytes are read of 'a'"), ('ln_alloc("a");', "1:1", '"a" is no number of bytes'),
         ("void *p = ln_alloc(8); return p[0];", "1:31", "give the pointer a type"), ("assert(1 == 2);", "1:1", "the assertion does not hold"),
@@ -167,6 +174,20 @@ def test_head():
     for text in ("#define X 1", "#include x", "f();", "int f(int x) { return x; }"):
         with pytest.raises(c.CodeError):
             c.check_head(text)
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.floats(), st.floats(), st.sampled_from("+-*/"))
+def test_a_float_is_what_numpy_rounds_to(a: float, b: float, op: str) -> None:
+    """A double that becomes a `float`, and arithmetic on two: NumPy's float32, with infinities and NaN. Only a finite double
+    beyond the range is the last number that there is, as where networks hold it."""
+    with np.errstate(all="ignore"):
+        x, y = (np.float32(min(max(v, -FLT_MAX), FLT_MAX) if math.isfinite(v) else v) for v in (a, b))
+        double = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide}[op](np.float64(x), np.float64(y))
+        want = [np.float32(np.clip(v, -FLT_MAX, FLT_MAX) if np.isfinite(v) else v) for v in (a, b, double)]
+    names = {"a": a, "b": b}
+    got = [run(text, **names) for text in ("return (float)a;", "return (float)b;", f"return (float)a {op} (float)b;")]
+    np.testing.assert_array_equal(got, want)
 
 
 # -- against a C compiler ---------------------------------------------------------------------------------------------

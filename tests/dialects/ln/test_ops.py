@@ -22,7 +22,7 @@ from lightnet.dialects.cuda import CudaKernelOp
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.ir.types import TensorSpec, tensor_type
 from lightnet.runtime.arrays import aligned
-from lightnet.runtime.dtypes import BY_NP
+from lightnet.runtime.dtypes import BY_NP, BY_TL
 from lightnet_trust.interpreter.notation import evaluate_definition
 
 OPS = {name: cls for name, cls in optypes().items() if cls.samples()}
@@ -31,6 +31,23 @@ CASES = [(name, i) for name, cls in sorted(OPS.items()) for i in range(len(cls.s
 OPTIMIZED = {(name, 0) for name in sorted(OPS)[::3]}
 #: Ops that compute nothing in a kernel: sources and host calls.
 NO_SAMPLES = {"create", "input", "param", "print", "fprint"}
+#: Ops whose result may be of a type that is only stored in.
+STORES = {"create", "input", "param", "bitcast"}
+
+
+def test_types_that_are_only_stored_in_are_those_of_sources_and_bits() -> None:
+    """The parameter `dtype` of every op is a type that TensorLight has a name for. One that no op computes in (float8, float4) is
+    what only the contents of a tensor have, and its bits."""
+    stored = {name for name, d in BY_TL.items() if d.is_stored}
+    found = {
+        optype: set(p.choices)
+        for optype, cls in optypes().items()
+        if (p := cls.schema.by_name.get("dtype")) is not None
+    }
+    for optype, choices in found.items():
+        expected = set(BY_TL) if optype in STORES else set(BY_TL) - stored
+        assert choices == expected, optype
+    assert stored and STORES < found.keys()
 
 
 def test_every_op_has_samples():

@@ -1,5 +1,6 @@
 """The preprocessor of IL. The oracle is `gcc -E` where it is installed, compared token by token; the expected texts stand here for when it is not."""
 
+import ast
 import os
 import random
 import shutil
@@ -452,6 +453,13 @@ def test_calls_beside_each_other_are_not_nested():
 def test_a_choice_in_a_condition(condition: str, holds: bool) -> None:
     """One side is evaluated; the type is that of both, so that an unsigned other side makes -1 large (C11, 6.10.1 and 6.5.15)."""
     assert expand(f"#if {condition}\nyes\n#else\nno\n#endif").split() == ["yes" if holds else "no"]
+
+
+@pytest.mark.parametrize("escape", [*"ntrabfv\\'\"?", "0", "7", "101", "x41", "x7f"])
+def test_an_escape_is_the_character_that_python_has_for_it(escape: str) -> None:
+    """All of C's simple escapes (C11, 6.4.4.4), octal and hexadecimal ones; Python has the same, but for the question mark."""
+    value = ord("?") if escape == "?" else ord(ast.literal_eval(f"'\\{escape}'"))
+    assert expand(f"#if '\\{escape}' == {value}\nyes\n#else\nno\n#endif").split() == ["yes"]
 
 
 def test_calls_within_arguments_are_nested_as_deeply_as_the_limit_says():

@@ -11,6 +11,7 @@ ort = pytest.importorskip("onnxruntime")
 from onnx import TensorProto, helper  # noqa: E402
 
 import lightnet  # noqa: E402
+from lightnet.frontends.loading import OpenError  # noqa: E402
 
 F, I = TensorProto.FLOAT, TensorProto.INT64
 
@@ -96,6 +97,44 @@ def test_nearest_pixels_by_a_whole_scale() -> None:
              ("Relu", ["y"], ["z"], {})]  # fmt: skip
     net = model(nodes, {"x": (F, [1, 2, "h", "w"])}, scales=np.array([1, 1, 2, 3], np.float32))
     check(net, {"h": "4..32:4", "w": "1..9"}, [(1, 2, h, w) for h, w in ((4, 1), (32, 9), (8, 5))])
+
+
+@pytest.mark.parametrize(("dims", "k"), [(["n", "m"], 0), (["n", "m"], -8), (["n", 4], 1), ([5, "m"], -20)], ids=str)
+def test_a_unit_matrix_of_open_dims(dims: list, k: int) -> None:
+    """Its diagonal may begin outside of some matrices, and of all."""
+    shapes = [
+        (dims[0] if dims[0] == 5 else n, dims[1] if dims[1] == 4 else m) for n, m in ((1, 1), (3, 7), (7, 3), (9, 9))
+    ]
+    nodes = [("EyeLike", ["x"], ["e"], {"k": k, "dtype": F}), ("Add", ["x", "e"], ["z"], {})]
+    check(model(nodes, {"x": (F, dims)}), {d: "1..9" for d in dims if isinstance(d, str)}, shapes)
+
+
+HALF_PIXEL = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
+
+
+@pytest.mark.parametrize(("factor", "divisor"), [(3, 1), (1, 2)])
+def test_sizes_that_are_a_ratio_of_open_dims(factor: int, divisor: int) -> None:
+    """Sizes of a Shape that is multiplied, or divided: the scale of the lengths is one number in all calls."""
+    nodes = [("Shape", ["x"], ["shape"], {}), ("Slice", ["shape", "zero", "two"], ["front"], {}), ("Slice", ["shape", "two", "four"], ["plane"], {}),
+             ("Mul", ["plane", "factor"], ["more"], {}), ("Div", ["more", "divisor"], ["less"], {}), ("Concat", ["front", "less"], ["sizes"], {"axis": 0}),
+             ("Resize", ["x", "", "", "sizes"], ["z"], HALF_PIXEL)]  # fmt: skip
+    numbers = {"zero": [0], "two": [2], "four": [4], "factor": factor, "divisor": divisor}
+    net = model(nodes, {"x": (F, [1, 2, "h", "w"])}, **{n: np.array(v, np.int64) for n, v in numbers.items()})
+    check(net, {"h": "4..32:4", "w": "8..32:4"}, [(1, 2, h, w) for h, w in ((4, 8), (32, 12), (8, 32))])
+
+
+@pytest.mark.parametrize(("dims", "sizes"), [(["h", 6], [1, 2, 8, 6]), ([6, "w"], [1, 2, 6, 8])], ids=str)
+def test_a_ratio_that_each_call_decides_asks_for_the_input(dims: list, sizes: list[int]) -> None:
+    """One length for all calls: the scale is another in each, so that the shape of x has to be given, and no division fails."""
+    net = model(
+        [("Resize", ["x", "", "", "sizes"], ["z"], HALF_PIXEL)], {"x": (F, [1, 2, *dims])}, sizes=np.array(sizes)
+    )
+    name = next(d for d in dims if isinstance(d, str))
+    with pytest.raises(
+        OpenError, match=rf"it needs the number -{name}\(1\.\.9\) \+ 8, which each call decides"
+    ) as caught:
+        lightnet.load(net, dims={name: "1..9"})
+    assert caught.value.inputs == {"x"}
 
 
 def test_heads_of_which_each_call_decides_the_channels() -> None:

@@ -695,6 +695,17 @@ def test_constants_that_steps_read() -> None:
             model([constant("c", **value), cast, node("StringConcat", ["t", "s"], ["y"])], [("t", [3])], ["y"]),
             {"t": x},
         )
+    # Types that are only stored in: the network says what they stand for, of a node and of a constant of the graph alike.
+    for kind in (TensorProto.FLOAT8E5M2, TensorProto.INT4):
+        c = helper.make_tensor("c", kind, [3], [0, 1, 3])
+        nodes = [node("Cast", ["c"], ["s"], to=TensorProto.STRING), node("StringConcat", ["t", "s"], ["y"])]
+        of_node, of_graph = (
+            model([constant("c", value=c), *nodes], [("t", [3])], ["y"]),
+            model(nodes, [("t", [3])], ["y"]),
+        )
+        of_graph.graph.initializer.append(c)
+        for network in (of_node, of_graph):
+            assert lightnet.compile(network)({"t": x})["y"].tolist() == ["x0", "y1", "z3"]
     bad = model([constant("c", value_string=b"\xff"), join], [("t", [3])], ["y"])
     with pytest.raises(LightNetError) as error:
         lightnet.compile(bad)
