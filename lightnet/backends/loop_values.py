@@ -229,8 +229,8 @@ _INDEX_FUNCTIONS = {"add", "mul", "sub", "neg", "floordiv", "mod", "div", "rem",
 
 
 def wins(b: Builder, op: str, value: SSAValue, best: SSAValue, dtype: DType) -> SSAValue:
-    """The condition on which `value` takes the place of the `best` so far: it is larger (``argmax=``) or smaller, or the
-    first NaN."""
+    """The condition on which `value` takes the place of the `best` so far: it is larger (``argmax=``) or smaller, or
+    the first NaN."""
     if not dtype.is_float:
         sign = "u" if dtype.kind in ("uint", "bool") else "s"
         return b.cmpi(f"{sign}{'gt' if op == 'argmax=' else 'lt'}", value, best)
