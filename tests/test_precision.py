@@ -154,6 +154,13 @@ def test_rule(name):
     assert kept == {True} if name in BOUNDED else False in kept
 
 
+def test_every_move_keeps_the_range():
+    """Whatever its definition looks like: one that reads positions, or has none, too."""
+    moves = [op for name in optypes() if optypes()[name].samples() for op in samples_of_f32(name) if op.is_move]
+    assert len({op.optype for op in moves}) > 6
+    assert [op.optype for op in moves if not keeps_range(op)] == []
+
+
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_integers_in_f32_stay_exact(dtype):
     """A product of integers, as quantised networks have it, behind moves, too: what becomes integers is not rounded."""

@@ -233,6 +233,15 @@ def test_strips_can_be_pinned():
         np.testing.assert_allclose(executable({"x": x}).popitem()[1], x @ weights["w"], rtol=1e-4, atol=1e-4)
 
 
+def test_other_choices_are_pinned_in_each_strip():
+    text = PINNED.replace("strips = [ROWS]", "strips = [7, 3], tile = [2, 2]")
+    (kernel,) = kernels_of(
+        lightnet.compile(lightnet.loads(text, ".mlir", weights={"w": np.ones((50, 40), np.float32)}))
+    )
+    plans = [strip.plan for strip in SELECTION.plan_of(kernel).schedule]
+    assert [(p.schedule.rows, p.schedule.columns) for p in plans] == [(2, 32)] * 3  # rows, and vectors of 16
+
+
 @pytest.mark.parametrize("rows", ["0", "4, -1", "31"])
 def test_strips_that_cannot_be(rows):
     with pytest.raises(LightNetError, match="a strip has 1 to 30 rows"):
