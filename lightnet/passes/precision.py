@@ -14,7 +14,7 @@ from lightnet.dialects.ln.arith import Cast
 from lightnet.dialects.ln.rules import is_yielded
 from lightnet.dialects.ln.source import Source
 from lightnet.ir import rewrites
-from lightnet.ir.bound import F32
+from lightnet.ir.bound import F32, Apply, walk_nodes
 from lightnet.ir.instances import typical_op
 from lightnet.ir.intervals import Interval, has_positions, intervals
 from lightnet.ir.kernel import KernelOp
@@ -35,6 +35,8 @@ PRODUCT: Interval = (-(128.0**2), 128.0**2)
 #: The largest number of f16. bf16 holds larger ones, with fewer bits; what leaves this range stays f32 for its sake,
 #: too.
 LIMIT = BY_NAME["f16"].limits[1]
+#: Functions that give integers of integers.
+WHOLE = {"add", "sub", "mul", "neg", "abs", "min", "max", "select", "cast"}
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,8 @@ class PrecisionPass(LnPass):
       window, an activation are bounded, and are not among them;
     * if it adds indices to floats, or reads elements at places that floats give: positions, which rounding by a share
       moves;
-    * if what it makes becomes integers, directly or behind moves: sums of integers that f32 holds exactly (quantised
-      products), which rounding by a share moves;
+    * if what it makes becomes integers, directly or behind what gives integers of integers (moves, sums, products, the
+      largest and the least): sums that f32 holds exactly (quantised products), which rounding by a share moves;
     * if it has no definition but code (sorts, recurrent layers), or does not take the type.
     Ops on params alone stay f32 as well: they cost nothing where `hoist` puts them, and only what they give is rounded.
     A move of what an op of f32 made is one of f32. Other types than f32 are left alone.
@@ -120,7 +122,7 @@ class _Shortening:
 
     def __init__(self, block: Block, dtype: DType, names: FreshNames):
         self.block, self.dtype, self.names = block, dtype, names
-        self.static = static_values(block)
+        self.static, self.integers = static_values(block), _becoming_integers(block)
         self.casts: dict[SSAValue, SSAValue] = {}  # f32 -> short
         self.widened: list[Cast] = []
 
@@ -145,7 +147,7 @@ class _Shortening:
             return False
         if all(v in self.static for v in op.results) or op.takes_bits or not keeps_range(op):
             return False
-        if any(map(_becomes_integer, op.results)):
+        if any(r in self.integers for r in op.results):
             return False
         return not op.is_move or any(self._is_short(v) for v in op.operands)
 
@@ -211,15 +213,25 @@ def _is_f32(specs: list[TensorSpec]) -> bool:
     return any(s.dtype == F32 for s in specs)
 
 
-def _becomes_integer(value: SSAValue) -> bool:
-    """Return whether a cast makes integers of a tensor, directly or behind moves."""
-    for use in value.uses:
-        op = use.operation
+def _becoming_integers(block: Block) -> set[SSAValue]:
+    """The tensors that a cast makes integers of, directly or behind ops that give integers of integers."""
+    found: set[SSAValue] = set()
+    for op in reversed(list(block.ops)):
         if isinstance(op, Cast) and not op.result_specs[0].dtype.is_float:
-            return True
-        if isinstance(op, LnOp) and op.is_move and any(map(_becomes_integer, op.results)):
-            return True
-    return False
+            found.update(op.operands)
+        elif isinstance(op, LnOp) and any(r in found for r in op.results) and _keeps_integers(op):
+            found.update(op.operands)
+    return found
+
+
+def _keeps_integers(op: LnOp) -> bool:
+    """Return whether an op computes integers where what it reads are integers."""
+    if op.is_move:
+        return True
+    if op.is_host or op.has_builder or op.definition is None:
+        return False
+    nodes = [n for s in bind_op(typical_op(op)).statements for n in walk_nodes(s.value) if isinstance(n, Apply)]
+    return all(n.fn in WHOLE for n in nodes if n.dtype.is_float)
 
 
 def _params(op: LnOp, dtype: DType) -> dict:

@@ -388,7 +388,8 @@ def identity(b: Builder) -> Value:
     x = _any(b)
     if x.dtype not in FLOATS or b.chance(0.5):
         return _same(b, "Identity", [x], x, x.shape)
-    mask = ("i1", x.shape, 0, 1) if b.chance(0.2) and b.opset >= 10 else None
+    # What the mask is at inference stands in ONNX from opset 12 on.
+    mask = ("i1", x.shape, 0, 1) if b.chance(0.2) and b.opset >= 12 else None
     results = [(x.dtype, x.shape, x.lo, x.hi)] + ([mask] if mask else [])
     if b.opset < 12:
         return b.multi("Dropout", [x], results, ratio=0.5)[0]
