@@ -163,7 +163,7 @@ def test_every_move_keeps_the_range():
 
 #: What may stand between a product of integers and the cast, and what it gives of the product.
 STEPS = {
-    "moves": ("%r = ln.reshape %t {dims = [4, 2]} : tensor<4x2xf32>", lambda t: t),
+    "moves": ("%r = ln.reshape %t : tensor<4x2xf32>", lambda t: t),
     "bounds": ("""%l = ln.param {data = [-100.0]} : tensor<1xf32> as ("l")
       %m = ln.maximum %t, %l : tensor<4x2xf32>
       %d = ln.cast %m : tensor<4x2xf64>
