@@ -37,7 +37,8 @@ from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import cut_pieces, joined_pieces, operand_pieces, overwritable
 from lightnet.passes.plan import CAPACITY
-from lightnet.runtime.dims import Dim, Undecided, are_apart, dim_max, dim_min, greatest, is_known, is_never_below
+from lightnet.runtime.dim_bounds import are_apart
+from lightnet.runtime.dims import Dim, Undecided, dim_max, dim_min, greatest, is_known, is_never_below
 from lightnet.runtime.program import is_port, ports_of
 
 #: (leaf, offset, size): bytes of a computed value, or of None where nothing is known to stand.

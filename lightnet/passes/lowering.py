@@ -38,7 +38,8 @@ from lightnet.ir.place import PlaceAttr
 from lightnet.ir.types import TensorSpec, flat_memref, spec_of
 from lightnet.ir.views import Piece, alignment_of, operand_pieces, place_of
 from lightnet.runtime.arrays import ALIGNMENT, align_up
-from lightnet.runtime.dims import Dim, Size, are_apart, common_divisor, dim_max, is_never_below
+from lightnet.runtime.dim_bounds import are_apart
+from lightnet.runtime.dims import Dim, Size, common_divisor, dim_max, is_never_below
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.program import is_port
 

@@ -19,6 +19,7 @@ from lightnet.runtime.dims import (
     atom_key,
     common_divisor,
     dim_of_terms,
+    is_never_below,
     least,
     samples,
 )
@@ -185,3 +186,8 @@ def _steps(dim: Dim) -> Iterator[int]:
     for sign in (1, -1):
         if (n := gcd(*(c for term, c in dim.terms.items() if term and c * sign > 0))) > 1:
             yield n
+
+
+def are_apart(a: Size, size_a: Size, b: Size, size_b: Size) -> bool:
+    """Return whether ``a ... a + size_a`` and ``b ... b + size_b`` are proved to share nothing, for all values."""
+    return is_never_below(b, a + size_a) or is_never_below(a, b + size_b)

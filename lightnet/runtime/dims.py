@@ -9,7 +9,7 @@ nor false, as does whatever needs the number itself (a loop of Python's, a table
 Forms are canonical: a quotient that is whole for all values is a polynomial (a ``height`` that is a multiple of 32 has
 the half ``height floordiv 2``), any other is an *atom* beside the symbols, as minima and maxima are. Bounds follow from
 the corners of the symbols' ranges, and are exact for what is linear in each symbol; of a quotient q = floor(e / c) both
-what it is at most and that c·q lies within c - 1 below e are known (`dim_bounds.py`). Imports diagnostics, `numbers`.
+what it is at most and that c·q lies within c - 1 below e are known (`dim_bounds.py`). Imports diagnostics.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import gcd, prod
+from math import gcd, isinf, prod
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime.numbers import is_infinite
 
 
 class Undecided(LightNetError):
@@ -197,7 +196,7 @@ class Dim:
 
     def __add__(self, other: Any) -> Any:
         if (terms := _terms(other)) is None:
-            return other if is_infinite(other) else NotImplemented
+            return other if _is_infinite(other) else NotImplemented
         found = dict(self.terms)
         for term, c in terms.items():
             found[term] = found.get(term, 0) + c
@@ -209,7 +208,7 @@ class Dim:
         if (terms := _terms(other)) is None:
             if not isinstance(other, float):
                 return NotImplemented
-            return (other if self > 0 else -other) if is_infinite(other) else self._undecided()
+            return (other if self > 0 else -other) if _is_infinite(other) else self._undecided()
         found: dict[Monomial, int] = {}
         for a, c in self.terms.items():
             for b, d in terms.items():
@@ -229,10 +228,10 @@ class Dim:
         return -self if self < 0 else self
 
     def __sub__(self, other: Any) -> Any:
-        return NotImplemented if _terms(other) is None and not is_infinite(other) else self + other * -1
+        return NotImplemented if _terms(other) is None and not _is_infinite(other) else self + other * -1
 
     def __rsub__(self, other: Any) -> Any:
-        return NotImplemented if _terms(other) is None and not is_infinite(other) else self * -1 + other
+        return NotImplemented if _terms(other) is None and not _is_infinite(other) else self * -1 + other
 
     def __pow__(self, other: Any) -> Any:
         if not isinstance(other, int) or not 0 <= other <= 8:
@@ -420,11 +419,6 @@ def is_never_below(a: Size, b: Size) -> bool:
     return is_proved(a, b)
 
 
-def are_apart(a: Size, size_a: Size, b: Size, size_b: Size) -> bool:
-    """Return whether ``a ... a + size_a`` and ``b ... b + size_b`` are proved to share nothing, for all values."""
-    return is_never_below(b, a + size_a) or is_never_below(a, b + size_b)
-
-
 def common_divisor(size: Size) -> int:
     """A number that divides a size for all values."""
     return size.divisor if isinstance(size, Dim) else abs(size)
@@ -476,6 +470,11 @@ def dim_of_terms(terms: dict[Monomial, int]) -> Size:
     if not terms:
         return 0
     return terms[()] if terms.keys() == {()} else Dim(terms)
+
+
+def _is_infinite(x: Any) -> bool:
+    """Return whether it is an infinity, which bounds of indices may be."""
+    return isinstance(x, float) and isinf(x)
 
 
 def _terms(x: Any) -> Terms | None:

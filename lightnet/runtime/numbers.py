@@ -17,11 +17,6 @@ FLT_MAX = float(np.finfo(np.float32).max)
 DBL_MAX = sys.float_info.max
 
 
-def is_infinite(x: object) -> bool:
-    """Return whether it is an infinity, which bounds of indices may be."""
-    return isinstance(x, float) and math.isinf(x)
-
-
 def as_int(value: int | float) -> int:
     """`value` as a C int: truncated toward zero, saturated to 32 bits; NaN is 0."""
     if value != value:

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from lightnet.diagnostics import LightNetError
 from lightnet.passes.planning.stacking import upper_join
-from lightnet.runtime.dim_bounds import BOUNDS, without_quotients
+from lightnet.runtime.dim_bounds import BOUNDS, are_apart, without_quotients
 from lightnet.runtime.dim_text import dims_text, parse_size, parse_sizes, text
 from lightnet.runtime.dims import (
     Dim,
     Undecided,
-    are_apart,
     at,
     common_divisor,
     dim_max,

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Generic, Protocol, TypeVar
 
-from lightnet.runtime.dims import are_apart
+from lightnet.runtime.dim_bounds import are_apart
 
 
 class Span(Protocol):
