@@ -81,8 +81,7 @@ def _atomic(site: Site, match: re.Match[str]) -> Step:
         where = batch.active(address(batch.regs))
         batch.order(space, where, not reduction, True, meaning)
         old = _update(batch, space, where, values, fn, dtype)
-        if slot is not None:
-            batch.put_active(slot, old.view(stored))
+        batch.put_active(slot, old.view(stored))
 
     return run
 

@@ -188,11 +188,7 @@ class Queue:
 
     async def drained(self) -> None:
         """Wait until nothing waits or runs."""
-        while self._items or self._running:
-            waiting = [item.done for item in self._items if not item.done.done()] + list(self._running)
-            if not waiting:
-                self._items.clear()
-                return
+        while waiting := [item.done for item in self._items if not item.done.done()] + list(self._running):
             await asyncio.wait(waiting)
 
 

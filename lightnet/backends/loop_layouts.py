@@ -290,8 +290,8 @@ class _Rewriter:
         if s.arg is not None or not s.reductions:
             return s
         for name, (block, phase) in dict(self.blocks(_accesses(s), IndexSpace(s.loops + s.reductions))).items():
-            n = dict(s.reductions).get(name, 0)
-            if phase or n % block != 0 or greatest(n) <= block:
+            n = dict(s.reductions).get(name)
+            if n is None or phase or n % block != 0 or greatest(n) <= block:
                 continue
             new = (name, n // block), (f"{name}.l", block)
             reductions = tuple(loop for old in s.reductions for loop in (new if old[0] == name else (old,)))

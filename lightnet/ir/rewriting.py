@@ -280,7 +280,6 @@ class _Driver:
         self.replaced_locs.append(op.location)
         for inner in op.walk():
             self.growth -= 1
-            self.worklist.remove(inner)
             for operand in inner.operands:
                 # The op that made it may be dead now, or match a pattern for values with one use.
                 if not isinstance(operand, ErasedSSAValue) and isinstance(operand.owner, Operation):

@@ -9,6 +9,7 @@ import ctypes
 import mmap
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -94,8 +95,6 @@ def _libraries() -> Sequence[Callable[[], ctypes.CDLL]]:
 def _address_of(name: str) -> int:
     """The address of a function of the process, or of the C library's mathematics."""
     for library in _libraries():
-        try:
+        with suppress(AttributeError, OSError):
             return ctypes.cast(getattr(library(), name), ctypes.c_void_p).value or 0
-        except (AttributeError, OSError):
-            continue
     raise LightNetError(f"this process has no function '{name}', which the executable calls")

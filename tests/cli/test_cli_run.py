@@ -223,6 +223,10 @@ def test_differences():
     assert difference_row("x", np.float32([0, nan, inf, 1000, 1]), want, 1, 1)[-1].startswith("DIFFERS in 3 of")
     assert difference_row("x", np.int64([1, 2]), np.int64([1, 3]), 1, 1)[-1] == "DIFFERS in 1 of 2 elements"
     assert difference_row("x", np.zeros(0, np.float32), np.zeros(0, np.float32), 0, 0)[-1] == "agrees"
+    # Where elements cannot be set against each other, there is no number to show.
+    for got, other in ((np.zeros(2), np.zeros(3)), (np.zeros((2, 1)), np.zeros((1, 2))), (np.zeros(()), np.zeros(1))):
+        *shown, verdict = difference_row("x", got, other, 1, 1)
+        assert shown == ["x", "", "", ""] and verdict.startswith("DIFFERS: ")
 
 
 def test_summaries():

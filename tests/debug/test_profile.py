@@ -19,7 +19,9 @@ from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import LaunchOp
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
+from lightnet.ir.context import make_context
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.parser import parse_mlir
 from lightnet.passes.lower_cpu import _Lowering
 from lightnet_debug import costs, roofline
 from lightnet_debug.profile import KernelTime, by_function, profile, profiled
@@ -215,6 +217,14 @@ def test_costs_of_a_kernel_are_those_of_its_ops():
     kernels = [op for op in executable.planned.body.block.last_op.body.block.ops if isinstance(op, KernelOp)]
     ops = [op for kernel in kernels for op in kernel.ops]
     assert sum(map(costs.flops, kernels)) == sum(op.flops() for op in ops)
+
+
+@pytest.mark.parametrize(("op", "each"), [("relu", 1), ("elu", 4), ("selu", 4), ("celu", 4), ("gelu", 8)])
+def test_operations_of_activations(op: str, each: int) -> None:
+    """What an element costs, by which plans are compared."""
+    text = f"func.func @main(%x : tensor<3x5xf32>) {{ %y = ln.{op} %x : tensor<3x5xf32> func.return }}"
+    module = parse_mlir(make_context(), text, "one.mlir")
+    assert sum(map(costs.flops, module.walk())) == 15 * each
 
 
 def test_what_cannot_be_profiled():

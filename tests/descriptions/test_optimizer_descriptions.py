@@ -729,6 +729,7 @@ BAD = [
     ('edges: ["a.outs[dst] => b.ins[src]"], fuse', 'edges: ["a.ins[src] => b.ins[src]"], fuse', "an edge is A.outs"),
     ("fuse: true", "fuse: false", "'fuse' says true"),
     ("fuse: true", 'pass: "subgraph", fuse: true', "rules of combiners are for combine"),
+    ('replace: ["relu c"]', 'pass: "simplify", replace: ["relu_cpu c"]', "`simplify` runs before there are kernels"),
     ('name: "g"', 'name: "f"', "pattern 'd.f' is described twice"),
     ('name: "g"', 'name: "g", pass: "expand"', "rules of subgraphs are for subgraph or simplify or combine"),
     ('"c.ins[src] = a.ins[src]"', '"c.ins[src] = b.ins[src]"', "b.ins\\[src\\] is a.outs\\[dst\\], which is gone"),

@@ -20,7 +20,7 @@ from lightnet.ir.parser import parse_mlir
 from lightnet.ir.place import PlaceAttr
 from lightnet.passes.check_plan import ByteMap, Run, check_plan
 from lightnet.passes.plan import plan_module
-from lightnet.passes.planning import Buffer, check_offsets, pack
+from lightnet.passes.planning import Buffer, check_offsets, pack, stacking
 from lightnet.passes.planning.stacking import stack_buffers
 from lightnet.runtime.dims import Dim, at, is_never_below
 
@@ -130,6 +130,21 @@ def test_buffers_stack_for_all_sizes() -> None:
             offsets = {name: at(offset, call) for name, offset in plan.offsets.items()}
             check_offsets(there, offsets)
             assert at(plan.peak, call) == max(offsets[o.id] + o.size for o in there)
+
+
+@pytest.mark.parametrize("place", [0, 3])
+def test_each_maximum_that_is_shortened_is_counted(monkeypatch: pytest.MonkeyPatch, place: int) -> None:
+    """Three buffers, one after another in time, beside one that lives all the while: above it, their ends are the sums
+    of the peak; below it, those of its offset."""
+    a, b, h = SMALL
+    sizes = {"b0": 1024 * a, "b1": 1024 * b, "b2": 64 * h, "long": 64}
+    buffers = [*(Buffer(f"b{k}", k, k + 1, 2048, 64) for k in range(3)), Buffer("long", 0, 3, 64, 64)]
+    order = [*range(place), 3, *range(place, 3)]
+    below = {k: [3] if k >= place else [] for k in range(3)} | {3: list(range(place))}
+    monkeypatch.setattr(stacking, "_best_order", lambda *_: (order, below))
+    monkeypatch.setattr(stacking, "MOST_SUMS", 1)
+    with pytest.warns(FallbackWarning, match="^1 offsets are the maximum"):
+        stack_buffers(buffers, sizes, pack(buffers))
 
 
 def test_capacity_holds_at_the_largest() -> None:

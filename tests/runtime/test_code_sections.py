@@ -189,3 +189,6 @@ def test_each_entry_of_a_header(tmp_path: Path) -> None:
     }
     assert {place: said(without_or_as(header, place, 3)) for place in names} == names
     assert said({**header, "variants": []}) == "there is no variant"
+    hosts = ("variants", 0, "program", "hosts")
+    for other in (None, 3, "x", [], True):
+        assert said(without_or_as(header, hosts, [other])) == "a run-time call is no table"

@@ -28,6 +28,18 @@ def signature(rows: int = 0, **inputs: Any) -> Signature:
 
 X = signature(x=((2, 3), np.float32))
 TWO = signature(x=((2, 3), np.float32), n=((2,), np.int64))
+
+
+def test_names_of_element_types() -> None:
+    """Those of the protocol's table; bytes for what is only stored in."""
+    table = {
+        "i1": "BOOL", "i8": "INT8", "i16": "INT16", "i32": "INT32", "i64": "INT64", "ui8": "UINT8", "ui16": "UINT16",
+        "ui32": "UINT32", "ui64": "UINT64", "f16": "FP16", "bf16": "BF16", "f32": "FP32", "f64": "FP64",
+    }  # fmt: skip
+    assert {d.name: datatype_of(d) for d in DTYPES if not d.is_stored} == table
+    assert {datatype_of(d) for d in STORED} == {"UINT8"}
+
+
 BATCH = signature(rows=8, x=((8, 3), np.float32))
 VALUES = np.arange(6, dtype=np.float32).reshape(2, 3) / 4
 

@@ -58,8 +58,8 @@ def read(text: str, name: str, *, shapes: Mapping[str, Sequence[int]] | None = N
 
 
 @collector_paused()
-def to_module(graph: NnvmGraph, shapes: Mapping[str, Sequence[int]], weights: WeightStore | None = None,
-              internals: bool = False) -> tuple[ModuleOp, WeightStore]:  # fmt: skip
+def to_module(graph: NnvmGraph, shapes: Mapping[str, Sequence[int]], weights: WeightStore | None,
+              internals: bool) -> tuple[ModuleOp, WeightStore]:  # fmt: skip
     """As `read`, from a graph."""
     return _Importer(graph, shapes, weights, internals).run()
 
