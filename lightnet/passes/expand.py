@@ -86,7 +86,8 @@ class _Expander:
         """A kernel that is there already (of a network in compiled form) is of the target, or an arch that it takes."""
         arch = op.name.partition(".")[0]
         if arch not in (self.target.name, *self.target.arches):
-            self.refuse(op.ops[0], f"it is in a kernel of the target '{arch}', of which `defuse` makes ops again")
+            what = f"a kernel of the target '{arch}' ({', '.join(o.optype for o in op.ops) or 'without ops'})"
+            self.unsupported.append((loc_of(op), f"{what}, of which `defuse` makes ops again"))
 
     def place(self, op: LnOp) -> None:
         """Let the patterns say where what enters or leaves the network stands."""
@@ -135,7 +136,10 @@ class _Expander:
                 self.wrap(new, arch)
             return
         if why is not None or not target.supports(op):
-            self.refuse(op, why)
+            name = op.op_name or next((n for n in tensor_names(op) if n), None)
+            who = f"`{name}`" if name else "an op without a name"
+            reason = f" ({why})" if why is not None else ""
+            self.unsupported.append((loc_of(op), f"{who} of optype {op.optype}{reason}"))
             return
         step = rewrites.begin("wrap-in-kernel", [op], required=True)
         block, next_op = op.parent, op.next_op
@@ -147,13 +151,6 @@ class _Expander:
             user.operands[index] = kernel.results[i]
         block.insert_op_before(kernel, next_op)
         step.done([kernel])
-
-    def refuse(self, op: LnOp, why: str | None) -> None:
-        """Note an op that the target cannot run."""
-        name = op.op_name or next((n for n in tensor_names(op) if n), None)
-        who = f"`{name}`" if name else "an op without a name"
-        reason = f" ({why})" if why is not None else ""
-        self.unsupported.append((loc_of(op), f"{who} of optype {op.optype}{reason}"))
 
     def in_place(
         self, op: LnOp, ops: Sequence[LnOp], values: list[SSAValue], pattern: str = "decompose-in-kernels"
