@@ -326,18 +326,19 @@ def test_difference(what: Callable[[ModuleOp], None], kind: str, message: str) -
     assert message in verdict.difference.what
 
 
+@dataclasses.dataclass(frozen=True)
+class BadPlan(LnPass):
+    """Puts the second of two live values where the first one is."""
+
+    name = "bad-plan"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        PlanPass().apply(ctx, op)
+        first, second = ops(op, "ln.neg")[0], ops(op, "ln.relu")[1]
+        second.attributes[PLACES] = first.attributes[PLACES]
+
+
 def test_memory_that_is_needed_and_overwritten() -> None:
-    @dataclasses.dataclass(frozen=True)
-    class BadPlan(LnPass):
-        """Puts the second of two live values where the first one is."""
-
-        name = "bad-plan"
-
-        def apply(self, ctx: Context, op: ModuleOp) -> None:
-            PlanPass().apply(ctx, op)
-            first, second = ops(op, "ln.neg")[0], ops(op, "ln.relu")[1]
-            second.attributes[PLACES] = first.attributes[PLACES]
-
     verdict = checked(CHAIN, BadPlan())
     assert verdict.difference is not None and verdict.difference.kind == "memory"
     assert "the memory of 'b' is overwritten before ln.elew \"e\" reads it" in verdict.difference.what
@@ -345,17 +346,6 @@ def test_memory_that_is_needed_and_overwritten() -> None:
 
 def test_memory_of_an_output_that_is_overwritten() -> None:
     """What nobody reads any more is read once again, by the caller."""
-
-    @dataclasses.dataclass(frozen=True)
-    class BadPlan(LnPass):
-        """Puts the second of two outputs where the first one is."""
-
-        name = "bad-plan"
-
-        def apply(self, ctx: Context, op: ModuleOp) -> None:
-            PlanPass().apply(ctx, op)
-            first, second = ops(op, "ln.neg")[0], ops(op, "ln.relu")[1]
-            second.attributes[PLACES] = first.attributes[PLACES]
 
     two = CHAIN.replace("-> tensor<2x3xf32>", "-> (tensor<2x3xf32>, tensor<2x3xf32>)")
     two = re.sub("  %y.*\n", "", two).replace("%y : tensor<2x3xf32>", "%b, %c : tensor<2x3xf32>, tensor<2x3xf32>")
