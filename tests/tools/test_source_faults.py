@@ -310,6 +310,18 @@ def test_the_rest_is_what_tells_most_of_survivors(tmp_path: Path) -> None:
     assert Tests(tmp_path / "map.npz").rest({one: set()}, 1) == {"tests/t.py::test_cases[1]": [one.name]}
 
 
+def test_names_by_a_fault_choose_tests_where_it_runs_at_import(tmp_path: Path) -> None:
+    """Those that bear the rarest of its names, before those that run most of its file."""
+    text = TEXT + 'ROWS = [("softsign", 1), ("gelu", True)]\n'
+    line = len(text.splitlines())
+    ran = RAN | {f"tests/v.py::test_op[{op}]": (0.2, {19}) for op in ("softsign", "gelu", "relu")}
+    write_map(tmp_path, ran, {"a.py": text})
+    one, two = (next(f for f in faults("a.py", text) if f.line == line and f.old == old) for old in ("1", "True"))
+    tests = Tests(tmp_path / "map.npz", {"a.py": text})
+    assert tests.of(one, 9)[0] == "tests/v.py::test_op[softsign]" and "tests/t.py::test_empty" in tests.of(one, 9)
+    assert tests.of(two, 9)[0] == "tests/v.py::test_op[gelu]"
+
+
 def test_suites_of_ci_have_seconds_of_their_own(tmp_path: Path) -> None:
     """Behind the tests that a fault has, in as many seconds more."""
     suite = f"{ci_suites.NAME}::test_conformance"

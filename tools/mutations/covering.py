@@ -4,8 +4,12 @@ the standard library.
 
 from __future__ import annotations
 
+import ast
 import json
+import keyword
+import re
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +25,17 @@ PART = 0.1
 AHEAD, EACH = 4, 4
 #: Test functions for a line that none of the recorded cases runs.
 NEAR = 4
+#: Tests that bear a name of what a fault changes, which come first where it runs at import alone.
+NAMED = 16
+KEYWORDS = {word.lower() for word in keyword.kwlist}
 
 
 class Tests:
     """The tests of a map, which of them run a line, and which compute something else where it has a fault."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, texts: Mapping[str, str] | None = None):
+        """Of the map at `path`; `texts` are those of the program, for the names that stand by a fault."""
+        self.texts = texts or {}
         data = np.load(path)
         lines = json.loads((path.parent / "lines.json").read_text("utf-8"))
         kept = data["passed"]
@@ -34,6 +43,7 @@ class Tests:
         self.costs = data["seconds"][kept]
         self.marks = data["marks"][kept]
         self.suites = np.array([n.startswith(f"{ci_suites.NAME}::") for n in self.names], bool)
+        self.lower = [n.lower() for n in self.names]
         self.sizes = np.maximum(1, np.bitwise_count(self.marks).sum(1))  # of what a test runs
         self.lines: dict[str, dict[str, int]] = lines["lines"]
         self.files: dict[str, list[int]] = lines["files"]
@@ -42,11 +52,14 @@ class Tests:
         self.seconds = dict(zip(self.names, self.costs.tolist()))
 
     def of(self, fault: Fault, cpu: float) -> list[str]:
-        """The tests of a fault, in `cpu` seconds: of those that run its line, and compute another value there with it (none, if none
-        does), a few that go on into each of the next blocks, the rarest
-        first (a condition is told by its branches), then in turns the quickest and those that are about its file most; then others of its file (what is cached is recorded for the first test alone); at the end, in as many seconds more, those of
-        CI's other suites; or, if it runs at import alone,
-        those that run most of its file."""
+        """The tests of a fault, in `cpu` seconds.
+
+        Of those that run its line, and compute another value there with it (none, if none does), a few that go on into each of
+        the next blocks, the rarest first (a condition is told by its branches), then in turns the quickest and those that are
+        about its file most; then others of its file (what is cached is recorded for the first test alone); at the end, in as
+        many seconds more, those of CI's other suites. If it runs at import alone, those that bear its names, then those that
+        run most of its file.
+        """
         mark = self.lines[fault.file].get(str(fault.line))
         if not fault.function or mark is None:
             return self._running_file(fault, cpu)
@@ -120,8 +133,22 @@ class Tests:
     def _running_file(self, fault: Fault, cpu: float) -> list[str]:
         share = self._within(fault) / np.maximum(1, self.costs)
         hits = np.flatnonzero(share)
-        order = hits[np.argsort(-share[hits], kind="stable")]
-        return self._with_suites(order, cpu, hits[:0], order)
+        named = self._named(fault)
+        order = _once(np.concatenate([named, hits[np.argsort(-share[hits], kind="stable")]]))
+        return self._with_suites(order, cpu, named, order)
+
+    def _named(self, fault: Fault) -> np.ndarray:
+        """The tests whose names say most of the words of what a fault changes (rare words count more), the quickest first; of the
+        smallest part of the program around it that has such words."""
+        for part in _around(self.texts.get(fault.file, ""), fault.start, fault.end):
+            score = np.zeros(len(self.names))
+            for word in set(re.findall(r"[a-z]\w\w+", part.lower())) - KEYWORDS:
+                has = np.array([word in name for name in self.lower], bool)
+                score += has / max(1, has.sum())
+            if score.any():
+                best = np.lexsort((self.costs, -np.round(score, 6)))[:NAMED]
+                return best[score[best] > 0]
+        return np.zeros(0, int)
 
     def near(self, fault: Fault) -> list[str]:
         """Test functions, with all of their cases, that run most of a fault's file: for a line that no recorded case runs."""
@@ -153,3 +180,18 @@ class Tests:
 def _once(order: np.ndarray) -> np.ndarray:
     """Each number where it stands first."""
     return order[np.sort(np.unique(order, return_index=True)[1])]
+
+
+def _around(text: str, start: int, end: int) -> Iterator[str]:
+    """The expressions and statements of a text that hold its bytes from `start` to `end`, the smallest first."""
+    data = text.encode()
+    starts = [0]
+    for line in data.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    spans = {
+        (starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.expr | ast.stmt)
+    }
+    for a, b in sorted((s for s in spans if s[0] <= start and end <= s[1]), key=lambda s: s[1] - s[0]):
+        yield data[a:b].decode()

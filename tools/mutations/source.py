@@ -174,7 +174,7 @@ class Run:
 
     def judge(self, chosen: list[Fault]) -> None:
         """By the recorded tests: warm, and cold what is not decided by that."""
-        tests = Tests(self.map())
+        tests = Tests(self.map(), self.texts())
         pending = [f for f in chosen if self.is_pending(f)]
         picked: dict[str, list[str]] = {}
         for fault in pending:
@@ -250,7 +250,7 @@ class Run:
 
     def unnoticed(self, files: str) -> None:
         """Print every fault that no test can notice: none runs its line, or those that do compute the same with it."""
-        tests = Tests(self.map())
+        tests = Tests(self.map(), self.texts())
         for file, text in self.texts().items():
             for fault in faults(file, text) if files in file else ():
                 if fault.within != "samples" and not tests.notices(fault):
