@@ -7,6 +7,8 @@ A tool is a function `main(argv) -> int` and an entry point that passes it throu
 from __future__ import annotations
 
 import argparse
+import atexit
+import gc
 import os
 import sys
 import warnings
@@ -53,6 +55,8 @@ def run_tool(main: Callable[[list[str]], int], argv: list[str] | None = None) ->
     finally:
         warnings.showwarning = shown
         release()
+        if argv is None:  # the process ends, and the interpreter would walk through all that is alive, in vain
+            atexit.register(gc.freeze)
 
 
 def _warned(show: Callable[..., None]) -> Callable[..., None]:
