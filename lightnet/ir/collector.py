@@ -10,7 +10,7 @@ from contextlib import contextmanager
 #: Objects that pauses may hand to the oldest generation unseen, in the life of a process: what the first compilations
 #: make, which stays (modules, classes, tables) or is a few megabytes of IR. A process that compiles on and on has its
 #: cycles found early again.
-_UNSEEN = 1 << 18
+_UNSEEN = 1 << 19
 _handed = 0
 
 
