@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
 from mutations import ci_suites, judging, source
 from mutations.carrying import carried_map, carry, holds
-from mutations.covering import Tests
+from mutations.covering import Tests, reading_source
 from mutations.faults import faults, is_program, sample
 from mutations.judging import Job, Session, pair
 from mutations.probes import FUNCTION
@@ -320,6 +320,19 @@ def test_names_by_a_fault_choose_tests_where_it_runs_at_import(tmp_path: Path) -
     tests = Tests(tmp_path / "map.npz", {"a.py": text})
     assert tests.of(one, 9)[0] == "tests/v.py::test_op[softsign]" and "tests/t.py::test_empty" in tests.of(one, 9)
     assert tests.of(two, 9)[0] == "tests/v.py::test_op[gelu]"
+
+
+def test_functions_that_read_source_are_found() -> None:
+    """By what they say, and what their fixtures do."""
+    one = """
+@pytest.fixture
+def trees(): return list(Path().rglob("*.py"))
+def test_trees(trees): pass
+def test_own(): Path().glob("*.py")
+def test_other(tmp_path): pass
+"""
+    found = reading_source({"tests/a.py": one, "tests/b.py": "def test_c(trees): pass"})
+    assert found == ["tests/a.py::test_trees", "tests/a.py::test_own"]
 
 
 def test_suites_of_ci_have_seconds_of_their_own(tmp_path: Path) -> None:

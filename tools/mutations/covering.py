@@ -27,6 +27,8 @@ AHEAD, EACH = 4, 4
 NEAR = 4
 #: Tests that bear a name of what a fault changes, which come first where it runs at import alone.
 NAMED = 16
+#: What tests that read source say.
+SOURCES = 'glob("*.py")'
 KEYWORDS = {word.lower() for word in keyword.kwlist}
 
 
@@ -195,3 +197,20 @@ def _around(text: str, start: int, end: int) -> Iterator[str]:
     }
     for a, b in sorted((s for s in spans if s[0] <= start and end <= s[1]), key=lambda s: s[1] - s[0]):
         yield data[a:b].decode()
+
+
+def reading_source(files: Mapping[str, str]) -> list[str]:
+    """The test functions, of texts by name, that read the source of the project, themselves or by a fixture: faults that run at
+    import are theirs, too, and no map of lines that run tells."""
+    found = []
+    for file, text in files.items():
+        if SOURCES not in text:
+            continue
+        functions = [f for f in ast.parse(text).body if isinstance(f, ast.FunctionDef)]
+        reading = {f.name for f in functions if SOURCES in (ast.get_source_segment(text, f) or "")}
+        found += [
+            f"{file}::{f.name}"
+            for f in functions
+            if f.name.startswith("test_") and not reading.isdisjoint({f.name, *(a.arg for a in f.args.args)})
+        ]
+    return found

@@ -30,7 +30,7 @@ import numpy as np
 
 from mutations import ci_suites
 from mutations.carrying import carried_map, carry, holds
-from mutations.covering import Tests
+from mutations.covering import Tests, reading_source
 from mutations.faults import Fault, faults, sample
 from mutations.watching import WATCHED, Marks
 
@@ -187,13 +187,23 @@ class Run:
         rest = [f for f in chosen if self.verdict(f) == UNCLEAR and self.results[f.name].get("warm")]
         rest += [f for f in chosen if not f.function and f in pending and picked[f.name]]
         rest += [f for f in chosen if self.verdict(f) == SURVIVES and self.results[f.name].get("warm")]
-        few = {f.name: tests.imported(f, self.cpu, COLD, COLD_NEAR) for f in rest}
+        reading = [] if all(f.function for f in rest) else self._passing(reading_source(texts(self.tree, "tests")))
+        few = {f.name: tests.imported(f, self.cpu, COLD, COLD_NEAR) + (not f.function) * reading for f in rest}
         rest += (unseen := [f for f in chosen if self.verdict(f) == UNCOVERED and not self.results[f.name].get("ran")])
         few |= {f.name: tests.near(f) for f in unseen}
         seconds = dict.fromkeys((t for names in few.values() for t in names or ()), ALL_CASES) | tests.seconds
         self.start([f for f in rest if few[f.name]], few, seconds, warm=False)
         if self.rest:
             self.judge_rest(chosen, tests)
+
+    def _passing(self, functions: list[str]) -> list[str]:
+        """Of test functions of the copy those that pass there with all of their cases."""
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rfE", *functions]
+        run = subprocess.run(
+            command, cwd=self.tree, env=_environment(self.tree), capture_output=True, text=True, check=False
+        )
+        failed = [line.split()[1] for line in run.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+        return [f for f in functions if not any(name.partition("[")[0] == f for name in failed)]
 
     def judge_rest(self, chosen: list[Fault], tests: Tests) -> None:
         """Ask survivors of the tests that their seconds did not reach: of all survivors at once."""
