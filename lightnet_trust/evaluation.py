@@ -97,7 +97,7 @@ class RememberingEvaluator:
                 self._bytes -= array.nbytes
 
 
-@dataclass(slots=True)
+@dataclass
 class _Entry:
     """The results of an op on `operands`, which are held so that their ids stay theirs."""
 
