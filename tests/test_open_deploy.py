@@ -182,6 +182,29 @@ def test_names_of_dims_and_tensors_are_apart(tmp_path: Path) -> None:
     )
 
 
+@needs_cc
+@pytest.mark.parametrize("name", ["n'", "a b", "int", "\u00e9", "\\", 'q"x', "*/", "/*", "1", "x", "lo"])
+def test_dims_may_have_any_name(name: str, tmp_path: Path) -> None:
+    """What a file calls a dim is no identifier of ours, of MLIR or of C; text, call and header take it."""
+    quoted = name.replace("'", "''").replace("\\", r"\\").replace('"', r"\"")
+    dims = f"""tensor<?x8xf32, #ln.dims<"'{quoted}'(1..16)">>"""
+    text = f"""func.func @main() -> {dims} {{
+      %0 = ln.input : {dims} as ("x")
+      %1 = ln.relu %0 : {dims} as ("y")
+      func.return %1 : {dims}
+    }}"""
+    model = lightnet.loads(text, ".mlir")
+    again = lightnet.loads(str(model), ".mlir")
+    assert str(again) == str(model)
+    executable = lightnet.compile(model)
+    x = np.linspace(-1, 1, 40, dtype=np.float32).reshape(5, 8)
+    np.testing.assert_array_equal(executable({"x": x})["y"], np.maximum(x, 0))
+    deploy.emit(executable, {"header": tmp_path / "net.h"}, "net")
+    (tmp_path / "main.c").write_text('#include "net.h"\nint main(void) { return 0; }\n')
+    done = subprocess.run([CC, *STRICT, "-fsyntax-only", "main.c"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_sizes_as_code() -> None:
     """What the functions compute is what Python computes: quotients of what is negative, maxima, multiples."""
     import llvmlite.binding as llvm

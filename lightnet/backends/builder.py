@@ -45,6 +45,7 @@ from xdsl.irdl import IRDLOperation
 from lightnet.dialects import tile_arith, tile_memory
 from lightnet.dialects.launch import SYMBOLS
 from lightnet.ir import budget
+from lightnet.ir.names import name_hint
 from lightnet.ir.types import memref_type_of, vector_type_of
 from lightnet.runtime.dims import Atom, Dim, Extreme, Quotient, Size, Symbol
 
@@ -169,7 +170,7 @@ class Builder:
         ``O2`` or ``none``."""
         names = sorted({s.name for s in symbols})
         types = [INDEX, INDEX, *(INDEX for _ in names), *memrefs]
-        function = empty_function(name, types, ["lo", "hi", *names, *hints], location)
+        function = empty_function(name, types, ["lo", "hi", *map(name_hint, names), *hints], location)
         function.attributes["tile.opt"] = StringAttr(opt)
         if names:
             function.attributes[SYMBOLS] = ArrayAttr([StringAttr(n) for n in names])

@@ -174,7 +174,8 @@ class DimsAttr(Data[OpenDims]):
         return OpenDims(dims, beside)
 
     def print_parameter(self, printer: Printer) -> None:
-        printer.print_string(f'<"{dims_text(self.data.dims)}"')
+        printer.print_string("<")
+        printer.print_string_literal(dims_text(self.data.dims))
         if not isinstance(self.data.beside, NoneAttr):
             printer.print_string(", ")
             printer.print_attribute(self.data.beside)

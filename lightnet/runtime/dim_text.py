@@ -36,7 +36,8 @@ MAX_TERMS, MAX_FACTORS = 128, 8
 _WORDS = ("floordiv", "ceildiv", "mod", "min", "max", "by")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _TOKEN = re.compile(
-    r"(?P<space>\s+)|(?P<num>\d+)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<quoted>\'[^\']*\')|(?P<op>\.\.|[-+*(),])",
+    r"(?P<space>\s+)|(?P<num>\d+)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)|"
+    r"(?P<quoted>\'(?:[^\']|\'\')*\')|(?P<op>\.\.|[-+*(),])",
     re.ASCII,
 )
 
@@ -71,6 +72,11 @@ def parse_size(source: str, known: Mapping[str, Size] = MappingProxyType({}), as
     return sizes[0]
 
 
+def _quoted(name: str) -> str:
+    """A symbol that is no name of its own; a quote in it stands twice."""
+    return "'" + name.replace("'", "''") + "'"
+
+
 class _Writer:
     def __init__(self, shown: set[str]):
         self.shown = shown
@@ -100,7 +106,7 @@ class _Writer:
     def atom(self, atom: Atom) -> str:
         match atom:
             case Symbol(name=name):
-                shown = name if _NAME.fullmatch(name) and name not in _WORDS else f"'{name}'"
+                shown = name if _NAME.fullmatch(name) and name not in _WORDS else _quoted(name)
                 if name in self.shown:
                     return shown
                 self.shown.add(name)
@@ -214,7 +220,7 @@ class _Reader(TokenParser[Size]):
 
     def named(self, token: Token) -> Size:
         """A symbol: with bounds, or one that had them."""
-        name = token.text.strip("'")
+        name = token.text[1:-1].replace("''", "'") if token.kind == "quoted" else token.text
         if not self.accept("("):
             if name not in self.known:
                 self.error(f"the bounds of '{name}' are missing, as in {name}(1..64)", token.pos)

@@ -246,6 +246,8 @@ def test_the_text_of_dims():
     assert text(-(-n // 16)) == "((n(1..512) + 15) floordiv 16)"
     assert text(dim_max(n, 4)) == "max(4, n(1..512))"
     assert text(symbol("a b", 1, 2)) == "'a b'(1..2)"
+    for name in ("n'", "'", "''", "'n", "a''b", "min", "n-1", ' "'):
+        assert parse_sizes(text(symbol(name, 1, 2)) + ", 3") == (symbol(name, 1, 2), 3)
     assert parse_sizes("b(1..4), b ceildiv 2, b mod 2, min(b, 3), -b + 8") == (
         (s := symbol("b", 1, 4)), -(-s // 2), s % 2, dim_min(s, 3), 8 - s)  # fmt: skip
 

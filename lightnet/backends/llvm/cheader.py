@@ -134,18 +134,17 @@ def _counts(program: Program, tensor: Tensor, names: Mapping[str, str]) -> list[
             "they would without it */" for name, axis, count in program.counts if name == tensor.name]  # fmt: skip
 
 
+def _shown(text: str) -> str:
+    """A text of the network for a comment."""
+    ascii_text = printable(text).encode("ascii", "backslashreplace").decode()
+    return ascii_text.replace("*/", "* /").replace("/*", "/ *")[:200]
+
+
 def _macros(prefix: str, tensor: Tensor, is_input: bool, unread: bool) -> list[str]:
-    shown = (
-        printable(tensor.name)
-        .encode("ascii", "backslashreplace")
-        .decode()
-        .replace("*/", "* /")
-        .replace("/*", "/ *")[:200]
-    )
     what = "input" if is_input else "output"
     note = ", which nothing reads" if unread else ""
     lines = [
-        f'/* {what} "{shown}": {tensor.dtype} {list(tensor.dims)}{note} */',
+        f'/* {what} "{_shown(tensor.name)}": {tensor.dtype} {_shown(str(list(tensor.dims)))}{note} */',
         f"#define {prefix}_RANK {len(tensor.dims)}",
     ]
     if not is_known(tensor.dims):
