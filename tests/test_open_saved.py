@@ -426,11 +426,11 @@ def test_sizes_that_take_long_to_prove_are_read_at_once(monkeypatch) -> None:
 
 
 def test_what_does_not_read_back_is_not_saved(honest, tmp_path: Path) -> None:
-    """A name that has no text of a symbol."""
+    """Sizes that the program's symbols do not decide."""
     executable = lightnet.load_executable(honest[0])
     odd = symbol("n'", 1, 9)
     program = replace(executable.program, symbols=tuple(odd.symbols), memory={"arena": 64 * odd})
-    with pytest.raises(LightNetError):
+    with pytest.raises(ValueError, match="is no size that the program's symbols decide"):
         artifact.save(tmp_path / "net.lnx", [artifact.Variant(program, np.zeros(512, np.uint8), {})], {})
     assert not list(tmp_path.iterdir())
 
