@@ -339,9 +339,9 @@ def _flat(kernel: KernelOp) -> LnOp | None:
 
 
 def _choice(op: Operation, key: str, attr: Attribute) -> ParamValue:
-    """A choice of a kernel as a parameter's value."""
+    """A choice of a kernel as a parameter's value. No netlist has an empty array."""
     match attr:
-        case ParamAttr():
+        case ParamAttr() if attr.data != ():
             return attr.data
         case UnitAttr():
             return None
@@ -351,7 +351,7 @@ def _choice(op: Operation, key: str, attr: Attribute) -> ParamValue:
             return bool(attr.value.data) if attr.type == i1 else attr.value.data
         case FloatAttr():
             return attr.value.data
-        case ArrayAttr():
+        case ArrayAttr() if attr.data:
             return tuple(_choice(op, key, a) for a in attr)
     raise LightNetError(f"choice '{key}' of {op.name} is {attr}, which JSON cannot say", loc_of(op))
 
