@@ -339,7 +339,7 @@ def _flat(kernel: KernelOp) -> LnOp | None:
 
 
 def _choice(op: Operation, key: str, attr: Attribute) -> ParamValue:
-    """A choice of a kernel as a parameter's value. No netlist has an empty array."""
+    """A choice of a kernel as a parameter's value. An array of a netlist is not empty, and of one kind."""
     match attr:
         case ParamAttr() if attr.data != ():
             return attr.data
@@ -351,8 +351,11 @@ def _choice(op: Operation, key: str, attr: Attribute) -> ParamValue:
             return bool(attr.value.data) if attr.type == i1 else attr.value.data
         case FloatAttr():
             return attr.value.data
-        case ArrayAttr() if attr.data:
-            return tuple(_choice(op, key, a) for a in attr)
+        case ArrayAttr():
+            values = tuple(_choice(op, key, a) for a in attr)
+            kinds = {float if type(v) is int else type(v) for v in values}
+            if len(kinds) == 1 and kinds <= {float, str, bool}:
+                return values
     raise LightNetError(f"choice '{key}' of {op.name} is {attr}, which JSON cannot say", loc_of(op))
 
 

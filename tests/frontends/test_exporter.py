@@ -156,6 +156,7 @@ def chosen(attr: Attribute) -> ModuleOp:
         (StringAttr("direct"), "direct"), (UnitAttr(), None), (IntegerAttr(3, i64), 3), (IntegerAttr(-3, i32), -3),
         (IntegerAttr(1, i1), True), (IntegerAttr(0, i1), False), (FloatAttr(0.5, f64), 0.5), (FloatAttr(0.5, f32), 0.5),
         (ArrayAttr([StringAttr("a"), StringAttr("b")]), ("a", "b")), (ArrayAttr([ParamAttr(1), IntegerAttr(2, i64)]), (1, 2)),
+        (ArrayAttr([IntegerAttr(1, i64), FloatAttr(0.5, f64)]), (1, 0.5)), (ArrayAttr([IntegerAttr(1, i1)]), (True,)),
     ],
 )  # fmt: skip
 def test_a_choice_is_its_value_however_it_is_held(attr, value) -> None:
@@ -167,7 +168,16 @@ def test_a_choice_is_its_value_however_it_is_held(attr, value) -> None:
 
 
 def test_a_choice_that_json_cannot_say_is_refused() -> None:
-    for attr in (i64, ParamAttr(()), ArrayAttr([]), ArrayAttr([IntegerAttr(1, i64), SymbolRefAttr("f")])):
+    one, two = IntegerAttr(1, i64), IntegerAttr(2, i64)
+    arrays = [
+        [],
+        [one, StringAttr("a")],
+        [one, IntegerAttr(1, i1)],
+        [UnitAttr()],
+        [ArrayAttr([one]), ArrayAttr([two])],
+        [one, SymbolRefAttr("f")],
+    ]
+    for attr in (i64, ParamAttr(()), *map(ArrayAttr, arrays)):
         with pytest.raises(LightNetError, match=r"choice 'alg' of cpu.kernel is .*, which JSON cannot say"):
             from_module(chosen(attr))
 
