@@ -9,6 +9,8 @@ import pytest
 
 import lightnet
 from lightnet.diagnostics import LightNetError
+from lightnet.ir.module import main_of
+from lightnet.ir.types import ParamAttr
 
 X, W = np.float32([[1, -2, 3], [-4, 5, -6]]), np.float32([[2, 2, 2], [3, 3, 3]])
 NET = (
@@ -74,6 +76,42 @@ def test_before_and_after(context, tmp_path):
     context.init(tmp_path / "n.net")
     context.compile("none", tmp_path / "w.npz").load()
     np.testing.assert_array_equal(context.run()["part"], want())
+
+
+def too_long(ops: dict) -> None:
+    ops["slice0"].properties["len"] = ParamAttr(9)
+
+
+def read_too_early(ops: dict) -> None:
+    ops["elew0"].operands[1] = ops["slice0"].results[0]
+
+
+def moved_behind(ops: dict) -> None:
+    op = ops["lrelu0"]
+    op.detach()
+    ops["elew0"].parent.insert_op_after(op, ops["elew0"])
+
+
+def without_an_end(ops: dict) -> None:
+    ops["slice0"].parent.last_op.detach()
+
+
+@pytest.mark.parametrize(
+    "spoil, line, words",
+    [
+        (too_long, 5, "slice: `slice0`'s `len` param's value should be <= 3, but gets a 9"),
+        (read_too_early, 4, "operand 1 (%part) is used before it is defined"),
+        (moved_behind, 4, "operand 0 (%a) is used before it is defined"),
+        (without_an_end, 5, "ends its block, but is not a terminator"),
+    ],
+)
+def test_check_finds_what_somebody_did_to_the_network(tmp_path, spoil, line, words):
+    (tmp_path / "n.net").write_text(NET)
+    context = lightnet.Context().init(tmp_path / "n.net")
+    context.check()
+    spoil({op.op_name: op for op in main_of(context.model.module).body.block.ops if op.name.startswith("ln.")})
+    error = refused(context.check, words)
+    assert error.loc is not None and error.loc.line == line
 
 
 def test_what_can_be_read(context):

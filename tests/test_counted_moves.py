@@ -182,6 +182,17 @@ def test_every_pad() -> None:
     net.check()
 
 
+def test_a_pad_is_as_wide_as_the_most_that_may_count() -> None:
+    """It is made so: nothing is made longer and cut again."""
+    for pads in ([1, 0, 2, 0], [0, 1, 0, 0], [2, 1, 1, 2], [3, 0, 0, 0]):
+        net = Net()
+        net.give(net.add("Pad", rows(net, 3), pads))
+        ops = list(lightnet.loads(net.model(), ".onnx").module.walk())
+        (pad,) = (op for op in ops if op.name == "ln.pad")
+        assert pad.result_specs[0].dims == (5 + pads[0] + pads[2], 3 + pads[1] + pads[3])
+        assert "ln.slice" not in {op.name for op in ops}
+
+
 # -- places that the data names --------------------------------------------------------------------------------------
 
 
@@ -290,7 +301,7 @@ def test_best_of_as_many_as_the_data_says() -> None:
     net.check()
 
 
-@pytest.mark.parametrize("most", ["n", [2]])
+@pytest.mark.parametrize("most", ["n", [2], [0]])
 def test_suppression_of_as_many_boxes_as_the_data_says(most: Any) -> None:
     net = Net(low=(5, 2), size=(5, 2), s=(2, 5))
     corners = net.add("Concat", "low", net.add("Add", "low", net.add("Abs", "size")), axis=1)

@@ -46,7 +46,7 @@ class Access:
     type: Attribute | None
     reads: bool
     writes: bool
-    is_workspace: bool = False
+    is_workspace: bool
     is_scratch: bool = False
 
 

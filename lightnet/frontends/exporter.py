@@ -339,9 +339,9 @@ def _flat(kernel: KernelOp) -> LnOp | None:
 
 
 def _choice(op: Operation, key: str, attr: Attribute) -> ParamValue:
-    """A choice of a kernel as a parameter's value."""
+    """A choice of a kernel as a parameter's value. An array of a netlist is not empty, and of one kind."""
     match attr:
-        case ParamAttr():
+        case ParamAttr() if attr.data != ():
             return attr.data
         case UnitAttr():
             return None
@@ -352,7 +352,10 @@ def _choice(op: Operation, key: str, attr: Attribute) -> ParamValue:
         case FloatAttr():
             return attr.value.data
         case ArrayAttr():
-            return tuple(_choice(op, key, a) for a in attr)
+            values = tuple(_choice(op, key, a) for a in attr)
+            kinds = {float if type(v) is int else type(v) for v in values}
+            if len(kinds) == 1 and kinds <= {float, str, bool}:
+                return values
     raise LightNetError(f"choice '{key}' of {op.name} is {attr}, which JSON cannot say", loc_of(op))
 
 

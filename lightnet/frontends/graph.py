@@ -448,7 +448,7 @@ def _spelt(array: np.ndarray | None) -> tuple[int | float, ...] | None:
     if array.dtype.kind in "iub":
         values = tuple(int(v) for v in array.reshape(-1).tolist())
         return values if all(abs(v) <= 1 << 53 for v in values) and values else None
-    numbers = array.astype(np.float64).reshape(-1)
+    numbers = array.astype(np.float64).ravel()
     negative_zeros = (numbers == 0) & np.signbit(numbers)
     return tuple(numbers.tolist()) if len(numbers) and np.isfinite(numbers).all() and not negative_zeros.any() else None
 

@@ -5,14 +5,34 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    FloatAttr,
+    IntegerAttr,
+    ModuleOp,
+    StringAttr,
+    SymbolRefAttr,
+    UnitAttr,
+    f32,
+    f64,
+    i1,
+    i32,
+    i64,
+)
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Attribute, Block, Region
 
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.dialect import optypes
+from lightnet.dialects.ln.source import Create
 from lightnet.frontends import json_ir
 from lightnet.frontends.exporter import from_module
 from lightnet.frontends.importer import to_module
 from lightnet.ir.context import make_context
+from lightnet.ir.kernel import KernelOp
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.passes import parse_pipeline, run_pipeline
+from lightnet.ir.types import ParamAttr
 from lightnet.passes.check_plan import check_plan
 
 NETS = Path(__file__).parents[1] / "data" / "nets"
@@ -117,6 +137,76 @@ KERNEL = """func.func @main() -> (tensor<4xf32>, tensor<4xf32>) {
   } as ("y", "z")
   func.return %y, %z : tensor<4xf32>, tensor<4xf32>
 }"""
+
+
+def chosen(attr: Attribute) -> ModuleOp:
+    """The network of `KERNEL`, whose kernel has one choice."""
+    module = parse(KERNEL)
+    (kernel,) = (op for op in module.walk() if isinstance(op, KernelOp))
+    for name in kernel.choices:
+        del kernel.attributes[name]
+    kernel.attributes["alg"] = attr
+    return module
+
+
+@pytest.mark.parametrize(
+    "attr, value",
+    [
+        (ParamAttr("direct"), "direct"), (ParamAttr(3), 3), (ParamAttr(True), True), (ParamAttr(0.5), 0.5), (ParamAttr(None), None), (ParamAttr((14, 2)), (14, 2)),
+        (StringAttr("direct"), "direct"), (UnitAttr(), None), (IntegerAttr(3, i64), 3), (IntegerAttr(-3, i32), -3),
+        (IntegerAttr(1, i1), True), (IntegerAttr(0, i1), False), (FloatAttr(0.5, f64), 0.5), (FloatAttr(0.5, f32), 0.5),
+        (ArrayAttr([StringAttr("a"), StringAttr("b")]), ("a", "b")), (ArrayAttr([ParamAttr(1), IntegerAttr(2, i64)]), (1, 2)),
+        (ArrayAttr([IntegerAttr(1, i64), FloatAttr(0.5, f64)]), (1, 0.5)), (ArrayAttr([IntegerAttr(1, i1)]), (True,)),
+    ],
+)  # fmt: skip
+def test_a_choice_is_its_value_however_it_is_held(attr, value) -> None:
+    module = chosen(attr)
+    (found,) = (p.value for p in from_module(module).ops[-1].params)
+    assert found == value and type(found) is type(value)
+    (found,) = (p.value for p in from_module(through_json(module)).ops[-1].params)
+    assert found == value and type(found) is type(value)
+
+
+def test_a_choice_that_json_cannot_say_is_refused() -> None:
+    one, two = IntegerAttr(1, i64), IntegerAttr(2, i64)
+    arrays = [
+        [],
+        [one, StringAttr("a")],
+        [one, IntegerAttr(1, i1)],
+        [UnitAttr()],
+        [ArrayAttr([one]), ArrayAttr([two])],
+        [one, SymbolRefAttr("f")],
+    ]
+    for attr in (i64, ParamAttr(()), *map(ArrayAttr, arrays)):
+        with pytest.raises(LightNetError, match=r"choice 'alg' of cpu.kernel is .*, which JSON cannot say"):
+            from_module(chosen(attr))
+
+
+#: Ops with several results, each of a name of its own.
+SEVERAL = sorted(n for n, c in optypes().items() if len(c.schema.results) > 1 and c.schema.variadic_result is None)
+
+
+def network_of(optype: str):
+    """A network of one op on sources, its first sample."""
+    cls = optypes()[optype]
+    case = cls.schema.resolve(cls.samples()[0])
+    specs = [case.tensors[f.name] for f in cls.schema.operands]
+    sources = [Create.make([], {"dims": s.dims, "dtype": s.dtype.tl}, name=f"c{k}") for k, s in enumerate(specs)]
+    op = cls.make([s.results[0] for s in sources], dict(case.params), name="op")
+    block = Block([*sources, op, ReturnOp(*op.results)])
+    return ModuleOp([FuncOp("main", ([], [r.type for r in op.results]), Region(block))])
+
+
+@pytest.mark.parametrize("passes", [*LEVELS[1:5:2], "plan{plan=upstream}"])
+@pytest.mark.parametrize("optype", SEVERAL)
+def test_results_have_their_places_in_whatever_order_they_stand(optype: str, passes: str) -> None:
+    """A tensor is known by its `arg_name`, in a plan, too."""
+    module = compiled(through_json(network_of(optype)), passes)
+    again = from_module(module)
+    turned = [op for op in again.ops if op.optype.startswith(optype)]
+    assert len(turned) == 1 and len(turned[0].tensors_out) > 1
+    turned[0].tensors_out.reverse()
+    assert str(to_module(again)) == str(module)
 
 
 @pytest.mark.parametrize("passes", ["", "plan"])

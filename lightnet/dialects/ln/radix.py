@@ -61,10 +61,7 @@ def build(b: Any, specs: Sequence[TensorSpec], operands: Sequence[SSAValue], res
           descending: bool) -> None:  # fmt: skip
     """Sort rank-1 memrefs by the first of them; a result may be the memory of its operand."""
     n, memory = specs[0].len, _Memory.of(specs)
-    copies = [
-        b.view(workspace, at, MemRefType(storage_type(s.dtype), [n]))
-        for at, s in zip(memory.copies, specs, strict=True)
-    ]
+    copies = [b.view(workspace, at, MemRefType(storage_type(s.dtype), [n])) for at, s in zip(memory.copies, specs)]
     keys, order = (b.view(workspace, at, MemRefType(i32, [2, n])) for at in (memory.keys, memory.order))
     counts = b.view(workspace, memory.counts, MemRefType(i32, [PASSES, BUCKETS]), name="counts")
     _count(b, specs[0], operands, copies, keys, order, counts, descending)

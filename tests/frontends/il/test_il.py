@@ -19,6 +19,7 @@ from lightnet.frontends import json_ir
 from lightnet.frontends.il import evals
 from lightnet.frontends.il import reader as il
 from lightnet.frontends.il.eval_expr import evaluate_perl
+from lightnet.frontends.importer import to_module
 
 NETS = Path(__file__).parents[2] / "data" / "nets"
 PERL = shutil.which("perl")
@@ -342,6 +343,19 @@ def test_perl_is_bounded(monkeypatch, script, limit, value, message):
         evals._run_perl(PERL, script)
 
 
+@pytest.mark.skipif(not PERL, reason="perl is what is ended")
+@pytest.mark.parametrize("ready, seconds, answer", [("print 7; close STDOUT", 60, b"7"), ("", 0.2, None)])
+def test_perl_is_ended_with_its_answer(monkeypatch, tmp_path, ready, seconds, answer):
+    """Nobody waits for a script that goes on behind its answer, or that gives none: what it would do then is not done."""
+    monkeypatch.setattr(evals, "WALL_SECONDS", seconds)
+    script = f"{ready}; select undef, undef, undef, 6; mkdir '{tmp_path}/late';".encode()
+    try:
+        assert evals._run_perl(PERL, script) == answer
+    except LightNetError:
+        assert answer is None
+    assert not (tmp_path / "late").exists()
+
+
 @pytest.mark.skipif(not PERL, reason="perl is the oracle")
 def test_arithmetic_as_perl():
     assert dict(zip(EXPRESSIONS, map(ours, EXPRESSIONS))) == dict(zip(EXPRESSIONS, perl(EXPRESSIONS)))
@@ -652,3 +666,23 @@ def test_reading_from_standard_input(monkeypatch):
         monkeypatch.setattr(sys, "stdin", stdin)
         net = il.read_file("-")
     assert net.file == "<stdin>" and net.ops[0].loc == SourceLoc("<stdin>", 1, 1)
+
+
+#: The statement behind `create` of [2, 3]: what makes a tensor without elements.
+EMPTY = {
+    "create": "create(| dst=e | dtype=TL_FLOAT, dims=[2, 0], data=[0], ran=[0, 0], from_file=false);",
+    "slice": "slice(src=x | dst=e | axis=1, start=1, len=0);",
+    "zeros": "zeros(| dst=e | dtype=TL_FLOAT, dims=[0]);",
+}
+
+
+@pytest.mark.parametrize("optype", EMPTY)
+def test_empty_tensors_are_refused_in_il_alone(optype):
+    """Upstream has none; JSON IR says what other readers read, too."""
+    source = "create(| dst=x | dtype=TL_FLOAT, dims=[2, 3], data=[0], ran=[0, 0], from_file=false);\n" + EMPTY[optype]
+    netlist = read(source)
+    with pytest.raises(LightNetError, match="tensor `e` should have elements") as error:
+        to_module(netlist)
+    assert error.value.label == f"{optype}.empty" and error.value.loc.line == 2
+    module = to_module(json_ir.read(json_ir.write(netlist), "n.json"))
+    assert optype in str(module)

@@ -45,6 +45,9 @@ CASES = {
     "a macro is not expanded within itself": ("#define f(x) f(x+1)\nf(f(1))", "f ( f ( 1 + 1 ) + 1 )"),
     "mutual recursion stops": ("#define f g\n#define g f\nf g f", "f g f"),
     "a frozen name stays frozen": ("#define ff(x) x ff\nff(1)(2)", "1 ff ( 2 )"),
+    "a name within a call that its own macro began stays frozen where the call is read again": (
+        "#define id(x) <x>\n#define obj id(obj\n#define two(x, y) x|y\n#define f(a) two(a f\nobj )\nf(1)(2), f)", "< obj > 1 f ( 2 ) | f",
+    ),
     "a call may be completed after the replacement": ("#define f(x) [x]\n#define g f\ng(1) g (2) g\n(3) g", "[ 1 ] [ 2 ] [ 3 ] f"),
     "function-like without parentheses is a name": ("#define f(x) x\nf f+1 f", "f f + 1 f"),
     "white space before the parenthesis makes it object-like": ("#define f (x)\nf(1)", "( x ) ( 1 )"),
