@@ -158,10 +158,14 @@ def _args_apart(d: BoundDefinition, layouts: Layouts) -> BoundDefinition:
 
 
 def _near(d: BoundDefinition, layouts: Layouts) -> dict[str, Layout]:
-    """Layouts of locals, in which they lie as what they are computed from, or what is computed of them, does."""
+    """Layouts of locals, in which they lie as what they are computed from, or what is computed of them, does: a value
+    and its position, which one statement writes to one place, both or neither."""
     found: dict[str, Layout] = {}
     last = any(isinstance(layout, ChannelsLast) for layout in layouts.values())
     locals = dict(d.locals)
+    pairs = {t: s.targets for s in d.statements if s.arg is not None for t in s.targets}
+    for t in [t for t, pair in pairs.items() if not locals.keys() >= set(pair)]:
+        locals.pop(t, None)
     for s in d.statements:
         known = {**layouts, **found}
         space = IndexSpace(s.loops + s.reductions)
@@ -170,11 +174,11 @@ def _near(d: BoundDefinition, layouts: Layouts) -> dict[str, Layout]:
         for tensor, subs, flat in accesses:
             if tensor not in locals or tensor in found or flat:
                 continue
-            if last and locals[tensor].ndim == 4:
-                found[tensor] = ChannelsLast()
+            near: list[Layout] = [ChannelsLast()] if last and locals[tensor].ndim == 4 else []
             for k, sub in enumerate(subs):
                 if isinstance(sub, Idx) and walked.get(sub.name, (0, 1))[1] == 0:
-                    found.setdefault(tensor, Lanes(k, walked[sub.name][0]))
+                    near.append(Lanes(k, walked[sub.name][0]))
+            found.update((t, near[0]) for t in pairs.get(tensor, (tensor,)) if near)
     return found
 
 

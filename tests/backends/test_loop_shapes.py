@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
 from kernels import run_native
 
-from lightnet.backends.loop_shapes import collapsed_reductions, unfolded
-from lightnet.backends.loops import lower_definition
+from lightnet.backends.loop_addresses import Addresses
+from lightnet.backends.loop_shapes import TILE, collapsed_reductions, turned, unfolded
+from lightnet.backends.loops import LOOP_BLOCKS, lower_definition
 from lightnet.ir.bound import Apply, Read, walk_nodes
 from lightnet.ir.fusion import linearize, nests
 from lightnet.ir.notation import bind
@@ -83,3 +85,35 @@ def test_transposes_run_in_tiles(rows, columns, tiled):
     assert ("minsi" in str(kernel.func)) == tiled
     (got,) = run_native(kernel.func, kernel.grid, [x], [TensorSpec((rows, columns), BY_NAME["f32"])])
     np.testing.assert_array_equal(got, 2 * x.T)
+
+
+@pytest.mark.parametrize(
+    "order", [(1, 0), (1, 2, 0), (2, 0, 1), (2, 1, 0), (3, 1, 2, 0), (2, 3, 0, 1), (2, 1, 3, 0)], ids=str
+)
+def test_a_turned_nest_has_each_loop_once(order):
+    """The axis along which the source lies comes second to last, the last one stays; a block is a row of tiles, and no
+    element is written twice."""
+    dims = (512, 40, 64, 48)[: len(order)]
+    names = [f"x{k}" for k in range(len(order))]
+    read = ", ".join(names[order.index(k)] for k in range(len(order)))
+    definition = bound(f"dst[{', '.join(names)}] = src[{read}]", dims, tuple(dims[k] for k in order))
+    (nest,) = (Addresses(definition.specs, {}).flat(nest, 0) for nest in nests(definition))
+    found = turned(nest)
+    assert sorted(found.loops) == sorted(nest.loops) and found.loops[-1] == nest.loops[-1]
+    assert all(s.loops == found.loops for s in found.statements)
+    *outer, (_, rows), _ = found.loops
+    assert rows % dims[-1] == 0, "axes that lie beside each other in both are one loop"
+    (kernel,) = lower_definition("k", definition).kernels
+    assert kernel.grid == prod(n for _, n in outer) * -(-rows // TILE[0])
+
+
+@pytest.mark.parametrize("n", [(1 << 18) + 1, 300_007])
+@pytest.mark.parametrize("text", ["dst[i] = 2 * src[i]", "dst[i] = src[i / 2]", "dst[i] = src[n - 1 - i]"])
+def test_a_long_loop_is_cut_into_pieces(text, n):
+    """There are blocks enough for threads, none of which has all the work, and they write each element."""
+    definition = bound(text.replace("n", str(n)), (n,), (n,))
+    x = np.random.default_rng(0).normal(size=n).astype(np.float32)
+    (kernel,) = lower_definition("k", definition).kernels
+    assert 16 <= kernel.grid <= LOOP_BLOCKS
+    (got,) = run_native(kernel.func, kernel.grid, [x], [TensorSpec((n,), BY_NAME["f32"])])
+    np.testing.assert_array_equal(got, evaluate_definition(definition, {"src": x})["dst"])

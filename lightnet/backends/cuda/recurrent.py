@@ -98,9 +98,9 @@ def _scheduled(kernel: KernelOp, device: DeviceModel) -> RecurrentSchedule:
     op, given = recurrent_of(kernel), {name: READ.number(kernel, name) for name in CHOICES}
     if (threads := given["threads"]) is not None and (threads % WARP or not 0 < threads <= MAX_BLOCK_THREADS):
         raise READ.error(kernel, "threads", f"they are whole warps of {WARP}, and at most {MAX_BLOCK_THREADS}")
-    if (sequences := given["sequences"]) is not None and not 0 < sequences <= min(op.sizes[1], MOST_SEQUENCES):
-        why = f"a block runs 1 to {MOST_SEQUENCES} of the {op.sizes[1]} sequences"
-        raise READ.error(kernel, "sequences", why)
+    most = min(op.sizes[1], MOST_SEQUENCES)
+    if (sequences := given["sequences"]) is not None and not 0 < sequences <= most:
+        raise READ.error(kernel, "sequences", f"a block runs 1 to {most} of the {op.sizes[1]} sequences")
     if (units := given["units"]) is not None and units != 0 and (units < 0 or not _may_step(op)):
         why = f"a multiple of an access; there are at most {MOST_LAUNCHES} launches, one a product"
         raise READ.error(kernel, "units", why)

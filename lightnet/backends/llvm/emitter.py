@@ -58,8 +58,8 @@ class Emitted:
     kernels: dict[str, tuple[str, bool]]
     symbols: dict[str, str]
     main: str | None
-    threads: int = 1
-    scratch: int = 0
+    threads: int
+    scratch: int
 
     @property
     def text(self) -> str:

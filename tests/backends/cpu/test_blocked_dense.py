@@ -17,10 +17,12 @@ from lightnet.backends.cpu.blocked.dense import DENSE
 from lightnet.backends.cpu.blocked.dense_model import (
     CHAINS,
     FEW,
+    TILES,
     TRIP,
     best_dense_tile,
     dense_schedule_of,
     product_time,
+    tile_time,
 )
 from lightnet.backends.cpu.registers import MOST_BODY
 from lightnet.diagnostics import LightNetError
@@ -116,6 +118,15 @@ def test_a_model_of_time_for_few_rows():
     assert (
         sums < product_time(512, 512, 512, best_dense_tile(512, 512, ProcessorModel()), ProcessorModel()) < 1.1 * sums
     )
+
+
+@pytest.mark.parametrize("registers", TILES)
+def test_a_model_of_time_by_rows(registers):
+    """A tile of one row costs as much as one of two, since it reads the panel as well; beyond, tiles cost what their
+    sums cost."""
+    for rows, vectors in dict(TILES[registers]):
+        one, *others = (tile_time(m, 1000, rows, vectors, 16, registers) for m in range(1, 2 * rows + 1))
+        assert others == pytest.approx([one * m / 2 for m in range(2, 2 * rows + 1)])
 
 
 def test_results_take_the_memory_of_a_residual():

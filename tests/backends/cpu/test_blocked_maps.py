@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from blocked_kernels import check_blocked, form_of, kernel_of
+from blocked_kernels import check_blocked, form_of, kernel_of, lay_out
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -100,3 +100,16 @@ def test_any_shape(dims, extra, out, machine, op):
 def test_other_bodies_are_left_to_others(operands, body):
     kernel = kernel_of(operands, body)
     assert form_of(MAPS, kernel) is None
+
+
+@pytest.mark.parametrize("machine", [ProcessorModel(), AVX2, NEON], ids=lambda m: f"{m.lanes} lanes")
+@pytest.mark.parametrize("rows, cols", [(1, 1), (9, 57), (40, 97), (300, 7), (64, 64), (3, 600), (50, 130)])
+def test_a_block_of_the_grid_is_what_the_first_cache_holds(rows, cols, machine):
+    """Of each operand as many whole rows as there are in 32 KiB, one at least: the bands are no more than that takes,
+    and no fewer."""
+    kernel = kernel_of(*unary("ln.relu ARG", 2, 3 * machine.lanes, rows, cols))
+    plan = lay_out(kernel, MAPS, machine, extra=(1, 1))  # a halo keeps rows apart
+    (launch,) = plan.build(kernel, "k", {})
+    row = np.zeros((cols, machine.lanes), np.float32).nbytes
+    band = max(k for k in range(1, rows + 1) if k == 1 or k * row <= 32 << 10)
+    assert launch.grid == 2 * 3 * len(range(0, rows, band))

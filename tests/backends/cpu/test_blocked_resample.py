@@ -104,3 +104,11 @@ def test_other_bodies_are_left_to_others():
     assert form_of(RESAMPLE, kernel) is None  # channels
     kernel = kernel_of(*interpolate((1, 3, 4, 4), 1, 5, 2))
     assert form_of(RESAMPLE, kernel) is None
+
+
+@pytest.mark.parametrize("taps, taken", [(1, True), (2, True), (64, True), (65, False), (200, False)])
+@pytest.mark.parametrize("axis", [2, 3])
+def test_long_sums_are_left_to_loops(axis, taps, taken):
+    """Each tap is code of its own."""
+    kernel = kernel_of(*interpolate((1, 3, 4, 5), axis, 9, taps))
+    assert (form_of(RESAMPLE, kernel) is not None) == taken

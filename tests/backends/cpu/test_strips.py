@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 import lightnet
 from lightnet import LightNetError
 from lightnet.backends.cpu.selection import SELECTION
-from lightnet.backends.cpu.strips import STRIPS, Strip, cover_rows
+from lightnet.backends.cpu.strips import STRIPS, Strip, cover_rows, open_ways
 from lightnet.backends.open_rows import open_rows_of
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp, choice_integers
@@ -221,6 +221,33 @@ builtin.module {
   }
 }
 """
+
+
+#: What takes open bodies as they are, by its class: the others take them row by row alone.
+WHOLE = {"Views": ["Views"], "OpenTiles": ["OpenTiles"], "Loops": ["Strips", "Loops"]}
+
+
+def test_each_generator_takes_open_rows_in_some_way():
+    """The loops in two: blocks of maps need strips, any other body runs as it is."""
+    for generator in SELECTION.generators():
+        ways, name = open_ways(generator), type(generator).__name__
+        assert [type(way).__name__ for way in ways] == WHOLE.get(name, ["Strips"])
+        for way in ways:
+            assert way is generator or way.inner is generator
+            assert (way.alg, way.exact, way.last, way.on_maps) == (
+                generator.alg, generator.exact, generator.last, generator.on_maps,
+            )  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [perceptron, inverted, picture], ids=lambda f: f.__name__)
+def test_arguments_in_strips_are_called_as_in_the_network(make):
+    for kernel in kernels_of(network(make)[0]):
+        for launch in SELECTION.generate(kernel, "k", {}):
+            lo, hi, n, *found = (a.name_hint for a in launch.function.body.block.args)
+            assert (lo, hi, n) == ("lo", "hi", "n")
+            for name, argument in zip(found, launch.args, strict=True):
+                wanted = kernel.body.args[argument.number].name_hint if argument.kind == "operand" else argument.kind
+                assert name == (None if argument.kind == "result" else wanted)
 
 
 def test_strips_can_be_pinned():

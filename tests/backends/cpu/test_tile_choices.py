@@ -8,8 +8,9 @@ import pytest
 from blocked_kernels import kernel_of
 from blocked_windows import convolution
 
+from lightnet.backends.cpu.blocked.base import ProcessorModel
 from lightnet.backends.cpu.blocked.conv_choices import _checked_walk, chosen_conv_tile
-from lightnet.backends.cpu.blocked.conv_model import ConvTile, Geometry, TileWalk
+from lightnet.backends.cpu.blocked.conv_model import ConvTile, Geometry, TileWalk, conv_tiles
 from lightnet.backends.cpu.blocked.winograd_model import MOST_SUMS, PANELS, TILES, TiledAxis, WinogradSchedule, problem
 from lightnet.diagnostics import LightNetError
 
@@ -41,6 +42,23 @@ def test_tiles_of_a_convolution(given: tuple[int, ...], halo_rows: int | None, m
     with pytest.raises(LightNetError) as error:
         chosen_conv_tile(kernel, geometry, 16, given, halo_rows)
     assert error.value.message == f"tile = {list(given)}{message}" and error.value.label == "convolution.tile"
+
+
+#: Sums of the largest tile that was found to compile without spilling, by the number of vector registers.
+MOST_IN_REGISTERS = {16: 12, 32: 28}
+
+
+@pytest.mark.parametrize(("lanes", "registers"), [(16, 32), (8, 16), (4, 32)])
+def test_tiles_that_are_tried_fit_the_registers(lanes: int, registers: int) -> None:
+    """Their vectors divide the blocks of outputs, so that no tile is partly empty: each divisor of up to 12 is tried,
+    which in 16 registers leaves room for one pixel; and a tile covers no more than the map."""
+    machine = ProcessorModel(lanes=lanes, registers=registers)
+    for blocks in range(1, 29):
+        kernel = kernel_of(*convolution((1, 3, 2, 30), blocks * lanes, (1, 1)))
+        tiles = list(conv_tiles(Geometry.of(kernel.ops[0]), machine))
+        assert {t.vectors for t in tiles} == {v for v in range(1, 13) if blocks % v == 0}
+        assert max(t.sums for t in tiles) <= MOST_IN_REGISTERS[registers]
+        assert all(t.rows <= 2 and t.columns <= 30 for t in tiles)
 
 
 @pytest.mark.parametrize(

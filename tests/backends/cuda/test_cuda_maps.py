@@ -15,7 +15,8 @@ from sampling import draw
 from xdsl.ir import Block
 
 import lightnet
-from lightnet.backends.cuda.base import MAP
+from lightnet.backends.cuda.base import MAP, is_all_epilogue
+from lightnet.backends.cuda.device import device_of
 from lightnet.backends.cuda.selection import SELECTION, choose
 from lightnet.backends.selection import PINNED
 from lightnet.diagnostics import LightNetError
@@ -277,3 +278,26 @@ def test_a_reshape_of_a_map_is_not_computed_in_place(ops, yielded):
     made = laid_out(kernel, form, "loops")
     assert layout_of(made.operands[0].type) == layout_of(made.results[0].type) == MAP
     assert overwritable(made) == []
+
+
+@pytest.mark.parametrize(
+    "yielded, taken",
+    [(y, True) for y in ("s", "y", "z", "szy", "ys")] + [(y, False) for y in ("", "ss", "yzy", "x", "zx", "r")],
+)
+@pytest.mark.parametrize("group", [1, 24])
+def test_what_an_epilogue_may_yield(group, yielded, taken):
+    """What the body makes, at least one value of it, and none twice: each is memory that the kernel writes."""
+    spec = TensorSpec((1, 24, 5, 7), BY_NAME["f32"])
+    weights = TensorSpec((24, 24 // group, 3, 3), BY_NAME["f32"])
+    block = Block(arg_types=[tensor_type(t) for t in (spec, weights, TensorSpec((24,), BY_NAME["f32"]), spec)])
+    x, w, b, r = block.args
+    params = {"group": group, "size": (3, 3), "stride": (1, 1), "dilation": (1, 1), "padding": (1, 1, 1, 1)}
+    conv = optypes()["conv2d"].make([x, w, b], params, name="s")
+    relu = optypes()["relu"].make([conv.results[0]], {}, name="y")
+    add = optypes()["add"].make([relu.results[0], r], {}, name="z")
+    ops = [conv, relu, add]
+    block.add_ops(ops)
+    named = {"x": x, "r": r, **{name: op.results[0] for name, op in zip("syz", ops)}}
+    assert is_all_epilogue(ops, [named[name] for name in yielded], range(4)) == taken
+    (generator,) = (g for g in SELECTION.generators() if g.alg == ("depthwise" if group == 24 else "simt"))
+    assert bool(generator.takes(ops, [named[name] for name in yielded], device_of("sm_80"))) == taken

@@ -309,6 +309,21 @@ def test_choices_that_cannot_be_are_refused(choices, label):
     assert error.value.label == f"cuda.recurrent.{label}"
 
 
+REASONS = {
+    "threads": ((-32, 0, 1, 31, 33, 1025, 1056), "they are whole warps of 32, and at most 1024"),
+    "sequences": ((-1, 0, 3, 5), "a block runs 1 to 2 of the 2 sequences"),
+    "units": ((-64, -1), "a multiple of an access; there are at most 1024 launches, one a product"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "number"), [(name, n) for name, (numbers, _) in REASONS.items() for n in numbers])
+def test_numbers_that_cannot_be_are_refused_for_what_they_are(name, number):
+    """Not for what they leave no room for."""
+    with pytest.raises(LightNetError) as error:
+        layer("lstm", 5, 2, 33, choices={name: number})
+    assert error.value.message == f"{name} = {number} : i64: {REASONS[name][1]}"
+
+
 def test_layers_that_a_block_has_no_room_for_are_left_to_others():
     """The states and sums of 5000 units; and what is no layer that stands alone."""
     block = Block(arg_types=[tensor_type(TensorSpec(s, BY_NAME[t])) for s, t in

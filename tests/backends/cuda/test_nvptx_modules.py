@@ -101,6 +101,18 @@ def test_refused(text, message):
     assert message in str(error.value)
 
 
+def test_a_refusal_says_in_which_functions():
+    """The innermost first: that which has what is refused, its callers, the kernel."""
+    bodies = {"f": "func.call @g() : () -> ()", "g": "%a = arith.constant 1.0 : f128"}
+    text = "".join(f"func.func private @{name}() {{\n  {line}\n  func.return\n}}\n" for name, line in bodies.items())
+    text += (
+        "func.func @k() attributes {cuda.block = array<i32: 32, 1, 1>} {\n  func.call @f() : () -> ()\n  func.return\n}"
+    )
+    with pytest.raises(LightNetError, match="no machine type for f128") as error:
+        emit_ptx(parse(text))
+    assert [note for _, note in error.value.notes] == [f"while emitting @{name}" for name in ("g", "f", "k")]
+
+
 def shared_kernel(size: int) -> str:
     return f"""
 func.func @k(%x: memref<64xf32>) attributes {{cuda.block = array<i32: 64, 1, 1>}} {{

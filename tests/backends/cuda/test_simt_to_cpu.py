@@ -15,10 +15,11 @@ from cuda_kernels import tensor_product, tiled_product
 from random_kernels import BLOCKS, INPUTS, THREADS, random_kernel
 from simt_loops import Loops, converted
 from test_cuda_networks import EXAMPLES, fed, same
-from xdsl.dialects.builtin import f16
+from xdsl.dialects.builtin import IndexType, MemRefType, bf16, f16, f32, f64, i1, i8, i16, i32, i64
 
 import lightnet
 from lightnet.backends.cuda.selection import SELECTION
+from lightnet.backends.simt_ops import bytes_of
 from lightnet.cli import ln_opt
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import kernels, launches
@@ -490,3 +491,12 @@ def test_a_generator_of_threads_that_is_wrong_is_found(monkeypatch, capsys):
     monkeypatch.setattr(SELECTION, "generate", wrong)
     assert ln_opt.main(["--target=cuda", f"--pass={PIPELINE}", "--check", str(EXAMPLES / "nets/mlp.net")]) == 1
     assert "pass 'lower-cuda' changed the result" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (13,), (4, 0, 3), (2, 3, 5)], ids=str)
+def test_bytes_of_arrays(shape):
+    """Of each type as NumPy has it: a truth value is a byte."""
+    types = {i1: "bool", i8: "i1", i16: "i2", i32: "i4", i64: "i8", f16: "f2", bf16: "u2", f32: "f4", f64: "f8"}
+    types[IndexType()] = "i8"
+    for type, dtype in types.items():
+        assert bytes_of(MemRefType(type, shape)) == np.empty(shape, dtype).nbytes, type

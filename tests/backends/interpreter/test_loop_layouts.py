@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import zlib
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 import pytest
@@ -33,6 +34,7 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Layout, byte_size, layout_of
 from lightnet.ir.types import spec_of
 from lightnet.passes.layout import follow, set_layout
+from lightnet.runtime.arrays import align_up
 
 #: Blocks that divide no number of channels, that are longer, and of one; halos of one side; the weights of others.
 MAPS = ("c4", "c16", "c3h1", "c8h2x1", "c5h0x1", "h1x2", "nhwc1", "nhwc4")
@@ -174,6 +176,45 @@ def run(kernel: KernelOp, native, launches, arrays: Sequence[np.ndarray], seed: 
     for i, (operand, array) in enumerate(zip(kernel.operands, arrays)):
         assert (memory["operand", i] == to_memory(operand.type, array)).all(), "wrote an operand"
     return [memory["result", i] for i in range(len(kernel.results))]
+
+
+def tensor(dims: Sequence[int], element: str, token: str = "plain") -> str:
+    """The type of a tensor in a layout."""
+    layout = "" if token == "plain" else f', #ln.layout<"{token}">'
+    return f"tensor<{'x'.join(map(str, dims))}x{element}{layout}>"
+
+
+@pytest.mark.parametrize("axis", [1, 2, 3])
+@pytest.mark.parametrize(
+    "tokens",
+    [("c16", "plain"), ("plain", "c4h1x2"), ("nhwc4", "c3h1"), ("c16", "c16"), ("plain", "plain"), ("c16",)], ids=str,
+)  # fmt: skip
+def test_a_value_and_its_position_lie_in_layouts_of_their_own(tokens, axis):
+    """They are found together, and written where each lies: by way of a workspace, where they do not fit on the stack.
+    What is asked for is what the functions reach. A position that nobody reads lies nowhere."""
+    dims, count = (2, 65, 70, 66), len(tokens)
+    kept = [1 if k == axis else n for k, n in enumerate(dims)]
+    types = ", ".join(tensor(kept, element, token) for element, token in zip(("f32", "i32"), (*tokens, "plain")))
+    text = f"""func.func @main(%x : {tensor(dims, "f32")}) {{
+      %y:{count} = cpu.kernel(%a = %x) choices {{alg = "loops"}} {{
+        %0, %1 = ln.maxreduce_arg %a {{axis = {axis}}} : {types}
+        ln.yield {", ".join(f"%{k}" for k in range(count))}
+      }}
+      func.return
+    }}"""
+    module = mlir.read(text, "kernel.mlir", make_context())
+    (kernel,) = [op for op in module.walk() if isinstance(op, KernelOp)]
+    launches = SELECTION.generate(kernel, "k", {})
+    reached = [0]
+    for launch in launches:
+        for argument, type in zip(launch.args, launch.function.body.block.arg_types[2:], strict=True):
+            if argument.kind == "workspace":
+                reached.append(argument.number + prod(type.get_shape()) * type.element_type.size)
+    assert SELECTION.workspace_bytes(kernel) == align_up(max(reached))
+    native = compile_module(ModuleOp([launch.function for launch in launches]), verify=True)
+    array = np.random.default_rng(0).standard_normal(dims).astype(np.float32)
+    for result, memory, find in zip(kernel.results, run(kernel, native, launches, [array]), (np.max, np.argmax)):
+        np.testing.assert_array_equal(from_memory(result.type, memory), find(array, axis, keepdims=True))
 
 
 @pytest.mark.sampled(every=3, share=0.2)

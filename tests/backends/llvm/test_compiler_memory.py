@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import lightnet
+from lightnet.backends.cpu.runtime import RUNTIME
 from lightnet.backends.llvm import apart, jit
 from lightnet.diagnostics import LightNetError
 
@@ -210,6 +211,18 @@ def test_llvm_gives_its_pages_back() -> None:
     assert compiled(1) == before and compiled(2)
     parts = _constant_parts(str(llvm.ffi.lib._name))
     assert len(parts) >= 2 and all(begin < end for begin, end in parts)
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="the system does not say what a process holds")
+@pytest.mark.parametrize(("weights", "kept"), [(0, True), (8 << 20, True), ((8 << 20) + 1, False), (1 << 40, False)])
+def test_llvm_gives_its_pages_back_before_many_weights(weights: int, kept: bool) -> None:
+    """Where few follow, mapping the pages again would cost more than they take."""
+    compiler = jit.Compiler(jit.CodeMachine.host())
+    compiler.emit(compiler.module(text(100), True))
+    before = library_pages("Rss")["r-xp"]
+    RUNTIME.made_all(weights)
+    after = library_pages("Rss").get("r-xp", 0)
+    assert before > 1 << 10 and (after > 1 << 10) == kept
 
 
 def test_pages_of_two_segments_are_kept(tmp_path: Path) -> None:

@@ -319,6 +319,16 @@ def test_loops_of_float_vectorise():
         assert not re.search(r"call[^\n]*@(?!llvm\.)", made), row.name
 
 
+def test_code_for_no_processor_in_particular_multiplies_and_adds_in_one_step():
+    """Where a target does not, ln 2 is cut so that its product with a whole number is exact."""
+    module = parse_mlir(make_context(), loop("math.exp", "f32", 256))
+    ours, fused, apart = (
+        emit_module(module, *given).text
+        for given in ((), (TargetVectors(16, fma=True),), (TargetVectors(16, fma=False),))
+    )
+    assert ours == fused != apart
+
+
 ROUNDINGS = ("floor", "ceil", "trunc", "round", "roundeven")
 
 
