@@ -140,17 +140,21 @@ class Tests:
         return self._with_suites(order, cpu, named, order)
 
     def _named(self, fault: Fault) -> np.ndarray:
-        """The tests whose names say most of the words of what a fault changes (rare words count more), the quickest first; of the
-        smallest part of the program around it that has such words."""
+        """The tests whose names say most of the words of what a fault changes (rare words count more), the quickest first; a few for
+        each part of the program around it that has other such words, the smallest first."""
+        found, before = [np.zeros(0, int)], np.zeros(len(self.names))
         for part in _around(self.texts.get(fault.file, ""), fault.start, fault.end):
             score = np.zeros(len(self.names))
             for word in set(re.findall(r"[a-z]\w\w+", part.lower())) - KEYWORDS:
                 has = np.array([word in name for name in self.lower], bool)
                 score += has / max(1, has.sum())
-            if score.any():
-                best = np.lexsort((self.costs, -np.round(score, 6)))[:NAMED]
-                return best[score[best] > 0]
-        return np.zeros(0, int)
+            if np.array_equal(score, before):
+                continue
+            best = np.lexsort((self.costs, -np.round(score, 6)))[: NAMED // 4]
+            found, before = [*found, best[score[best] > 0]], score
+            if len(found) > 4:
+                break
+        return _once(np.concatenate(found))
 
     def near(self, fault: Fault) -> list[str]:
         """Test functions, with all of their cases, that run most of a fault's file: for a line that no recorded case runs."""
