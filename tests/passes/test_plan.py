@@ -131,6 +131,58 @@ def test_upstream_plan_refuses_a_fused_network() -> None:
         plan_upstream(module)
 
 
+ROWS = "tensor<4xf32>"
+SCATTER = f'%a, %b, %c = ln.scatter %m : {ROWS}, {ROWS}, {ROWS} as ("a", "b", "c")'
+SORT = f'%a, %b = ln.sort1d_by_key %k, %v : {ROWS}, tensor<4xi32> as ("a", "b")'
+PICK = f'%a = ln.pick1d %k, %v {{len = 4, stride = 1}} : {ROWS} as ("a")'
+GATHER = '%a = ln.gather %k, %k, %k : tensor<3x4xf32> as ("a")'
+
+
+@pytest.mark.parametrize(
+    ("op", "shared", "right"),
+    [
+        (SCATTER, {}, True),
+        (SCATTER, {"a": "m"}, True),  # the first row stands there
+        (SCATTER, {"b": "m"}, False),
+        (SCATTER, {"c": "m"}, False),
+        (SORT, {"a": "k"}, True),
+        (SORT, {"b": "v"}, True),
+        (SORT, {"a": "k", "b": "v"}, True),
+        (SORT, {"a": "v"}, False),
+        (SORT, {"b": "k"}, False),
+        (PICK, {"a": "k"}, False),
+        (PICK, {"a": "v"}, False),
+        (GATHER, {"a": "m"}, True),  # which it does not read
+        (GATHER, {"a": "k"}, False),
+        (f'%a = ln.forward %k : {ROWS} as ("a")', {"a": "k"}, True),
+        (f'%a = ln.relu %k : {ROWS} as ("a")', {"a": "k"}, True),
+        (f'%a = ln.softmax %k {{axis = 0}} : {ROWS} as ("a")', {"a": "k"}, False),
+    ],
+)
+def test_which_results_have_the_memory_of_their_operands_in_upstreams_plans(
+    op: str, shared: dict[str, str], right: bool
+) -> None:
+    """Those whose op says that it works in place, and those that find there what they make; no other one of its
+    results."""
+    text = f"""%k = ln.create : {ROWS} as ("k")
+  %v = ln.create : tensor<4xi32> as ("v")
+  %m = ln.create : tensor<3x4xf32> as ("m")
+  {op}
+  func.return"""
+    module = parse(main(text))
+    plan_upstream(module)
+    offsets = {"k": 0, "v": 256, "m": 512, "a": 1024, "b": 1280, "c": 1536}
+    offsets |= {result: offsets[operand] for result, operand in shared.items()}
+    for planned in planned_ops(main_of(module).body.block):
+        planned.attributes[PLACES] = ArrayAttr([PlaceAttr("arena", offsets[n]) for n in tensor_names(planned)])
+    set_memory(module, {"arena": 2048})
+    if right:
+        check_plan(module)
+    else:
+        with pytest.raises(LightNetError, match=r"its result .* overlaps its operand"):
+            check_plan(module)
+
+
 # -- our plans
 
 
