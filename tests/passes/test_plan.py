@@ -12,6 +12,7 @@ from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, i64
 from xdsl.dialects.func import ReturnOp
 
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import planned_ops
 from lightnet.frontends import json_ir
 from lightnet.frontends.exporter import from_module
@@ -550,6 +551,36 @@ def test_a_chain_shares_bytes_as_before() -> None:
         module = parse(main(text, "-> tensor<64xf32>"))
         peaks.append(plan_module(module, apart=apart).peak)
     assert peaks[0] == peaks[1]
+
+
+@pytest.mark.parametrize("window", [1, 2, 5, plan_buffers.WINDOW])
+def test_bytes_are_kept_from_ops_of_the_window_that_need_not_wait(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until behind the last of them; the oracle looks at all paths between two ops."""
+    monkeypatch.setattr(plan_buffers, "WINDOW", window)
+    last_of_window = 0
+    for seed in range(6):
+        module = parse(random_network(seed, 50))
+        ops = planned_ops(main_of(module).body.block)
+        ancestors: list[set[int]] = []  # of each op, all that it needs
+        for op in ops:
+            makers = [ops.index(v.owner) for v in op.operands]
+            ancestors.append(set(makers).union(*(ancestors[i] for i in makers)))
+        computing = [i for i, op in enumerate(ops) if not isinstance(op, Source | ReturnOp)]
+        for value, slot in plan_buffers.PlannedValues.of(module, apart=1 << 20).slots.items():
+            maker = ops.index(value.owner)
+            if maker not in computing:
+                assert slot.freed == slot.upper == len(ops)
+                continue
+            readers = [ops.index(use.operation) for use in value.uses] or [maker]
+            upper = max(readers) + 1
+            beside = [
+                j for j in computing
+                if upper <= j < upper + window and any(j - window <= r and r not in ancestors[j] for r in readers)
+            ]  # fmt: skip
+            assert slot.freed == max([upper, *(j + 1 for j in beside)]), (seed, value.name_hint)
+            last_of_window += upper + window - 1 in beside
+        assert all(s.freed == s.upper for s in plan_buffers.PlannedValues.of(module, apart=0).slots.values())
+    assert last_of_window
 
 
 @pytest.mark.parametrize("text, known", [
