@@ -26,7 +26,7 @@ from xdsl.dialects.builtin import (
     UnknownLoc,
 )
 from xdsl.ir import Attribute, Operation, Region, SSAValue, TypeAttribute
-from xdsl.parser import Parser, ParserState
+from xdsl.parser import ForwardDeclaredValue, Parser, ParserState, UnresolvedOperand
 from xdsl.utils.exceptions import MultipleSpansParseError, ParseError, VerifyException
 from xdsl.utils.lexer import Input, Span, Token
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind, StringLiteral
@@ -34,7 +34,6 @@ from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind, StringLit
 from lightnet.diagnostics import LightNetError, SourceLoc, did_you_mean
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.context import MAX_TOKENS, LnContext, sources_of
-from lightnet.ir.locations import loc_of
 
 #: Characters of one file: more takes minutes to parse.
 MAX_TEXT = 16 << 20
@@ -111,6 +110,7 @@ class LocatedParser(Parser):
         self._line_starts = [0, *(m.end() for m in re.finditer("\n", text))]
         self._file_attr = StringAttr(file)
         self._op_starts: list[int] = []
+        self._first_uses: dict[SSAValue, int] = {}  # of values that were not defined there
         self._columns: dict[int, IntAttr] = {}  # a file's ops stand in few columns
         self._op_count = self._depth = self._dense = 0
         super().__init__(ctx, "", file)
@@ -167,6 +167,13 @@ class LocatedParser(Parser):
         for value in values:
             while (hint := value.name_hint) and _NUMBERED.search(hint):
                 value.name_hint = hint
+
+    def resolve_operand(self, operand: UnresolvedOperand, type: Any) -> Any:
+        value = super().resolve_operand(operand, type)
+        if isinstance(value, ForwardDeclaredValue):  # an op's operands may be resolved behind those in its regions
+            start = operand.span.start
+            self._first_uses[value] = min(self._first_uses.get(value, start), start)
+        return value
 
     # -- limits
 
@@ -282,18 +289,11 @@ class LocatedParser(Parser):
         """
         if self._current_token.kind is not MLIRTokenKind.EOF or self._depth:
             return []
-        uses = []
-        for name, by_index in self.forward_ssa_references.items():
-            places = [loc for value in by_index.values() if (loc := _first_use(value)) is not None]
-            start = min((self._pos_of(loc) for loc in places), default=0)
-            found = re.compile(rf"%{re.escape(name)}(?![\w$.-])").search(self._text, start)
-            uses.append((found.start() if found else start, name))
+        uses = [
+            (min(self._first_uses[value] for value in by_index.values()), name)
+            for name, by_index in self.forward_ssa_references.items()
+        ]
         return [self.error_at(pos, f"value '%{name}' is used but never defined") for pos, name in sorted(uses)]
-
-    def _pos_of(self, loc: SourceLoc) -> int:
-        index = loc.line - self._first_line
-        known = loc.file == self._file and 0 <= index < len(self._line_starts)
-        return self._line_starts[index] + loc.col - 1 if known else 0
 
 
 class _HexElement(Parser._TensorLiteralElement):
@@ -339,8 +339,3 @@ _MESSAGES = {
 
 def _first_line(text: str) -> str:
     return text.strip().split("\n", 1)[0][:MAX_MESSAGE]
-
-
-def _first_use(value: SSAValue) -> SourceLoc | None:
-    locs = [loc for use in value.uses if (loc := loc_of(use.operation)) is not None]
-    return min(locs, key=lambda loc: (loc.line, loc.col), default=None)

@@ -49,8 +49,8 @@ class _StatementParser(NotationParser):
     def definition(self) -> Definition:
         statements: list[Assignment] = []
         while self.token.kind != "end":
-            if self.token.kind == "newline" or self.accept(";"):
-                self.next() if self.token.kind == "newline" else None
+            if self.token.kind == "newline" or self.token.text == ";":
+                self.next()
                 continue
             statements.append(self._statement())
             if len(statements) > MAX_STATEMENTS:

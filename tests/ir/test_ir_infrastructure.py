@@ -78,6 +78,39 @@ def test_locations_cost_little() -> None:
     assert located < 1.15 * plain
 
 
+PLACELESS = ("", " loc(unknown)", ' loc("a")', ' loc(fused["a", "b"])', ' loc("other.mlir":7:9)')
+
+
+@pytest.mark.parametrize("first", PLACELESS)
+@pytest.mark.parametrize("second", PLACELESS)
+def test_what_is_never_defined_is_shown_at_its_first_use(first: str, second: str) -> None:
+    """Also where the ops that use it say that they come from elsewhere, or from nowhere; the oracle is the text."""
+    text = f"%0 = arith.addi %u, %u : i32{first}\n%1 = arith.addi %u, %0 : i32{second}\n"
+    with pytest.raises(LightNetError, match="value '%u' is used but never defined") as error:
+        parsed(text)
+    assert error.value.loc == SourceLoc("f.mlir", 1, 1 + text.index("%u"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # A function's name is not another's, and a definition of before is of its own function.
+        "func.func @f() {\n  %0 = arith.addi %u, %u : i32\n  %u = arith.constant 1 : i32\n  func.return\n}\n"
+        "func.func @g() {\n  %0 = arith.addi %HERE, %u : i32\n  func.return\n}\n",
+        # A name that begins as another does, and parts of one value.
+        "%0 = arith.addi %ub, %ub : i32\n%ub = arith.constant 1 : i32\n%1 = arith.addi %HERE#1, %u#0 : i32\n",
+        # An op's operands stand before those of the ops in it.
+        '"scf.if"(%HERE) ({\n  "scf.if"(%u) ({\n    scf.yield\n  }, {\n  }) : (i1) -> ()\n  scf.yield\n}, {\n}) : (i1) -> ()\n',
+    ],
+)
+def test_uses_are_told_apart_by_where_they_stand(text: str) -> None:
+    at = text.index("HERE") - 1
+    with pytest.raises(LightNetError, match="value '%u' is used but never defined") as error:
+        parsed(text.replace("HERE", "u"))
+    line = text.count("\n", 0, at)
+    assert error.value.loc == SourceLoc("f.mlir", line + 1, at - text.rfind("\n", 0, at))
+
+
 def test_line_numbers_continue_from_first_line() -> None:
     module = parse_mlir(make_context(), CHAIN, "f.mlir", first_line=100)
     assert loc_of(list(module.walk())[2]) == SourceLoc("f.mlir", 101, 8)

@@ -143,6 +143,15 @@ def test_definitions() -> None:
         assert bound(text, spec("f32", dims)) == want, text
 
 
+@pytest.mark.parametrize("around", ["", ";", ";;", "\n", "\n\n", ";\n", "\n;", "; ;\n\n ;", "# one; two\n"])
+def test_separators_of_statements_separate_and_no_more(around: str) -> None:
+    """Each of them, as often as one likes, also before the first statement and behind the last one."""
+    written = ["dst[0] = 1", "dst[1] = 2", "dst[2] += x[r] for r < 3"]
+    for between in (";", "\n", ";;", "\n\n", ";\n", "\n;", ";\n;\n", "# a comment\n", "; # another\n"):
+        assert str(parse(around + between.join(written) + around)) == "\n".join(written), between
+    refused(lambda: parse(around), "a definition has at least one statement")
+
+
 def test_results_of_short_floats_are_stored_once() -> None:
     assert bound("dst[i] += h[r] for r < 4", spec("f16", (0,))) == ""
     assert (

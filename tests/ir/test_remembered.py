@@ -9,8 +9,9 @@ import weakref
 import numpy as np
 import pytest
 from blocked_networks import random_network
+from counting import calls
 from xdsl.dialects import test as xdsl_test
-from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.builtin import DYNAMIC_INDEX, IntegerType, ModuleOp, StringAttr, TensorType, f32, i1
 
 import lightnet
 from lightnet.backends.cpu.blocked.conv_model import Geometry
@@ -26,7 +27,7 @@ from lightnet.ir.constraints import ConstraintError
 from lightnet.ir.context import make_context
 from lightnet.ir.layout import Layout, with_layout
 from lightnet.ir.passes import parse_pipeline, run_pipeline
-from lightnet.ir.types import ParamAttr, TensorSpec, tensor_type
+from lightnet.ir.types import ParamAttr, TensorSpec, element_type, spec_of, tensor_type
 from lightnet.passes import pipelines
 from lightnet.runtime.dtypes import BY_NAME
 
@@ -47,6 +48,22 @@ def test_what_follows_from_an_op_changes_with_it() -> None:
     assert Geometry.of(conv).before == (2, 2)
     conv.operands = values((1, 8, 5, 7), (4, 8, 3, 3), (4,))
     assert Geometry.of(conv).size == (5, 7)
+
+
+def test_the_spec_of_a_type_is_made_once() -> None:
+    """It is asked for at every step of every pass. Types that are equal have equal specs, others do not."""
+    specs = [TensorSpec(dims, BY_NAME[dtype]) for dims in ((), (2, 3), (3, 2), (0,)) for dtype in ("f32", "i8", "ui8")]
+    elements = [element_type(spec.dtype) for spec in specs]
+    types = [TensorType(element, spec.dims) for element, spec in zip(elements, specs)]  # not the interned ones
+    assert [spec_of(type) for type in types] == specs
+    for type in types:
+        assert spec_of(type) is spec_of(type)
+        with calls(at_most=12):  # counting itself takes some
+            spec_of(type)
+    for wrong in (f32, TensorType(i1, [DYNAMIC_INDEX]), TensorType(IntegerType(7), [2])):
+        for _ in range(2):  # what is refused is refused again
+            with pytest.raises(TypeError):
+                spec_of(wrong)
 
 
 def test_a_right_op_lets_no_wrong_one_pass() -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+from contextlib import nullcontext
+
 import pytest
 from xdsl.dialects import arith, cf, func, scf, test
-from xdsl.dialects.builtin import ModuleOp, i1, i32
+from xdsl.dialects.builtin import BoolAttr, ModuleOp, i1, i32
 from xdsl.ir import Block, Operation, Region
+from xdsl.irdl import IRDLOperation, attr_def, irdl_op_definition
+from xdsl.utils.exceptions import VerifyException
 
-from lightnet.diagnostics import SourceLoc
+from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir import verify
 from lightnet.ir.locations import fused, set_loc
 from lightnet.ir.names import set_tensor_names, tensor_names
 from lightnet.ir.passes import inherit
-from lightnet.ir.verify import module_errors, op_text
+from lightnet.ir.verify import module_errors, op_text, verify_module
 
 
 def number() -> arith.ConstantOp:
@@ -84,6 +89,38 @@ def test_values_that_are_not_there() -> None:
     assert said(Block([test.TestOp(regions=[Region(inner)]), test.TestOp([inner.args[0]]), func.ReturnOp()])) == [
         "'test.op' op: operand 0 is an argument of a block that does not enclose the op"
     ]
+
+
+#: Whether they were right, of the ops below that were verified.
+ASKED: list[bool] = []
+
+
+@irdl_op_definition
+class Asked(IRDLOperation):
+    """Notes that it is verified, and is right if it says so."""
+
+    name = "test.asked"
+    right = attr_def(BoolAttr)
+
+    def verify_(self) -> None:
+        ASKED.append(bool(self.right.value.data))
+        if not ASKED[-1]:
+            raise VerifyException("wrong")
+
+
+@pytest.mark.parametrize("rights", list(itertools.product((False, True), repeat=3)))
+def test_no_op_is_looked_at_behind_the_last_error(rights: tuple[bool, ...]) -> None:
+    """Of those asked for, which is one where the first is raised: an error costs no walk of what follows."""
+    module = ModuleOp([Asked.create(attributes={"right": BoolAttr.from_bool(right)}) for right in rights])
+    wrong = [i for i, right in enumerate(rights) if not right]
+    for limit in range(1, len(rights) + 1):
+        ASKED.clear()
+        assert len(module_errors(module, limit=limit)) == len(wrong[:limit])
+        assert ASKED == list(rights[: wrong[limit - 1] + 1] if len(wrong) >= limit else rights)
+    ASKED.clear()
+    with pytest.raises(LightNetError, match="wrong") if wrong else nullcontext():
+        verify_module(module)
+    assert ASKED == list(rights[: wrong[0] + 1] if wrong else rights)
 
 
 def test_blocks_of_a_region_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:

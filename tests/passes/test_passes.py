@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -35,10 +36,11 @@ from lightnet.ir.memory import memory_of
 from lightnet.ir.module import main_of
 from lightnet.ir.op import PLACES, LnOp, tensor_names
 from lightnet.ir.parser import parse_mlir
-from lightnet.ir.passes import Instrumentation, LnPass, parse_pipeline, run_pipeline
+from lightnet.ir.passes import Instrumentation, LnPass, Rewrite, parse_pipeline, run_pipeline
 from lightnet.ir.target import Target, get_target, with_capacity
 from lightnet.ir.types import TensorSpec
 from lightnet.passes import pipelines
+from lightnet.passes.dce import remove_dead
 from lightnet.passes.graph import graphs
 from lightnet.passes.levels import LEVELS
 from lightnet.passes.memory_model import MemoryModel
@@ -558,6 +560,26 @@ def test_bad_layouts(token: str) -> None:
         parse(f'func.func @main() {{ %x = ln.input : tensor<1x1x1x1xf32, #ln.layout<"{token}">> func.return }}')
 
 
+def test_a_target_takes_sizes_of_calls_unless_it_says_that_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every target that is registered, and one that says no more than whose kernels it has."""
+    monkeypatch.setitem(registry.TARGETS._rows, "own", Target("own", kernel="cpu"))
+    monkeypatch.setitem(registry.TARGETS._rows, "fixed", Target("fixed", kernel="cpu", takes_open=False))
+    type_ = 'tensor<?x4xf32, #ln.dims<"n(1..9)">>'
+    for name in registry.TARGETS:
+        module = parse(f"""func.func @main() -> {type_} {{
+          %x = ln.input : {type_} as ("x")
+          %y = ln.relu %x : {type_} as ("y")
+          func.return %y : {type_}
+        }}""")
+        try:
+            passed(module, "expand", name)
+        except LightNetError as e:
+            assert name in ("fixed", "cuda", "dpu"), name
+            assert e.label == ("expand.unsupported" if name == "dpu" else "target.dims")  # DPUs compute convolutions
+        else:
+            assert name not in ("fixed", "cuda"), name
+
+
 def test_targets() -> None:
     assert get_target("cpu").spaces["arena"].capacity == 16 << 30
     assert with_capacity(get_target("cpu"), "arena", 1 << 20).spaces["arena"].capacity == 1 << 20
@@ -717,3 +739,110 @@ def test_watchers_hear_how_a_pass_ends(passes: str, refuses: bool, events: list[
         assert events[-1] == "end"
     assert watchers[0].events == events
     assert watchers[1].events == [e for e in events if not (refuses and e.startswith("after"))]
+
+
+class Rewrote(Instrumentation):
+    """What a watcher hears of rewrites, where it wants what it says."""
+
+    def __init__(self, **wants: bool):
+        vars(self).update(wants)
+        self.heard: list[Rewrite] = []
+
+    def rewrote(self, rewrite: Rewrite) -> None:
+        self.heard.append(rewrite)
+
+
+EQUAL_AND_UNUSED = """func.func @main() -> (tensor<3xf32>, tensor<3xf32>) {
+  %x = ln.input : tensor<3xf32> as ("x")
+  %a = ln.relu %x : tensor<3xf32> as ("a")
+  %b = ln.relu %x : tensor<3xf32> as ("b")
+  %c, %d = cpu.kernel(%k = %b) {
+    %0 = ln.sigmoid %k : tensor<3xf32>
+    %1 = ln.tanh %k : tensor<3xf32>
+    ln.yield %0, %1
+  } as ("c", "d")
+  func.return %a, %c : tensor<3xf32>, tensor<3xf32>
+}"""
+
+
+def test_watchers_hear_of_rewrites_where_they_want_to() -> None:
+    """With texts if one of them wants these: an op is its line, a value its name."""
+
+    def heard(*wants: dict[str, bool]) -> list[list[Rewrite]]:
+        watchers = [Rewrote(**each) for each in wants]
+        run_pipeline(make_context(), parse(EQUAL_AND_UNUSED), parse_pipeline("ln-cse,ln-dce"), watchers)
+        return [watcher.heard for watcher in watchers]
+
+    assert heard({}) == heard({"wants_text": True}) == [[]]
+    (bare,) = heard({"wants_rewrites": True})
+    silent, texts, also = heard({}, {"wants_rewrites": True, "wants_text": True}, {"wants_rewrites": True})
+    assert silent == [] and texts == also
+    assert bare == [replace(rewrite, before=(), after=()) for rewrite in texts]
+    assert [(r.number, r.pass_name, r.pattern) for r in texts] == [
+        (1, "ln-cse", "equal"),
+        (2, "ln-dce", "unused-results"),
+        (3, "ln-dce", "dead-code"),
+    ]
+    equal, results, dead = texts
+    assert equal.before == (
+        '%b = ln.relu %x : tensor<3xf32> as ("b")',
+        '%a = ln.relu %x : tensor<3xf32> as ("a")',
+    )
+    assert equal.after == ("%a",)
+    assert [line.partition(" {")[0] for line in (*results.before, *results.after)] == [
+        "%c, %d = cpu.kernel(%k = %a)",
+        "%c = cpu.kernel(%k = %a)",
+    ]
+    assert len(dead.before) == 1 and "ln.tanh %k" in dead.before[0] and dead.after == ()
+
+
+@pytest.mark.parametrize(("text", "pipeline", "target", "files"), cases())
+def test_texts_of_rewrites_are_lines(text: str, pipeline: str, target: str, files: list[str]) -> None:
+    """Whatever rewrites what, each op or value that went or came is one line."""
+    watcher = Rewrote(wants_rewrites=True, wants_text=True)
+    with plugins.loaded(files):
+        run_pipeline(make_context(), parse(text), parse_pipeline(pipeline, {"target": target or "cpu"}), [watcher])
+    for rewrite in watcher.heard:
+        for line in (*rewrite.before, *rewrite.after):
+            assert isinstance(line, str) and line.strip() and "\n" not in line, rewrite
+
+
+USED = """%x = ln.input : tensor<3xf32> as ("x")
+  %c = cpu.kernel(%k = %x) {
+    %0 = ln.sigmoid %k : tensor<3xf32>
+    ln.yield %0
+  } as ("c")"""
+
+
+@pytest.mark.parametrize(
+    ("unused", "change"),
+    [
+        ("nothing", ("%x", "%x")),
+        ("an op", (' as ("x")', ' as ("x")\n  %z = ln.tanh %x : tensor<3xf32> as ("z")')),
+        ("an op in a kernel", ("ln.yield", "%1 = ln.tanh %0 : tensor<3xf32>\n    ln.yield")),
+        ("an operand of a kernel", ("%k = %x", "%k = %x, %l = %x")),
+        ("a source and an operand", ("%k = %x", "%k = %x, %l = %p")),
+    ],
+)
+def test_what_is_unused_goes_and_is_told(unused: str, change: tuple[str, str]) -> None:
+    """What runs passes to a fixed point has to know whether anything went."""
+    text = USED.replace(*change)
+    if "%p" in text:
+        text = '%p = ln.param {ran = [-1, 1]} : tensor<3xf32> as ("p")\n  ' + text
+    wrap = "func.func @main() -> tensor<3xf32> {{\n  {}\n  func.return %c : tensor<3xf32>\n}}".format
+    module = parse(wrap(text))
+    (block,) = graphs(module)
+    assert remove_dead(block) is (unused != "nothing")
+    assert str(module) == str(parse(wrap(USED)))
+    assert remove_dead(block) is False
+
+
+@pytest.mark.parametrize(
+    "text", [pytest.param(*case.values[:1], id=case.id) for case in cases() if "ln-dce" in case.id]
+)
+def test_removals_are_told_where_there_are_any(text: str) -> None:
+    module = parse(text)
+    for block in graphs(module):
+        for _ in range(3):
+            before = str(module)
+            assert remove_dead(block) is (str(module) != before)

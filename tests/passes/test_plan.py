@@ -12,6 +12,7 @@ from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, i64
 from xdsl.dialects.func import ReturnOp
 
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import planned_ops
 from lightnet.frontends import json_ir
 from lightnet.frontends.exporter import from_module
@@ -129,6 +130,58 @@ def test_upstream_plan_refuses_a_fused_network() -> None:
     )
     with pytest.raises(LightNetError, match="never fused"):
         plan_upstream(module)
+
+
+ROWS = "tensor<4xf32>"
+SCATTER = f'%a, %b, %c = ln.scatter %m : {ROWS}, {ROWS}, {ROWS} as ("a", "b", "c")'
+SORT = f'%a, %b = ln.sort1d_by_key %k, %v : {ROWS}, tensor<4xi32> as ("a", "b")'
+PICK = f'%a = ln.pick1d %k, %v {{len = 4, stride = 1}} : {ROWS} as ("a")'
+GATHER = '%a = ln.gather %k, %k, %k : tensor<3x4xf32> as ("a")'
+
+
+@pytest.mark.parametrize(
+    ("op", "shared", "right"),
+    [
+        (SCATTER, {}, True),
+        (SCATTER, {"a": "m"}, True),  # the first row stands there
+        (SCATTER, {"b": "m"}, False),
+        (SCATTER, {"c": "m"}, False),
+        (SORT, {"a": "k"}, True),
+        (SORT, {"b": "v"}, True),
+        (SORT, {"a": "k", "b": "v"}, True),
+        (SORT, {"a": "v"}, False),
+        (SORT, {"b": "k"}, False),
+        (PICK, {"a": "k"}, False),
+        (PICK, {"a": "v"}, False),
+        (GATHER, {"a": "m"}, True),  # which it does not read
+        (GATHER, {"a": "k"}, False),
+        (f'%a = ln.forward %k : {ROWS} as ("a")', {"a": "k"}, True),
+        (f'%a = ln.relu %k : {ROWS} as ("a")', {"a": "k"}, True),
+        (f'%a = ln.softmax %k {{axis = 0}} : {ROWS} as ("a")', {"a": "k"}, False),
+    ],
+)
+def test_which_results_have_the_memory_of_their_operands_in_upstreams_plans(
+    op: str, shared: dict[str, str], right: bool
+) -> None:
+    """Those whose op says that it works in place, and those that find there what they make; no other one of its
+    results."""
+    text = f"""%k = ln.create : {ROWS} as ("k")
+  %v = ln.create : tensor<4xi32> as ("v")
+  %m = ln.create : tensor<3x4xf32> as ("m")
+  {op}
+  func.return"""
+    module = parse(main(text))
+    plan_upstream(module)
+    offsets = {"k": 0, "v": 256, "m": 512, "a": 1024, "b": 1280, "c": 1536}
+    offsets |= {result: offsets[operand] for result, operand in shared.items()}
+    for planned in planned_ops(main_of(module).body.block):
+        planned.attributes[PLACES] = ArrayAttr([PlaceAttr("arena", offsets[n]) for n in tensor_names(planned)])
+    set_memory(module, {"arena": 2048})
+    if right:
+        check_plan(module)
+    else:
+        with pytest.raises(LightNetError, match=r"its result .* overlaps its operand"):
+            check_plan(module)
 
 
 # -- our plans
@@ -498,6 +551,36 @@ def test_a_chain_shares_bytes_as_before() -> None:
         module = parse(main(text, "-> tensor<64xf32>"))
         peaks.append(plan_module(module, apart=apart).peak)
     assert peaks[0] == peaks[1]
+
+
+@pytest.mark.parametrize("window", [1, 2, 5, plan_buffers.WINDOW])
+def test_bytes_are_kept_from_ops_of_the_window_that_need_not_wait(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until behind the last of them; the oracle looks at all paths between two ops."""
+    monkeypatch.setattr(plan_buffers, "WINDOW", window)
+    last_of_window = 0
+    for seed in range(6):
+        module = parse(random_network(seed, 50))
+        ops = planned_ops(main_of(module).body.block)
+        ancestors: list[set[int]] = []  # of each op, all that it needs
+        for op in ops:
+            makers = [ops.index(v.owner) for v in op.operands]
+            ancestors.append(set(makers).union(*(ancestors[i] for i in makers)))
+        computing = [i for i, op in enumerate(ops) if not isinstance(op, Source | ReturnOp)]
+        for value, slot in plan_buffers.PlannedValues.of(module, apart=1 << 20).slots.items():
+            maker = ops.index(value.owner)
+            if maker not in computing:
+                assert slot.freed == slot.upper == len(ops)
+                continue
+            readers = [ops.index(use.operation) for use in value.uses] or [maker]
+            upper = max(readers) + 1
+            beside = [
+                j for j in computing
+                if upper <= j < upper + window and any(j - window <= r and r not in ancestors[j] for r in readers)
+            ]  # fmt: skip
+            assert slot.freed == max([upper, *(j + 1 for j in beside)]), (seed, value.name_hint)
+            last_of_window += upper + window - 1 in beside
+        assert all(s.freed == s.upper for s in plan_buffers.PlannedValues.of(module, apart=0).slots.values())
+    assert last_of_window
 
 
 @pytest.mark.parametrize("text, known", [

@@ -270,6 +270,36 @@ def test_a_watchdog_is_of_the_main_thread() -> None:
     assert signal.getsignal(signal.SIGALRM) is before and signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
 
+@pytest.mark.parametrize("seconds", [1 / 64, 1 / 8, 1 / 2, 1, 8])
+@pytest.mark.parametrize("began", [0, 1 / 4, 3 / 4])
+def test_a_watchdog_looks_as_often_as_it_must(monkeypatch: pytest.MonkeyPatch, seconds: float, began: float) -> None:
+    """On a clock of the test's own. A match that began anywhere between two looks is never stopped before its time, and
+    soon after it; a short time takes three looks, a long one one in each period."""
+    import signal
+
+    clock, match = [0.0], [None]
+    timers: list[float] = []
+    monkeypatch.setattr(signal, "setitimer", lambda which, first, every=0.0: timers.extend((first, every)))
+    monkeypatch.setattr(watchdog.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(watchdog.rewrites, "matching", lambda: match[0])
+    looks = 0
+    with pytest.raises(KeyboardInterrupt), watchdog.pattern_timeout(seconds):
+        look, (first, every) = signal.getsignal(signal.SIGALRM), timers
+        assert first == every > 0
+        look(signal.SIGALRM, None)
+        clock[0] += every
+        look(signal.SIGALRM, None)  # no match goes on
+        match[0] = object()
+        begin = clock[0] + began * every
+        while looks < 1000:
+            clock[0] += every
+            looks += 1
+            look(signal.SIGALRM, None)
+    assert seconds <= clock[0] - begin <= seconds + 2 * min(watchdog.PERIOD, seconds)
+    assert looks <= max(3, seconds / watchdog.PERIOD + 1)
+    assert timers[2:] == [0, 0]
+
+
 def test_an_error_names_the_tensor_that_differs_if_there_is_one() -> None:
     (pass_,) = parse_pipeline("simplify")
     for tensor, note in (("y", "'y' is now computed by cpu.kernel \"t\""), (None, 'at cpu.kernel "t"')):

@@ -20,9 +20,10 @@ from lightnet.backends.llvm.jit import CodeMachine, compile_module
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.cuda import CudaKernelOp
 from lightnet.dialects.ln.dialect import optypes
+from lightnet.ir.constraints import ConstraintError, check_op
 from lightnet.ir.types import TensorSpec, tensor_type
 from lightnet.runtime.arrays import aligned
-from lightnet.runtime.dtypes import BY_NP, BY_TL
+from lightnet.runtime.dtypes import BY_NAME, BY_NP, BY_TL
 from lightnet_trust.interpreter.notation import evaluate_definition
 
 OPS = {name: cls for name, cls in optypes().items() if cls.samples()}
@@ -52,6 +53,55 @@ def test_types_that_are_only_stored_in_are_those_of_sources_and_bits() -> None:
 
 def test_every_op_has_samples():
     assert set(optypes()) - set(OPS) == NO_SAMPLES
+
+
+#: Operands by the least number of dimensions that they may have, and by the only one; of all others, any number will do.
+RANK_FROM = {
+    1: """argmax.src argmin.src cumprod.src cumsum.src gather_nd.src gather_nd.index interpolate.src l2norm.src
+        layernorm.src log_softmax.src rmsnorm.src scatter.src scatter_elements.src scatter_nd.src scatter_nd.index
+        softmax.src take.src take_along.src topk.src topk_of.src""",
+    2: "grid_sample.grid lrn.src matmul.a matmul.b reverse_sequence.src trilu.src",
+    3: "avgpool.src conv.src conv.weight deconv.src deconv.weight grid_sample.src maxpool.src maxpool_index.src",
+}
+RANK_OF = {
+    0: """non_max_suppression.least non_max_suppression.limit non_max_suppression.most non_max_suppression.overlap
+        topk_of.limit unique.limit""",
+    1: """batchnorm.mean batchnorm.offset batchnorm.scale batchnorm.var conv.bias conv2d.bias deconv.bias deconv2d.bias
+        gru.bias gru.lens lstm.lens lstm.peephole pick1d.src pick1d.src_index rearange.src reverse_sequence.lens
+        rnn.lens roi_align.batch roi_pool.batch sort1d.src_key sort1d_by_key.src_key sort1d_by_key.src_val
+        tree_step.feature""",
+    2: """detect_yolov3.anchors gru.h0 gru.weight interpolate.index interpolate.weight lstm.c0 lstm.h0 lstm.weight
+        nms.group nms.valid rnn.h0 rnn.weight roi_align.rois roi_pool.rois tree_step.node tree_step.x unique.src""",
+    3: """gru.gates lstm.gates nms.boxes non_max_suppression.boxes non_max_suppression.scores rnn.gates submean.src""",
+    4: """avgpool2d.src batchnorm.src conv2d.src conv2d.weight deconv2d.src deconv2d.weight detect_yolov3.feature
+        maxpool2d.src roi_align.src roi_pool.src""",
+    5: "transform_bboxSQD.src_anchor transform_bboxSQD.src_delta",
+}
+
+
+def test_every_operand_takes_the_ranks_of_the_table_and_no_others():
+    """A scalar, too, where the table says nothing of it."""
+    most = 6
+    expected = {name: set(range(least, most + 1)) for least, names in RANK_FROM.items() for name in names.split()}
+    expected |= {name: {rank} for rank, names in RANK_OF.items() for name in names.split()}
+    met = set()
+    for optype, cls in optypes().items():
+        fields = cls.schema.operands
+        ranks = [field.min_rank if field.rank is None else field.rank for field in fields]
+        types = [BY_NAME[field.dtypes[0] if field.dtypes else "f32"] for field in fields]
+        for i, field in enumerate(fields):
+            met.add(name := f"{optype}.{field.name}")
+            taken = set()
+            for rank in range(most + 1):
+                tried = [rank if k == i else other for k, other in enumerate(ranks)]
+                try:
+                    check_op(cls, [TensorSpec((2,) * n, dtype) for n, dtype in zip(tried, types)], {})
+                except ConstraintError as e:
+                    if e.label == f"{name}.rank":
+                        continue
+                taken.add(rank)
+            assert taken == expected.get(name, set(range(most + 1))), name
+    assert met >= expected.keys()
 
 
 def along(op) -> int:

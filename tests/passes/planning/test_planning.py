@@ -13,6 +13,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from counting import calls
 from hypothesis import given, settings
@@ -250,6 +251,9 @@ def test_a_dense_problem_stores_no_pairs_and_places_as_a_sparse_one(monkeypatch)
             if j != i and any(live(b, t) and live(c, t) for t in range(b.lower, b.upper))
         ]
         assert sorted(sparse.of(i)) == sorted(dense.of(i)) == meets
+        array = sparse.array(i)
+        assert sorted(array.tolist()) == meets and array.dtype == np.int64
+        assert sparse.array(i) is array, "a list is made an array once"
     for best_fit in (True, False):
         one, two = [UNPLACED] * len(buffers), [UNPLACED] * len(buffers)
         place_buffers(buffers, sparse, range(len(buffers)), best_fit, one)
@@ -324,12 +328,24 @@ def test_capacity():
         ([Buffer("a", 0, 4, 1, 1, ((3, 5),))], "plan.gap"),
         ([Buffer("a", 0, 4, 1, 1, ((2, 2),))], "plan.gap"),
         ([Buffer("a", 0, 4, 1 << 62)], "plan.limit"),
+        ([Buffer("a", 0, 4, 0, (1 << 61) + 1)], "plan.limit"),
+        ([Buffer("a", 0, 4, (1 << 60) + 1, 1 << 60)], "plan.limit"),
+        ([Buffer("a", 0, 4, 1 << 60, 1 << 59), Buffer("b", 0, 4, 1, 1 << 59)], "plan.limit"),
+        ([Buffer("a", 0, 1 << 61, 1)], "plan.limit"),
+        ([Buffer("a", -1 << 61, 0, 1)], "plan.limit"),
     ],
 )
 def test_malformed_buffers_are_refused(buffers, label):
     with pytest.raises(LightNetError) as caught:
         pack(buffers)
     assert caught.value.label == label
+
+
+def test_buffers_just_below_the_limits_are_packed():
+    """Sizes and the alignments that they may have to be rounded to, all added up; first and last positions."""
+    fits = [Buffer("a", 0, 4, 1 << 60, 1 << 59), Buffer("b", 0, 4, 0, 1 << 59)]
+    assert pack(fits).peak == 1 << 60
+    assert pack([Buffer("a", 1 - (1 << 61), (1 << 61) - 1, (1 << 61) - 1)]).peak == (1 << 61) - 1
 
 
 def test_unknown_effort_and_unknown_fixed_buffers_are_refused():
@@ -553,6 +569,23 @@ def test_a_search_among_pinned_buffers_ends_where_none_can_be_lower():
     plan = pack(buffers, fixed={"a": 0, "c": 1}, effort=1000)
     check_offsets(buffers, plan.offsets, 5)
     assert (plan.peak, plan.bound, plan.offsets["a"], plan.offsets["c"]) == (5, 4, 0, 1)
+
+
+def test_steps_of_a_search_are_bounded_by_what_it_places(monkeypatch):
+    """However many are asked for, 600 for each buffer are enough; what is less is taken as it is."""
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(EjectionSearch, "run", lambda self, steps: asked.append((len(self.offsets), steps)))
+    source = random.Random(3)
+    for count in range(8, 24):
+        buffers = [
+            Buffer(f"b{k}", a := source.randrange(20), a + source.randint(1, 9), source.randint(1, 99), 4)
+            for k in range(count)
+        ]
+        for effort in (0, 1, 600, 10**9):
+            pack(buffers, effort=effort)
+    counts = [n for n, _ in asked[::3]]
+    assert asked == [(n, steps) for n in counts for steps in (1, 600, 600 * n)]
+    assert len(set(counts)) > 3, "there, greedy misses the bound"
 
 
 def test_a_search_keeps_what_is_pinned():
