@@ -17,6 +17,7 @@ from suites.cases import Case, cases_in, modules  # noqa: E402
 import lightnet  # noqa: E402
 from lightnet.diagnostics import LightNetError  # noqa: E402
 from lightnet.frontends.onnx.node import Node  # noqa: E402
+from lightnet.frontends.onnx.pairs import ACTIVATIONS, RECURRENT  # noqa: E402
 
 #: Cases for an attribute, those whose inputs have the most dimensions.
 CASES = 2
@@ -132,3 +133,23 @@ def text(model: onnx.ModelProto) -> str:
         return str(lightnet.loads(model.SerializeToString(), ".onnx").main)
     except LightNetError as e:
         return e.message
+
+
+def test_activations_of_recurrent_layers_have_the_defaults_of_the_operators():
+    """ONNX's text of LSTM, GRU and RNN: "default values are the same as of corresponding ONNX operators". Affine and ScaledTanh are operators no more."""
+    once = {"Affine": {"alpha": 1.0, "beta": 0.0}, "ScaledTanh": {"alpha": 1.0, "beta": 1.0}}
+    for name, (_, *found) in RECURRENT.items():
+        attributes = once.get(name)
+        if attributes is None:
+            given = onnx.defs.get_schema(name).attributes.values()
+            attributes = {a.name: np.float32(onnx.helper.get_attribute_value(a.default_value)) for a in given}
+        assert [None if v is None else np.float32(v) for v in found] == [attributes.get(k) for k in ("alpha", "beta")]
+
+
+def test_every_activation_has_a_schema_with_its_defaults():
+    """The table's defaults, all of them, whether or not ONNX has a case of the op."""
+    for name, (_, params) in ACTIVATIONS.items():
+        given = onnx.defs.get_schema(name).attributes
+        assert params.keys() == given.keys(), name
+        for key, (_, default) in params.items():
+            assert np.float32(default) == np.float32(onnx.helper.get_attribute_value(given[key].default_value)), name
