@@ -1,4 +1,5 @@
-"""Reading `.mlir`: each limit of a file is exact, and mistakes that xDSL reports with several places are said as what they are."""
+"""Reading `.mlir`: each limit of a file is exact, and mistakes that xDSL reports with several places are said as what
+they are."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def test_a_limit_is_the_last_number_that_is_taken(limit, text, message, monkeypa
 
 @pytest.mark.parametrize("first", ["cf.br ^bb1", "cf.br ^bb2", "func.return"])
 def test_a_block_that_is_defined_twice(first: str) -> None:
-    """Another mistake at blocks than one that is not defined, with both places, whether or not a branch names it before."""
+    """Another mistake at blocks than one that is not defined, with both places, whether or not a branch names it
+    before."""
     text = f"func.func @f() {{\n  {first}\n^bb1:\n  cf.br ^bb2\n^bb2:\n  func.return\n^bb1:\n  func.return\n}}"
     with pytest.raises(LightNetError) as caught:
         parse_mlir(make_context(), text, "n.mlir")

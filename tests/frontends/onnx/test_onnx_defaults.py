@@ -1,6 +1,7 @@
-"""An attribute that a node does not give has the value that ONNX's schema says: what is read is the same, letter by letter, as with that
-value written out. The nodes are those of ONNX's own cases, each attribute of each op once or twice. So is what one version of an op reads
-and what another one does that has the same inputs, outputs and attributes."""
+"""An attribute that a node does not give has the value that ONNX's schema says: what is read is the same, letter by
+letter, as with that value written out. The nodes are those of ONNX's own cases, each attribute of each op once or
+twice. So is what one version of an op reads and what another one does that has the same inputs, outputs and
+attributes."""
 
 from __future__ import annotations
 
@@ -136,7 +137,8 @@ def text(model: onnx.ModelProto) -> str:
 
 
 def test_activations_of_recurrent_layers_have_the_defaults_of_the_operators():
-    """ONNX's text of LSTM, GRU and RNN: "default values are the same as of corresponding ONNX operators". Affine and ScaledTanh are operators no more."""
+    """ONNX's text of LSTM, GRU and RNN: "default values are the same as of corresponding ONNX operators". Affine and
+    ScaledTanh are operators no more."""
     once = {"Affine": {"alpha": 1.0, "beta": 0.0}, "ScaledTanh": {"alpha": 1.0, "beta": 1.0}}
     for name, (_, *found) in RECURRENT.items():
         attributes = once.get(name)

@@ -388,7 +388,8 @@ def test_external_data_is_beside_the_real_model(tmp_path):
 
 
 @pytest.mark.parametrize(("location", "refusal"), [
-    ("{folder}/w.bin", "it is an absolute path"), ("/w.bin", "it is an absolute path"), ("//w.bin", "it is an absolute path"),
+    ("{folder}/w.bin", "it is an absolute path"), ("/w.bin", "it is an absolute path"),
+    ("//w.bin", "it is an absolute path"),
     ("../{name}/w.bin", "is not below the model's folder"), ("sub/../w.bin", "is not below the model's folder"),
     ("./.", "is not below the model's folder"), ("sub", "is not a regular file"), ("", "is not a file name"),
     ("w.bin\n", "is not a file name"), ("w.bin/w.bin", "Not a directory"), ("{long}", "is not a file name"),

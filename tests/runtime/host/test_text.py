@@ -713,8 +713,9 @@ def test_constants_that_steps_read() -> None:
     assert "UTF-8" in str(error.value) + str(error.value.notes)
 
 
-@pytest.mark.parametrize("value", [{"value_int": 2}, {"value_ints": [2, 0]}, {"value": numpy_helper.from_array(np.array([[1], [2]]))}, "initializer"],
-                         ids=str)  # fmt: skip
+@pytest.mark.parametrize("value", [
+    {"value_int": 2}, {"value_ints": [2, 0]}, {"value": numpy_helper.from_array(np.array([[1], [2]]))}, "initializer",
+], ids=str)  # fmt: skip
 @pytest.mark.parametrize("is_read_by_numbers", [False, True])
 def test_steps_stand_before_the_network_where_constants_are_known(value: Any, is_read_by_numbers: bool) -> None:
     """However a constant is written, and whoever reads it too: what reads text and constants waits for no network."""
@@ -739,11 +740,14 @@ def test_steps_stand_before_the_network_where_constants_are_known(value: Any, is
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("given", [[], ["r"], ["s", "shape"]], ids=str)
 def test_the_network_computes_nothing_that_steps_alone_need(read: list[str], kept: list[str], given: list[str]) -> None:
-    """Nodes that steps repeat before the network stay in it only where a node that stays reads them: outputs are the steps'."""
-    nodes = [node("Shape", ["x"], ["s"]), node("Gather", ["s", "zero"], ["r"]), node("Concat", ["r", "one"], ["shape"], axis=0),
-             node("Reshape", ["t", "shape"], ["y"]), node("Mul", ["x", "x"], ["z"]), *(node("Add", [n, n], ["w"]) for n in read)]  # fmt: skip
+    """Nodes that steps repeat before the network stay in it only where a node that stays reads them: outputs are the
+    steps'."""
+    nodes = [node("Shape", ["x"], ["s"]), node("Gather", ["s", "zero"], ["r"]),
+             node("Concat", ["r", "one"], ["shape"], axis=0), node("Reshape", ["t", "shape"], ["y"]),
+             node("Mul", ["x", "x"], ["z"]), *(node("Add", [n, n], ["w"]) for n in read)]  # fmt: skip
     outputs = ["y", "z", *given, *("w" for _ in read)]
-    source = model(nodes, [("t", [4]), ("x", [4, 2], TensorProto.FLOAT)], outputs, {"zero": np.array([0]), "one": np.array([1])})  # fmt: skip
+    constants = {"zero": np.array([0]), "one": np.array([1])}
+    source = model(nodes, [("t", [4]), ("x", [4, 2], TensorProto.FLOAT)], outputs, constants)
     agree(source, {"t": text(*"abcd"), "x": FEEDS["x"]})
     parted = split.part(read_model(source.SerializeToString()), {}, {})
     assert [step.op for step in parted.host.before] == ["Shape", "Gather", "Concat", "Reshape"]
