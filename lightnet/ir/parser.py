@@ -25,7 +25,7 @@ from xdsl.dialects.builtin import (
     StringAttr,
     UnknownLoc,
 )
-from xdsl.ir import Attribute, Operation, Region, SSAValue, TypeAttribute
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue, TypeAttribute
 from xdsl.parser import ForwardDeclaredValue, Parser, ParserState, UnresolvedOperand
 from xdsl.utils.exceptions import MultipleSpansParseError, ParseError, VerifyException
 from xdsl.utils.lexer import Input, Span, Token
@@ -220,6 +220,14 @@ class LocatedParser(Parser):
         self._aliases.weights[name] = 1 + self._aliases.spent - before
 
     # -- errors
+
+    def _parse_block(self) -> Block:
+        """Parse a block. Of one that a branch named before, xDSL forgets where it is defined, and crashes at a second
+        definition."""
+        label = self._current_token.span
+        block = super()._parse_block()
+        self.blocks[label.text[1:]] = block, label
+        return block
 
     def _get_op_by_name(self, name: str) -> type[Operation]:
         op_type = self.ctx.get_optional_op(name, dialect_stack=self._parser_state.dialect_stack)

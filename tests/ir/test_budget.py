@@ -81,6 +81,19 @@ def test_a_budget_inside_of_another_is_its_own_only_where_it_says_so():
             assert same is outer and other.seconds == 7
 
 
+@pytest.mark.parametrize("count", [0, 1, 7, 1000])
+def test_ops_lengthen_a_budget_that_nobody_gave(count):
+    """Half a second for each op, whatever their number, and until the budget is spent as well; a given one stays."""
+    with budget.limited() as default:
+        rest, end = default.seconds, default.end
+        budget.for_ops(count)
+        assert default.seconds - rest == count * 0.5 == pytest.approx(default.end - end)
+        with budget.limited(3) as given:
+            budget.for_ops(count)
+        assert given.seconds == 3 and default.seconds == rest + count * 0.5
+    budget.for_ops(count)  # of no budget: nothing to lengthen
+
+
 def test_the_size_of_a_function_is_bounded_wherever_it_is_built():
     b = Builder.kernel("k", [])
     with budget.limited(1), pytest.raises(LightNetError, match="more than 1000 operations") as e:

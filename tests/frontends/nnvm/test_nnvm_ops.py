@@ -567,6 +567,41 @@ def test_gru_and_plain_rnn() -> None:
         np.testing.assert_allclose(y, state, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+@pytest.mark.parametrize("mode, gates", [("lstm", 4), ("gru", 3), ("rnn_tanh", 1), ("rnn_relu", 1)])
+def test_lengths_of_sequences(mode: str, gates: int, dtype: type) -> None:
+    """A sequence of a batch gives, in both directions of two layers, what its first steps give alone; then zeros."""
+    lens, hidden, both = np.array([4, 1, 3], dtype), 2, 2
+    count = sum(both * gates * hidden * (size + hidden + 2) for size in (3, both * hidden))
+    rng = np.random.default_rng(3)
+    x, flat, *states = (
+        rng.uniform(-1, 1, dims).astype(np.float32)
+        for dims in ((4, 3, 3), count, *[(2 * both, 3, hidden)] * (1 + (mode == "lstm")))
+    )
+    attrs = {"mode": mode, "state_size": hidden, "num_layers": 2, "bidirectional": True, "state_outputs": True}
+    y, *last = run_op("RNN", (x, flat, *states, lens), attrs | {"use_sequence_length": True}, heads=1 + len(states))
+    for k, steps in enumerate(lens.astype(int)):
+        alone = (x[:steps, k : k + 1], flat, *(s[:, k : k + 1] for s in states))
+        want, *want_last = run_op("RNN", alone, attrs, heads=1 + len(states))
+        np.testing.assert_allclose(y[:steps, k : k + 1], want, rtol=0, atol=1e-6)
+        assert not y[steps:, k].any()
+        for a, b in zip(last, want_last, strict=True):
+            np.testing.assert_allclose(a[:, k : k + 1], b, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("attrs", [{}, {"axis": 0}], ids=str)
+def test_an_op_without_inputs_is_refused(attrs: dict[str, int]) -> None:
+    """Each op, those of any number of inputs included: at its node, and by a check, not by what fails further on."""
+    refused = 0
+    for op in handlers():
+        try:
+            run_op(op, (), attrs)
+        except LightNetError as e:
+            assert "'y'" in str(e) and e.label != "nnvm.handler", f"{op}: {e}"
+            refused += 1
+    assert refused > 500
+
+
 @pytest.mark.parametrize("op, inputs, attrs, message", [
     ("Reshape", (X,), {"shape": "(5, -1)"}, "cannot become"), ("Reshape", (X,), {"shape": "(-1, -1)"}, "more than one -1"),
     ("Reshape", (X,), {"shape": "(-3, -3)"}, "more dims"), ("elemwise_add", (X, ROW), {}, "one shape"),

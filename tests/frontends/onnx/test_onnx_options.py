@@ -31,6 +31,9 @@ ROWS = [
     ("BatchNormalization", 15, [WIDE, *(vector(4, np.float64) for _ in range(4))], {}, 1, None),
     ("BatchNormalization", 15, [X, *(vector(4) for _ in range(4))], {"epsilon": 0.5}, 1, None),
     ("BatchNormalization", 15, [X, *(vector(4) for _ in range(4))], {"training_mode": 1}, 3, None),
+    ("BatchNormalization", 14, [X, *(vector(4) for _ in range(4))], {"training_mode": 1}, 3, None),
+    *(("BatchNormalization", opset, [X[0, 0], *(np.float32([v]) for v in (3, 2, 0.5, 4))], {}, 1,
+       [3 * (X[0, 0] - np.float32(0.5)) / np.sqrt(np.float32(4 + 1e-5)) + 2]) for opset in (9, 14, 15)),
     ("GroupNormalization", 18, [X, vector(2), vector(2)], {"num_groups": 2}, 1, None), ("GroupNormalization", 21, [X, vector(4), vector(4)], {"num_groups": 2}, 1, None),
     ("LayerNormalization", 17, [WIDE, np.full(3, 2.0)], {"stash_type": 11}, 3, [(WIDE - MEAN) * INVERSE * 2, MEAN, INVERSE]), ("LayerNormalization", 17, [X, vector(3), vector(3)], {}, 3, None),
     ("Softmax", 13, [np.float32(7)], {}, 1, [np.float32(1)]), ("LogSoftmax", 13, [np.float32(7)], {}, 1, [np.float32(0)]), ("Softmax", 11, [X], {"axis": 3}, 1, [np.ones_like(X)]),
@@ -54,6 +57,8 @@ ROWS = [
     # the smallest number that is taken
     ("DepthToSpace", 13, [X.reshape(1, 4, 3, 2)], {"blocksize": 1}, 1, [X.reshape(1, 4, 3, 2)]), ("SpaceToDepth", 13, [X.reshape(1, 4, 3, 2)], {"blocksize": 1}, 1, [X.reshape(1, 4, 3, 2)]),
     ("LpPool", 18, [X], {"kernel_shape": [2], "p": 1}, 1, [np.abs(X)[:, :, :2] + np.abs(X)[:, :, 1:]]), ("GroupNormalization", 21, [X, vector(4), vector(4)], {"num_groups": 1}, 1, None),
+    *(("OneHot", 11, [i(0, -1), depth, f(2) * [0, 5]], {}, 1, [np.float64([[5, 0, 0], [0, 0, 5]])])
+      for depth in (i(3), s(3, np.float32))),
     ("OneHot", 11, [i(0, 1), s(0), f(2)], {}, 1, [np.zeros((2, 0), np.float32)]), ("CenterCropPad", 18, [X, i(2, 0, 3)], {}, 1, [X[:, :0]]), ("Range", 11, [None, s(5), s(-1), s(-2)], {}, 1, [i(5, 3, 1)]),
     ("LpNormalization", 1, [X], {"p": 1, "axis": 1}, 1, [X / np.abs(X).sum(1, keepdims=True)]),
     ("InstanceNormalization", 6, [X, vector(4), vector(4)], {}, 1, None), ("MelWeightMatrix", 17, [None, s(1), s(1), s(8), s(0, np.float32), s(4, np.float32)], {}, 1, None),

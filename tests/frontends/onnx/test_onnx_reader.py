@@ -25,6 +25,7 @@ from onnx_mutants import base, edited, field, tensor, varint
 
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.onnx import wire
+from lightnet.frontends.onnx.external import MAX_LOCATION, ExternalFiles
 from lightnet.frontends.onnx.model import ELEM_TYPES, ONNX_TYPES, AttributeRef, OnnxGraph, OnnxTensor, type_name
 from lightnet.frontends.onnx.reader import NEWEST_IR, NEWEST_OPSET, read_function, read_model
 from lightnet.runtime.dtypes import BY_NAME, BY_NP
@@ -384,6 +385,29 @@ def test_external_data_is_beside_the_real_model(tmp_path):
     with_external(tmp_path / "alone.onnx")
     with pytest.raises(LightNetError, match="No such file"):
         read_model(tmp_path / "alone.onnx")
+
+
+@pytest.mark.parametrize(("location", "refusal"), [
+    ("{folder}/w.bin", "it is an absolute path"), ("/w.bin", "it is an absolute path"),
+    ("//w.bin", "it is an absolute path"),
+    ("../{name}/w.bin", "is not below the model's folder"), ("sub/../w.bin", "is not below the model's folder"),
+    ("./.", "is not below the model's folder"), ("sub", "is not a regular file"), ("", "is not a file name"),
+    ("w.bin\n", "is not a file name"), ("w.bin/w.bin", "Not a directory"), ("{long}", "is not a file name"),
+    ("w.bin", None), (".//w.bin", None), ("sub//./w.bin", None), ("..w.bin", None),
+])  # fmt: skip
+def test_a_location_is_below_the_model(tmp_path: Path, location: str, refusal: str | None) -> None:
+    """What is refused is so though there is a file, beside the model or below it, that the location may mean."""
+    (tmp_path / "sub").mkdir()
+    for name in ("w.bin", "..w.bin", "sub/w.bin"):
+        (tmp_path / name).write_bytes(b"abcd")
+    location = location.format(folder=tmp_path, name=tmp_path.name, long="./" * (MAX_LOCATION // 2) + "w.bin")
+    files = ExternalFiles(str(tmp_path / "model.onnx"), True)
+    if refusal is None:
+        assert bytes(files.view(location)) == b"abcd" and files.size(location) == 4
+    else:
+        with pytest.raises(LightNetError, match=re.escape(refusal)) as caught:
+            files.view(location)
+        assert caught.value.label == "onnx.external" and caught.value.loc is not None
 
 
 def test_a_model_in_memory_has_no_external_data(tmp_path, monkeypatch):

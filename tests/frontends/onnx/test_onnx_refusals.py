@@ -45,6 +45,8 @@ ROWS = [
     ("EyeLike", [f(2, 3, 4)], {}, "needs a matrix"),
     ("OneHot", [i(1, 2), s(3), f(3)], {}, "its values should be two"),
     ("OneHot", [i(1, 2), s(-1), f(2)], {}, "not negative"),
+    ("OneHot", [i(1, 2), i(), f(2)], {}, "the depth of OneHot should be one number, but is tensor<0xi64>"),
+    ("OneHot", [i(1, 2), i(3, 3), f(2)], {}, "the depth of OneHot should be one number, but is tensor<2xi64>"),
     ("Reshape", [f(4), i(2, 0)], {}, "dimension 1 of the shape .* is 0"),
     ("Reshape", [f(4), i(-1, -1)], {}, "at most one -1"),
     ("Reshape", [f(4), i(2, -2)], {}, "at most one -1"),

@@ -26,6 +26,7 @@ import lightnet  # noqa: E402
 from lightnet.compiled import Compiled  # noqa: E402
 from lightnet.diagnostics import LightNetError  # noqa: E402
 from lightnet.frontends.onnx import split  # noqa: E402
+from lightnet.frontends.onnx.reader import read_model  # noqa: E402
 from lightnet.runtime.host import program, regex  # noqa: E402
 from lightnet.runtime.host.program import HostProgram  # noqa: E402
 from lightnet.runtime.host.regex import Regex  # noqa: E402
@@ -710,6 +711,47 @@ def test_constants_that_steps_read() -> None:
     with pytest.raises(LightNetError) as error:
         lightnet.compile(bad)
     assert "UTF-8" in str(error.value) + str(error.value.notes)
+
+
+@pytest.mark.parametrize("value", [
+    {"value_int": 2}, {"value_ints": [2, 0]}, {"value": numpy_helper.from_array(np.array([[1], [2]]))}, "initializer",
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("is_read_by_numbers", [False, True])
+def test_steps_stand_before_the_network_where_constants_are_known(value: Any, is_read_by_numbers: bool) -> None:
+    """However a constant is written, and whoever reads it too: what reads text and constants waits for no network."""
+    nodes = [node("Gather", ["t", "c"], ["y"])]
+    if is_read_by_numbers:
+        nodes.append(node("Mul", ["c", "x"], ["z"]))
+    if value != "initializer":
+        nodes.insert(0, node("Constant", [], ["c"], **value))
+    constants = {"c": np.array([2, 1])} if value == "initializer" else {}
+    outputs = ["y", "z"] if is_read_by_numbers else ["y"]
+    source = model(nodes, [("t", [3])] + [("x", [1], TensorProto.INT64)] * is_read_by_numbers, outputs, constants)
+    feeds = {"t": text("p", "q", "r")} | ({"x": np.array([3])} if is_read_by_numbers else {})
+    agree(source, feeds)
+    parted = split.part(read_model(source.SerializeToString()), {}, {})
+    assert [step.op for step in parted.host.before] == ["Gather"] and not parted.host.after and not parted.host.leaving
+    assert [o.name for o in parted.model.graph.outputs] == outputs[1:]
+    assert parted.host.constants.keys() == {"c"}
+
+
+@pytest.mark.parametrize(("read", "kept"), [
+    ([], []), (["r"], ["Shape", "Gather"]), (["s"], ["Shape"]), (["shape"], ["Shape", "Gather", "Concat"]),
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("given", [[], ["r"], ["s", "shape"]], ids=str)
+def test_the_network_computes_nothing_that_steps_alone_need(read: list[str], kept: list[str], given: list[str]) -> None:
+    """Nodes that steps repeat before the network stay in it only where a node that stays reads them: outputs are the
+    steps'."""
+    nodes = [node("Shape", ["x"], ["s"]), node("Gather", ["s", "zero"], ["r"]),
+             node("Concat", ["r", "one"], ["shape"], axis=0), node("Reshape", ["t", "shape"], ["y"]),
+             node("Mul", ["x", "x"], ["z"]), *(node("Add", [n, n], ["w"]) for n in read)]  # fmt: skip
+    outputs = ["y", "z", *given, *("w" for _ in read)]
+    constants = {"zero": np.array([0]), "one": np.array([1])}
+    source = model(nodes, [("t", [4]), ("x", [4, 2], TensorProto.FLOAT)], outputs, constants)
+    agree(source, {"t": text(*"abcd"), "x": FEEDS["x"]})
+    parted = split.part(read_model(source.SerializeToString()), {}, {})
+    assert [step.op for step in parted.host.before] == ["Shape", "Gather", "Concat", "Reshape"]
+    assert [n.op_type for n in parted.model.graph.nodes] == [*kept, "Mul", *("Add" for _ in read)]
 
 
 def test_ops_are_tried_on_text_of_a_limited_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def _nearest(n: Node, x: Value, size: Sequence[int], mode: str = "asymmetric") -
 def upsampling_mxnet(n: Node, *xs: Value | Lazy) -> Value:
     """`nearest` repeats each element `scale` times, and brings further inputs to the size of the first result;
     `bilinear` is a transposed convolution under its second input."""
-    scale, x = n.int("scale"), xs[0] if xs else None
+    scale, x = n.int("scale"), xs[0]
     if not isinstance(x, Value) or scale < 1:
         n.fail("needs a picture of known shape and a scale of 1 or more")
     n.need_rank(x, 4)

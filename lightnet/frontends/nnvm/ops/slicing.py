@@ -19,9 +19,7 @@ def concat(n: Node, *xs: Value) -> Value:
 
 
 def joined(n: Node, xs: Sequence[Value], axis: int) -> Value:
-    """`xs` behind each other."""
-    if not xs:
-        n.fail("has no inputs")
+    """`xs`, one or more, behind each other."""
     axis = n.axis(axis, xs[0].ndim)
     if any(x.ndim != xs[0].ndim for x in xs):
         n.fail(f"joins tensors of several ranks: {', '.join(str(list(x.dims)) for x in xs[:8])}")
@@ -31,7 +29,7 @@ def joined(n: Node, xs: Sequence[Value], axis: int) -> Value:
 
 @nnvm_op("stack")
 def stack(n: Node, *xs: Value) -> Value:
-    axis = n.axis(n.int("axis", 0), (xs[0].ndim if xs else 0) + 1)
+    axis = n.axis(n.int("axis", 0), xs[0].ndim + 1)
     if any(x.dims != xs[0].dims for x in xs):
         n.fail(f"its inputs should have one shape, and are {', '.join(str(x.spec) for x in xs)}")
     return joined(n, [composites.unsqueeze(n.g, x, [axis]) for x in xs], axis)

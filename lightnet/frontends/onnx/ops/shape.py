@@ -114,7 +114,9 @@ def eye_like(n: Node, x: Value) -> Value:
 @onnx_op("OneHot")
 def onehot(n: Node, indices: Value, depth: Value, values: Value) -> Value:
     """`values` are (off, on); an index below 0 counts from the end, one outside is on nowhere."""
-    g, count = n.g, int(n.need(depth, "the depth of OneHot").reshape(-1)[0])
+    if depth.len != 1:
+        n.fail(f"the depth of OneHot should be one number, but is {depth.spec}")
+    g, count = n.g, int(n.need(depth, "the depth of OneHot").item())
     if values.dims != (2,) or count < 0:
         n.fail(f"its values should be two, and its depth not negative; got {values.spec} and {count}")
     axis = n.axis(n.int("axis", -1), indices.ndim + 1)
