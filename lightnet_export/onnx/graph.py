@@ -345,7 +345,7 @@ class ExportGraph:
             return self.cast(self.clamp(x, low, high), wide, to)
         # float(max) is max + 1: cast only what is below it.
         over = self.node("GreaterOrEqual", x, high)
-        inside = self.node("Max", self.node("Where", over, self.const(0.0, wide), x), low)
+        inside = self.node("Max", self.node("Where", over, low, x), low)
         return self.where(to, over, self.const(to.limits[1], to), self.cast(inside, wide, to))
 
     def _saturated(self, x: str, source: DType, to: DType) -> str:
