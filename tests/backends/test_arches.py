@@ -129,13 +129,13 @@ def test_the_compiled_form_reads_back(target: str, text: str, plan: str, capsys)
 @pytest.mark.parametrize(("target", "text"), EACH)
 @pytest.mark.parametrize("plan", ["default", "upstream"])
 def test_a_kernel_stands_where_its_ops_do(target: str, text: str, plan: str) -> None:
-    """Its location is those of the ops inside, of one that was joined from several kernels too."""
+    """Its location is those of the ops inside, in their order, of one that was joined from several kernels too."""
     kernels = [op for op in main_of(lightnet.compile(network(text), target, plan=plan).planned).walk()
                if isinstance(op, KernelOp)]  # fmt: skip
     assert kernels and (target != "tensorrt" or max(len(kernel.ops) for kernel in kernels) > 3)
     for kernel in kernels:
-        inside = {place for op in kernel.ops for place in places(op.location)}
-        assert inside and set(places(kernel.location)) == inside, str(kernel)
+        inside = list(dict.fromkeys(place for op in kernel.ops for place in places(op.location)))
+        assert inside and list(places(kernel.location)) == inside, str(kernel)
 
 
 def test_upstreams_optypes_are_written() -> None:
