@@ -661,7 +661,7 @@ def test_automatic_test_cases():
 
 
 def test_equations_of_test_cases_are_made_true():
-    """The left side becomes what the right one is where it can be set; where it cannot, the right one becomes what the left is."""
+    """The left side becomes what the right one is where it can be set, else the right one becomes what the left is."""
     settable = ("src.dims[0]", "b.dims[1]", "v[1]", "n")
     numbers = [number("n"), {**number("v"), "ptype": "LN_PARAM_ARRAY_NUMBER", "len": 2}]
     inputs = [source(check="src->ndim == 2"), source(arg_name="b", check="b->ndim == 2")]

@@ -54,12 +54,15 @@ def test_an_empty_plan_has_a_report():
 
 @pytest.mark.parametrize("form", ["x.txt", "x.html"])
 def test_what_calls_decide_is_told(form: str):
-    """The ranges, the call that the figures are of, and the memory of each call and in all, in every form to be read."""
+    """The ranges, the call that the figures are of, and the memory of each call and in all, in each form to read."""
     calls = OpenInfo(
         {"n<m": "in 1..16", "k": "in 2..4"},
-        tuple(CallInfo(kind, {"n<m": n, "k": k}, 1000 * n) for kind, n, k in (("low", 1, 2), ("typical", 4, 3), ("high", 16, 4))),
+        tuple(
+            CallInfo(kind, {"n<m": n, "k": k}, 1000 * n)
+            for kind, n, k in (("low", 1, 2), ("typical", 4, 3), ("high", 16, 4))
+        ),
         "1000 * n<m",
-    )  # fmt: skip
+    )
     buffers = [Buffer("x", 0, 3, 100)]
     text = PlanReport(buffers, pack(buffers), calls=calls).in_form(form)
     if form.endswith("html"):
