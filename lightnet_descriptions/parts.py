@@ -58,7 +58,7 @@ class Constraints:
     #: Members that hold code, with what they belong to, in the order of the file: (label, member, what it is the code
     #: of).
     code: list[tuple[str, DescribedValue, str]] = field(default_factory=list)
-    _taken: dict[str, int] = field(default_factory=dict)
+    _taken: dict[str, int] = field(default_factory=dict, init=False)
 
     def add(self, label: str, text: str, message: Message | None = None, *, after: bool = False) -> None:
         """Add a constraint; a label that is taken gets a number."""

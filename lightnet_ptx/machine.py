@@ -272,8 +272,8 @@ class Batch(Threads):
         def same(granule: int) -> Array:
             if values is None:
                 return np.zeros(len(offsets) * max(1, nbytes // granule), bool)
-            rows = np.ascontiguousarray(values).view(np.uint8).reshape(len(offsets), -1)
-            equal = store.rows(np.dtype(np.uint8), nbytes)[offsets // nbytes].reshape(len(offsets), -1) == rows
+            old = store.rows(np.dtype(np.uint8), nbytes)[offsets // nbytes]
+            equal = old.ravel() == np.ascontiguousarray(values).view(np.uint8).ravel()
             return equal.reshape(-1, min(granule, nbytes)).all(axis=1)
 
         conflict = races.write(offsets, nbytes, self.stamps_of(store, positions), strong, same)

@@ -157,7 +157,7 @@ class _Drawer:
         if self.is_given(op):
             own = np.array(op.contents(self.store, self.seed))
             return self.perturbed(key, own, spec.dtype) if self.kind == "awkward" and not op.from_file else own
-        reader = next(_readers(op.results[0]), None)
+        reader = _reader(op.results[0])
         if reader is None:
             return sample(key, "data", spec.dims, spec.dtype, self.seed)
         user, at = reader
@@ -320,12 +320,10 @@ def _fit_statistics(
     return changed
 
 
-def _readers(value: SSAValue) -> Iterator[tuple[LnOp, int]]:
-    """The ops that read a value, in kernels and out of `ln.once` too, in order of use, and as which operand; ops of the
-    host last."""
-    seen = list(_uses(value))
-    yield from (r for r in seen if not r[0].is_host)
-    yield from (r for r in seen if r[0].is_host)
+def _reader(value: SSAValue) -> tuple[LnOp, int] | None:
+    """The first op that reads a value, in kernels and out of `ln.once` too, and as which operand; one of the host only
+    where no other reads it."""
+    return min(_uses(value), key=lambda use: use[0].is_host, default=None)
 
 
 def _uses(value: SSAValue) -> Iterator[tuple[LnOp, int]]:

@@ -183,7 +183,7 @@ class _Check:
         if not names or kind in self.kinds:
             return []
         if not (self.affords_loops(lines) or self.affords_threads(lines)):
-            self.skipped |= names - self.run
+            self.skipped |= names
             return []
         self.kinds.add(kind)
         return lines

@@ -104,7 +104,7 @@ class Trace:
     compared: int = 0
     unkept: int = 0
     ambiguous: set[str] = field(default_factory=set)
-    _bytes: int = 0
+    _bytes: int = field(default=0, init=False)
 
     def keep(self, name: str, given: np.ndarray, passed_on: np.ndarray) -> None:
         if name in self.ambiguous:

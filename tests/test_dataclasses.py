@@ -14,7 +14,7 @@ import pytest
 import lightnet
 
 #: The package, and those beside it.
-PACKAGES = Path(lightnet.__file__).parent.parent.glob("lightnet*/")
+PACKAGES = sorted(Path(lightnet.__file__).parent.parent.glob("lightnet*/"))
 #: One that may be changed; what is told apart by being itself may have a state.
 OPEN = re.compile(r"^@dataclass(?!.*(?:frozen=True|eq=False))", re.MULTILINE)
 #: An attribute that is assigned, or whose contents are changed.
@@ -44,6 +44,24 @@ def test_what_nothing_changes_is_frozen() -> None:
             if not (fields & own or any(fields & changes[p] for p in where) or any(stores)):
                 loose.append(f"{path}:{cls.lineno}: freeze {cls.name}: nothing changes it")
     assert loose == [] and seen > 40
+
+
+def test_private_fields_are_not_given() -> None:
+    """What an instance keeps for itself it begins by itself: no constructor takes a name with an underscore."""
+    seen, given = 0, []
+    for path in sorted(p for folder in PACKAGES for p in folder.rglob("*.py")):
+        text = path.read_text("utf-8")
+        if "@dataclass" not in text or not re.search(r"^ +_\w+: ", text, re.MULTILINE):
+            continue  # what has none need not be parsed
+        for cls in (n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ClassDef)):
+            if not any("dataclass" in ast.unparse(d) for d in cls.decorator_list):
+                continue
+            for field in (n for n in cls.body if isinstance(n, ast.AnnAssign) and ast.unparse(n.target)[0] == "_"):
+                seen += 1
+                options = field.value.keywords if isinstance(field.value, ast.Call) else []
+                if not any(o.arg == "init" and ast.unparse(o.value) == "False" for o in options):
+                    given.append(f"{path}:{field.lineno}: {cls.name} takes {ast.unparse(field.target)}: init=False")
+    assert given == [] and seen >= 10
 
 
 @pytest.mark.parametrize(

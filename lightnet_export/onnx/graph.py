@@ -120,13 +120,13 @@ class ExportGraph:
     names: FreshNames = field(default_factory=lambda: FreshNames(separator="."))
     nodes: list[_Node] = field(default_factory=list)
     initializers: dict[str, np.ndarray] = field(default_factory=dict)
-    _node_names: FreshNames = field(default_factory=lambda: FreshNames(separator="."))
-    _constants: dict[tuple, str] = field(default_factory=dict)
+    _node_names: FreshNames = field(default_factory=lambda: FreshNames(separator="."), init=False)
+    _constants: dict[tuple, str] = field(default_factory=dict, init=False)
     #: The inputs and their axes that say the values of symbols, by name.
-    _said: dict[str, tuple[str, int]] = field(default_factory=dict)
+    _said: dict[str, tuple[str, int]] = field(default_factory=dict, init=False)
     #: Vectors of one i64: these values by name, and sizes by what they are of them.
-    _sizes: dict[str, str] = field(default_factory=dict)
-    _stem: str = ""
+    _sizes: dict[str, str] = field(default_factory=dict, init=False)
+    _stem: str = field(default="", init=False)
     #: The operator set of the model.
     opset: int = OPSET
 
@@ -345,7 +345,7 @@ class ExportGraph:
             return self.cast(self.clamp(x, low, high), wide, to)
         # float(max) is max + 1: cast only what is below it.
         over = self.node("GreaterOrEqual", x, high)
-        inside = self.node("Max", self.node("Where", over, self.const(0.0, wide), x), low)
+        inside = self.node("Max", self.node("Where", over, low, x), low)
         return self.where(to, over, self.const(to.limits[1], to), self.cast(inside, wide, to))
 
     def _saturated(self, x: str, source: DType, to: DType) -> str:

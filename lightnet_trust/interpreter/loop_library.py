@@ -186,7 +186,7 @@ class Slice:
         box = tuple(slice(0, n) for n in extents)
         where = []
         for index, delta, limit in zip(indices, self.deltas, m.shape):
-            cut = delta[tuple(b if n > 1 else slice(None) for b, n in zip(box, delta.shape))]
+            cut = delta[box]  # of an axis of one element, that one: the box is not empty
             if index + int(cut.min()) < 0 or index + int(cut.max()) >= limit:
                 fault(indices)
             where.append(index + cut)

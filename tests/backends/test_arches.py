@@ -15,6 +15,8 @@ from lightnet.dialects.ln.dialect import find_op
 from lightnet.frontends import exporter, importer, json_ir
 from lightnet.frontends.il import reader as il
 from lightnet.ir import registry
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.locations import places
 from lightnet.ir.memory import memory_of, memory_types
 from lightnet.ir.module import main_of
 from lightnet.ir.op import places_of, tensor_names
@@ -122,6 +124,18 @@ def test_the_compiled_form_reads_back(target: str, text: str, plan: str, capsys)
     check_plan(again)
     agree(lightnet.compile(lightnet.loads(text, ".json"), target, compiled=True)(), executable())
     assert str(lightnet.loads(str(executable.planned), ".mlir").module) == str(executable.planned)
+
+
+@pytest.mark.parametrize(("target", "text"), EACH)
+@pytest.mark.parametrize("plan", ["default", "upstream"])
+def test_a_kernel_stands_where_its_ops_do(target: str, text: str, plan: str) -> None:
+    """Its location is those of the ops inside, in their order, of one that was joined from several kernels too."""
+    kernels = [op for op in main_of(lightnet.compile(network(text), target, plan=plan).planned).walk()
+               if isinstance(op, KernelOp)]  # fmt: skip
+    assert kernels and (target != "tensorrt" or max(len(kernel.ops) for kernel in kernels) > 3)
+    for kernel in kernels:
+        inside = list(dict.fromkeys(place for op in kernel.ops for place in places(op.location)))
+        assert inside and list(places(kernel.location)) == inside, str(kernel)
 
 
 def test_upstreams_optypes_are_written() -> None:

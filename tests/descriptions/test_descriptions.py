@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import subprocess
 import sys
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +23,13 @@ from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.ir.constraints import ConstraintError
 from lightnet.ir.context import make_context
+from lightnet.ir.expr import parse_expr
 from lightnet.ir.notation import parse
 from lightnet.ir.op import case
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.verify import verify_module
 from lightnet.plugins import loaded
-from lightnet_descriptions import export, load_description_file, load_descriptions, operators, pages
+from lightnet_descriptions import export, load_description_file, load_descriptions, operators, pages, sampling
 from lightnet_descriptions.reader import read_description
 from lightnet_trust.interpreter.notation import evaluate_definition
 
@@ -655,6 +658,27 @@ def test_automatic_test_cases():
             op, arrays = op_of(bare, sample)
             assert np.isfinite(op.evaluate(arrays)[0]).all()
         assert pages.page_example(bare)
+
+
+def test_equations_of_test_cases_are_made_true():
+    """The left side becomes what the right one is where it can be set, else the right one becomes what the left is."""
+    settable = ("src.dims[0]", "b.dims[1]", "v[1]", "n")
+    numbers = [number("n"), {**number("v"), "ptype": "LN_PARAM_ARRAY_NUMBER", "len": 2}]
+    inputs = [source(check="src->ndim == 2"), source(arg_name="b", check="b->ndim == 2")]
+    for left, right in permutations((*settable, "3 + 4"), 2):
+        cls = op_class(tensors_in=inputs, params=numbers, checks=[f"{left} == {right}"])
+        changed = 0
+        for seed in range(6):
+            guess = sampling._Guess(cls, random.Random(seed))
+            guess.dims = {"src": [2, 3], "b": [4, 5]}
+            guess.params = {"n": 8, "v": (6, 9)}
+            before = [guess.evaluate(parse_expr(side)) for side in (left, right)]
+            guess.mend()
+            after = [guess.evaluate(parse_expr(side)) for side in (left, right)]
+            kept = before[left in settable]
+            assert after == [kept, kept], (left, right)
+            changed += before != after
+        assert changed
 
 
 @pytest.mark.parametrize("dtype", ["TL_FLOAT", "TL_DOUBLE", "TL_INT32", "TL_UINT8", "TL_FLOAT16", "TL_BOOL"])

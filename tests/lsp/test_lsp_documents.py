@@ -6,6 +6,7 @@ The oracle of names is xDSL's parser: whatever it says uses a value, the index h
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -249,6 +250,19 @@ def test_the_index_finds_what_the_parser_finds(path: Path) -> None:
             assert len(values) != 1 or len(list(values[0].uses)) == len(definition.uses), definition.name
     if not document.parsed.errors:
         assert set(statements) == set(document.parsed.ops)
+
+
+@pytest.mark.parametrize("between", [",", ", ", ""])
+def test_a_cursor_is_on_the_name_that_it_touches(between: str) -> None:
+    """At each offset of a text: a name from its % to just behind it, and where two meet the second one."""
+    text = HEAD + f"  %sum = ln.add %x{between}%y : tensor<3xf32>\n" + TAIL
+    index = MlirDocument(text, "d.mlir").index
+    names = list(re.finditer(r"%\w+", text))
+    for offset in range(len(text) + 1):
+        under = [m for m in names if m.start() <= offset <= m.end()]
+        found = index.value_at(offset)
+        assert (found and tuple(found[1])) == (under[-1].span() if under else None), offset
+        assert found is None or found[0].name == under[-1].group()
 
 
 def test_definitions_and_references() -> None:

@@ -206,6 +206,25 @@ LAUNCHES = [
 ]  # fmt: skip
 
 
+#: KiB of shared memory that a block may have, by compute capability (CUDA C++ Programming Guide, technical
+#: specifications).
+SHARED = {"sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_90": 227}
+
+
+@pytest.mark.parametrize("arch", SHARED)
+@pytest.mark.parametrize("static", [0, 64, 48 << 10])
+def test_shared_memory_of_each_device(arch: str, static: int) -> None:
+    """Static and dynamic together: just so much is taken, and one byte more is not."""
+    from lightnet.runtime.cuda.driver import DeviceLaunch
+
+    device = Emulator(arch)
+    function = device.load(kernel(f".shared .b8 s[{static}];" if static else "")).function("k")
+    room = (SHARED[arch] << 10) - static
+    device._verify(function, DeviceLaunch(function, (1, 1, 1), (1, 1, 1), room, ()))
+    with pytest.raises(LightNetError, match=f"49152 static, {SHARED[arch] << 10} in all"):
+        device._verify(function, DeviceLaunch(function, (1, 1, 1), (1, 1, 1), room + 1, ()))
+
+
 def test_launches() -> None:
     from lightnet.runtime.cuda.driver import DeviceLaunch
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from html import unescape
 from xml.etree import ElementTree
 
 import pytest
 
 from lightnet.passes.planning import pack
 from lightnet.passes.planning.buffers import Buffer
+from lightnet_report.calls import CallInfo, OpenInfo
+from lightnet_report.plan_picture import _round_step
 from lightnet_report.plan_report import PlanReport
 
 NASTY = "a<b>&\"'\x1b\x00]]>"
@@ -47,3 +50,34 @@ def test_an_empty_plan_has_a_report():
     made = PlanReport([], pack([]))
     assert "peak         0 bytes" in made.text()
     ElementTree.fromstring(made.svg())
+
+
+@pytest.mark.parametrize("form", ["x.txt", "x.html"])
+def test_what_calls_decide_is_told(form: str):
+    """The ranges, the call that the figures are of, and the memory of each call and in all, in each form to read."""
+    calls = OpenInfo(
+        {"n<m": "in 1..16", "k": "in 2..4"},
+        tuple(
+            CallInfo(kind, {"n<m": n, "k": k}, 1000 * n)
+            for kind, n, k in (("low", 1, 2), ("typical", 4, 3), ("high", 16, 4))
+        ),
+        "1000 * n<m",
+    )
+    buffers = [Buffer("x", 0, 3, 100)]
+    text = PlanReport(buffers, pack(buffers), calls=calls).in_form(form)
+    if form.endswith("html"):
+        assert "n<m" not in text
+        text = unescape(text)
+    for part in ("n<m in 1..16, k in 2..4; figures are for n<m = 4, k = 3", "1000 * n<m", "low",
+                 "1,000 bytes) where n<m = 1, k = 2", "4,000 bytes) where n<m = 4, k = 3",
+                 "16,000 bytes) where n<m = 16, k = 4"):  # fmt: skip
+        assert part in text
+
+
+@pytest.mark.parametrize("base", [2, 10])
+def test_steps_of_axes_are_round(base: int):
+    """The least power of two, or 1, 2 or 5 times a power of ten, that makes at most so many parts."""
+    steps = [2**k for k in range(40)] if base == 2 else [m * 10**k for k in range(12) for m in (1, 2, 5)]
+    for count in (1, 8, 10):
+        for span in (0, 1, *(n + d for n in (2, 3, 10, 16, 20, 50, 100, 160, 999, 10**6, 7 << 20) for d in (-1, 0, 1))):
+            assert _round_step(span, count, base) == next(s for s in steps if span <= count * s), (span, count)

@@ -495,6 +495,25 @@ def test_replies_are_not_held_back() -> None:
     assert asyncio.run(main()) != 0
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_socket_listens_on_addresses_of_both_kinds(host: str) -> None:
+    """From the start: clients wait in its queue until the server answers, and no other server gets the port."""
+    from lightnet_serving.server import listen
+
+    try:
+        with socket.socket(socket.AF_INET6 if host == "::1" else socket.AF_INET) as free:
+            free.bind((host, 0))
+    except OSError as e:
+        pytest.skip(f"this machine has no address {host}: {e}")
+    with listen(host, 0) as sock:
+        assert sock.getsockname()[0] == host
+        port = sock.getsockname()[1]
+        with socket.create_connection((host, port), timeout=10) as client:
+            assert client.getpeername()[:2] == (host, port)
+        with pytest.raises(LightNetError, match=f"cannot listen on {re.escape(host)}:{port}: Address already in use"):
+            listen(host, port)
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A perceptron of eight rows, saved."""

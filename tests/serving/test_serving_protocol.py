@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from serving import Model, tensor
 
 from lightnet.runtime.dtypes import DTYPES, STORED, convert
+from lightnet_serving import protocol
 from lightnet_serving.errors import RequestError, shown_value
 from lightnet_serving.protocol import HEADER, InferenceRequest, Wanted, read_request, write_reply
 from lightnet_serving.signature import Signature, common_rows, datatype_of
@@ -372,6 +373,15 @@ def test_rows_of_inputs() -> None:
         assert common_rows(signature(x=(kept, np.float32))) == rows
     assert common_rows(signature(x=((8,), np.float32), n=((4,), np.float32))) == 0
     assert common_rows(Signature.of(Model({}, {"y": ((8,), np.float32)}, lambda: {}), 0)) == 0
+
+
+def test_a_reply_is_json_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSON has no NaN: one that is left in it is an error here, and not of whoever reads it."""
+    monkeypatch.setattr(protocol, "values_of", lambda tensor, array: array.tolist())
+    for value in (np.nan, np.inf, -np.inf):
+        values = np.full((2, 3), value, np.float32)
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            write_reply("m", "1", InferenceRequest({}, [Wanted(X.outputs["x_out"], False)]), {"x_out": values})
 
 
 def test_infinite_values_in_replies() -> None:

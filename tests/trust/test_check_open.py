@@ -78,6 +78,19 @@ def test_a_call_that_is_too_large_is_not_drawn() -> None:
         assert 5 * call["batch"] * call["n"] <= MAX_ELEMENTS
 
 
+def test_drawn_values_are_of_all_magnitudes() -> None:
+    """Among calls of many seeds, as many values have one digit as have six."""
+    ctx = make_context()
+    net = parse_mlir(ctx, NET.replace(f", {DIMS}", "").replace("?x?", "2x8"), "net.mlir")
+    symbols = {"n": Symbol("n", 1, 10**6)}
+    fixed = set.intersection(*({call["n"] for call in drawn_calls(net, symbols, seed)} for seed in range(8)))
+    drawn = [call["n"] for seed in range(300) for call in drawn_calls(net, symbols, seed) if call["n"] not in fixed]
+    assert len(drawn) > 250
+    for digits in range(1, 7):
+        share = sum(len(str(n)) == digits for n in drawn) / len(drawn)
+        assert 0.08 < share < 0.27, digits
+
+
 def test_a_static_network_has_one_call_without_values() -> None:
     ctx = make_context()
     text = NET.replace(f", {DIMS}", "").replace("?x?", "2x8")

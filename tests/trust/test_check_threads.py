@@ -17,6 +17,7 @@ from lightnet.cli import ln_opt
 from lightnet.dialects.cuda_mbarrier import MbarrierFenceOp
 from lightnet.dialects.cuda_memory import AsyncWaitOp
 from lightnet.dialects.cuda_simt import BarrierOp
+from lightnet_trust import level4
 
 PRODUCT = """builtin.module {
   func.func @main() -> tensor<17x9xf32> {
@@ -81,6 +82,16 @@ def test_what_takes_too_long_as_loops_runs_as_threads(tmp_path, monkeypatch, cap
         if broken
         else ("1 of them as threads, in the interpreter of PTX, 1 only so" in error)
     )
+
+
+def test_what_takes_too_long_is_named(tmp_path, monkeypatch, capsys) -> None:
+    """A kernel that can be afforded neither as loops nor as threads is none that is right."""
+    for name in ("MAX_STEPS", "MAX_THREAD_STEPS"):
+        monkeypatch.setattr(level4, name, 1)
+    assert check(tmp_path) == 0
+    said = capsys.readouterr().err
+    assert "lower-cuda: 0 of 1 kernel functions are executed, 0 of them" in said
+    assert re.search(r"lower-cuda: not executed, as that takes too long: @\w+\n", said)
 
 
 @pytest.mark.parametrize("kind", [BarrierOp, AsyncWaitOp])

@@ -112,7 +112,9 @@ class Windows(OperandSource):
     problem: GemmProblem
     first: Index
     start: Index = 0
-    _taps: dict[tuple[SSAValue, Index], tuple[SSAValue, SSAValue, SSAValue, SSAValue]] = field(default_factory=dict)
+    _taps: dict[tuple[SSAValue, Index], tuple[SSAValue, SSAValue, SSAValue, SSAValue]] = field(
+        default_factory=dict, init=False
+    )
 
     def line(self, b: Simt, line: Index) -> tuple[SSAValue, ...]:
         """The first row and column of the window in the picture, and the number of rows above the picture."""
