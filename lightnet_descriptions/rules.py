@@ -32,7 +32,7 @@ class Matcher(Protocol):
     """The match of a rule: from an op, its anchor, all ways to give the names of the rule a meaning. `places` is True
     if it is for what enters or leaves the network."""
 
-    places: bool
+    places: bool = False
 
     @property
     def roots(self) -> tuple[str, ...]:
