@@ -152,7 +152,7 @@ def solutions(
             yield bound
             return
         for op in steps[k].candidates(bound):
-            if next(tries) > most:
+            if next(tries) >= most:
                 raise too_many()
             trial = dict(bound)
             if steps[k].accepts(op, trial):
