@@ -36,7 +36,7 @@ from lightnet.ir.target import get_target
 from lightnet.ir.types import TensorSpec
 from lightnet.passes import pipelines
 from lightnet.runtime.dtypes import BY_NAME
-from lightnet_descriptions import c, command, functions, load_description_file, optimizer
+from lightnet_descriptions import c, command, functions, load_description_file, optimizer, pdl
 from lightnet_descriptions.reader import read_description
 from lightnet_descriptions.scope import RuleScope, Var
 
@@ -138,6 +138,18 @@ def test_described_expansion_is_what_expands() -> None:
     module = parse("%x = ln.input : tensor<3xf32>\n%y = ln.gelu %x : tensor<3xf32>", "tensor<3xf32>", "%y")
     with pytest.raises(LightNetError, match=r"unsupported optype 'gelu'.*\[expand.complete\]"):
         run(module, "expand")
+
+
+def test_a_complete_description_need_not_say_where_inputs_stand() -> None:
+    """No rule for computed ops is asked of what enters or leaves the network, be it for any op, for several or in PDL."""
+    pdl_rule = 'pdl.pattern @r : benefit(1) { %x = pdl.operand %y = pdl.operation "ln.relu" (%x : !pdl.value) pdl.rewrite %y { pdl.erase %y } }'
+    joined = '{name: "f", match: ["relu a", "relu b"], edges: ["a.outs[dst] => b.ins[src]"], fuse: true}'
+    cpu = '"create_cpu", rules: [{cond: [], match: false}]'
+    text = f'{{author: "me", arch: "cpu", name: "d", complete: true, ops: [{{optype: {cpu}}}, {rules("relu", "{cond: [], match: false}")}], combiners: [{joined}]}}'
+    found = {cls.name: cls().places for cls in [*loaded(text), *pdl.load_pdl(pdl_rule, "r.mlir")]}
+    assert found == {"d.create_cpu": True, "d.relu": False, "d": False, "d.f": False, "r": False}
+    body = "%x = ln.input : tensor<3xf32>\n%w = ln.param : tensor<3xf32>\n%y = ln.relu %x : tensor<3xf32>"
+    assert kernels(run(parse(body, "tensor<3xf32>, tensor<3xf32>", "%y, %w"), "expand")) == [["relu"]]
 
 
 # -- what conditions and details say ---------------------------------------------------------------------------------
@@ -245,6 +257,19 @@ def test_condition(condition: str, holds: bool) -> None:
 def test_values_of_descriptions_are_those_of_c(value: object, code: str, want: object) -> None:
     """Of C's types, too: what code says in bytes (sizes, copies) is of an array's own elements."""
     assert c.evaluate_c(code, {"v": functions.argument(value)}, functions.function_table()) == want
+
+
+def test_versions_compare_as_numbers() -> None:
+    """Of TensorRT, for which upstream's plans were recorded: part by part, and what has fewer parts is before it."""
+    recorded = (7, 1, 3)
+    versions = [recorded, (7, 1), (7,), (8,), (6, 9, 9), (10, 0, 0), (7, 1, 3, 0), (7, 1, 3, 9)]
+    versions += [(*recorded[:k], recorded[k] + by, *recorded[k + 1 :]) for k in range(3) for by in (-1, 1, 10)]
+    for name, version in itertools.product(("ln_tensorrt_version_cmp", "LN_TRT_VER"), versions):
+        code = f'{name}("{".".join(map(str, version))}")'
+        assert c.evaluate_c(code, {}, functions.function_table()) == (version < recorded) - (version > recorded), code
+    for wrong in ("", "7.", ".7", "7.1.3.0.0", "7.1.3-rc", "77777", " 7"):
+        with pytest.raises(LightNetError, match=r"a version is written as 4\.0\.0"):
+            c.evaluate_c(f'LN_TRT_VER("{wrong}")', {}, functions.function_table())
 
 
 def test_all_that_ops_derive_is_an_array() -> None:
@@ -893,19 +918,27 @@ def test_no_text_does_more_than_raise() -> None:
     assert wrong > 150
 
 
-def test_ways_to_match_are_bounded() -> None:
-    """The paths through 20 layers of sums are a million: an error that names the pattern, and no hang."""
-    names = [f"v{i}" for i in range(16)]
-    edges = [f"{a}.outs[*] => {b}.ins[*]" for a, b in itertools.pairwise(names)] + ["v0.outs[*] => v15.ins[*]"]
+@pytest.mark.parametrize(("ops", "is_bounded"), [(3, False), (14, False), (15, True)])
+def test_ways_to_match_are_bounded(ops: int, is_bounded: bool) -> None:
+    """From a product back through layers of two sums, each of the other two, n ops in a row are looked for at 2^n - 2
+    ops: beyond 2^14 it is an error that names the pattern, and no hang."""
+    assert is_bounded == (2**ops - 2 > 2**14)
+    names = [f"v{i}" for i in range(ops)]
+    edges = [f"{a}.outs[*] => {b}.ins[*]" for a, b in itertools.pairwise(names)] + [f"v0.outs[*] => {names[-1]}.ins[*]"]
     described(
-        subgraphs=f"""{{name: "paths", pass: "simplify", match: {json.dumps([f"* {n}" for n in names])},
-        edges: {json.dumps(edges)}, replace: ["relu r"], details: ["r.ins[src] = v0.ins[0]", "r.outs[dst] = v15.outs[0]"]}}"""
+        subgraphs=f"""{{name: "paths", pass: "simplify", match: {json.dumps([f"* {n}" for n in names[:-1]] + [f"mul {names[-1]}"])},
+        edges: {json.dumps(edges)}, replace: ["relu r"], details: ["r.ins[src] = v0.ins[0]", "r.outs[dst] = {names[-1]}.outs[0]"]}}"""
     )
     lines = ["%v0_0 = ln.input : tensor<2xf32>", "%v0_1 = ln.input : tensor<2xf32>"]
-    for i in range(1, 20):
+    for i in range(1, ops + 1):
         lines += [f"%v{i}_{j} = ln.add %v{i - 1}_{j}, %v{i - 1}_{1 - j} : tensor<2xf32>" for j in (0, 1)]
+    lines.append(f"%m = ln.mul %v{ops}_0, %v{ops}_1 : tensor<2xf32>")
+    module = parse("\n".join(lines), "tensor<2xf32>", "%m")
+    if not is_bounded:
+        run(module, "simplify")
+        return
     with pytest.raises(LightNetError, match="the edges leave too many ways to match") as caught:
-        run(parse("\n".join(lines), "tensor<2xf32>", "%v19_0"), "simplify")
+        run(module, "simplify")
     assert caught.value.loc.file == "d.json" and caught.value.notes[0][1] == "in pattern 'd.paths', at this op"
 
 
