@@ -20,6 +20,7 @@ import lightnet
 from lightnet.backends.interpreter import graph
 from lightnet.diagnostics import InternalWarning, LightNetError
 from lightnet.dialects.ln.dialect import optypes
+from lightnet.dialects.ln.source import Source
 from lightnet.frontends import json_ir
 from lightnet.frontends.exporter import from_module
 from lightnet.frontends.il import reader as il
@@ -28,6 +29,7 @@ from lightnet.ir import registry
 from lightnet.ir.context import make_context
 from lightnet.ir.examples import operation
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.memory import MTYPE
 from lightnet.ir.module import main_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.parser import parse_mlir
@@ -876,6 +878,59 @@ def test_types_stay() -> None:
     ) as caught:
         run(parse(body, "tensor<3x2xf32>", "%y"), "expand")
     assert caught.value.notes[0][0] == ("x.mlir", 3, 6)
+
+
+CREATED = rules(
+    "reshape",
+    """{cond: [], replace: ["create_ARCH k", "reshape_cuda n"], details: [
+    "k.params[dtype] = tl_dtype_name(self.ins[src].dtype)", "k.params[dims] = self.ins[src].dims", "k.params[data] = [7]",
+    "n.ins[src] = k.outs[dst]", "n.params = self.params", "n.outs[dst] = self.outs[dst]"]}""",
+)
+RESHAPED = "%x = ln.input : tensor<2x3xf32>\n%y = ln.reshape %x : tensor<3x2xf32>"
+
+
+@pytest.mark.parametrize(
+    ("arch", "target", "said"), [("cpu", "tensorrt", "cpu"), ("cuda", "tensorrt", "cuda"), ("cuda", "cuda", None)]
+)
+def test_a_new_create_stands_in_the_memory_of_its_arch(arch: str, target: str, said: str | None) -> None:
+    """Which is said where the target has memory of several types."""
+    loaded(f'{{author: "me", arch: "{target}", name: "d", ops: [{CREATED.replace("ARCH", arch)}]}}')
+    module = run(parse(RESHAPED, "tensor<3x2xf32>", "%y"), f"expand{{target={target}}}")
+    _, new, *_ = main_of(module).body.block.ops
+    assert isinstance(new, Source)
+    assert (MTYPE in new.attributes and new.attributes[MTYPE].data) == (said or False)
+
+
+@pytest.mark.parametrize(("second", "message"), [
+    ('"m.ins[src] = n.outs[dst]", "m.params[axis] = 2"', "should be < 2"),  # one op of two is made
+    ('"m.ins[src] = n.outs[dst]", "m.params[axis] = 1"', "takes the place of"),  # both are, of another type
+])  # fmt: skip
+def test_an_error_leaves_the_network_as_it_was(second: str, message: str) -> None:
+    """No op that has been made for nothing reads a value of it any more."""
+    details = f'"n.ins[src] = self.ins[src]", {second}, "m.outs[dst] = self.outs[dst]"'
+    described(rules("transpose", f'{{cond: [], replace: ["relu n", "softmax m"], details: [{details}]}}'))
+    body = "%x = ln.input : tensor<2x3xf32>\n%y = ln.transpose %x {axes = [1, 0]} : tensor<3x2xf32>"
+    module = parse(body, "tensor<3x2xf32>", "%y")
+    before, inside = str(module), set(module.walk())
+    with pytest.raises(LightNetError, match=message):
+        run(module, "expand")
+    assert str(module) == before
+    assert {use.operation for op in inside for result in op.results for use in result.uses} <= inside
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_network_without_names_stays_without(named: bool) -> None:
+    """Of ops and of tensors, but for those that the details give; where there are names, all that is new has some."""
+    described(rules("add", """{cond: [], replace: ["neg n", "sub s", "relu r", "tanh t"], details: ["n.ins[src] = self.ins[src2]",
+        "s.ins[src1] = self.ins[src1]", "s.ins[src2] = n.outs[dst]", "r.ins[src] = s.outs[dst]", "r.outs[dst] = 'mine'",
+        "t.ins[src] = r.outs[dst]", "t.outs[dst] = self.outs[dst]"]}"""))  # fmt: skip
+    body = "%x = ln.input : tensor<3xf32>\n%y = ln.add %x, %x : tensor<3xf32>"
+    if named:
+        body = body.replace("\n", ' as "create0"("x")\n') + ' as "add0"("y")'
+    module = run(parse(body, "tensor<3xf32>", "%y"), "expand")
+    found = [(op.op_name, *op.tensor_names) for op in module.walk() if isinstance(op, LnOp) and op.operands]
+    names = [("neg1", "neg1_dst"), ("sub1", "sub1_dst"), ("relu1", "mine"), ("tanh1", "y")]
+    assert found == (names if named else [(None, None), (None, None), (None, "mine"), (None, None)])
 
 
 def test_descriptions_of_targets_are_read_for_their_pass() -> None:
