@@ -143,11 +143,16 @@ def test_described_expansion_is_what_expands() -> None:
 
 
 def test_a_complete_description_need_not_say_where_inputs_stand() -> None:
-    """No rule for computed ops is asked of what enters or leaves the network, be it for any op, for several or in PDL."""
-    pdl_rule = 'pdl.pattern @r : benefit(1) { %x = pdl.operand %y = pdl.operation "ln.relu" (%x : !pdl.value) pdl.rewrite %y { pdl.erase %y } }'
+    """No rule for computed ops is asked of what enters or leaves the network: for any op, for several, or in PDL."""
+    pdl_rule = """pdl.pattern @r : benefit(1) {
+        %x = pdl.operand
+        %y = pdl.operation "ln.relu" (%x : !pdl.value)
+        pdl.rewrite %y { pdl.erase %y }
+    }"""
     joined = '{name: "f", match: ["relu a", "relu b"], edges: ["a.outs[dst] => b.ins[src]"], fuse: true}'
-    cpu = '"create_cpu", rules: [{cond: [], match: false}]'
-    text = f'{{author: "me", arch: "cpu", name: "d", complete: true, ops: [{{optype: {cpu}}}, {rules("relu", "{cond: [], match: false}")}], combiners: [{joined}]}}'
+    left = "{cond: [], match: false}"
+    text = f"""{{author: "me", arch: "cpu", name: "d", complete: true, combiners: [{joined}],
+        ops: [{rules("create_cpu", left)}, {rules("relu", left)}]}}"""
     found = {cls.name: cls().places for cls in [*loaded(text), *pdl.load_pdl(pdl_rule, "r.mlir")]}
     assert found == {"d.create_cpu": True, "d.relu": False, "d": False, "d.f": False, "r": False}
     body = "%x = ln.input : tensor<3xf32>\n%w = ln.param : tensor<3xf32>\n%y = ln.relu %x : tensor<3xf32>"
@@ -883,8 +888,8 @@ def test_types_stay() -> None:
 CREATED = rules(
     "reshape",
     """{cond: [], replace: ["create_ARCH k", "reshape_cuda n"], details: [
-    "k.params[dtype] = tl_dtype_name(self.ins[src].dtype)", "k.params[dims] = self.ins[src].dims", "k.params[data] = [7]",
-    "n.ins[src] = k.outs[dst]", "n.params = self.params", "n.outs[dst] = self.outs[dst]"]}""",
+    "k.params[dtype] = tl_dtype_name(self.ins[src].dtype)", "k.params[dims] = self.ins[src].dims",
+    "k.params[data] = [7]", "n.ins[src] = k.outs[dst]", "n.params = self.params", "n.outs[dst] = self.outs[dst]"]}""",
 )
 RESHAPED = "%x = ln.input : tensor<2x3xf32>\n%y = ln.reshape %x : tensor<3x2xf32>"
 
@@ -921,8 +926,9 @@ def test_an_error_leaves_the_network_as_it_was(second: str, message: str) -> Non
 @pytest.mark.parametrize("named", [False, True])
 def test_a_network_without_names_stays_without(named: bool) -> None:
     """Of ops and of tensors, but for those that the details give; where there are names, all that is new has some."""
-    described(rules("add", """{cond: [], replace: ["neg n", "sub s", "relu r", "tanh t"], details: ["n.ins[src] = self.ins[src2]",
-        "s.ins[src1] = self.ins[src1]", "s.ins[src2] = n.outs[dst]", "r.ins[src] = s.outs[dst]", "r.outs[dst] = 'mine'",
+    described(rules("add", """{cond: [], replace: ["neg n", "sub s", "relu r", "tanh t"], details: [
+        "n.ins[src] = self.ins[src2]", "s.ins[src1] = self.ins[src1]", "s.ins[src2] = n.outs[dst]",
+        "r.ins[src] = s.outs[dst]", "r.outs[dst] = 'mine'",
         "t.ins[src] = r.outs[dst]", "t.outs[dst] = self.outs[dst]"]}"""))  # fmt: skip
     body = "%x = ln.input : tensor<3xf32>\n%y = ln.add %x, %x : tensor<3xf32>"
     if named:
@@ -979,10 +985,11 @@ def test_ways_to_match_are_bounded(ops: int, is_bounded: bool) -> None:
     ops: beyond 2^14 it is an error that names the pattern, and no hang."""
     assert is_bounded == (2**ops - 2 > 2**14)
     names = [f"v{i}" for i in range(ops)]
+    match = [f"* {n}" for n in names[:-1]] + [f"mul {names[-1]}"]
     edges = [f"{a}.outs[*] => {b}.ins[*]" for a, b in itertools.pairwise(names)] + [f"v0.outs[*] => {names[-1]}.ins[*]"]
     described(
-        subgraphs=f"""{{name: "paths", pass: "simplify", match: {json.dumps([f"* {n}" for n in names[:-1]] + [f"mul {names[-1]}"])},
-        edges: {json.dumps(edges)}, replace: ["relu r"], details: ["r.ins[src] = v0.ins[0]", "r.outs[dst] = {names[-1]}.outs[0]"]}}"""
+        subgraphs=f"""{{name: "paths", pass: "simplify", match: {json.dumps(match)}, edges: {json.dumps(edges)},
+        replace: ["relu r"], details: ["r.ins[src] = v0.ins[0]", "r.outs[dst] = {names[-1]}.outs[0]"]}}"""
     )
     lines = ["%v0_0 = ln.input : tensor<2xf32>", "%v0_1 = ln.input : tensor<2xf32>"]
     for i in range(1, ops + 1):

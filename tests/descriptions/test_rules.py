@@ -34,8 +34,8 @@ class Numbered(Matcher):
 
 
 def acted(*cases: tuple[int, int, bool]) -> list[tuple[int, int]]:
-    """The cases that act on one op, each with the way to match: case k holds for every `step`th way from `first` on, and
-    does something if `done`."""
+    """The cases that act on one op, each with the way to match: case k holds for every `step`th way from `first` on,
+    and does something if `done`."""
     seen = []
 
     def case(k: int, first: int, step: int, done: bool) -> Case:

@@ -195,7 +195,7 @@ def test_each_entry_of_a_header(tmp_path: Path) -> None:
 
 
 def test_each_dimension_of_a_program(tmp_path: Path) -> None:
-    """Of all that has a shape: a number of bytes that memory may have, or the text of one; nothing else comes further than
+    """Of all that has a shape: a number that memory may have bytes, or the text of one. Nothing else comes further than
     the program's own check, which names it."""
     net = "input(| dst=x | dtype=TL_FLOAT, dims=[1, 4]);\nrelu(src=x | dst=y |);\n"
     lightnet.compile(lightnet.loads(net, ".net")).save(tmp_path / "n.lnx")

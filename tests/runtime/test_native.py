@@ -31,7 +31,7 @@ def given_back(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 @pytest.mark.skipif(not MAPS.exists(), reason="the system does not say where libraries are")
 def test_what_is_given_back_comes_back_from_the_file(given_back: list[tuple[int, int]]) -> None:
-    """Whole pages, each once, which hold what stands in the file: most of LLVM, and nothing that a process has written."""
+    """Whole pages, each once, which hold what stands in the file: most of LLVM, and nothing that the process wrote."""
     path = Path(llvm.ffi.lib._name)
     parts = native._constant_parts(str(path))
     native.release_library()

@@ -53,7 +53,7 @@ def test_what_is_kept(monkeypatch) -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_what_another_thread_compiles_is_waited_for(monkeypatch, fails: bool) -> None:
-    """Asleep: a thread looks once before, and once when there is an executable, or none, so that it makes one itself."""
+    """Asleep: a thread looks once before, and once when there is an executable, or none and it makes one itself."""
     run = lightnet.compile(open_model(), target="none")
     feeds = {name: f(2, 3) for name in "xy"}
     begun, going, looks, made = threading.Event(), threading.Event(), Counter(), []

@@ -83,8 +83,8 @@ def test_numbers_of_a_slice_are_as_many_of_each() -> None:
 
 
 def test_sizes_of_a_split_divide_its_axis() -> None:
-    """As many as there are outputs, none below 0, together all of the axis: NumPy says what is cut. Without sizes all are
-    alike but those at the end, which may have less."""
+    """As many as there are outputs, none below 0, together all of the axis: NumPy says what is cut. Without sizes all
+    are alike but those at the end, which may have less."""
     x = np.arange(12).reshape(3, 4)
     for axis, count in itertools.product((0, 1, -1), (1, 2, 3)):
         dim, outputs = x.shape[axis], tuple("abc"[:count])
