@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2s
@@ -177,10 +178,10 @@ def first_non_finite(found: Tensors, executable: Any = None) -> list[NonFinite]:
 def _non_finite(found: Tensors, name: str, op: Operation, executable: Any) -> NonFinite:
     array = found.arrays[name].astype(np.float64)
     fed = isinstance(op, Source)
-    weights = [] if fed or executable is None else [w for w in _weights_of(op, found) if _is_bad(executable, w)]
+    weights = () if fed or executable is None else tuple(_bad_weights(op, found, executable))
     kernel = "" if fed else found.kernels.get(name) or kernel_label(op)
     nans, infinities = int(np.isnan(array).sum()), int(np.isinf(array).sum())
-    return NonFinite(name, nans, infinities, array.size, kernel, loc_of(op), tuple(weights))
+    return NonFinite(name, nans, infinities, array.size, kernel, loc_of(op), weights)
 
 
 def _weights_of(op: Operation, found: Tensors) -> list[str]:
@@ -200,12 +201,12 @@ def _weights_of(op: Operation, found: Tensors) -> list[str]:
     return list(names)
 
 
-def _is_bad(executable: Any, name: str) -> bool:
-    try:
-        array = executable.loaded(name)
-    except LightNetError:  # it is an input, or folded into another weight
-        return False
-    return not is_finite(array)
+def _bad_weights(op: Operation, found: Tensors, executable: Any) -> Iterator[str]:
+    """Those of the weights that an op reads which are not finite."""
+    for name in _weights_of(op, found):
+        with suppress(LightNetError):  # it is an input, or folded into another weight
+            if not is_finite(executable.loaded(name)):
+                yield name
 
 
 def is_finite(array: np.ndarray) -> bool:

@@ -27,7 +27,7 @@ from lightnet_descriptions import rewriting
 from lightnet_descriptions.details import NewOp, Renamed, Replacement
 from lightnet_descriptions.fusion import fuse_kernels
 from lightnet_descriptions.reader import DescribedValue
-from lightnet_descriptions.rules import MatchStep, solutions
+from lightnet_descriptions.rules import Matcher, MatchStep, solutions
 from lightnet_descriptions.scope import Ops, TensorRef
 from lightnet_descriptions.tensors import kernel_of, origin, value_at
 
@@ -126,10 +126,8 @@ def _has_kernel_here(new: NewOp, anchor: LnOp) -> bool:
 # -- what is matched -------------------------------------------------------------------------------------------------
 
 
-class _Single:
+class _Single(Matcher):
     """A matcher of one op, `self`."""
-
-    places = False
 
     def matches(self, anchor: LnOp) -> Iterator[dict[str, LnOp]]:
         yield {"self": anchor}
@@ -182,7 +180,7 @@ class PatternEdge:
 
 
 @dataclass(frozen=True)
-class JoinedOps:
+class JoinedOps(Matcher):
     """Ops joined by edges; the last of them is looked for first. `variables` are in the order of `match`, which stands
     at `item`."""
 
@@ -190,7 +188,6 @@ class JoinedOps:
     item: DescribedValue
     variables: Mapping[str, frozenset[type[LnOp]] | None]
     edges: tuple[PatternEdge, ...]
-    places = False
 
     @property
     def roots(self) -> tuple[str, ...]:

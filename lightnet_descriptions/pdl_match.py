@@ -28,7 +28,7 @@ from lightnet.ir.params import ParamScalar, ParamValue
 from lightnet.ir.schema import Param
 from lightnet.ir.types import spec_of
 from lightnet_descriptions.rewriting import span_of
-from lightnet_descriptions.rules import Bindings, MatchStep, solutions
+from lightnet_descriptions.rules import Bindings, Matcher, MatchStep, solutions
 
 #: Matching from one op tries at most so many users of values.
 MAX_TRIES = 1 << 16
@@ -108,7 +108,7 @@ class Climb:
 
 
 @dataclass(frozen=True)
-class PdlMatcher:
+class PdlMatcher(Matcher):
     """A pattern: its root, what is reached from there by climbing, and its native constraints. `constants` are the
     values of the pattern that are fixed, `classes` the op classes that the rewrite makes, by name."""
 
@@ -119,7 +119,6 @@ class PdlMatcher:
     rewrite: pdl.RewriteOp
     constants: Bindings
     classes: dict[str, type[LnOp]]
-    places = False
 
     @property
     def roots(self) -> tuple[str, ...]:

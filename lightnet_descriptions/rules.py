@@ -32,7 +32,7 @@ class Matcher(Protocol):
     """The match of a rule: from an op, its anchor, all ways to give the names of the rule a meaning. `places` is True
     if it is for what enters or leaves the network."""
 
-    places: bool
+    places: bool = False
 
     @property
     def roots(self) -> tuple[str, ...]:
@@ -152,7 +152,7 @@ def solutions(
             yield bound
             return
         for op in steps[k].candidates(bound):
-            if next(tries) > most:
+            if next(tries) >= most:
                 raise too_many()
             trial = dict(bound)
             if steps[k].accepts(op, trial):

@@ -69,7 +69,6 @@ def _memmove(machine: CMachine, target: Any, source: Any, size: Any) -> Any:
     if target.memory.type != source.memory.type:
         raise TypeError(f"memory of {source.memory.type} is moved to memory of {target.memory.type}")
     count = whole(size) // _element_size(target.memory)
-    machine.spend(count)
     if not 0 <= count <= source.memory.length - source.offset:
         raise IndexError(f"{size} bytes are read of {source.memory.what}, which has {source.memory.length} elements")
     for k, value in enumerate(source.elements(count)):

@@ -1,7 +1,9 @@
 """The reader of descriptions: both dialects, inheritance, places, and what is malformed."""
 
+import ast
 import json
 import random
+import re
 
 import pytest
 
@@ -112,6 +114,23 @@ def test_malformed(text, place, message):
     with pytest.raises(LightNetError) as e:
         read_description(text, "f.op")
     assert str(e.value.loc) == f"f.op:{place}" and message in str(e.value)
+
+
+@pytest.mark.parametrize("before", ["", "a "])
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ("{ k: ", "}"), ("[{ k: [", "]}]")])
+def test_depth_counts_alike_in_both_dialects(before, opening, closing):
+    """64 objects and arrays in one another, the outermost included and a number or text in the last besides."""
+    for depth in range(60, 70):
+        times, rest = divmod(depth - 1, opening.count("[") + opening.count("{"))
+        text = before + "{ k: " + "[" * rest + opening * times + "LEAF" + closing * times + "]" * rest + " }"
+        for leaf in ("7", "'x'"):
+            if depth <= 64:
+                found = read_description(text.replace("LEAF", leaf), "f").objects[before.strip()].plain()
+                want = re.sub(r"\bk\b", "'k'", text.removeprefix(before)).replace("LEAF", leaf)
+                assert found == ast.literal_eval(want)
+            else:
+                with pytest.raises(LightNetError, match="nested deeper than 64 levels"):
+                    read_description(text.replace("LEAF", leaf), "f")
 
 
 def test_inheritance_is_linear():

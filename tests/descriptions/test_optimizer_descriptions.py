@@ -20,6 +20,7 @@ import lightnet
 from lightnet.backends.interpreter import graph
 from lightnet.diagnostics import InternalWarning, LightNetError
 from lightnet.dialects.ln.dialect import optypes
+from lightnet.dialects.ln.source import Source
 from lightnet.frontends import json_ir
 from lightnet.frontends.exporter import from_module
 from lightnet.frontends.il import reader as il
@@ -28,6 +29,7 @@ from lightnet.ir import registry
 from lightnet.ir.context import make_context
 from lightnet.ir.examples import operation
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.memory import MTYPE
 from lightnet.ir.module import main_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.parser import parse_mlir
@@ -36,7 +38,7 @@ from lightnet.ir.target import get_target
 from lightnet.ir.types import TensorSpec
 from lightnet.passes import pipelines
 from lightnet.runtime.dtypes import BY_NAME
-from lightnet_descriptions import c, command, functions, load_description_file, optimizer
+from lightnet_descriptions import c, command, functions, load_description_file, optimizer, pdl
 from lightnet_descriptions.reader import read_description
 from lightnet_descriptions.scope import RuleScope, Var
 
@@ -138,6 +140,23 @@ def test_described_expansion_is_what_expands() -> None:
     module = parse("%x = ln.input : tensor<3xf32>\n%y = ln.gelu %x : tensor<3xf32>", "tensor<3xf32>", "%y")
     with pytest.raises(LightNetError, match=r"unsupported optype 'gelu'.*\[expand.complete\]"):
         run(module, "expand")
+
+
+def test_a_complete_description_need_not_say_where_inputs_stand() -> None:
+    """No rule for computed ops is asked of what enters or leaves the network: for any op, for several, or in PDL."""
+    pdl_rule = """pdl.pattern @r : benefit(1) {
+        %x = pdl.operand
+        %y = pdl.operation "ln.relu" (%x : !pdl.value)
+        pdl.rewrite %y { pdl.erase %y }
+    }"""
+    joined = '{name: "f", match: ["relu a", "relu b"], edges: ["a.outs[dst] => b.ins[src]"], fuse: true}'
+    left = "{cond: [], match: false}"
+    text = f"""{{author: "me", arch: "cpu", name: "d", complete: true, combiners: [{joined}],
+        ops: [{rules("create_cpu", left)}, {rules("relu", left)}]}}"""
+    found = {cls.name: cls().places for cls in [*loaded(text), *pdl.load_pdl(pdl_rule, "r.mlir")]}
+    assert found == {"d.create_cpu": True, "d.relu": False, "d": False, "d.f": False, "r": False}
+    body = "%x = ln.input : tensor<3xf32>\n%w = ln.param : tensor<3xf32>\n%y = ln.relu %x : tensor<3xf32>"
+    assert kernels(run(parse(body, "tensor<3xf32>, tensor<3xf32>", "%y, %w"), "expand")) == [["relu"]]
 
 
 # -- what conditions and details say ---------------------------------------------------------------------------------
@@ -245,6 +264,19 @@ def test_condition(condition: str, holds: bool) -> None:
 def test_values_of_descriptions_are_those_of_c(value: object, code: str, want: object) -> None:
     """Of C's types, too: what code says in bytes (sizes, copies) is of an array's own elements."""
     assert c.evaluate_c(code, {"v": functions.argument(value)}, functions.function_table()) == want
+
+
+def test_versions_compare_as_numbers() -> None:
+    """Of TensorRT, for which upstream's plans were recorded: part by part, and what has fewer parts is before it."""
+    recorded = (7, 1, 3)
+    versions = [recorded, (7, 1), (7,), (8,), (6, 9, 9), (10, 0, 0), (7, 1, 3, 0), (7, 1, 3, 9)]
+    versions += [(*recorded[:k], recorded[k] + by, *recorded[k + 1 :]) for k in range(3) for by in (-1, 1, 10)]
+    for name, version in itertools.product(("ln_tensorrt_version_cmp", "LN_TRT_VER"), versions):
+        code = f'{name}("{".".join(map(str, version))}")'
+        assert c.evaluate_c(code, {}, functions.function_table()) == (version < recorded) - (version > recorded), code
+    for wrong in ("", "7.", ".7", "7.1.3.0.0", "7.1.3-rc", "77777", " 7"):
+        with pytest.raises(LightNetError, match=r"a version is written as 4\.0\.0"):
+            c.evaluate_c(f'LN_TRT_VER("{wrong}")', {}, functions.function_table())
 
 
 def test_all_that_ops_derive_is_an_array() -> None:
@@ -853,6 +885,60 @@ def test_types_stay() -> None:
     assert caught.value.notes[0][0] == ("x.mlir", 3, 6)
 
 
+CREATED = rules(
+    "reshape",
+    """{cond: [], replace: ["create_ARCH k", "reshape_cuda n"], details: [
+    "k.params[dtype] = tl_dtype_name(self.ins[src].dtype)", "k.params[dims] = self.ins[src].dims",
+    "k.params[data] = [7]", "n.ins[src] = k.outs[dst]", "n.params = self.params", "n.outs[dst] = self.outs[dst]"]}""",
+)
+RESHAPED = "%x = ln.input : tensor<2x3xf32>\n%y = ln.reshape %x : tensor<3x2xf32>"
+
+
+@pytest.mark.parametrize(
+    ("arch", "target", "said"), [("cpu", "tensorrt", "cpu"), ("cuda", "tensorrt", "cuda"), ("cuda", "cuda", None)]
+)
+def test_a_new_create_stands_in_the_memory_of_its_arch(arch: str, target: str, said: str | None) -> None:
+    """Which is said where the target has memory of several types."""
+    loaded(f'{{author: "me", arch: "{target}", name: "d", ops: [{CREATED.replace("ARCH", arch)}]}}')
+    module = run(parse(RESHAPED, "tensor<3x2xf32>", "%y"), f"expand{{target={target}}}")
+    _, new, *_ = main_of(module).body.block.ops
+    assert isinstance(new, Source)
+    assert (MTYPE in new.attributes and new.attributes[MTYPE].data) == (said or False)
+
+
+@pytest.mark.parametrize(("second", "message"), [
+    ('"m.ins[src] = n.outs[dst]", "m.params[axis] = 2"', "should be < 2"),  # one op of two is made
+    ('"m.ins[src] = n.outs[dst]", "m.params[axis] = 1"', "takes the place of"),  # both are, of another type
+])  # fmt: skip
+def test_an_error_leaves_the_network_as_it_was(second: str, message: str) -> None:
+    """No op that has been made for nothing reads a value of it any more."""
+    details = f'"n.ins[src] = self.ins[src]", {second}, "m.outs[dst] = self.outs[dst]"'
+    described(rules("transpose", f'{{cond: [], replace: ["relu n", "softmax m"], details: [{details}]}}'))
+    body = "%x = ln.input : tensor<2x3xf32>\n%y = ln.transpose %x {axes = [1, 0]} : tensor<3x2xf32>"
+    module = parse(body, "tensor<3x2xf32>", "%y")
+    before, inside = str(module), set(module.walk())
+    with pytest.raises(LightNetError, match=message):
+        run(module, "expand")
+    assert str(module) == before
+    assert {use.operation for op in inside for result in op.results for use in result.uses} <= inside
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_network_without_names_stays_without(named: bool) -> None:
+    """Of ops and of tensors, but for those that the details give; where there are names, all that is new has some."""
+    described(rules("add", """{cond: [], replace: ["neg n", "sub s", "relu r", "tanh t"], details: [
+        "n.ins[src] = self.ins[src2]", "s.ins[src1] = self.ins[src1]", "s.ins[src2] = n.outs[dst]",
+        "r.ins[src] = s.outs[dst]", "r.outs[dst] = 'mine'",
+        "t.ins[src] = r.outs[dst]", "t.outs[dst] = self.outs[dst]"]}"""))  # fmt: skip
+    body = "%x = ln.input : tensor<3xf32>\n%y = ln.add %x, %x : tensor<3xf32>"
+    if named:
+        body = body.replace("\n", ' as "create0"("x")\n') + ' as "add0"("y")'
+    module = run(parse(body, "tensor<3xf32>", "%y"), "expand")
+    found = [(op.op_name, *op.tensor_names) for op in module.walk() if isinstance(op, LnOp) and op.operands]
+    names = [("neg1", "neg1_dst"), ("sub1", "sub1_dst"), ("relu1", "mine"), ("tanh1", "y")]
+    assert found == (names if named else [(None, None), (None, None), (None, "mine"), (None, None)])
+
+
 def test_descriptions_of_targets_are_read_for_their_pass() -> None:
     """A target says when to read its descriptions: every rule is of that pass."""
     rows = [d for name in registry.TARGETS for d in get_target(name).descriptions]
@@ -893,19 +979,28 @@ def test_no_text_does_more_than_raise() -> None:
     assert wrong > 150
 
 
-def test_ways_to_match_are_bounded() -> None:
-    """The paths through 20 layers of sums are a million: an error that names the pattern, and no hang."""
-    names = [f"v{i}" for i in range(16)]
-    edges = [f"{a}.outs[*] => {b}.ins[*]" for a, b in itertools.pairwise(names)] + ["v0.outs[*] => v15.ins[*]"]
+@pytest.mark.parametrize(("ops", "is_bounded"), [(3, False), (14, False), (15, True)])
+def test_ways_to_match_are_bounded(ops: int, is_bounded: bool) -> None:
+    """From a product back through layers of two sums, each of the other two, n ops in a row are looked for at 2^n - 2
+    ops: beyond 2^14 it is an error that names the pattern, and no hang."""
+    assert is_bounded == (2**ops - 2 > 2**14)
+    names = [f"v{i}" for i in range(ops)]
+    match = [f"* {n}" for n in names[:-1]] + [f"mul {names[-1]}"]
+    edges = [f"{a}.outs[*] => {b}.ins[*]" for a, b in itertools.pairwise(names)] + [f"v0.outs[*] => {names[-1]}.ins[*]"]
     described(
-        subgraphs=f"""{{name: "paths", pass: "simplify", match: {json.dumps([f"* {n}" for n in names])},
-        edges: {json.dumps(edges)}, replace: ["relu r"], details: ["r.ins[src] = v0.ins[0]", "r.outs[dst] = v15.outs[0]"]}}"""
+        subgraphs=f"""{{name: "paths", pass: "simplify", match: {json.dumps(match)}, edges: {json.dumps(edges)},
+        replace: ["relu r"], details: ["r.ins[src] = v0.ins[0]", "r.outs[dst] = {names[-1]}.outs[0]"]}}"""
     )
     lines = ["%v0_0 = ln.input : tensor<2xf32>", "%v0_1 = ln.input : tensor<2xf32>"]
-    for i in range(1, 20):
+    for i in range(1, ops + 1):
         lines += [f"%v{i}_{j} = ln.add %v{i - 1}_{j}, %v{i - 1}_{1 - j} : tensor<2xf32>" for j in (0, 1)]
+    lines.append(f"%m = ln.mul %v{ops}_0, %v{ops}_1 : tensor<2xf32>")
+    module = parse("\n".join(lines), "tensor<2xf32>", "%m")
+    if not is_bounded:
+        run(module, "simplify")
+        return
     with pytest.raises(LightNetError, match="the edges leave too many ways to match") as caught:
-        run(parse("\n".join(lines), "tensor<2xf32>", "%v19_0"), "simplify")
+        run(module, "simplify")
     assert caught.value.loc.file == "d.json" and caught.value.notes[0][1] == "in pattern 'd.paths', at this op"
 
 

@@ -441,6 +441,27 @@ def test_all_results_of_an_op_are_the_operands_of_another() -> None:
         assert rewritten(net, SORTED_TWICE).count("sort1d_by_key") == ops, ends
 
 
+def test_results_of_an_op_are_no_empty_range() -> None:
+    """A range of all results of an op is not that of an op which reads no more than the operands before it."""
+    text = f"""pdl.pattern @joined : benefit(1) {{
+        %x = pdl.operand
+        %y = pdl.operand
+        %a = pdl.operation "ln.relu" (%y : {V})
+        %rs = pdl.results of %a
+        %axis = pdl.attribute
+        %all = pdl.operation "ln.concat" (%x, %rs : {V}, !pdl.range<value>) {{"axis" = %axis}}
+        pdl.rewrite %all {{
+          %new = pdl.operation "ln.concat" (%x, %y : {V}, {V}) {{"axis" = %axis}}
+          pdl.replace %all with %new
+        }}
+    }}"""
+    for operands, rows, ops in (("%x", 2, ["concat"]), ("%x, %a", 4, ["concat"]), ("%x, %x", 4, ["concat"]),
+                                ("%x, %a, %a", 6, ["relu", "concat"]), ("%a", 2, ["relu", "concat"])):  # fmt: skip
+        result = f"tensor<{rows}x3xf32>"
+        net = module(f"%a = ln.relu %x : tensor<2x3xf32>\n%y = ln.concat {operands} {{axis = 0}} : {result}", result)
+        assert rewritten(net, text, same=operands != "%x, %a") == ops, operands
+
+
 def test_types_of_results() -> None:
     """As many as the op has, or any number where it has any."""
     text = """pdl.pattern @cut : benefit(1) {

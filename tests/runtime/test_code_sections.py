@@ -192,3 +192,30 @@ def test_each_entry_of_a_header(tmp_path: Path) -> None:
     hosts = ("variants", 0, "program", "hosts")
     for other in (None, 3, "x", [], True):
         assert said(without_or_as(header, hosts, [other])) == "a run-time call is no table"
+
+
+def test_each_dimension_of_a_program(tmp_path: Path) -> None:
+    """Of all that has a shape: a number that memory may have bytes, or the text of one. Nothing else comes further than
+    the program's own check, which names it."""
+    net = "input(| dst=x | dtype=TL_FLOAT, dims=[1, 4]);\nrelu(src=x | dst=y |);\n"
+    lightnet.compile(lightnet.loads(net, ".net")).save(tmp_path / "n.lnx")
+    program = json.loads(head_of(tmp_path / "n.lnx", (tmp_path / "n.lnx").read_bytes()).text)["variants"][0]["program"]
+    tensor = {**program["inputs"][0], "name": "t"}
+    host = {"kind": "print", "msg": "", "file": "", "dims": [1, 4], "dtype": tensor["dtype"]}
+    program.update(residents=[tensor], unread=[{**tensor, "name": "u"}], hosts=[host])
+    program = json.loads(json.dumps(program))  # so that no two of them have one list of dims
+    check_program(program)
+    wrong = (-1, (1 << 47) + 1, 1.0, True, False, None, [], [1], {}, float("nan"))
+    seen = []
+    for kind in ("inputs", "outputs", "residents", "unread", "hosts"):
+        (entry,) = program[kind]
+        what = f"'{entry['name']}'" if "name" in entry else "a run-time call"
+        for at in range(len(entry["dims"])):
+            for size in (0, 1, 1 << 47, "n", "4*n"):
+                check_program(without_or_as(program, (kind, 0, "dims", at), size))
+            for size in wrong:
+                with pytest.raises(Lie) as caught:
+                    check_program(without_or_as(program, (kind, 0, "dims", at), size))
+                assert str(caught.value) == f"a dimension of {what} is {size!r}"
+                seen.append((kind, at))
+    assert len(set(seen)) == 10

@@ -264,6 +264,26 @@ def test_steps_are_counted_for_all_texts_of_a_machine():
         m.run(c.parse_code(loop), loop)
 
 
+@pytest.mark.parametrize("call", [
+    "memmove(b, a, N)", "memset(b, 0, N)", "ln_clone(a, N)", "strlen(a)", "strcmp(a, b)",
+    "ln_streq(a, b)", 'sprintf(b, "%s", a)', "memmove(b, a, 0)",
+])  # fmt: skip
+def test_what_functions_go_through_takes_steps(call):
+    """One for every 8 elements of the arrays that they are given, so that a loop of such calls ends as any does."""
+
+    def steps(length):
+        text = f"char a[{length}], b[{length}]; {call.replace('N', str(length))};"
+        m = c.CMachine(library.NAMES, library.FUNCTIONS)
+        m.run(c.parse_code(text), text)
+        return c.RunBudget().steps - m.budget.steps
+
+    arrays = sum(f"{name}," in call or f" {name}" in call or f"({name}" in call for name in "ab")
+    assert [steps(8 * k) - steps(8) for k in (2, 10, 101)] == [arrays * k for k in (1, 9, 100)]
+    loop = f"char a[8000], b[8000]; for (;;) {call.replace('N', '8000')};"
+    with pytest.raises(c.CodeError, match=r"more than 200000 steps|more than 1048576 bytes"):
+        run(loop)
+
+
 # -- padding, types, and what they are compared with ------------------------------------------------------------------
 
 CONV = "int p[4]; int i[] = {%s}, k[] = {%s}, s[] = {%s}, d[] = {%s}; ln_autopadding_conv(p, i, k, s, d, 2, %s); return (int[]){p[0], p[1], p[2], p[3]};"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import threading
+from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
@@ -47,6 +49,58 @@ def test_what_is_kept(monkeypatch) -> None:
     assert refusal(run, {"x": f(1, 3), "y": f(1, 3)}) == "input 'x' has type f8x, which is not supported" and list(
         run.inputs
     ) == ["y"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_another_thread_compiles_is_waited_for(monkeypatch, fails: bool) -> None:
+    """Asleep: a thread looks once before, and once when there is an executable, or none and it makes one itself."""
+    run = lightnet.compile(open_model(), target="none")
+    feeds = {name: f(2, 3) for name in "xy"}
+    begun, going, looks, made = threading.Event(), threading.Event(), Counter(), []
+    key, compiled = run._key, run._compiled
+
+    class Watched(threading.Condition):
+        def wait(self, timeout=None):
+            going.set()  # the lock is held until the thread sleeps
+            return super().wait(timeout)
+
+    def looked(arrays, deciding):
+        name = threading.current_thread().name
+        looks[name] += 1
+        if looks[name] > 2:  # it does not sleep
+            going.set()
+        return key(arrays, deciding)
+
+    def slowly(arrays, deciding):
+        made.append(threading.current_thread().name)
+        if len(made) > 1:
+            return compiled(arrays, deciding)
+        begun.set()
+        assert going.wait(60)
+        if fails:
+            raise LightNetError("it failed")
+        return compiled(arrays, deciding)
+
+    for name, value in (("_key", looked), ("_compiled", slowly), ("_made", Watched(run._lock))):
+        monkeypatch.setattr(run, name, value)
+    found = {}
+
+    def call() -> None:
+        try:
+            found[threading.current_thread().name] = run.specialized(feeds)
+        except LightNetError as error:
+            found[threading.current_thread().name] = error.message
+
+    threads = [threading.Thread(target=call, name=name) for name in ("first", "second")]
+    threads[0].start()
+    assert begun.wait(60)
+    threads[1].start()
+    for thread in threads:
+        thread.join(60)
+    assert looks == {"first": 1, "second": 2} and not run._making
+    assert made == (["first", "second"] if fails else ["first"])
+    assert found["first"] == "it failed" if fails else found["first"] is found["second"]
+    np.testing.assert_array_equal(found["second"](feeds)["z"], f(2, 3) * 2)
 
 
 def test_dims_that_are_equal() -> None:

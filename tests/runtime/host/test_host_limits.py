@@ -82,6 +82,33 @@ def test_numbers_of_a_slice_are_as_many_of_each() -> None:
                 np.testing.assert_array_equal(cut.run(inputs)[0], want)
 
 
+def test_sizes_of_a_split_divide_its_axis() -> None:
+    """As many as there are outputs, none below 0, together all of the axis: NumPy says what is cut. Without sizes all
+    are alike but those at the end, which may have less."""
+    x = np.arange(12).reshape(3, 4)
+    for axis, count in itertools.product((0, 1, -1), (1, 2, 3)):
+        dim, outputs = x.shape[axis], tuple("abc"[:count])
+        alike = -(-dim // count)
+        shared = [len(range(dim)[i * alike : (i + 1) * alike]) for i in range(count)]
+        for sizes in itertools.chain.from_iterable(itertools.product(range(-1, 6), repeat=n) for n in range(1, 4)):
+            given = HostStep("Split", "", ("x", "s"), outputs, {"axis": axis}), (x, np.array(sizes, np.int64))
+            older = HostStep("Split", "", ("x",), outputs, {"axis": axis, "split": sizes}), (x,)
+            for (made, inputs), shown in ((given, [*sizes]), (older, sizes)):
+                if len(sizes) == count and sum(sizes) == dim and -1 not in sizes:
+                    assert_parts(made.run(inputs), np.split(x, np.cumsum(sizes)[:-1], axis))
+                else:
+                    want = f"Split: its sizes {shown} do not divide {dim} elements among {count} outputs"
+                    assert said(lambda made=made, inputs=inputs: made.run(inputs)) == want
+        plain = HostStep("Split", "", ("x",), outputs, {"axis": axis})
+        assert_parts(plain.run((x,)), np.split(x, np.cumsum(shared)[:-1], axis))
+
+
+def assert_parts(found: Any, want: list[np.ndarray]) -> None:
+    assert len(found) == len(want)
+    for part, other in zip(found, want):
+        np.testing.assert_array_equal(part, other)
+
+
 def test_the_pairs_of_an_encoder() -> None:
     def run(x: np.ndarray, **attributes: Any) -> list[Any]:
         return step(ENCODER, **attributes).run([x])[0].tolist()
