@@ -19,7 +19,7 @@ from xdsl.parser.core import ForwardDeclaredValue
 from xdsl.utils.exceptions import ParseError
 from xdsl.utils.mlir_lexer import MLIRTokenKind
 
-from lightnet.diagnostics import LightNetError
+from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.context import LnContext, make_context, sources_of
 from lightnet.ir.op import LnOp
@@ -190,6 +190,11 @@ class _Recovering(LocatedParser):
                 if error.loc != self.errors[-1].loc:
                     self.errors.append(error)
                 error_at = max(error_at, e.span.start)
+
+    def _pos_of(self, loc: SourceLoc) -> int:
+        index = loc.line - self._first_line
+        known = loc.file == self._file and 0 <= index < len(self._line_starts)
+        return self._line_starts[index] + loc.col - 1 if known else 0
 
     def _next_statement(self, start: int, at_least: int) -> int:
         """The start of the statement after the one at `start`: behind its braces, or, where those do not match, at a
