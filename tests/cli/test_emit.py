@@ -144,6 +144,28 @@ def test_what_is_refused(arguments: list[str], message: str, capsys: pytest.Capt
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--emit=elf"], "target 'cpu' has no emitter for 'elf'"),
+        (["--emit=llvm,elf", "-o", "net"], "target 'cpu' has no emitter for 'elf'"),
+        (["--emit=elf,llvm"], "target 'cpu' has no emitter for 'elf'"),
+        (["-t", "none", "--emit=obj"], "target 'none' has no emitter for 'obj'"),
+        (["-t", "cuda", "--emit=ptx,net"], "target 'cuda' has no emitter for 'net'"),
+        (["-t", "cuda", "--emit=ptx", "--triple=x86_64-linux"], "--triple says nothing to target 'cuda'"),
+        (["--emit=,"], "--emit names nothing"),
+        (["--emit=llvm,obj"], "--emit of several forms goes to files"),
+    ],
+)
+def test_a_request_that_cannot_be_met_is_refused_before_the_input_is_read(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Passes may take minutes: what is wrong with the request is said first."""
+    assert ln_opt.main([*arguments, str(tmp_path / "missing.mlir")]) == 1
+    err = capsys.readouterr().err
+    assert message in err and "missing.mlir" not in err
+
+
 def test_an_emitter_takes_what_it_names() -> None:
     with pytest.raises(LightNetError, match="--arch says nothing to target 'cpu' about 'obj'"):
         get_target("cpu").emitter("obj", ["arch"])

@@ -283,6 +283,14 @@ def test_split_reports_every_error(opt, module: Path) -> None:
     assert "in.mlir:8:6: error" in err and "in.mlir:10:6: error" in err
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_the_errors_of_all_parts_come_once_and_in_order(opt, module: Path, count: int) -> None:
+    module.write_text(MODULE + f"// -----\n{BAD}" * count)
+    status, _, err = opt(module, "--split-input-file")
+    assert status == 1
+    assert re.findall(r"in\.mlir:(\d+):\d+: error", err) == [str(8 + 2 * k) for k in range(count)]
+
+
 # -- plugins -----------------------------------------------------------------------------------------------
 
 PLUGIN = """

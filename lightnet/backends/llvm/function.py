@@ -246,7 +246,7 @@ class FunctionEmitter:
         self,
         type: VectorType,
         make_leaf: Callable[[int], str],
-        make_scalar: Callable[[int], str] | None = None,
+        make_scalar: Callable[[int], str | None] | None = None,
         roots: frozenset[str] = frozenset(),
     ) -> Vec:
         """A vector value of `type` whose leaves are made on demand."""

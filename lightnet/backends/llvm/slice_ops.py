@@ -14,7 +14,6 @@ from lightnet.backends.llvm.memory_ops import alignment, load_element, store_ele
 from lightnet.backends.llvm.values import (
     Lin,
     Mem,
-    Vec,
     leaf_type,
     mangled,
     size_of,
@@ -89,7 +88,7 @@ class _Slice:
 
 
 def _load(e: FunctionEmitter, op: tile_memory.LoadOp) -> None:
-    vec = e.vec(op.result.type, lambda f: _cached_leaf(e, s, f), lambda i: _load_lane(e, s, vec, i))
+    vec = e.vec(op.result.type, lambda f: _cached_leaf(e, s, f), lambda i: _load_lane(e, s, i))
     s = _Slice(e, op, vec.elem, vec.lanes)
     vec.roots = frozenset([s.root])
     e.bind(op.result, vec)
@@ -115,11 +114,10 @@ def _cached_leaf(e: FunctionEmitter, s: _Slice, f: int) -> str:
     return loads[key]
 
 
-def _load_lane(e: FunctionEmitter, s: _Slice, vec: Vec, i: int) -> str:
-    """One element by a scalar load."""
+def _load_lane(e: FunctionEmitter, s: _Slice, i: int) -> str | None:
+    """One element by a scalar load; None where only a run knows whether it is loaded at all."""
     if s.extent is not None:
-        leaf = vec.leaf(i // vec.lanes)
-        return e.ins(f"extractelement {vec.leaf_type} {leaf}, i64 {i % vec.lanes}")
+        return None
     if s.inside is not None and not s.inside[i]:
         return _zero_literal(s.elem)
     return load_element(e, s.root, s.base, s.offsets[i], s.align, s.elem)

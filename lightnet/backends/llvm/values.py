@@ -112,13 +112,13 @@ class Vec:
         shape: tuple[int, ...],
         lanes: int,
         make_leaf: Callable[[int], str],
-        make_scalar: Callable[[int], str] | None = None,
+        make_scalar: Callable[[int], str | None] | None = None,
         roots: frozenset[str] = frozenset(),
     ):
         self.elem, self.shape, self.lanes, self.roots = elem, shape, lanes, roots
         self._make_leaf, self._make_scalar = make_leaf, make_scalar
         self.leaves: dict[int, str] = {}
-        self.scalars: dict[int, str] = {}
+        self.scalars: dict[int, str | None] = {}
 
     @classmethod
     def of_leaves(cls, elem: str, shape: tuple[int, ...], lanes: int, leaves: Sequence[str]) -> Vec:

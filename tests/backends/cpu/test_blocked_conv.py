@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from itertools import product
 
@@ -224,6 +225,24 @@ def test_pytorch_agrees_on_transposed():
     expected = torch.nn.functional.conv_transpose2d(x, w, b, stride=2, padding=1, output_padding=1).relu().numpy()
     body = deconvolution(shapes[0], 40, (3, 3), (2, 2), (1, 1, 1, 1), (1, 1))
     check_blocked(DECONV, *body, arrays=arrays, expected=[expected])
+
+
+def test_the_halo_of_a_transposed_convolution_is_what_it_reads():
+    """Columns of the input that taps of columns of the result stand for, on either side of the map."""
+    for case in range(50):
+        draw = random.Random(case)
+        size, stride = ([draw.randint(1, 6) for _ in range(2)] for _ in range(2))
+        size[1] = max(size[1], stride[1])  # a phase without taps reads nothing, though there is room for it
+        pad, more = [draw.randint(0, size[i % 2] - 1) for i in range(4)], [draw.randint(0, s - 1) for s in stride]
+        width = draw.randint(1, 9)
+        out = (width - 1) * stride[1] + size[1] + more[1] - pad[1] - pad[3]
+        if out < 1 or 7 * stride[0] + size[0] + more[0] - pad[0] - pad[2] < 1:
+            continue
+        kernel = kernel_of(*deconvolution((1, 16, 8, width), 16, size, stride, pad, more))
+        places = [x + pad[1] - tap for x in range(out) for tap in range(size[1])]
+        reads = [at // stride[1] for at in places if at % stride[1] == 0]
+        beyond = max(-min(reads), max(reads) - (width - 1), 0)
+        assert form_of(DECONV, kernel).maps[kernel.body.args[0]] == (0, beyond), (size, stride, pad, more, width)
 
 
 def test_rows_of_padding_need_no_halo():

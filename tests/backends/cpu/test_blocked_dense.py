@@ -105,6 +105,13 @@ def test_trips_have_sums_that_do_not_wait(m, vectors, k, machine):
         assert steps == min(8, plan.depth) or (steps + 1) * plan.rows * vectors > MOST_BODY
 
 
+@pytest.mark.parametrize("registers", TILES)
+def test_tiles_fit_into_registers(registers):
+    """Its sums, a row of B and an element of A at once, or sums are spilled; and they take most of the registers."""
+    for (rows, vectors), share in TILES[registers]:
+        assert 0.7 * registers <= rows * vectors <= registers - vectors - 1 and 0 < share < 1
+
+
 def test_a_model_of_time_for_few_rows():
     """Up to four rows cost little more than reading B, which depends on the cache that has it; many cost what their sums cost."""
     for k, n in ((2048, 1000), (784, 512)):

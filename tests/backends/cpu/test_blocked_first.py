@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lightnet.backends.cpu.blocked.base import ProcessorModel
 from lightnet.backends.cpu.blocked.first import FIRST
+from lightnet.backends.cpu.blocked.first_model import band_of, staged_bytes
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.types import ParamAttr
 
@@ -76,6 +77,21 @@ def test_any_window(src, outputs, size, stride, dilation, pad, epilogue, machine
     assume(all(src[2 + i] + pad[i] + pad[i + 2] > (size[i] - 1) * dilation[i] for i in (0, 1)))
     body = convolution(src, outputs, size, stride, dilation, pad, epilogue=epilogue)
     check_blocked(FIRST, *body, out=halo, machine=machine, tolerance=4e-6)
+
+
+@pytest.mark.parametrize("size, stride", [(3, 1), (3, 2), (7, 2), (11, 4)])
+@pytest.mark.parametrize("picture", [64, 224, 416])
+def test_bands_are_as_large_as_a_cache_lets_them(picture, size, stride):
+    """What is staged for a band fits into a first-level cache; of fewer bands of equal size, it would not."""
+    kernel = kernel_of(*convolution((1, 3, picture, picture), 64, (size, size), (stride, stride), pad=[size // 2] * 4))
+    conv, height = kernel.ops[0], kernel.ops[0].result_specs[0].dims[2]
+    for rows in (r for r in (1, 2, 4) if height % r == 0):
+        band = band_of(conv, rows)
+        bands = -(-height // band)
+        assert band % rows == 0 and (band == rows or staged_bytes(conv, band) <= 48 << 10)
+        if bands > 1:
+            wider = -(-height // rows // (bands - 1)) * rows
+            assert staged_bytes(conv, wider) > 48 << 10
 
 
 def test_choices_are_kept_or_refused():

@@ -93,6 +93,27 @@ def test_tiles_pass_over_columns_where_many_see_padding() -> None:
     assert not any(model.skips_columns(usual, columns) for columns in range(1, 57))
 
 
+def test_tiles_look_which_columns_they_read_where_few_do() -> None:
+    """Against the columns of the picture that each pixel of each tile reads; the last tile ends with the row."""
+    rng, looked = random.Random(1), 0
+    for _ in range(400):
+        taps, dilation, before, width = rng.randint(1, 5), rng.randint(1, 12), rng.randint(0, 14), rng.randint(1, 30)
+        positions = max(width + before + rng.randint(0, 14) - (taps - 1) * dilation, 1)
+        cols = Axis(width, taps, 1, dilation, before, 0, positions)
+        geometry, columns = Geometry(Axis(1, 1, positions=1), cols, 1, 1, 16, 16), rng.randint(1, positions)
+        reads, tiles = 0, 0
+        for x in range(0, positions, columns):
+            pixels = range(min(x + columns, positions) - columns, min(x + columns, positions))
+            seen = {k for k in range(taps) for p in pixels if 0 <= p - before + k * dilation < width}
+            first, end = model.live_columns(geometry, pixels[0], columns)
+            assert set(range(first, end)) == seen
+            reads, tiles = reads + len(seen), tiles + 1
+        few = reads <= model.MOST_LIVE * taps * tiles
+        assert model.skips_columns(geometry, columns) == few
+        looked += few
+    assert 50 < looked < 350
+
+
 def test_the_network_computes_one_pixel_of_a_window_that_sees_no_more() -> None:
     """Of DeepLab's pyramid at 16 x 16, the convolution of dilation 24 is one of 1 x 1."""
     text = """func.func @main() -> tensor<1x8x16x16xf32> {

@@ -4,6 +4,7 @@ the oracle is Python's own stable sort."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Block
 
 import lightnet
+from lightnet.backends.cuda.device import device_of
+from lightnet.backends.cuda.rank import RANK
 from lightnet.backends.cuda.selection import choose
 from lightnet.backends.cuda.simt import Simt
 from lightnet.diagnostics import LightNetError
@@ -20,7 +23,7 @@ from lightnet.dialects.cuda import CudaKernelOp
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.module import main_of
-from lightnet.ir.target import Request
+from lightnet.ir.target import Form, Request
 from lightnet.ir.types import TensorSpec, tensor_type
 from lightnet.ir.views import place_of
 from lightnet.runtime.dtypes import BY_NAME
@@ -99,6 +102,19 @@ def test_networks(n, options, pipeline):
     rng = np.random.default_rng(0)
     x, c = (rng.standard_normal(n).astype(np.float32) for _ in range(2))
     check(kernel, list(executable({"x": x, "c": c}).values()), np.maximum(x, c), np.arange(n, dtype=np.int32))
+
+
+@pytest.mark.parametrize("aliases", [{}, {0: 0}], ids=["apart", "in place"])
+@pytest.mark.parametrize("n", [1, 127, 128, 129, 4000])
+def test_no_block_is_launched_for_nothing(n, aliases):
+    """An element is ranked by a lane of each warp of its block, and copied by one thread."""
+    kernel = sort_of(n, "f32", DIRECTIONS[0])
+    ranked, *copied = RANK.build(
+        kernel, RANK.plan(kernel, Form({}, plain_results=True), device_of("sm_80")), "k", aliases
+    )
+    assert len(copied) == len(aliases)
+    for launch, elements in [(ranked, 32), *((f, prod(f.block)) for f in copied)]:
+        assert (prod(launch.grid) - 1) * elements < n <= prod(launch.grid) * elements
 
 
 @pytest.mark.interpreter

@@ -13,13 +13,14 @@ import pytest
 from cuda_device import Device
 from sampling import draw
 
+from lightnet.backends.cuda.nvptx import emit_llvm
 from lightnet.backends.elementary import emission
 from lightnet.backends.elementary.table import FUNCTIONS
 from lightnet.backends.llvm.emitter import TargetVectors, emit_module
 from lightnet.backends.llvm.function import FunctionEmitter
 from lightnet.backends.llvm.jit import CodeMachine, Compiler, compile_module
 from lightnet.backends.llvm.machines import CPUS, machine
-from lightnet.backends.llvm.values import leaf_type
+from lightnet.backends.llvm.values import leaf_type, literal
 from lightnet.ir.context import make_context
 from lightnet.ir.functions import FLOAT_FUNCTIONS
 from lightnet.ir.parser import parse_mlir
@@ -273,6 +274,63 @@ def in_lanes(name: str, lanes: int) -> str:
     return "\n".join([*lines, "ret void", "}"])
 
 
+def parts_of(dtype: type) -> dict[str, tuple[Callable, Callable, np.ndarray]]:
+    """What our functions are made of: (code, the same by NumPy, arguments)."""
+    info, rng = np.finfo(dtype), np.random.default_rng(3)
+    half = 2.0 ** (info.nmant - 1)
+    whole = np.concatenate([np.arange(9), rng.integers(0, int(half), 50), [half - 1]]).astype(dtype)
+    near = np.concatenate([[0, 0.25, 0.5, 1.5, 2.5, 1e5 + 0.5], rng.uniform(0, 1e4, 50), [half / 2 - 0.5]]).astype(
+        dtype
+    )
+    large = np.array([2 * half - 0.5, 2 * half - 1, 2 * half, 4 * half - 1, 4 * half + 2, np.inf, np.nan], dtype)
+    powers = np.arange(info.minexp, info.maxexp, 7).astype(dtype)
+    integer = {np.float32: "i32", np.float64: "i64"}[dtype]
+
+    def to_integer(c, x):
+        return c.cast("fptosi", x, integer)
+
+    def two_to(x):
+        return np.ldexp(dtype(1), x.astype(np.int64))
+
+    return {
+        "whole_part": (lambda c, x: c.whole_part(x), np.rint, np.concatenate([near, large])),
+        "round": (lambda c, x: c.round(x)[0], np.rint, np.concatenate([near, -near])),
+        "round_bits": (
+            lambda c, x: c.cast("sitofp", c.round(x)[1], x.type),
+            lambda x: np.rint(x) + dtype(0),
+            np.concatenate([near, -near]),
+        ),
+        "counted": (lambda c, x: c.counted(to_integer(c, x), x.type), lambda x: x, whole),
+        "power": (lambda c, x: c.power_of_two(to_integer(c, x), x.type), two_to, powers),
+        "scale": (
+            lambda c, x: c.scale(c.const(1.5, x.type), to_integer(c, x)),
+            lambda x: dtype(1.5) * two_to(x),
+            powers,
+        ),
+    }
+
+
+@pytest.mark.parametrize("type, dtype", TYPES.values(), ids=TYPES)
+def test_the_parts_of_functions_are_exact(type: str, dtype: type):
+    """Arithmetic on the digits of floats, of one element and in lanes."""
+    parts = parts_of(dtype)
+    for lanes in (1, 4):
+        texts, wide = [], leaf_type(type, lanes)
+        for name, (code, _, _) in parts.items():
+            e = FunctionEmitter(lanes, True, {})
+            result = emission.in_place(code, e, ["%x"], wide, lanes)
+            head = f"define void @{name}(ptr %p, ptr %r) {{"
+            load, store = f"%x = load {wide}, ptr %p, align 4", f"store {wide} {result}, ptr %r, align 4"
+            texts.append("\n".join([*sorted(e.declared), head, load, *e.scopes[0].lines, store, "ret void", "}"]))
+        code = NativeCode([Compiler(CodeMachine.host()).run(text, False, verify=True) for text in texts])
+        for name, (_, meaning, x) in parts.items():
+            x = np.resize(x, -(-len(x) // lanes) * lanes)
+            out, function = np.empty_like(x), ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2)(code.address(name))
+            for k in range(0, len(x), lanes):
+                function(x[k:].ctypes.data, out[k:].ctypes.data)
+            np.testing.assert_array_equal(out, meaning(x), err_msg=name)
+
+
 def test_lanes_give_the_bits_of_one_element():
     """Of float, in vectors: as epilogues of tiled kernels have them."""
     x = special(np.float32)[:32]
@@ -327,6 +385,25 @@ def test_code_for_no_processor_in_particular_multiplies_and_adds_in_one_step():
         for given in ((), (TargetVectors(16, fma=True),), (TargetVectors(16, fma=False),))
     )
     assert ours == fused != apart
+
+
+@pytest.mark.parametrize("t", TYPES)
+def test_code_for_devices_has_products_with_their_errors_in_one_step(t: str):
+    """Without a fused instruction a factor is split by 2^27 + 1 (Veltkamp), and ln 2 is cut: not on devices."""
+    text = every_op([t])
+    fused, apart = (
+        emit_module(parse_mlir(make_context(), text), TargetVectors(16, fma=fma)).text for fma in (True, False)
+    )
+    device = text.replace("%lo: index, %hi: index, ", "").replace(
+        ") {", ") attributes {cuda.block = array<i32: 1, 1, 1>} {"
+    )
+    made, _ = emit_llvm(parse_mlir(make_context(), device))
+    constants = {
+        which: set(re.findall(r"0x[0-9A-F]{16}", code)) for which, code in (("fused", fused), ("apart", apart))
+    }
+    only_apart = constants["apart"] - constants["fused"]
+    assert literal(2.0**27 + 1, "double") in only_apart
+    assert not only_apart & set(re.findall(r"0x[0-9A-F]{16}", made))
 
 
 ROUNDINGS = ("floor", "ceil", "trunc", "round", "roundeven")

@@ -141,6 +141,38 @@ def test_lanes_of_a_leaf() -> None:
     assert {shape: leaf_lanes(shape, 16) for shape in rows} == rows
 
 
+#: Ops that become one instruction or call of an intrinsic, which has their fast-math flags.
+FLAGGED = {
+    "arith.addf": "fadd", "arith.subf": "fsub", "arith.mulf": "fmul", "arith.divf": "fdiv",
+    "arith.maxnumf": "@llvm.maxnum", "arith.minnumf": "@llvm.minnum", "math.absf": "@llvm.fabs",
+    "math.sqrt": "@llvm.sqrt", "math.copysign": "@llvm.copysign", "math.floor": "@llvm.floor", "math.ceil": "@llvm.ceil",
+    "math.trunc": "@llvm.trunc", "math.round": "@llvm.round", "math.roundeven": "@llvm.roundeven",
+}  # fmt: skip
+BINARY = {name for name in FLAGGED if name.startswith("arith.")} | {"math.copysign"}
+
+
+@pytest.mark.parametrize("type", ["f32", "f64", "vector<8xf32>"])
+@pytest.mark.parametrize(("given", "flags"), [
+    ("", ["contract"]), ("fastmath<nnan>", ["nnan", "contract"]),
+    ("fastmath<nsz,nnan,arcp>", ["nnan", "nsz", "arcp", "contract"]),
+])  # fmt: skip
+def test_instructions_have_the_flags_of_their_op(type: str, given: str, flags: list[str]) -> None:
+    element = type.removeprefix("vector<8x").removesuffix(">")
+    name, lines = f"memref<16x{element}>", ["%c0 = arith.constant 0 : index"]
+    load, store = ("tile.load", "tile.store") if type != element else ("memref.load", "memref.store")
+    dims, types = (" dims [0]", f"{name}, {type}") if type != element else ("", name)
+    lines += [f"%a = {load} %x[%c0]{dims} : {types}", f"%b = {load} %y[%c0]{dims} : {types}"]
+    for k, op in enumerate(FLAGGED):
+        lines.append(f"%r{k} = {op} %a{', %b' if op in BINARY else ''} {given} : {type}")
+        lines.append(f"{store} %r{k}, %z{k}[%c0]{dims} : {f'{type}, {name}' if type != element else name}")
+    arguments = ", ".join(f"%{v}: {name}" for v in ("x", "y", *(f"z{k}" for k in range(len(FLAGGED)))))
+    text = emit_module(kernel("\n".join(lines), f", {arguments}")).text
+    for op, instruction in FLAGGED.items():
+        kind, callee = ("call", rf">? {instruction}\b") if instruction.startswith("@") else (instruction, "")
+        found = re.findall(rf"= {kind} ([a-z ]*)(?:<8 x )?(?:float|double){callee}", text)
+        assert [one.split() for one in found] == [flags], op
+
+
 # -- processors
 
 

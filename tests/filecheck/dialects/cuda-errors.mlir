@@ -331,6 +331,34 @@ func.func @ldmatrix_indices() attributes {cuda.block = array<i32: 32, 1, 1>} {
 
 // -----
 
+// Fragments are spread over all lanes of a warp: none may be missing.
+func.func @mma_divergent(%a: vector<4x2xf16>, %b: vector<2x2xf16>, %c: vector<2x2xf32>) attributes {cuda.block = array<i32: 32, 1, 1>} {
+  %l = cuda.lane_id
+  %zero = arith.constant 0 : index
+  %first = arith.cmpi eq, %l, %zero : index
+  scf.if %first {
+    // expected-error@+1 {{all threads of a warp come to it together, and it stands under scf.if, which depends on cuda.lane_id}}
+    %d = cuda.mma %a, %b, %c : vector<4x2xf16>, vector<2x2xf16>, vector<2x2xf32>
+  }
+  func.return
+}
+
+// -----
+
+func.func @ldmatrix_divergent() attributes {cuda.block = array<i32: 32, 1, 1>} {
+  %s = cuda.shared : memref<64x8xf16, 3 : i32>
+  %l = cuda.lane_id
+  %zero = arith.constant 0 : index
+  %one = arith.constant 1 : index
+  scf.for %i = %zero to %l step %one {
+    // expected-error@+1 {{all threads of a warp come to it together, and it stands under scf.for, which depends on cuda.lane_id}}
+    %a = cuda.ldmatrix %s[%zero, %zero] tiles 4 : memref<64x8xf16, 3 : i32>, vector<4x2xf16>
+  }
+  func.return
+}
+
+// -----
+
 func.func @mma_type(%a: vector<4x2xi16>, %b: vector<2x2xi16>, %c: vector<2x2xf32>) attributes {cuda.block = array<i32: 32, 1, 1>} {
   // expected-error@+1 {{there are products of f16, bf16 and f32 (as tf32), not of i16}}
   %d = cuda.mma %a, %b, %c : vector<4x2xi16>, vector<2x2xi16>, vector<2x2xf32>

@@ -68,7 +68,7 @@ def _anchors(n: Node) -> np.ndarray:
     wide = np.floor(np.sqrt(np.floor(area / ratio)) + half) * scale
     tall = np.floor(wide / scale * ratio + half) * scale
     centre = half * np.float32(stride - 1)
-    reach = [(half * (size - one)).reshape(-1) for size in (wide, tall)]
+    reach = [(half * (size - one)).ravel() for size in (wide, tall)]
     return np.stack([centre - reach[0], centre - reach[1], centre + reach[0], centre + reach[1]], axis=1)
 
 
