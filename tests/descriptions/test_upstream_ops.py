@@ -435,10 +435,13 @@ def test_offsets_of_views():
     for k, message in ((3, "does not lie inside"), (-1, "'dst_entry->offset' is not known")):
         with pytest.raises(ConstraintError, match=message):
             op_of(cls, case("f32", src=(3, 4), k=k))
-    made_before = "return src_entry->offset + k * tl_size_of(dst->dtype);"
+    made_before = "return src_entry->offset + k * dst->len * tl_size_of(dst->dtype);"
     cls = op_class(tensors_out=row, run=None, params=[number("k")], calc_offset=made_before)
-    op, (x,) = op_of(cls, case("f32", src=(3, 4), k=5))
-    np.testing.assert_array_equal(op.evaluate([x])[0], x.ravel()[5:9])
+    for k in (0, 1, 2):  # in rows of the output, which is not as long as its owner
+        op, (x,) = op_of(cls, case("f32", src=(3, 4), k=k))
+        assert list(op.views()) == [(0, 0, 16 * k)]
+        for got in (op.evaluate([x])[0], run_kernel(CpuKernelOp.wrap([op]), [x])[0]):
+            np.testing.assert_array_equal(got, x[k])
     for name in ("dst_dims", "dst_ndim", "dst_dtype"):  # what makes an output is no name where it is there
         with pytest.raises(LightNetError, match=f"unknown name '{name}'"):
             op_class(tensors_out=row, run=None, calc_offset=f"{name} = 0; return src_entry->offset;")
