@@ -130,11 +130,7 @@ class DescribedOp(Coded):
         d = cls.described
         specs = _flat(t)
         env = constants.Env(dict(zip(cls.schema.operand_names(len(specs)), specs)), vars(p))
-        if d.shape_of is not None:
-            results = inferred(d.shape_of, t, p, env)
-            env.tensors.update(zip(cls.schema.result_names(len(results)), results))
-        else:
-            results = cls._results(env)
+        results = cls._results(t, p, env)
         for check in d.after:
             cls._check(check, env)
         cls._check_owners(specs, results)
@@ -143,9 +139,13 @@ class DescribedOp(Coded):
         return results
 
     @classmethod
-    def _results(cls, env: constants.Env) -> list[TensorSpec]:
-        """The types of the results, once the code of the inputs, the params and the op has run."""
+    def _results(cls, t: Any, p: Any, env: constants.Env) -> list[TensorSpec]:
+        """The types of the results, once the code of the inputs, the params and the op has run; `env` has them then."""
         d = cls.described
+        if d.shape_of is not None:
+            results = inferred(d.shape_of, t, p, env)
+            env.tensors.update(zip(cls.schema.result_names(len(results)), results))
+            return results
         if not d.code and not d.code_of:
             return [cls._result(rule, env, None) for rule in d.results]
         run = PreRun(cls, env)
@@ -269,13 +269,12 @@ class DescribedOp(Coded):
             env = constants.Env(dict(zip(cls.schema.operand_names(len(specs)), specs)), {**vars(p), **found})
             for name, text in d.constants:
                 found[name] = env.params[name] = cls._value(name, text, env)
-        for view in (v for v in d.views if isinstance(v.offset, Code)):
+        if views := [v for v in d.views if isinstance(v.offset, Code)]:
             specs = _flat(t)
             names = [o.name for o in cls.schema.operands]
-            env = constants.Env(
-                {**dict(zip(names, specs)), **dict.fromkeys((r.name for r in cls.schema.results), specs[view.operand])},
-                vars(p),
-            )
+            env = constants.Env(dict(zip(cls.schema.operand_names(len(specs)), specs)), vars(p))
+            cls._results(t, p, env)
+        for view in views:
             name, owner = cls.schema.results[view.result].name, names[view.operand]
             found[f"{name}_start"] = int(cls._offset(view.offset, name, owner, env)) // specs[view.operand].dtype.size
         return found

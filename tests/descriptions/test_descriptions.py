@@ -378,7 +378,8 @@ def test_view_of_an_owner():
     with pytest.raises(ConstraintError, match="no whole number of elements"):
         made(odd, src=(3,))
     refused("leave 'run' out", tensors_out=[result(owner="src")], calc_offset="0")
-    refused("outputs with an 'owner'", calc_offset="0", run=None)
+    for run in (None, "dst[i...] = src[i...]", "tl_tensor_lrelu(src, dst, 1);"):
+        refused("outputs with an 'owner'", calc_offset="0", run=run)
 
 
 def test_written_over_its_owner():
@@ -492,6 +493,19 @@ def test_inline_kernel():
         far = op_class(run=KERNEL.replace("%dst[%i]", "%dst[%n]"), params=[number("k", "float")])
         op, arrays = made(far, src=(3,), k=1)
         op.evaluate(arrays)
+
+
+def test_an_inline_kernel_computes_in_its_workspace():
+    """Behind the tensors, in both engines: each element of the result is what the kernel left there."""
+    through = (
+        "    %seven = arith.constant 7 : i8\n    memref.store %seven, %w[%i] : memref<${4 * src->len}xi8>\n"
+        "    %left = memref.load %w[%i] : memref<${4 * src->len}xi8>\n    %more = arith.sitofp %left : i8 to f32\n"
+        "    %y = arith.addf %x, %more : f32\n"
+    )
+    cls = op_class(run=KERNEL.replace("    %y = arith.mulf %x, %half : f32\n", through), params=[number("k", "float")])
+    op, arrays = made(cls, src=(3, 7), k=0.5)
+    for got in (op.evaluate(arrays), run_kernel(CpuKernelOp.wrap([op]), arrays)):
+        np.testing.assert_array_equal(got[0], arrays[0] + np.float32(7))
 
 
 def test_definition_that_does_not_fit_names_both_places():
@@ -679,6 +693,19 @@ def test_equations_of_test_cases_are_made_true():
             assert after == [kept, kept], (left, right)
             changed += before != after
         assert changed
+
+
+def test_lengths_of_arrays_in_test_cases():
+    """A number, an expression of dims and earlier parameters, or the rank; none where no such array would do."""
+    for given, want in (
+        (2, 2), ("3", 3), ("src->ndim", 4), ("src->ndim - 2", 2), ("src->dims[0] * n", 15), ("n - 4", 0), ("n + 16", 0),
+        ("n - 3", 0), ("n / 0", 0), (None, 4),
+    ):  # fmt: skip
+        array = {**number("v"), "ptype": "LN_PARAM_ARRAY_NUMBER", **({} if given is None else {"len": given})}
+        cls = op_class(tensors_in=[source(check="src->ndim == 4")], params=[number("n"), array])
+        guess = sampling._Guess(cls, random.Random(0))
+        guess.dims, guess.params = {"src": [5, 2, 3, 1]}, {"n": 3}
+        assert guess.length(cls.schema.params[1]) == len(guess.param(cls.schema.params[1])) == want, given
 
 
 @pytest.mark.parametrize("dtype", ["TL_FLOAT", "TL_DOUBLE", "TL_INT32", "TL_UINT8", "TL_FLOAT16", "TL_BOOL"])

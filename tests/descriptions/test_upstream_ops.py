@@ -130,7 +130,9 @@ def test_dpu():
     )
     padded = np.pad(x, ((1, 2), (0, 0)))[::2]
     want = np.concatenate([padded[:, g * 8 : g * 8 + 8] @ w[g * 3 : g * 3 + 3, :, 0, 0].T for g in (0, 1)], 1) + b
-    with pytest.warns(DescriptionWarning, match="conv1x1_dpu is an op of 'dpu', which is not here"):
+    with pytest.warns(
+        DescriptionWarning, match="of 'dpu', which is not here: the interpreter computes it by its definition$"
+    ):
         np.testing.assert_allclose(op.evaluate([x, w, b])[0], want, rtol=1e-5)
     w = rng.random((6, 16, 3, 3), np.float32)
     op, _ = op_of(
@@ -374,6 +376,7 @@ def test_a_run_that_calls_a_convolution_is_that_convolution(tmp_path):
         ("float *x = src->data, *y = dst->data; for (int i = 0; i < src->len; i++) y[i] = x[i] > 0 ? sqrt(x[i]) : -x[i] / 2;", lambda x: np.where(x > 0, np.sqrt(np.abs(x)), -x / 2)),
         ("float *x = src->data; float *y = dst->data; float t; for (int i = 0; i < dst->len; ++i) { t = x[i] * 2; y[i] = t + i; }", lambda x: x * 2 + np.arange(12, dtype=np.float32).reshape(3, 4)),
         ("memmove(dst->data, src->data, tl_tensor_size(src));", lambda x: x), ("float *y = dst->data; for (int i = 0; i < 12; i++) y[i] = src->ndim;", lambda x: np.full_like(x, 2)),
+        ("float *x = src->data, *y = dst->data; int i = 2; for (int i = 0; i < src->len; i++) y[i] = x[i]; for (int j = 0; j < dst->len; j++) y[j] = y[j] * i;", lambda x: x * 2),
         ("float *x = src->data, *y = dst->data; for (int i = 0; i < src->len; i++) y[i] = fmax(x[i], 0);", None),
     ],
 )  # fmt: skip
@@ -432,6 +435,16 @@ def test_offsets_of_views():
     for k, message in ((3, "does not lie inside"), (-1, "'dst_entry->offset' is not known")):
         with pytest.raises(ConstraintError, match=message):
             op_of(cls, case("f32", src=(3, 4), k=k))
+    made_before = "return src_entry->offset + k * dst->len * tl_size_of(dst->dtype);"
+    cls = op_class(tensors_out=row, run=None, params=[number("k")], calc_offset=made_before)
+    for k in (0, 1, 2):  # in rows of the output, which is not as long as its owner
+        op, (x,) = op_of(cls, case("f32", src=(3, 4), k=k))
+        assert list(op.views()) == [(0, 0, 16 * k)]
+        for got in (op.evaluate([x])[0], run_kernel(CpuKernelOp.wrap([op]), [x])[0]):
+            np.testing.assert_array_equal(got, x[k])
+    for name in ("dst_dims", "dst_ndim", "dst_dtype"):  # what makes an output is no name where it is there
+        with pytest.raises(LightNetError, match=f"unknown name '{name}'"):
+            op_class(tensors_out=row, run=None, calc_offset=f"{name} = 0; return src_entry->offset;")
 
 
 def test_small_things_of_upstream(tmp_path):

@@ -457,6 +457,19 @@ def test_short_floats_are_stored_short_and_computed_in_float(dtype, number):
     assert [n.op_type for n in graph.node] == ["Cast", "Exp", "Cast"]
 
 
+@pytest.mark.parametrize("stride", [1, 2, 3, 4, 6, 7])
+@pytest.mark.parametrize("taken", [1, 2])
+def test_picked_elements_are_cut_only_where_some_are_left_over(stride, taken):
+    """`pick1d` of 12 elements: one Slice for elements behind the last whole group, one for indices that it ignores."""
+    source = f"""
+        create(|dst=x|dtype=TL_FLOAT, dims=[12], ran=[-1,1], data=[0], from_file=false);
+        create(|dst=i|dtype=TL_INT32, dims=[2], ran=[0,0], data=[0, 0], from_file=false);
+        pick1d(src=x, src_index=i|dst=y|len={taken}, stride={stride})
+    """
+    graph = to_onnx(lightnet.loads(source, ".net"), inputs_as_params=True).graph
+    assert [n.op_type for n in graph.node].count("Slice") == (12 % stride > 0) + (taken < 2)
+
+
 def test_known_indices_are_not_clamped():
     for values, inside in (([4, -5], True), ([5, 0], False)):
         source = f"""

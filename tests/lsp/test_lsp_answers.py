@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from test_lsp_documents import HEAD, IL_HEAD, TAIL, at, completions, hover, plac
 from xdsl.passes import ModulePass
 
 from lightnet.diagnostics import SourceLoc
+from lightnet.dialects.ln.dialect import built_in_optypes
 from lightnet_lsp import documents, op_docs, pipelines
 from lightnet_lsp.documents import open_document
 from lightnet_lsp.text import Finding, Span, Text
@@ -135,6 +137,22 @@ def test_words_on_ops() -> None:
     )
     expand = op_docs.topic_markdown("pass expand")
     assert expand.startswith("pass `expand`\n\nMake each op a kernel") and expand == op_docs.pass_markdown("expand")
+
+
+def test_every_op_is_shown_in_il_with_all_its_names() -> None:
+    """The tensors and parameters in order, and the first of several with what tells that there may be more."""
+    for optype, op in built_in_optypes().items():
+        shown = re.match(r"```\n(\w+)\((.*) \| (.*) \| (.*)\)\n```", op_docs.topic_markdown(f"il {optype}"))
+        assert shown is not None and shown[1] == optype
+        schema = op.schema
+        sides = (
+            schema.operand_names(len(schema.operands)),
+            schema.result_names(len(schema.results)),
+            list(schema.by_name),
+        )
+        assert [re.findall(r"(\w+)=", shown[k]) for k in (2, 3, 4)] == [*sides], optype
+        variadic = [any(t.variadic for t in side) for side in (schema.operands, schema.results)]
+        assert ["…" in shown[k] for k in (2, 3)] == variadic, optype
 
 
 def test_words_on_options_of_passes() -> None:

@@ -17,6 +17,7 @@ from lightnet.frontends.il import reader as il
 from lightnet.frontends.importer import to_module
 from lightnet.frontends.mlir import read
 from lightnet.ir.printer import module_text
+from lightnet_lsp import mlir_parser
 from lightnet_lsp.documents import MAX_TEXT, Cancelled, Document, open_document
 from lightnet_lsp.mlir_document import MlirDocument
 from lightnet_lsp.op_docs import topic_markdown
@@ -405,6 +406,50 @@ def test_the_outline() -> None:
     for s in (main, *main.children):
         assert s.span.start <= s.selection.start and s.selection.end <= s.span.end
     assert [s.name for s in open_document(IL_HEAD, "d.net").symbols()] == ["ROW", "x", "ROW"]
+
+
+@pytest.mark.parametrize(
+    "text, path, entries",
+    [
+        ("first {\n  optype: x\n}\nsecond: first {\n}\n", "d.op", [("first", ""), ("second", "first")]),
+        ('{"ops": [{"optype": "relu"}, {\n"optype" : "add"}]}', "d.json", [("relu", ""), ("add", "")]),
+    ],
+)
+def test_the_outline_of_objects_and_of_json(text: str, path: str, entries: list[tuple[str, str]]) -> None:
+    """Selecting an entry selects its name, inside of what it spans."""
+    found = open_document(text, path).symbols()
+    assert [(s.name, s.detail) for s in found] == entries
+    for s in found:
+        assert text[s.selection.start : s.selection.end] == s.name
+        assert s.span.start <= s.selection.start and s.selection.end <= s.span.end
+
+
+def test_a_mistake_in_a_region_leaves_the_places_of_the_ops_around_it() -> None:
+    """An op that does not parse, at any depth and with results or none, leaves nothing behind: the ops after it and
+    those around it are known by their own places, and names that its regions defined are free again."""
+    after = " %b = ln.relu %x : tensor<3xf32>\n %a = ln.relu %b : tensor<3xf32>\n"
+    for lost in (
+        "%k = cpu.kernel(%a = %x) {\n %b = ln.relu %a : tensor<3xf32>\n ln.yield %b\n } : what\n",
+        "%k:2 = cpu.kernel(%a = %x) {\n %b = cpu.kernel(%c = %a) {\n ln.yield %c\n } oh\n ln.yield %b\n } no\n",
+        "%k = cpu.kernel(%a = %x) {\n %b = ln.relu %a : tensor<3xf32\n ln.yield %b\n }\n",
+        "%l, %m = ln.relu %x : what\n",
+        "ln.nope\n",
+    ):
+        for head, body, tail in (
+            (HEAD, lost + "{}" + after, TAIL),
+            (
+                HEAD + "%o = cpu.kernel(%i = %x) {\n",
+                (lost + "{}" + after).replace("%x", "%i"),
+                " ln.yield %a\n }\n" + TAIL,
+            ),
+        ):
+            text = head + body.replace("{}", "") + tail
+            behind = len(head) + body.index("{}")
+            parsed = mlir_parser.parse(text, "d.mlir")
+            assert parsed.errors and all(text.count("\n", 0, behind) >= e.loc.line for e in parsed.errors)
+            assert [op.name for place, op in parsed.ops.items() if place >= behind][:2] == ["ln.relu"] * 2
+            for place, op in parsed.ops.items():
+                assert text.startswith(op.name, place), (op.name, text[place:][:30])
 
 
 # -- anything at all -------------------------------------------------------------------------------------------------

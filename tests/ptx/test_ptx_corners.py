@@ -11,7 +11,7 @@ from test_ptx_machine import T, finding, kernel, words
 
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.cuda.driver import DeviceLaunch
-from lightnet_ptx import comparisons, races
+from lightnet_ptx import atomics, comparisons, races
 from lightnet_ptx.emulator import Emulator
 from lightnet_ptx.memory import GLOBAL_BASE, GlobalMemory
 
@@ -303,3 +303,74 @@ def test_selections_and_packed_comparisons() -> None:
             row = rows[f"setp.{name}.{kind}"]
             assert (row.dest, row.sources) == ("pred", ("b32", "b32"))
             assert row.fn(x.view(np.uint32), y.view(np.uint32)).tolist() == want, name
+
+
+@pytest.mark.parametrize("count, cells", [(1, 1), (32, 1), (32, 2), (32, 5), (64, 1000), (1000, 40)])
+def test_lanes_of_an_atomic_take_as_few_turns_as_they_can(count: int, cells: int) -> None:
+    """Each lane has one turn, each turn names a cell once, those of a cell come in the order of lanes, and there are as
+    many turns as the cell with the most lanes needs."""
+    rng = np.random.default_rng(count + cells)
+    for at in (rng.integers(0, cells, count), np.sort(rng.integers(0, cells, count)), np.arange(count) % cells):
+        turns = [turn.tolist() for turn in atomics._turns(at)]
+        assert sorted(lane for turn in turns for lane in turn) == list(range(count))
+        assert all(len(set(at[turn].tolist())) == len(turn) for turn in turns)
+        for cell in set(at.tolist()):
+            assert [lane for turn in turns for lane in turn if at[lane] == cell] == np.nonzero(at == cell)[0].tolist()
+        assert len(turns) == np.bincount(at).max()
+
+
+def _is_ordered(old: tuple[int, ...], new: tuple[int, ...], shared: bool) -> bool:
+    """Whether a barrier lies between accesses `(block, thread, epoch, clock of the warp)`, or one thread makes both."""
+    if old[:2] == new[:2]:
+        return True
+    near = old[1] // 32 == new[1] // 32
+    return old[0] == new[0] and (old[2] < new[2] or (shared and near and old[3] < new[3]))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("strong", [False, True])
+def test_the_first_race_is_found(shared: bool, strong: bool) -> None:
+    """By stamps as by comparing each access with all before it. With `strong`, reads of both kinds come before strong
+    writes, which race with reads that are not; what the last access of all alone would decide is left out."""
+    rng = np.random.default_rng(shared + 2 * strong)
+    raced = 0
+    for _ in range(300):
+        table = races.Races(8, 4, shared)
+        table.begin(1)
+        epochs, clocks, reads, writes = [1, 1], {}, [], []
+        for _ in range(12):
+            kind = int(rng.integers(8))
+            block, thread = 0 if shared else int(rng.integers(2)), int(rng.choice([0, 1, 32, 33]))
+            warp = block, thread // 32
+            if kind == 0:
+                epochs[block] += 1
+            elif kind == 1:
+                clocks[warp] = clocks.get(warp, 0) + 1
+            if kind < 2:
+                continue
+            access = block, thread, epochs[block], clocks.get(warp, 0)
+            stamp = epochs[block] << races.EPOCH_SHIFT | (access[3] if shared else block) << 10 | thread
+            where, stamps = np.array([0]), np.array([stamp], np.int64)
+            if kind < 6:
+                is_strong = strong and kind < 4
+                found = table.read(where, 8, stamps, is_strong)
+                against = [("write", w) for w in writes]
+                reads.append((access, is_strong))
+            else:
+                others = [(r, s) for r, s in reads if not _is_ordered(r, access, shared)]
+                found = table.write(where, 8, stamps, strong, lambda granule: np.array([False, False]))
+                if strong:
+                    if others and any(s for _, s in reads) and not all(s for _, s in reads):
+                        wanted = any(not s for _, s in others)
+                        assert found is not None or not wanted
+                    else:
+                        assert (found is not None) == any(not s for _, s in others)
+                    break
+                against = [("write", w) for w in writes] + [("read", r) for r, _ in others]
+                writes.append(access)
+            wanted = next((kind for kind, a in against if not _is_ordered(a, access, shared)), None)
+            assert (found.kind if found is not None else None) == wanted
+            if found is not None:
+                raced += 1
+                break
+    assert strong or raced > 50

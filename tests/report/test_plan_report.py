@@ -81,3 +81,19 @@ def test_steps_of_axes_are_round(base: int):
     for count in (1, 8, 10):
         for span in (0, 1, *(n + d for n in (2, 3, 10, 16, 20, 50, 100, 160, 999, 10**6, 7 << 20) for d in (-1, 0, 1))):
             assert _round_step(span, count, base) == next(s for s in steps if span <= count * s), (span, count)
+
+
+@pytest.mark.parametrize("total", [1, 5, 8, 100, 4096, 5 << 20, 3 << 30])
+def test_lines_of_the_picture_have_their_bytes_beside_them(total: int):
+    """A line for each round number of bytes up to the peak, as far from the one of 0 as that many bytes are high."""
+    buffers = [Buffer("x", 0, 3, total)]
+    root = ElementTree.fromstring(PlanReport(buffers, pack(buffers)).svg("plan"))
+    space, units = "{http://www.w3.org/2000/svg}", {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+    lines = [float(e.get("y1")) for e in root.iter(f"{space}line") if e.get("class") == "grid"]
+    texts = [e for e in root.iter(f"{space}text") if e.get("text-anchor") == "end" and not e.get("class")]
+    assert [float(e.get("y")) - 4 for e in texts] == pytest.approx(lines, abs=0.11)
+    numbers = [float(n) * units[unit] for n, unit in (e.text.split() for e in texts)]
+    assert numbers[0] == 0 and numbers == sorted(set(numbers)) and total / 2 < numbers[-1] <= total
+    (rectangle,) = (e for e in root.iter(f"{space}rect") if (e.get("class") or "").startswith("b "))
+    heights = [(lines[0] - y) / float(rectangle.get("height")) * total for y in lines]
+    assert heights == pytest.approx(numbers, rel=0.01, abs=total * 0.01)
