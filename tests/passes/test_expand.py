@@ -1,5 +1,5 @@
-"""Which patterns `expand` asks about an op: the first that replaces one that is computed, and all of those that say where
-what enters the network stands."""
+"""Which patterns `expand` asks about an op: the first that replaces one that is computed, and all of those that say
+where what enters the network stands."""
 
 from __future__ import annotations
 

@@ -303,12 +303,13 @@ def test_further_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("reorder", ["ln.forward %v", "cpu.kernel(%a = %v) { %0 = ln.forward %a : MAPS ln.yield %0 }"])
 @pytest.mark.parametrize("source", ["input", "output", "kernel"])
 def test_a_change_of_layout_that_is_an_output(source: str, reorder: str) -> None:
-    """It goes with the layouts. Its name stays an output, beside what else is: a copy is left where what it reads has to
-    keep a name of its own."""
+    """It goes with the layouts. Its name stays an output, beside what else is: a copy is left where what it reads has
+    to keep a name of its own."""
     maps = f'{MAP[:-1]}, #ln.layout<"c16">>'
     made = f'%v = ln.input : {MAP} as ("x")'
     if source != "input":
-        made = f'%x = ln.input : {MAP} as ("x") %v = cpu.kernel(%b = %x) {{ %1 = ln.relu %b : {MAP} ln.yield %1 }} as ("v")'
+        made = f"""%x = ln.input : {MAP} as ("x")
+      %v = cpu.kernel(%b = %x) {{ %1 = ln.relu %b : {MAP} ln.yield %1 }} as ("v")"""
     kind = "" if "kernel" in reorder else f" : {maps}"
     results, types = ("%v, %y", f"{MAP}, {maps}") if source == "output" else ("%y", maps)
     text = f"""func.func @main() -> ({types}) {{ {made}

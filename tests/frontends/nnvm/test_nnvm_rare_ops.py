@@ -113,10 +113,13 @@ REFUSALS: list[tuple[str, tuple, dict[str, Any], str]] = [
     ("broadcast_like", (M,), {}, "needs a second input|inputs"),
     ("_contrib_interleaved_matmul_encdec_qk", (QUERIES, KEYS), dict(heads=4), "6 features cannot be split into 4 heads of 1 parts"),
     ("_contrib_interleaved_matmul_encdec_qk", (QUERIES, KEYS), dict(heads=0), "cannot be split into 0 heads"),
-    ("SpatialTransformer", (PICTURE, data(2, 6)), dict(transform_type="warp", target_shape="(2, 2)", sampler_type="bilinear"), "'transform_type' is 'warp'; there are: affine"),
-    ("SpatialTransformer", (PICTURE, data(2, 6)), dict(transform_type="affine", target_shape="(2, 2)", sampler_type="nearest"), "'sampler_type' is 'nearest'; there are: bilinear"),
+    *(("SpatialTransformer", (PICTURE, data(2, 6)), {"transform_type": kind, "target_shape": "(2, 2)",
+        "sampler_type": by}, message)
+      for kind, by, message in (("warp", "bilinear", "'transform_type' is 'warp'; there are: affine"),
+                                ("affine", "nearest", "'sampler_type' is 'nearest'; there are: bilinear"))),
     *((op, (np.zeros(65537, np.float32),), {attribute: 65537, "axis": 0}, "cannot be split into 65537 equal parts")
-      for op, attribute in (("SliceChannel", "num_outputs"), ("split", "indices_or_sections"), ("_split_v2", "sections"))),
+      for op, attribute in (("SliceChannel", "num_outputs"), ("split", "indices_or_sections"),
+                            ("_split_v2", "sections"))),
     ("lrn", (PICTURE,), dict(axis=2), "normalisation across axis 2"),
     ("conv2d", (PICTURE, data(5, 4, 3, 3)), dict(kernel_size="(3, 3)", channels=5, use_bias="False", kernel_layout="XY"), "the weights' layout is 'XY'"),
     ("_contrib_ROIAlign", (PICTURE, data(1, 5)), dict(pooled_size="(2, 2)", spatial_scale=1, position_sensitive="True"), "position-sensitive"),
