@@ -29,9 +29,9 @@ class TwoLabels:
         self.excess.append(if_false - if_true)
         return len(self.excess) - 1
 
-    def cost(self, node: int, if_true: int = 0, if_false: int = 0) -> None:
-        """Add the cost of each of a node's labels."""
-        self.excess[node] += if_false - if_true
+    def cost(self, node: int, if_true: int) -> None:
+        """Add what it costs that a node is True."""
+        self.excess[node] -= if_true
 
     def pair(self, one: int, other: int, cost: int) -> None:
         """Add the cost that `one` is True and `other` False."""

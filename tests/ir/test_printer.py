@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import textwrap
 from functools import cache
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from lightnet.ir.context import make_context
 from lightnet.ir.locations import loc_of, places
 from lightnet.ir.names import tensor_name, tensor_names
 from lightnet.ir.passes import parse_pipeline
-from lightnet.ir.printer import COLUMNS, TextForm, module_text, wrapped, wrapped_line
+from lightnet.ir.printer import COLUMNS, HANGING, TextForm, module_text, wrapped, wrapped_line
 from lightnet.ir.verify import verify_module
 from lightnet.model import Model
 
@@ -130,6 +131,14 @@ def test_breaking_lines_changes_white_space_alone() -> None:
         assert wrapped(line, columns).split("\n") == pieces
     table = f"dense<[{', '.join(map(str, range(100_000)))}]>"
     assert max(map(len, wrapped_line(table))) <= COLUMNS
+
+
+def test_a_flat_list_fills_its_lines() -> None:
+    """With no brackets to respect, lines are as full as they can be, to the last column: as `textwrap` fills them."""
+    rng = random.Random(5)
+    for columns in range(20, 60):
+        line = ", ".join("x" * rng.randint(1, 7) for _ in range(60))
+        assert wrapped_line(line, columns) == textwrap.wrap(line, columns, subsequent_indent=" " * HANGING)
 
 
 def test_values_without_a_hint_are_described() -> None:

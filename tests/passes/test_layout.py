@@ -18,6 +18,7 @@ from xdsl.dialects.builtin import ModuleOp
 import lightnet
 from lightnet.backends.interpreter import graph
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.move import Forward
 from lightnet.frontends import exporter, importer, json_ir, mlir
 from lightnet.ir.context import make_context
 from lightnet.ir.kernel import KernelOp
@@ -297,6 +298,31 @@ def test_further_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = lightnet.compile(lightnet.loads(str(module), ".mlir"), outputs=wanted)
     assert len(wanted) > 1 and has_maps(compiled.planned)
     agrees(compiled(feeds), {**want, **{n: values[n] for n in wanted if n not in want}})
+
+
+@pytest.mark.parametrize("reorder", ["ln.forward %v", "cpu.kernel(%a = %v) { %0 = ln.forward %a : MAPS ln.yield %0 }"])
+@pytest.mark.parametrize("source", ["input", "output", "kernel"])
+def test_a_change_of_layout_that_is_an_output(source: str, reorder: str) -> None:
+    """It goes with the layouts. Its name stays an output, beside what else is: a copy is left where what it reads has
+    to keep a name of its own."""
+    maps = f'{MAP[:-1]}, #ln.layout<"c16">>'
+    made = f'%v = ln.input : {MAP} as ("x")'
+    if source != "input":
+        made = f"""%x = ln.input : {MAP} as ("x")
+      %v = cpu.kernel(%b = %x) {{ %1 = ln.relu %b : {MAP} ln.yield %1 }} as ("v")"""
+    kind = "" if "kernel" in reorder else f" : {maps}"
+    results, types = ("%v, %y", f"{MAP}, {maps}") if source == "output" else ("%y", maps)
+    text = f"""func.func @main() -> ({types}) {{ {made}
+      %y = {reorder.replace("MAPS", maps)}{kind} as ("y")
+      func.return {results} : {types} }}"""
+    module = parsed(text)
+    after = passed(module, "layout")
+    feeds = feeds_of(module)
+    want = {"v": np.maximum(feeds["x"], 0), "y": np.maximum(feeds["x"], 0)} if source != "input" else {"y": feeds["x"]}
+    got = run_graph(after, feeds)
+    assert_equal((want if source == "output" else {"y": want["y"]}, ""), got)
+    left = [op for op in after.walk() if isinstance(op, Forward)]
+    assert len(left) == (source != "kernel") and not has_maps(after)
 
 
 def test_a_value_twice_in_one_kernel() -> None:

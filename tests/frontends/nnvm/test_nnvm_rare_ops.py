@@ -78,6 +78,8 @@ CASES: list[tuple[str, tuple, dict[str, Any], np.ndarray]] = [
     ("expand_like", (data(2, 4) * 0 + 3, CUBE), dict(axis="(1,)"), np.full((2, 3, 4), 3.0)),
     ("Reshape", (data(6, 4),), dict(shape="(-4, 2, -1, -2)"), None),
     ("_contrib_interleaved_matmul_encdec_qk", (QUERIES, KEYS), dict(heads=2), Q @ K.swapaxes(1, 2) / 3**0.5),
+    ("_contrib_interleaved_matmul_encdec_qk", (QUERIES, KEYS), dict(heads=1), np.einsum(
+        "tbd,sbd->bts", QUERIES, KEYS.reshape(*KEYS.shape[:2], 2, -1)[:, :, 0]) / 6**0.5),
     ("_contrib_interleaved_matmul_encdec_valatt", (KEYS, ATTENTION), dict(heads=2),
      (ATTENTION @ V).reshape(2, 2, 5, 3).transpose(2, 0, 1, 3).reshape(5, 2, 6)),
     ("amp_multicast", (M, M.astype(np.float16)), dict(num_outputs=2), M),
@@ -111,6 +113,13 @@ REFUSALS: list[tuple[str, tuple, dict[str, Any], str]] = [
     ("broadcast_like", (M,), {}, "needs a second input|inputs"),
     ("_contrib_interleaved_matmul_encdec_qk", (QUERIES, KEYS), dict(heads=4), "6 features cannot be split into 4 heads of 1 parts"),
     ("_contrib_interleaved_matmul_encdec_qk", (QUERIES, KEYS), dict(heads=0), "cannot be split into 0 heads"),
+    *(("SpatialTransformer", (PICTURE, data(2, 6)), {"transform_type": kind, "target_shape": "(2, 2)",
+        "sampler_type": by}, message)
+      for kind, by, message in (("warp", "bilinear", "'transform_type' is 'warp'; there are: affine"),
+                                ("affine", "nearest", "'sampler_type' is 'nearest'; there are: bilinear"))),
+    *((op, (np.zeros(65537, np.float32),), {attribute: 65537, "axis": 0}, "cannot be split into 65537 equal parts")
+      for op, attribute in (("SliceChannel", "num_outputs"), ("split", "indices_or_sections"),
+                            ("_split_v2", "sections"))),
     ("lrn", (PICTURE,), dict(axis=2), "normalisation across axis 2"),
     ("conv2d", (PICTURE, data(5, 4, 3, 3)), dict(kernel_size="(3, 3)", channels=5, use_bias="False", kernel_layout="XY"), "the weights' layout is 'XY'"),
     ("_contrib_ROIAlign", (PICTURE, data(1, 5)), dict(pooled_size="(2, 2)", spatial_scale=1, position_sensitive="True"), "position-sensitive"),

@@ -268,6 +268,20 @@ def test_gather_block_quantized() -> None:
     compare("GatherBlockQuantized", list(gathers()))
 
 
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("has_zeros", [False, True])
+def test_signed_numbers_are_gathered_as_they_are(bits: int, has_zeros: bool) -> None:
+    """Only bytes without a sign are packed: signed ones are one number an element, of however many bits."""
+    half = 1 << (bits - 1)
+    data, zeros = ((ints(2 * half, *dims) - half).astype(np.int8) for dims in ((5, 32), (5, 2)))
+    scale, index = f32(5, 2), np.array([[4, 0], [1, 4]])
+    inputs = {"d": data, "i": index, "s": scale, "z": zeros if has_zeros else None}
+    attributes = {"gather_axis": 0, "quantize_axis": 1, "block_size": 16, "bits": bits}
+    source, feeds = model("GatherBlockQuantized", [(inputs, attributes, 1, ("d", "s", "z"))])
+    want = (data - (zeros.repeat(16, 1).astype(int) if has_zeros else 0)) * scale.repeat(16, 1)
+    same(lightnet.compile(source)(feeds)["y0_0"], want[index].astype(np.float32), 1e-6, f"{bits} bits")
+
+
 # -- what is refused -----------------------------------------------------------------------------------------------------
 
 

@@ -61,6 +61,25 @@ def test_a_range_in_halves_is_refused() -> None:
         lightnet.load(net, dims={"n": "1..20"})
 
 
+def test_a_shape_is_sliced_as_any_tensor_is() -> None:
+    """Whichever ends there are, far ones included: what is left of the shape of an open x is what NumPy takes of it."""
+    ends = (-(2**40), -(2**31), -1, 2, 2**31, 2**40)
+    cases = [(a, b, s) for s in (1, 2, -1) for a in (-9, -1, 2) for b in ends]
+    names = [f"p{k}" for k in range(len(cases))]
+    nodes = [("Shape", ["x"], ["shape"], {})]
+    for name in names:
+        nodes.append(("Slice", ["shape", f"{name}a", f"{name}b", "axis", f"{name}s"], [name], {}))
+    nodes += [("Concat", names, ["all"], {"axis": 0}), ("Cast", ["all"], ["floats"], {"to": F})]
+    nodes += [("ReduceMin", ["x"], ["least"], {"keepdims": 0}), ("Add", ["floats", "least"], ["z"], {})]
+    bounds = {f"{name}{at}": np.array([v]) for name, case in zip(names, cases) for at, v in zip("abs", case)}
+    net = model(nodes, {"x": (F, ["n", 5, "m"])}, axis=np.array([0]), **bounds)
+    made = lightnet.compile(lightnet.load(net, dims={"n": "1..9", "m": "1..9"}))
+    for n, m in ((2, 7), (9, 1)):
+        numbers = np.array([n, 5, m])
+        want = [numbers[max(a, -3) : b : s] for a, b, s in cases]  # ONNX: what begins before the first begins there
+        np.testing.assert_array_equal(made({"x": np.zeros((n, 5, m), np.float32)})["z"], np.concatenate(want))
+
+
 def test_what_depends_on_params_and_on_dims_is_computed_in_a_call() -> None:
     """The first rows of a table of positions, behind an op on the table: no static tensor has open dims."""
     nodes = [*size_of(0, "n"), ("Unsqueeze", ["n", "axis"], ["end"], {}), ("Tanh", ["table"], ["t"], {}), ("Slice", ["t", "axis", "end"], ["p"], {}),

@@ -314,3 +314,18 @@ def test_the_largest_quantised_number(dtype: str, points) -> None:
     found = span(SimpleNamespace(dtype=kind), zero)
     at = range(low, high + 1) if points == "fed" else [0] if points is None else points
     assert found == max(abs(q - z) for q in (low, high) for z in at)
+
+
+@pytest.mark.parametrize("kind", ["input", "output", "attribute"])
+def test_a_function_declares_each_name_once(kind: str) -> None:
+    """Even one that nothing calls, and whose body would not mind."""
+    names = {"input": ["a", "b"], "output": ["c"], "attribute": ["k"]}
+    names[kind] = [*names[kind], names[kind][0]]
+    nodes = [helper.make_node("Add", ["a", "b"], ["c"])]
+    ids = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
+    made = helper.make_function("local", "F", names["input"], names["output"], nodes, ids[:1], names["attribute"])
+    ends = [[helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2])] for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", *ends)
+    proto = helper.make_model(graph, opset_imports=ids, functions=[made], ir_version=8)
+    with pytest.raises(LightNetError, match=rf"(?s)function 'F'.*{kind} '{names[kind][0]}' is declared twice"):
+        lightnet.loads(proto.SerializeToString(), ".onnx")

@@ -88,10 +88,10 @@ def _counted_slice(
     if not is_known(by) or 0 in by:
         n.fail(f"its steps are {list(by)}")
     if (sizes := getattr(x, "numbers", None)) is not None and is_known((*low, *high)):
-        parts = [slice(None)] * x.ndim
         for axis, a, b, s in ends:
-            parts[axis] = slice(max(a, -sizes.shape[axis]), b if abs(b) < 1 << 31 else None if b > 0 or s < 0 else 0, s)
-        return dim_numbers(g, sizes[tuple(parts)])
+            taken = _taken(a, b, s, sizes.shape[axis])
+            sizes = sizes.take(np.arange(taken.start, taken.stop, taken.step), axis)
+        return dim_numbers(g, sizes)
     for axis, a, b, s in ends:
         if not is_known((x.dims[axis], a, b)):
             x = slice_axis(g, x, axis, a, b, s)
