@@ -266,7 +266,9 @@ def test_table(cli):
 def test_trace(cli):
     """The JSON object form of the trace event format: complete events, in microseconds, one behind the other."""
     assert cli("n.net", "--profile=trace.json")[0] == 0
-    found = json.loads(Path("trace.json").read_text())
+    text = Path("trace.json").read_text()
+    found = json.loads(text)
+    assert text == json.dumps(found, indent=1) + "\n"  # lines are short, and blanks few: traces are large
     events = [e for e in found["traceEvents"] if e["ph"] == "X"]
     assert [e["name"] for e in events] == ["sum of kernels", "r", "s", "t", "o"]
     assert all({"name", "ph", "ts", "dur", "pid", "tid"} <= set(e) for e in events)
