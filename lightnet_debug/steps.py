@@ -89,7 +89,7 @@ def steps_of(planned: ModuleOp, loops: ModuleOp) -> list[KernelStep]:
 
 
 def _launch_count(op: Operation, lines: Sequence[LaunchLine | CopyOp], at: int) -> int:
-    if getattr(op, "is_host", False) or not any(spec_of(r.type).len for r in op.results):
+    if not any(spec_of(r.type).len for r in op.results):  # none has elements, or there is none (of a host op)
         return 0
     left = moves_left(op)
     if all(operand is not None for _, operand in left):

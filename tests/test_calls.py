@@ -128,6 +128,22 @@ def test_outputs_are_written_where_they_should_be(run, fed) -> None:
     np.testing.assert_array_equal(out["m"], (x - z).argmax(1)[:, None])
 
 
+def test_options_of_a_call_like_one_before(run, fed, capsys) -> None:
+    """A call that does what the last one did may go a shorter way; each option, and an input by keyword, takes it away."""
+    x, z = fed
+    feeds = {"image": x, "mask": z}
+    for _ in range(3):
+        right(run(feeds), x, z)
+        out = buffers(run)
+        found = run(feeds, out=out)
+        assert all(found[name] is out[name] for name in out)
+        right(out, x, z)
+        assert list(run(feeds, outputs=["m", "a"])) == ["m", "a"]
+        refused(lambda: run(feeds, threads=0), "threads")
+        refused(lambda: run(feeds, mask=z), "mask")
+        right(run(feeds, stream=None), x, z)
+
+
 def test_a_buffer_may_be_what_is_fed(run, fed) -> None:
     """Outputs are as if they were written when everything has been read."""
     x, z = fed

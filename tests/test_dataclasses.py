@@ -19,7 +19,7 @@ PACKAGES = sorted(Path(lightnet.__file__).parent.parent.glob("lightnet*/"))
 OPEN = re.compile(r"^@dataclass(?!.*(?:frozen=True|eq=False))", re.MULTILINE)
 #: An attribute that is assigned, or whose contents are changed.
 CHANGED = re.compile(
-    r"\.(\w+)(?:\[[^\n=]*\])?(?:\s*[-+*/|&^%<>]*=(?!=)|, [^\n=]* = |\.(?:add|append|appendleft|clear|discard|extend|insert|pop|popleft"
+    r"\.(\w+)(?:\[[^\n=]*\])?(?:\s*(?:[-+*/%&|^@]|\*\*|//|<<|>>)?=(?!=)|, [^\n=]* = |\.(?:add|append|appendleft|clear|discard|extend|insert|pop|popleft"
     r"|remove|setdefault|update)\()"
 )  # fmt: skip
 #: Changed by those who are given one, where its class is not named: callers, for one.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +24,7 @@ from lightnet.ir.context import make_context
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.parser import parse_mlir
 from lightnet.passes.lower_cpu import _Lowering
-from lightnet_debug import costs, roofline
+from lightnet_debug import costs, roofline, steps
 from lightnet_debug.profile import KernelTime, by_function, profile, profiled
 from lightnet_debug.roofline import Peaks
 from lightnet_debug.steps import InstanceStepper, idle, stepper, steps_of
@@ -96,6 +97,33 @@ def test_kernels_one_by_one_compute_what_a_call_does(net):
         for value, array in zip(last.operands, want.values()):
             np.testing.assert_array_equal(walk.read(value), array)
             assert np.ptp(array) > 0
+
+
+def test_what_launches_nothing():
+    """A host op and kernels without elements, of moves and of what computes, stand among the steps, and the others keep their launches."""
+    types = "tensor<0x8xf32>, tensor<4x0xf32>, tensor<0x8xf32>, tensor<4x3xf32>, tensor<3x4xf32>"
+    model = lightnet.loads(f"""builtin.module {{ func.func @main() -> ({types}) {{
+      %x = ln.input : tensor<0x8xf32> as "x"("x")
+      %z = ln.input : tensor<3x4xf32> as "z"("z")
+      %e = ln.input : tensor<0x4xf32> as "e"("e")
+      %a = ln.exp %x : tensor<0x8xf32> as "a"("a")
+      %s = ln.softmax %z {{axis = 1}} : tensor<3x4xf32> as "s"("s")
+      ln.print %s {{msg = "s:"}}
+      %b = ln.transpose %e {{axes = [1, 0]}} : tensor<4x0xf32> as "b"("b")
+      %c = ln.concat %e, %e {{axis = 1}} : tensor<0x8xf32> as "c"("c")
+      %t = ln.transpose %s {{axes = [1, 0]}} : tensor<4x3xf32> as "t"("t")
+      %r = ln.relu %z : tensor<3x4xf32> as "r"("r")
+      func.return %a, %b, %c, %t, %r : {types}
+    }} }}""", ".mlir")  # fmt: skip
+    executable = lightnet.compile(model)
+    found = [
+        (name, len(step.lines))
+        for step in steps_of(executable.planned, executable.loops)
+        for name in re.findall(r'as "\w+"\("(\w)"\)|ln\.(print)', str(step.op))
+    ]
+    assert [(a or b, count) for (a, b), count in found] == [
+        ("a", 0), ("s", 1), ("print", 0), ("b", 0), ("c", 0), ("t", 1), ("r", 1)
+    ]  # fmt: skip
 
 
 class _Instance:
@@ -178,6 +206,21 @@ def test_a_kernel_that_is_one_block_has_its_time():
     sort, other = found.kernels
     assert sort.name == "o" and sort.seconds > 0.1 * found.whole_seconds > 0.01 * other.seconds
     assert sort.seconds > 20e-6  # 20,000 elements, some passes
+
+
+def test_limits_are_measured_around_the_kernels(monkeypatch):
+    """Clocks change: the machine is measured once before all kernels, and its arithmetic once more behind them."""
+    done: list[str] = []
+    for name, result in (
+        ("measured", Peaks(1e9, ((1024, 1e9),))),
+        ("raised", Peaks(2e9, ((1024, 1e9),))),
+        ("_net_seconds", 1.0),
+    ):
+        monkeypatch.setattr(steps, name, lambda *_, name=name, result=result: done.append(name) or result)
+    found = profiled(lightnet.compile(small()), rounds=2)
+    launches = 3 * sum(k.launches for k in found.kernels)
+    assert done == ["measured", *["_net_seconds"] * launches, "measured", "raised"]
+    assert found.peaks.flops == 2e9 and [k.seconds for k in found.kernels] == [k.launches for k in found.kernels]
 
 
 def test_calling_nothing():
@@ -266,7 +309,9 @@ def test_table(cli):
 def test_trace(cli):
     """The JSON object form of the trace event format: complete events, in microseconds, one behind the other."""
     assert cli("n.net", "--profile=trace.json")[0] == 0
-    found = json.loads(Path("trace.json").read_text())
+    text = Path("trace.json").read_text()
+    found = json.loads(text)
+    assert text == json.dumps(found, indent=1) + "\n"  # lines are short, and blanks few: traces are large
     events = [e for e in found["traceEvents"] if e["ph"] == "X"]
     assert [e["name"] for e in events] == ["sum of kernels", "r", "s", "t", "o"]
     assert all({"name", "ph", "ts", "dur", "pid", "tid"} <= set(e) for e in events)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from lightnet.diagnostics import LightNetError
 from lightnet.ir import registry
 from lightnet.ir.context import make_context
 from lightnet.ir.kernel import KernelOp
@@ -77,3 +78,29 @@ def test_fields_of_ops(arch: str) -> None:
         counts = (len(op.operands), len(op.results), len(op.schema.by_name))
         for section, count in zip(("ins", "outs", "params"), counts):
             assert [n for n in range(40) if holds(f"self.{section}.len == {n}", op)] == [count], (optype, section)
+
+
+def test_fields_of_params() -> None:
+    """A param by itself, its length and each type that C has for it; the fields of other kinds are refused."""
+    numbers = {"int", "float", "double"}
+    others = numbers | {"bool", "string"}
+    for op in ops_in("none").values():
+        for name, value in op.param_values().items():
+            param, each = f"self.params[{name}]", value if isinstance(value, tuple) else (value,)
+            if isinstance(value, tuple):
+                lens = [f"{param}.len", f"{param}.array_len", f"len({param})"]
+                for count in range(5):
+                    assert {holds(f"{text} == {count}", op) for text in lens} == {count == len(value)}, name
+            kind = "string" if isinstance(each[0], str) else "bool" if isinstance(each[0], bool) else "number"
+            types = numbers if kind == "number" else {kind}
+            array = "array_" if isinstance(value, tuple) else ""
+            for type_ in sorted(types):
+                for field in (f"{array}{type_}", f"value_{array}{type_}"):
+                    for k, number in enumerate(each):
+                        shown = f"'{number}'" if kind == "string" else str(number).lower()
+                        place = f"[{k}]" if array else ""
+                        assert holds(f"{param}.{field}{place} == {shown}", op), (name, field)
+            assert holds(f"{param}.type == LN_PARAM_{array.upper()}{kind.upper()}", op), name
+            for field in (*others - types, *(() if array else ("len", "array_len", "array_int")), "other"):
+                with pytest.raises(LightNetError, match="has no field"):
+                    holds(f"{param}.{field} == 1", op)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
+import re
 import shutil
 import struct
 import subprocess
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightnet.diagnostics import DescriptionWarning
+from lightnet.diagnostics import DescriptionWarning, LightNetError
 from lightnet.ir.schema import Param
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.numbers import FLT_MAX
 from lightnet_descriptions import c, code
-from lightnet_descriptions.c import library, parser
+from lightnet_descriptions.c import lexer, library, parser
 
 
 def run(text: str, **names):
@@ -99,6 +102,33 @@ def test_refused(text, place, message):
 def test_as_in_c(text, value):
     """Texts, pointers, sizes, memory, floats that are not finite: what each is in C."""
     assert run(text) == value
+
+
+@pytest.mark.parametrize("op", ["<<", ">>"])
+def test_shifts_are_by_less_than_the_bits_of_a_number(op):
+    """By 0 to 63: Python says what that is, and by anything else is undefined in C, whatever is shifted."""
+    for number, by in itertools.product((0, 1, -1, 5), range(-2, 68)):
+        text = f"return {number} {op} {by};"
+        want = number << by if op == "<<" and by >= 0 else number >> max(by, 0)
+        if 0 <= by < 64 and -(1 << 63) <= want < 1 << 64:
+            assert run(text) == want, text
+        else:
+            said = f"a shift by {by}" if not 0 <= by < 64 else "does not fit 64 bits"
+            with pytest.raises(c.CodeError, match=re.escape(said)):
+                run(text)
+
+
+def test_texts_of_tokens():
+    """A comment and a string may go over lines; letters, digits and blanks are those of ASCII, but in comments and strings."""
+    assert run("/* 1;\n * // 2\n **/ int x = 3; // 4\nreturn /*\n*/ x;") == 3
+    assert run('return strlen("a\\\nb");') == 3  # an escape, whatever the character
+    others = [chr(code) for code in range(128, 0x3100) if chr(code).isalnum() or chr(code).isspace()]
+    assert len({unicodedata.category(other) for other in others}) > 8
+    every = "".join(others[::40])
+    assert run(f'/*{every}*/ return ln_streq("{every}", s); //{every}', s=every) == 1
+    for text in (text for other in others[::9] for text in (other, f"a{other}", f"1{other}")):
+        with pytest.raises(LightNetError, match="unexpected character"):
+            lexer.tokens(text)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 import multiprocessing
 import os
 import re
@@ -20,7 +21,7 @@ import numpy as np
 import pytest
 
 from lightnet.diagnostics import LightNetError
-from lightnet.runtime.cuda import api, driver, staging
+from lightnet.runtime.cuda import api, driver, libcuda, staging
 from lightnet.runtime.cuda.api import SIGNATURES, Api, KernelNode
 from lightnet.runtime.cuda.driver import CudaUnavailable, DeviceLaunch, encode
 from lightnet.runtime.cuda.libcuda import LibCuda
@@ -495,6 +496,24 @@ def test_tensor_maps_are_encoded_from_the_innermost_dimension(gpu: LibCuda, fake
     ]
     assert struct.unpack("<16Q", tiled) == tuple(0x7F0000000010 + i for i in range(16))
     assert struct.unpack("<16Q", windows)[0] == 0x100
+
+
+def test_arguments_lie_side_by_side() -> None:
+    """Each at a multiple of 8 (a tensor map: of 64), apart from all others, in no more memory than that takes wherever
+    it begins."""
+    kinds = [bytes(range(1, 5)), bytes(range(11, 19)), bytes(range(21, 149))]
+    for values in (list(v) for count in range(6) for v in itertools.product(kinds, repeat=count)):
+        addresses, buffer = libcuda._laid_out(values)
+        first, most = ctypes.addressof(buffer), 0
+        taken: set[int] = set()
+        for address, value in zip(addresses, values, strict=True):
+            unit = 64 if len(value) == 128 else 8
+            place = set(range(address, address + len(value)))
+            assert address % unit == 0 and not place & taken and ctypes.string_at(address, len(value)) == value
+            assert place <= set(range(first, first + len(buffer)))
+            taken |= place
+            most = next(at for at in range(most, most + 64) if at % unit == 0) + len(value)
+        assert len(buffer) <= most + 64
 
 
 @pytest.mark.parametrize("in_graph", [False, True])

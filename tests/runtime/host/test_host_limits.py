@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.runtime.host import ngrams, program, steps
 from lightnet.runtime.host.program import CLASSES, HostProgram, HostTensor, evaluated, text_array
 from lightnet.runtime.host.steps import HostStep, host_ops, texts
+from lightnet.runtime.hosted import HostedExecutable
 
 WORDS = texts(["a", "bc", "def"])
 X = HostTensor("x", (3,), "text")
@@ -80,6 +82,19 @@ def test_numbers_of_a_slice_are_as_many_of_each() -> None:
             else:
                 want = x[tuple(map(slice, b, e, by))]
                 np.testing.assert_array_equal(cut.run(inputs)[0], want)
+
+
+def test_how_long_a_number_may_be() -> None:
+    """400 characters of a float and 41 of an integer, its sign among them, whatever they are: Python says what number that is."""
+    for dtype, most, pads in (("f64", 400, ("0", "+0", "-0", "0.0", ".0", "1e0")), ("i64", 41, ("+0", "-0"))):
+        cast = step("Cast", to=dtype)
+        for pad in pads:
+            text = pad + "0" * (most - len(pad) - 1) + "7"
+            assert cast.run([texts([text])])[0].tolist() == [(float if dtype == "f64" else int)(text)], text
+            longer = f"{pad}0{text[len(pad) :]}"
+            assert said(lambda cast=cast, longer=longer: cast.run([texts([longer])])).startswith(
+                f"Cast: '{longer[:40]}' is no "
+            )
 
 
 def test_sizes_of_a_split_divide_its_axis() -> None:
@@ -203,6 +218,20 @@ def test_what_a_step_does_not_read() -> None:
 
 
 # -- programs
+def test_outputs_whose_type_nobody_says() -> None:
+    """A network has an output's type, or the host part; one that neither knows is left out, until a call makes it."""
+    network = SimpleNamespace(outputs={"y": ((3,), np.dtype("f4")), "w": ((2,), np.dtype("i4"))})
+    behind = HostStep("Identity", "", ("y",), ("z",))
+    for dtype, want in (
+        ("f32", {"z": ((3,), np.dtype("f4"))}),
+        ("text", {"z": ((3,), np.dtype(object))}),
+        ("", {}),
+    ):
+        outputs = tuple(HostTensor(name, (3,), kind) for name, kind in (("z", dtype), ("w", "")))
+        host = HostProgram((), outputs, (), (behind,), {}, leaving=("y",))
+        assert HostedExecutable(network, host).outputs == {**want, "w": ((2,), np.dtype("i4"))}
+
+
 def of_classes(inputs: tuple[str, ...] = ("y",), outputs: tuple[str, ...] = ("y",)) -> HostStep:
     return HostStep(CLASSES, "", inputs, outputs, {"keys_int64s": (0, 1), "values_strings": ("no", "yes")})
 

@@ -133,6 +133,26 @@ def test_ops_with_operands() -> None:
     agree(of_op("Unique", {"x": WORDS}, 4), {"x": WORDS})
 
 
+def test_dims_that_a_call_decides() -> None:
+    """Of the numbers of an op the first few are fed, and the others constants: what is said of the dims before a call holds in it."""
+    for op, x, numbers in (
+        ("Slice", GRID, {"b": [1], "e": [9], "a": [1], "s": [1]}), ("Slice", GRID, {"b": [-1, 2], "e": [-9, 0], "a": [0, 1], "s": [-1, -2]}),
+        ("Reshape", GRID, {"n": [3, -1]}), ("Expand", GRID, {"n": [2, 1, 3]}), ("Tile", GRID, {"n": [1, 2]}),
+        ("Unsqueeze", GRID, {"n": [0]}), ("Squeeze", GRID.reshape(1, 2, 3), {"n": [0]}), ("Split", GRID, {"n": [2]}),
+    ):  # fmt: skip
+        arrays = {name: np.array(value, np.int64) for name, value in numbers.items()}
+        for fed in range(len(arrays) + 1):
+            feeds = {"x": x, **dict(list(arrays.items())[:fed])}
+            network = of_op(op, feeds, constants=dict(list(arrays.items())[fed:]))
+            executable = lightnet.compile(network)
+            said, got = executable.outputs["y0"][0], executable(feeds)
+            agree(network, feeds, got)
+            if said is not None:
+                dims = got["y0"].shape
+                assert len(said) == len(dims) and all(d in (n, None) or isinstance(d, str) for d, n in zip(said, dims))
+            assert (said == got["y0"].shape) == (fed == 0), (op, fed, said)
+
+
 @pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
 def test_ngrams(mode: str) -> None:
     """Words in rows and alone, 1 to 3 words, 0 to 2 skips."""

@@ -47,7 +47,7 @@ class Forest:
     targets: int
 
 
-@dataclass
+@dataclass(frozen=True)
 class Tables:
     """The tables of `ln.tree_step`. `origin` is the node of the `Forest` that each one is; `depth` the number of
     steps."""
