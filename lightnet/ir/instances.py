@@ -6,7 +6,7 @@ Imports `ir`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from xdsl.dialects import func
@@ -92,11 +92,22 @@ def typical_op(op: O, typical: Change = typical) -> O:
 # -- modules
 
 
-def symbols_of(module: ModuleOp) -> dict[str, Symbol]:
-    """The symbols in the types of a module of level 1 to 3, by name."""
+def symbols_in(module: ModuleOp) -> Iterator[Symbol]:
+    """The symbols in the types and parameters of a module of level 1 to 3, some several times: an input that nothing
+    reads any more may have decided a parameter."""
     types = dict.fromkeys(v.type for op in module.walk() for v in op.results if isinstance(v.type, TensorType))
-    return {s.name: s for type in types if isinstance(type.encoding, DimsAttr)
-            for d in type.encoding.data.dims for s in d.symbols}  # fmt: skip
+    for type in types:
+        if isinstance(type.encoding, DimsAttr):
+            yield from (s for d in type.encoding.data.dims for s in d.symbols)
+    for value in (a.data for op in module.walk() for a in op.properties.values() if isinstance(a, ParamAttr)):
+        for size in value if isinstance(value, tuple) else (value,):
+            if isinstance(size, Dim):
+                yield from size.symbols
+
+
+def symbols_of(module: ModuleOp) -> dict[str, Symbol]:
+    """The symbols of a module of level 1 to 3, by name."""
+    return {s.name: s for s in symbols_in(module)}
 
 
 def refuse_open(module: ModuleOp, what: str, label: str = "dims.numbers") -> None:

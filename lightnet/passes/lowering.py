@@ -28,6 +28,7 @@ from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir import budget
 from lightnet.ir.body import structure
+from lightnet.ir.instances import symbols_in
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import byte_size
 from lightnet.ir.locations import loc_of
@@ -35,7 +36,7 @@ from lightnet.ir.memory import ARENA, STATIC, WORKSPACE_SIZE, memory_of, set_cal
 from lightnet.ir.module import main_of
 from lightnet.ir.op import TENSORS, WORKSPACE, LnOp, places_of
 from lightnet.ir.place import PlaceAttr
-from lightnet.ir.types import TensorSpec, flat_memref, spec_of
+from lightnet.ir.types import TensorSpec, flat_memref
 from lightnet.ir.views import Piece, alignment_of, operand_pieces, place_of
 from lightnet.runtime.arrays import ALIGNMENT, align_up
 from lightnet.runtime.dim_bounds import are_apart
@@ -101,8 +102,7 @@ class Lowering(ABC, Generic[M]):
             except LightNetError as e:
                 raise e.at(loc_of(op)) from None
         self.settle_memory(main.body.block.ops)
-        types = {v.type for op in main.walk() for v in (*op.operands, *op.results)}
-        set_call_symbols(self.module, (s for t in types for d in spec_of(t).open_dims for s in d.symbols))
+        set_call_symbols(self.module, symbols_in(self.module))
         self.module.body.block.erase_op(main)
         block = self.module.body.block
         block.add_ops(self.functions)

@@ -162,3 +162,19 @@ def test_heads_of_which_each_call_decides_the_channels() -> None:
              ("Add", ["t", "bias"], ["a"], {}), ("Transpose", ["a"], ["u"], {"perm": [0, 2, 1, 3]}), ("Mul", ["u", "h"], ["z"], {})]  # fmt: skip
     net = model(nodes, {"x": (F, ["b", "n", 12])}, split=np.array([0, 0, 3, 4]), bias=np.float32([[[[1, 2, 3, 4]]]]))
     check(net, {"b": "1..3", "n": "1..40"}, [(b, n, 12) for b, n in ((1, 1), (3, 40), (1, 15), (2, 16), (3, 17))])
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [("Shape", ["x"], ["z"], {})],
+        [("Shape", ["x"], ["s"], {}), ("Neg", ["s"], ["z"], {})],
+        [("Shape", ["x"], ["s"], {"start": 1, "end": 2}), ("Cast", ["s"], ["z"], {"to": F})],
+        [("Size", ["x"], ["z"], {})],
+    ],
+    ids=["shape", "negated", "one", "size"],
+)
+def test_an_input_of_which_the_shape_alone_is_read(nodes: list) -> None:
+    """No value has its dims any more; the call still knows them."""
+    net = model(nodes, {"x": (F, ["b", "n", 5])})
+    check(net, {"b": "1..3", "n": "1..9"}, [(b, n, 5) for b, n in ((1, 1), (3, 9), (2, 7))])
