@@ -112,14 +112,17 @@ def symbols_of(module: ModuleOp) -> dict[str, Symbol]:
 
 def refuse_open(module: ModuleOp, what: str, label: str = "dims.numbers") -> None:
     """Raise `LightNetError` where calls decide sizes of a module, which `what` does not have: at the first value whose
-    type has one."""
-    for op in module.walk() if symbols_of(module) else ():
-        for value in op.results:
-            if isinstance(value.type, TensorType) and (dims := spec_of(value.type).open_dims):
-                symbol = min(s.name for s in dims[0].symbols)
-                raise LightNetError(f"{what} needs numbers for sizes, and each call decides '{symbol}' of "
-                                    f"{spec_of(value.type)}: give it one, as in --dim {symbol}=16 (in Python: "
-                                    f'dims={{"{symbol}": 16}})', loc_of(op), label=label)  # fmt: skip
+    type has one, if there is one."""
+    symbols = symbols_of(module)
+    if not symbols:
+        return
+    values = (v for op in module.walk() for v in op.results if isinstance(v.type, TensorType))
+    value = next((v for v in values if spec_of(v.type).open_dims), None)
+    symbol = min(symbols if value is None else (s.name for s in spec_of(value.type).open_dims[0].symbols))
+    where = "" if value is None else f" of {spec_of(value.type)}"
+    raise LightNetError(f"{what} needs numbers for sizes, and each call decides '{symbol}'{where}: give it one, as in "
+                        f'--dim {symbol}=16 (in Python: dims={{"{symbol}": 16}})',
+                        None if value is None else loc_of(value.owner), label=label)  # fmt: skip
 
 
 def instance_of(module: ModuleOp, values: Mapping[str, Size]) -> ModuleOp:

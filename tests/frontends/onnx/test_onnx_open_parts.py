@@ -178,3 +178,9 @@ def test_an_input_of_which_the_shape_alone_is_read(nodes: list) -> None:
     """No value has its dims any more; the call still knows them."""
     net = model(nodes, {"x": (F, ["b", "n", 5])})
     check(net, {"b": "1..3", "n": "1..9"}, [(b, n, 5) for b, n in ((1, 1), (3, 9), (2, 7))])
+
+
+def test_a_size_that_no_type_has_is_refused_where_sizes_are_numbers() -> None:
+    net = model([("Shape", ["x"], ["z"], {})], {"x": (F, ["n", 5])})
+    with pytest.raises(lightnet.LightNetError, match="target cuda needs numbers for sizes, and each call decides 'n'"):
+        lightnet.compile(lightnet.load(net, dims={"n": "1..9"}), "cuda")
