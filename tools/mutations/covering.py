@@ -21,7 +21,7 @@ from mutations.faults import Fault
 TURN, SETUP = 0.005, 0.1
 #: The part of a fault's CPU seconds that one test may take before others have their turn.
 PART = 0.1
-#: Blocks behind a line whose tests come first, and how many of each.
+#: Blocks behind a line whose tests come first, and how many of each (and of each part around a fault).
 AHEAD, EACH = 4, 4
 #: Test functions for a line that none of the recorded cases runs.
 NEAR = 4
@@ -150,9 +150,9 @@ class Tests:
                 score += has / max(1, has.sum())
             if np.array_equal(score, before):
                 continue
-            best = np.lexsort((self.costs, -np.round(score, 6)))[: NAMED // 4]
+            best = np.lexsort((self.costs, -np.round(score, 6)))[:EACH]
             found, before = [*found, best[score[best] > 0]], score
-            if len(found) > 4:
+            if sum(map(len, found)) >= NAMED:
                 break
         return _once(np.concatenate(found))
 
