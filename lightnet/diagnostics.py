@@ -159,9 +159,14 @@ def did_you_mean(names: Sequence[str]) -> str:
 
 def near(name: str, known: Iterable[str]) -> str:
     """The same, of the names in `known` that are spelt like `name`."""
-    from difflib import get_close_matches
+    return did_you_mean(alike(name, known))
 
-    return did_you_mean(get_close_matches(name[:_NAME], [*known], 3))
+
+def alike(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """The names in `known` that are spelt like `name`, the nearest first."""
+    from difflib import get_close_matches  # which nobody needs who spells names right
+
+    return get_close_matches(name[:_NAME], [*known], most)
 
 
 def first_twice(names: Iterable[str]) -> str:

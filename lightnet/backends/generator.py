@@ -68,17 +68,21 @@ class Plan:
 
     def __post_init__(self) -> None:
         wrong = partial(GeneratorError, self.generator, "plan")
-        if not isinstance(self.time, Real) or not self.time >= 0:
-            raise wrong("a wrong time", "nanoseconds, 0 or more", self.time)
+        time = self.time  # a plain number nearly always: the abstract types are slow to ask
+        if not (type(time) is float or isinstance(time, Real)) or not time >= 0:
+            raise wrong("a wrong time", "nanoseconds, 0 or more", time)
         for what, found, kind, meant in (("choices", self.choices, Attribute, "an attribute, as choice_attr(3)"),
                                          ("weights", self.weights, Layout, "a layout (ir/layout.py)")):  # fmt: skip
-            if not isinstance(found, Mapping):
+            if not (type(found) is dict or isinstance(found, Mapping)):
                 raise wrong(f"wrong {what}", "a mapping", found)
             for name, value in found.items():
                 if not isinstance(value, kind):
                     raise wrong(f"wrong {what}: {name}", meant, value)
         for what in ("scratch_bytes", "workspace_bytes", "blocks"):
-            if not isinstance(number := getattr(self, what), Integral | Dim) or least(number) < 0:
+            number = getattr(self, what)
+            if type(number) is int and number >= 0:
+                continue
+            if not isinstance(number, Integral | Dim) or least(number) < 0:
                 raise wrong(f"wrong {what}", "an integer, 0 or more", number)
 
     @classmethod

@@ -7,7 +7,6 @@ the statement's location.
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from functools import partial
 
 from xdsl.dialects import func
@@ -25,7 +24,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue
 
-from lightnet.diagnostics import MAX_ERRORS, ErrorList, LightNetError, did_you_mean
+from lightnet.diagnostics import MAX_ERRORS, ErrorList, LightNetError, near
 from lightnet.dialects.ln.dialect import find_op, optypes
 from lightnet.dialects.ln.source import Create, Input, ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp
@@ -247,8 +246,7 @@ class _Importer:
             cls = find_op(base.removesuffix(NOCOPY), self.classes)
             if cls is not None and cls.views is not LnOp.views:
                 return cls, target
-        near = get_close_matches(op.optype, self.classes, 3)
-        hint = did_you_mean(near)
+        hint = near(op.optype, self.classes)
         raise LightNetError(f"op {op.name}'s optype {op.optype} is not registered{hint}", label="unknown-optype")
 
     def arguments(self, op: NetOp, cls: type[LnOp], scope: _Scope) -> list[SSAValue]:

@@ -95,14 +95,14 @@ def typical_op(op: O, typical: Change = typical) -> O:
 def symbols_in(module: ModuleOp) -> Iterator[Symbol]:
     """The symbols in the types and parameters of a module of level 1 to 3, some several times: an input that nothing
     reads any more may have decided a parameter."""
-    types = dict.fromkeys(v.type for op in module.walk() for v in op.results if isinstance(v.type, TensorType))
-    for type in types:
-        if isinstance(type.encoding, DimsAttr):
-            yield from (s for d in type.encoding.data.dims for s in d.symbols)
-    for value in (a.data for op in module.walk() for a in op.properties.values() if isinstance(a, ParamAttr)):
-        for size in value if isinstance(value, tuple) else (value,):
-            if isinstance(size, Dim):
-                yield from size.symbols
+    for op in module.walk():
+        for value in op.results:
+            if isinstance(value.type, TensorType) and isinstance(value.type.encoding, DimsAttr):
+                yield from (s for d in value.type.encoding.data.dims for s in d.symbols)
+        for attr in op.properties.values():
+            if isinstance(attr, ParamAttr) and is_open_value(attr.data):
+                sizes = attr.data if isinstance(attr.data, tuple) else (attr.data,)
+                yield from (s for d in sizes if isinstance(d, Dim) for s in d.symbols)
 
 
 def symbols_of(module: ModuleOp) -> dict[str, Symbol]:

@@ -456,7 +456,7 @@ def _parse_params(parser: Parser, schema: Schema, properties: dict, attributes: 
 def ln_op(cls: type[_Op]) -> type[_Op]:
     """Make an op of a class that declares fields; see the module's docstring."""
     fields: dict[str, Operand | Result | Param] = {}
-    for base in reversed(cls.__mro__):
+    for base in (b for b in reversed(cls.__mro__) if b not in LnOp.__mro__):  # which have none, and much else
         fields.update({k: v for k, v in vars(base).items() if isinstance(v, Operand | Result | Param)})
         fields.update(getattr(base, "_own_fields", {}))
     cls._own_fields = fields

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from difflib import get_close_matches
 from math import prod
 from typing import Any, cast
 
@@ -31,7 +30,7 @@ from xdsl.utils.exceptions import MultipleSpansParseError, ParseError, VerifyExc
 from xdsl.utils.lexer import Input, Span, Token
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind, StringLiteral
 
-from lightnet.diagnostics import LightNetError, SourceLoc, did_you_mean
+from lightnet.diagnostics import LightNetError, SourceLoc, alike, did_you_mean
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.context import MAX_TOKENS, LnContext, sources_of
 
@@ -241,8 +240,7 @@ class LocatedParser(Parser):
         if "." in name and (dialect := name.split(".")[0]) not in self.ctx.registered_dialect_names:
             dialects = ", ".join(sorted(self.ctx.registered_dialect_names))
             return f"unknown dialect '{dialect}' of op '{name}'; there are: {dialects}"
-        close = get_close_matches(name, known, n=3)
-        return f"unknown op '{name}'{did_you_mean([repr(c) for c in close])}"
+        return f"unknown op '{name}'{did_you_mean([repr(c) for c in alike(name, known)])}"
 
     def parse_file(self) -> ModuleOp:
         """Parse the whole text. A text without ops is an empty module."""

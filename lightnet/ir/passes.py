@@ -12,7 +12,6 @@ import re
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from typing import Any, ClassVar, get_type_hints
 
@@ -22,7 +21,7 @@ from xdsl.passes import ModulePass
 from xdsl.utils import arg_spec
 from xdsl.utils.exceptions import ArgSpecParseError, DiagnosticException
 
-from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.diagnostics import LightNetError, SourceLoc, alike
 from lightnet.ir import budget
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.context import sources_of
@@ -235,7 +234,7 @@ def find_pass(name: str) -> type[ModulePass]:
     if name in XDSL_PASSES and name not in PASSES:
         return resolve(XDSL_PASSES[name])
     if name not in PASSES:
-        close = get_close_matches(name, [*PASSES, *XDSL_PASSES], n=1)
+        close = alike(name, [*PASSES, *XDSL_PASSES], 1)
         hint = f"did you mean '{close[0]}'? " if close else ""
         raise LightNetError(f"unknown pass '{name}'; {hint}there are: {', '.join([*PASSES, *XDSL_PASSES])}")
     return PASSES.get(name)

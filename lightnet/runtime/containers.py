@@ -12,15 +12,18 @@ import json
 import math
 import re
 import struct
-import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.runtime.dtypes import BFLOAT16, BY_NAME
+from lightnet.runtime import dtypes
+
+if TYPE_CHECKING:
+    from zipfile import ZipInfo
 
 #: Limits on what is parsed into Python objects, each some twenty times its size in the file.
 MAX_HEADER = 1 << 24  # of a .safetensors file
@@ -72,7 +75,7 @@ _NPY_HEADER = re.compile(rf"\s*\{{\s*{_NPY_ITEM},\s*{_NPY_ITEM},\s*{_NPY_ITEM}(?
 _NPY_TYPE = re.compile(r"[<>|=]?(?:b1|[fiu](?:1|2|4|8|16)|U[0-9]{1,9})")
 #: How NumPy writes ml_dtypes' types: as bytes of no type, two of bfloat16, which no other type of numbers is written
 #: as, or one of those that are only stored in (`dtypes.STORED`), whose name is lost.
-_NPY_VOID = {"<V2": BFLOAT16, "|V2": BFLOAT16, **dict.fromkeys(("<V1", "|V1", "<f1", "|f1"), np.dtype(np.uint8))}
+_NPY_VOID = {"<V2": "V2", "|V2": "V2", **dict.fromkeys(("<V1", "|V1", "<f1", "|f1"), "u1")}
 
 
 def npy_entry(path: str, what: str, size: int, read: ReadPart) -> Entry:
@@ -109,7 +112,8 @@ def npy_entry(path: str, what: str, size: int, read: ReadPart) -> Entry:
     if not _NPY_TYPE.fullmatch(descr) and descr not in _NPY_VOID:
         return Entry(dims, None, bytes, problem=f"type '{descr[:40]}'")
     try:
-        dtype = _NPY_VOID.get(descr) or np.dtype(descr)
+        known = _NPY_VOID.get(descr, descr)
+        dtype = dtypes.BFLOAT16 if known == "V2" else np.dtype(known)
     except TypeError:
         return Entry(dims, None, bytes, problem=f"type '{descr[:40]}'")
     stop = begin + length + math.prod(dims) * dtype.itemsize
@@ -120,10 +124,12 @@ def npy_entry(path: str, what: str, size: int, read: ReadPart) -> Entry:
 
 def npz_entries(data: memoryview, path: str) -> dict[str, Entry]:
     """The arrays of a zip archive of ``.npy`` members (stored or deflated); other members are passed over."""
+    from zipfile import BadZipFile, ZipFile  # what opens files is loaded where files are opened
+
     try:
-        with zipfile.ZipFile(_Stream(data)) as archive:
+        with ZipFile(_Stream(data)) as archive:
             members = archive.infolist()
-    except (zipfile.BadZipFile, ValueError, OSError, struct.error, NotImplementedError) as error:
+    except (BadZipFile, ValueError, OSError, struct.error, NotImplementedError) as error:
         raise malformed(path, f"not a zip archive: {error}", "npz") from None
     entries: dict[str, Entry] = {}
     for member in members:
@@ -136,8 +142,10 @@ def npz_entries(data: memoryview, path: str) -> dict[str, Entry]:
     return entries
 
 
-def _member_reader(data: memoryview, path: str, member: zipfile.ZipInfo) -> ReadPart:
+def _member_reader(data: memoryview, path: str, member: ZipInfo) -> ReadPart:
     """The content of a member: a stored one is mapped, a deflated one is decompressed each time."""
+
+    from zipfile import ZIP_DEFLATED, ZIP_STORED
 
     def fail(message: str) -> LightNetError:
         return malformed(path, f"'{member.filename[:80]}': {message}", "npz")
@@ -152,11 +160,11 @@ def _member_reader(data: memoryview, path: str, member: zipfile.ZipInfo) -> Read
         raise fail("its content goes beyond the end of the file")
     if member.flag_bits & 0x1:
         raise fail("is encrypted")
-    if member.compress_type == zipfile.ZIP_STORED:
+    if member.compress_type == ZIP_STORED:
         if member.compress_size != member.file_size:
             raise fail("its two sizes differ")
         return lambda start, stop: packed[start:stop]
-    if member.compress_type != zipfile.ZIP_DEFLATED:
+    if member.compress_type != ZIP_DEFLATED:
         raise fail("its compression is neither 'stored' nor 'deflate'")
     # Deflate's ratio is at most 1032 (zlib's technical details).
     if member.file_size > 1032 * member.compress_size + 64:
@@ -206,18 +214,15 @@ class _Stream:
 
 # -- .safetensors -------------------------------------------------------------------------------------------
 
-#: Type names of the format that NumPy (with ml_dtypes) has.
+#: Type names of the format that NumPy has, and those of ml_dtypes, which takes long to import, when they are read.
 _SAFETENSORS_TYPES = {
-    **{f"{kind.upper()}{8 * size}": np.dtype(f"<{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)},
-    "BOOL": np.dtype(bool),
-    "F16": np.dtype("<f2"),
-    "BF16": BFLOAT16,
-    "F32": np.dtype("<f4"),
-    "F64": np.dtype("<f8"),
-    "F8_E4M3": BY_NAME["f8E4M3FN"].np,
-    "F8_E5M2": BY_NAME["f8E5M2"].np,
-    "F8_E8M0": BY_NAME["f8E8M0FNU"].np,
+    **{f"{kind.upper()}{8 * size}": f"<{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)},
+    "BOOL": "?",
+    "F16": "<f2",
+    "F32": "<f4",
+    "F64": "<f8",
 }
+_SAFETENSORS_STORED = {"F8_E4M3": "f8E4M3FN", "F8_E5M2": "f8E5M2", "F8_E8M0": "f8E8M0FNU"}
 
 
 def safetensors_entries(data: memoryview, path: str) -> dict[str, Entry]:
@@ -263,12 +268,19 @@ def _safetensors_entry(
     begin, end = offsets
     if not begin <= end <= len(body):
         raise fail(f"data_offsets {offsets} of '{name}' are not in the file's {len(body)} bytes of data")
-    if kind not in _SAFETENSORS_TYPES:
+    if (dtype := _safetensors_type(kind)) is None:
         return Entry(tuple(dims), None, bytes, problem=f"type '{kind[:40]}'"), (begin, end)
-    dtype = _SAFETENSORS_TYPES[kind]
     if math.prod(dims) * dtype.itemsize != end - begin:
         raise fail(f"shape {dims} of {kind} does not fill the {end - begin} bytes of '{name}'")
     return Entry(tuple(dims), dtype, lambda: body[begin:end]), (begin, end)
+
+
+def _safetensors_type(kind: str) -> np.dtype | None:
+    if kind == "BF16":
+        return dtypes.BFLOAT16
+    if kind in _SAFETENSORS_STORED:
+        return dtypes.BY_NAME[_SAFETENSORS_STORED[kind]].np
+    return np.dtype(_SAFETENSORS_TYPES[kind]) if kind in _SAFETENSORS_TYPES else None
 
 
 def _naturals(value: object, most: int) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lightnet.diagnostics import LightNetError, did_you_mean
+from lightnet.diagnostics import LightNetError, alike, did_you_mean
 from lightnet.runtime.arrays import checked_array
 from lightnet.runtime.dims import Dim, Size, Symbol, at, is_known
 from lightnet.runtime.dtypes import BY_NAME
@@ -376,9 +376,7 @@ def not_fed(missing: Mapping[str, str]) -> LightNetError:
 def unknown(what: str, name: object, known: Iterable[str]) -> LightNetError:
     """The error for a name that is not there, with those it may be meant for."""
     names = list(known)
-    from difflib import get_close_matches
-
-    near = get_close_matches(str(name), names, 3)
+    near = alike(str(name), names)
     shown = near or names[:8]
     there = ", ".join(shown) + (", ..." if len(names) > len(shown) else "") if shown else "none"
     return LightNetError(f"no {what} is called '{name}'; there are: {there}{did_you_mean(near)}")

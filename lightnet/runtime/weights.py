@@ -7,19 +7,18 @@ NumPy, the standard library and diagnostics.
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
-from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.diagnostics import LightNetError, SourceLoc, alike
+from lightnet.runtime import dtypes
 from lightnet.runtime.containers import MAX_NAME, Entry, malformed, npz_entries, safetensors_entries
-from lightnet.runtime.dtypes import BY_NP, DType
+from lightnet.runtime.dtypes import DType
 from lightnet.runtime.files import map_file, write_atomic
 from lightnet.runtime.mxnet import is_params, params_entries
 from lightnet.runtime.wts import read_wts, write_wts
@@ -62,7 +61,7 @@ class WeightStore(Mapping[str, np.ndarray]):
     def dtype(self, name: str) -> DType | None:
         """The element type, without loading; None for one that LightNet lacks. KeyError for an unknown name."""
         dtype = self._entries[name].dtype
-        return BY_NP.get(dtype.newbyteorder("=")) if dtype is not None else None
+        return dtypes.BY_NP.get(dtype.newbyteorder("=")) if dtype is not None else None
 
     def __getitem__(self, name: str) -> np.ndarray:
         """The array. Raises KeyError for an unknown name, LightNetError for an unusable type or damaged data."""
@@ -166,13 +165,15 @@ def save_npz(path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray]) ->
     multiple of 64 bytes so that it can be mapped.
     """
     for name, array in tensors.items():
-        if array.dtype not in BY_NP and array.dtype.kind != "U":
+        if array.dtype not in dtypes.BY_NP and array.dtype.kind != "U":
             raise LightNetError(_UNSUPPORTED.format(name, array.dtype), label="weights.dtype")
 
     def write(out: BinaryIO) -> None:
-        with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
+        from zipfile import ZIP_STORED, ZipFile, ZipInfo
+
+        with ZipFile(out, "w", ZIP_STORED) as archive:
             for name, array in tensors.items():
-                info = zipfile.ZipInfo(f"{name}.npy")
+                info = ZipInfo(f"{name}.npy")
                 # An extra field (id, size, zeros) moves the content; zipfile adds a zip64 field of 20 bytes.
                 head = out.tell() + 30 + len(info.filename.encode()) + 20 + 4
                 info.extra = b"\x35\xd9" + (pad := -head % 64).to_bytes(2, "little") + bytes(pad)
@@ -195,7 +196,7 @@ def _array_entry(name: str, array: np.ndarray) -> Entry:
 def _near(store: WeightStore, name: str) -> str:
     """A phrase with the names most like `name`, or with how many names there are."""
     names = [known for _, known in zip(range(_NEAR_LIMIT), store) if len(known) <= _NEAR_LENGTH]
-    near = difflib.get_close_matches(name[:_NEAR_LENGTH], names, n=3)
+    near = alike(name[:_NEAR_LENGTH], names)
     if near:
         return " (did you mean " + ", ".join(f"'{known}'" for known in near) + "?)"
     shown = ", ".join(f"'{known}'" for known in names[:5])

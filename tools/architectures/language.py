@@ -80,7 +80,7 @@ def llama_decode() -> Example:
     return _decoding(LlamaForCausalLM(config), 6, 2, 64, 32000, 64)
 
 
-@architecture("t5-small encoder")
+@architecture("t5-small encoder", traced=True)
 def t5() -> Example:
     """T5's encoder: relative positions, norms by root mean square."""
     from transformers import T5Config, T5EncoderModel

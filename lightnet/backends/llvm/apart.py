@@ -12,7 +12,6 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import subprocess
 import sys
 import threading
 from contextlib import suppress
@@ -77,6 +76,8 @@ class _Child:
     """A process that runs what it is asked, one request at a time."""
 
     def __init__(self) -> None:
+        import subprocess
+
         code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import {_serve.__name__}; "
         code += f"{_serve.__name__}(sys.stdin.buffer, sys.stdout.buffer)"
         self.asked = 0

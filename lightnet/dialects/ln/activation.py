@@ -13,7 +13,8 @@ from lightnet.dialects.ln.numeric import NUMBERS, cases, elementwise_in, erf
 from lightnet.dialects.ln.rows import TypedRow, UnaryRow
 from lightnet.dialects.ln.rules import producer, rule
 from lightnet.ir.op import case, ln_op, number, operand, string
-from lightnet.runtime.dtypes import BY_NP, convert
+from lightnet.runtime import dtypes
+from lightnet.runtime.dtypes import convert
 
 
 # clip(clip(x, lo, hi), lo, hi) = clip(x, lo, hi)
@@ -104,7 +105,7 @@ class Shrink(_Activation):
     """
 
     def reference(self, src):
-        dtype = BY_NP[src.dtype]
+        dtype = dtypes.BY_NP[src.dtype]
         low, high, bias = (convert(np.asarray(v), dtype) for v in (-self.lambd, self.lambd, self.bias))
         parts = (src, *(np.broadcast_to(v, src.shape) for v in (low, high, bias)))
         return elementwise_in(lambda x, lo, hi, b: np.where(x < lo, x + b, np.where(x > hi, x - b, 0)), *parts)

@@ -15,8 +15,9 @@ import numpy as np
 
 from lightnet.ir.op import Case, ConstraintError, case
 from lightnet.ir.types import TensorSpec
+from lightnet.runtime import dtypes
 from lightnet.runtime.dims import greatest
-from lightnet.runtime.dtypes import BY_NAME, BY_NP, is_float, round_to
+from lightnet.runtime.dtypes import BY_NAME, is_float, round_to
 from lightnet.runtime.dtypes import SHORT as SHORT
 
 FLOATS = ("f32", "f64", "f16", "bf16")
@@ -28,7 +29,7 @@ NUMBERS = (*FLOATS, *INTS)
 def in_float64(function: Callable[..., np.ndarray], *arrays: np.ndarray) -> np.ndarray:
     """`function` of float arrays, computed in float64 and rounded to their dtype."""
     with np.errstate(all="ignore"):
-        return round_to(function(*(a.astype(np.float64) for a in arrays)), BY_NP[arrays[0].dtype])
+        return round_to(function(*(a.astype(np.float64) for a in arrays)), dtypes.BY_NP[arrays[0].dtype])
 
 
 def elementwise_in(function: Callable[..., np.ndarray], *arrays: np.ndarray) -> np.ndarray:

@@ -4,7 +4,6 @@ tables)."""
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 import numpy as np
 
@@ -51,6 +50,8 @@ class _Resample(LnOp):
         return f"dst[i...] = src[(2 * i + 1) * src.dims / {by}...]"
 
     def reference(self, src):
+        from fractions import Fraction  # which imports decimal, for nobody but the reference
+
         dims = self.result_specs[0].dims
         wide = src.astype(np.float64) if self.mode == "TL_LINEAR" else src
         for axis, (old, new) in enumerate(zip(src.shape, dims)):

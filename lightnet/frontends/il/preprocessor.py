@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from lightnet.diagnostics import ErrorList, LightNetError, LimitError, SourceLoc
+from lightnet.diagnostics import ErrorList, LightNetError, LimitError, SourceLoc, alike, did_you_mean
 from lightnet.frontends.il.condition import condition_holds as evaluate_condition
 from lightnet.frontends.il.expansion import Expander, Limits
 from lightnet.frontends.il.groups import DIRECTIVES as CONDITIONS
@@ -197,11 +197,7 @@ class Preprocessor(Expander):
                 self.report(e.message, e.token or line[1])
 
     def near(self, name: str) -> str:
-        from difflib import get_close_matches
-
-        from lightnet.diagnostics import did_you_mean
-
-        return did_you_mean([f"#{n}" for n in get_close_matches(name, [*self.directives, *CONDITIONS], 2)])
+        return did_you_mean([f"#{n}" for n in alike(name, [*self.directives, *CONDITIONS], 2)])
 
     def fail(self, message: str, token: Token) -> None:
         """Take up an error behind which something is missing."""

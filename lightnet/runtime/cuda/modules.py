@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import difflib
 import re
 import weakref
 from ctypes import c_char_p, c_int, c_void_p
 from dataclasses import dataclass
 
-from lightnet.diagnostics import LightNetError, SourceLoc, did_you_mean
+from lightnet.diagnostics import LightNetError, SourceLoc, near
 from lightnet.runtime.cuda import api
 from lightnet.runtime.cuda.api import CudaError
 from lightnet.runtime.cuda.context import DeviceContext
@@ -76,8 +75,7 @@ class LoadedModule:
     def function(self, name: str) -> DeviceFunction:
         """The kernel of that name; LightNetError if there is none."""
         if name not in self._parameters:
-            near = difflib.get_close_matches(name, self._parameters, 3)
-            raise LightNetError(f"the PTX has no kernel '{name}'{did_you_mean(near)}")
+            raise LightNetError(f"the PTX has no kernel '{name}'{near(name, self._parameters)}")
         if name not in self._functions:
             self._functions[name] = self._find(name)
         return self._functions[name]

@@ -9,7 +9,7 @@ at hand beside them. Imports the machine model, the maths and the ops.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import inf, prod
 
 from lightnet.backends.cpu.blocked.base import ProcessorModel, blocks_of, choice_error, choice_ints, read_rate
@@ -57,12 +57,12 @@ class TiledAxis(Axis):
             found, m = replace(found, dilation=1), 1
         return cls(**vars(found), m=m)
 
-    @property
+    @cached_property
     def points(self) -> int:
         """Inputs of a tile, and its products."""
         return self.m + self.taps - 1
 
-    @property
+    @cached_property
     def tiles(self) -> int:
         """Tiles that cover the result."""
         return -(-self.positions // (self.m * self.dilation)) * self.dilation
@@ -99,38 +99,38 @@ class WinogradSchedule:
     order: str
     share: int
 
-    @property
+    @cached_property
     def products(self) -> int:
         return self.y.points * self.x.points
 
-    @property
+    @cached_property
     def depth(self) -> int:
         """Input channels of the products, with those that fill up the last step."""
         return -(-self.channels // winograd.CHANNEL_MULTIPLE) * winograd.CHANNEL_MULTIPLE
 
-    @property
+    @cached_property
     def in_blocks(self) -> int:
         return blocks_of(self.channels, self.lanes)
 
-    @property
+    @cached_property
     def out_blocks(self) -> int:
         return blocks_of(self.outputs, self.lanes)
 
-    @property
+    @cached_property
     def panels(self) -> int:
         """Register tiles along the output channels."""
         return -(-self.out_blocks // self.vectors)
 
-    @property
+    @cached_property
     def groups(self) -> tuple[int, int]:
         """Groups along rows and columns of a picture."""
         return -(-self.y.tiles // self.group[0]), -(-self.x.tiles // self.group[1])
 
-    @property
+    @cached_property
     def all_groups(self) -> int:
         return self.batch * self.groups[0] * self.groups[1]
 
-    @property
+    @cached_property
     def slots(self) -> int:
         """Tiles of a full group."""
         return self.group[0] * self.group[1]
@@ -186,7 +186,7 @@ class WinogradSchedule:
         """The size in memory of transformed weights as a multiple of plain ones."""
         return 1.0 if self.order == PANELS else self.products / (self.y.taps * self.x.taps)
 
-    @property
+    @cached_property
     def weight_bytes(self) -> int:
         taps, depth = (
             (self.y.taps * self.x.taps, self.channels) if self.order == PANELS else (self.products, self.depth)
