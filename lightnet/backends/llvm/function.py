@@ -313,11 +313,11 @@ class FunctionEmitter:
 
     def block(self, block: Block) -> None:
         """Emit the ops of a block in order, its terminator included (which binds nothing)."""
-        pending = self.scopes[-1].pending
+        pending, ahead = self.scopes[-1].pending, self.ahead
         for op in block.ops:
-            if op not in self.ahead:
+            if not ahead or op not in ahead:
                 self.op(op)
-            for value in op.operands:
+            for value in op.operands if pending else ():
                 left = pending.get(value)
                 if left is not None:
                     if left == 1:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import gcd, prod
+from typing import NamedTuple
 
 from xdsl.dialects.builtin import (
     BFloat16Type,
@@ -51,8 +52,7 @@ class Sym:
         self.order = Sym._count
 
 
-@dataclass(frozen=True, slots=True)
-class Lin:
+class Lin(NamedTuple):  # of which a kernel makes thousands, a third as long as those of a dataclass
     """The linear form ``const + sum(coeff * sym)``; terms are ordered by depth, so that outer parts are shared."""
 
     const: int
@@ -62,9 +62,11 @@ class Lin:
     def depth(self) -> int:
         return self.terms[-1][0].depth if self.terms else 0
 
-    def __add__(self, other: Lin) -> Lin:
+    def __add__(self, other: Lin) -> Lin:  # type: ignore[override]  # no longer pair
         if not other.terms:
             return Lin(self.const + other.const, self.terms)
+        if not self.terms:
+            return Lin(self.const + other.const, other.terms)
         sums = dict(self.terms)
         for sym, coeff in other.terms:
             sums[sym] = sums.get(sym, 0) + coeff
@@ -74,6 +76,8 @@ class Lin:
     def scaled(self, factor: int) -> Lin:
         if factor == 0:
             return Lin(0)
+        if factor == 1:
+            return self
         return Lin(self.const * factor, tuple((s, c * factor) for s, c in self.terms))
 
 
