@@ -73,7 +73,8 @@ class LightNetError(Exception):
 
     `label` is the stable name of the violated constraint (``conv2d.bias-length``); `source_line` is the text of the
     line at `loc`, when showing it is allowed (never for a file that must not be read); `notes` are further lines,
-    each with a location of its own or None. `others` are further errors in the same input (`ErrorList`).
+    each with a location of its own or None. `others` are further errors in the same input (`ErrorList`), `warnings`
+    what was warned of before it was refused.
     """
 
     message: str
@@ -82,6 +83,7 @@ class LightNetError(Exception):
     source_line: str | None = None
     notes: list[tuple[SourceLoc | None, str]] = field(default_factory=list)
     others: list[LightNetError] = field(default_factory=list)
+    warnings: list[tuple[SourceLoc, str]] = field(default_factory=list)
 
     def __str__(self) -> str:
         return self.render()

@@ -132,7 +132,11 @@ def _model(source: str | bytes, suffix: str, name: str, weights: Weights, shapes
     given = ReadOptions(on_warning=lambda loc, message: warnings.append((loc, message)), shapes=dict(shapes or {}),
                     values=dict(values or {}), weights=opened, seed=seed, **options)  # fmt: skip
     front_end = FRONTENDS.get(suffix)
-    module, own = front_end.read(source, name, ctx, given)
+    try:
+        module, own = front_end.read(source, name, ctx, given)
+    except LightNetError as e:
+        e.warnings = warnings
+        raise
     if not front_end.reshapes:
         module = reshaped(module, given)
     name_sources(module)

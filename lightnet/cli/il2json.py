@@ -14,7 +14,7 @@ from pathlib import PurePath
 from lightnet.cli import common
 from lightnet.cli.network import add_load
 from lightnet.cli.warning import Message, Warnings, add_warnings
-from lightnet.diagnostics import SourceLoc
+from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.frontends import json_ir
 from lightnet.frontends.il import reader as il
 from lightnet.frontends.il.evals import MODES
@@ -40,9 +40,13 @@ def _main(argv: list[str]) -> int:
     add_load(parser)
     add_warnings(parser)
     args = parser.parse_args(argv)
-    warnings: list[Message] = []
-    net = _read(args, lambda loc, message: warnings.append((loc, message)))
-    Warnings(args.warnings).show(warnings)
+    found: list[Message] = []
+    warnings = Warnings(args.warnings)
+    try:
+        net = _read(args, lambda loc, message: found.append((loc, message)))
+    except LightNetError as e:
+        raise warnings.refused(e, found or e.warnings) from None
+    warnings.show(found)
     common.write_atomic(args.outfile, json_ir.write(net))
     return 0
 

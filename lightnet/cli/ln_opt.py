@@ -280,7 +280,10 @@ class _Run:
         options = ReadOptions(
             self.args.include, self.args.eval, on_warning=lambda loc, what: found.append((loc, what)), **self.given
         )
-        module, self.checking.own_weights = front_end.read(text, file, ctx, options)
+        try:
+            module, self.checking.own_weights = front_end.read(text, file, ctx, options)
+        except LightNetError as e:
+            raise self.warnings.refused(e, found) from None
         self.warnings.show(found)
         return module if front_end.reshapes else reshaped(module, options)
 

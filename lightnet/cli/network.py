@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightnet.cli import targets
+from lightnet.cli.warning import Warnings
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.registry import runtime_of
 
@@ -190,6 +191,8 @@ class Network:
                                          defines=args.define)  # fmt: skip
         except OpenError as e:
             self.opened = e
+        except LightNetError as e:
+            raise Warnings(getattr(args, "warnings", ())).refused(e, e.warnings) from None
 
     @property
     def is_onnx(self) -> bool:

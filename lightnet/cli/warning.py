@@ -69,6 +69,16 @@ class Warnings:
             raise errors.joined(e) from None
         errors.check()
 
+    def refused(self, error: LightNetError, messages: Sequence[Message]) -> LightNetError:
+        """The error, to be raised, of a source that warned of something before it was refused: the warnings are shown
+        here or, under ``-Werror``, are errors before it."""
+        errors = ErrorList(limit=None)
+        try:
+            self.show(messages)
+        except LightNetError as e:
+            errors.found = [e, *e.others]
+        return errors.joined(error)
+
     @contextmanager
     def of_descriptions(self) -> Iterator[None]:
         """Treat what descriptions warn of so, internal warnings among it, while a network is compiled and run."""

@@ -9,11 +9,13 @@ import pty
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import lightnet
 from lightnet.cli.getopt import canonical
 from lightnet.cli.lightnet import main
 from lightnet.diagnostics import LightNetError
@@ -156,6 +158,27 @@ def test_warnings_of_the_source_are_errors_under_werror(cli):
         "n.net:2:9: error: 'N' is defined again [Werror]",
         "n.net:3:2: error: #warning be careful [Werror]",
     ]
+
+
+@pytest.mark.parametrize(
+    "tool", [("lightnet",), ("lightnet", "run"), ("lightnet", "compile"), ("ln_opt",), ("il2json",)], ids=" ".join
+)
+def test_what_a_source_warns_of_is_said_where_it_is_refused_too(tool, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("n.net").write_text("#warning be careful\n" + SUM + "relu(src=\n")
+    main = import_module(f"lightnet.cli.{tool[0]}").main
+
+    def said(*options: str) -> list[str]:
+        assert main([*tool[1:], "n.net", *options]) == 1
+        return [line for line in capsys.readouterr().err.splitlines() if line.startswith("n.net:")]
+
+    (refused,) = said("-w")
+    assert ": error: " in refused
+    assert said() == ["n.net:1:2: warning: #warning be careful", refused]
+    assert said("-Werror") == ["n.net:1:2: error: #warning be careful [Werror]", refused]
+    with pytest.raises(LightNetError) as info:
+        lightnet.load("n.net")
+    assert [(str(loc), text) for loc, text in info.value.warnings] == [("n.net:1:2", "#warning be careful")]
 
 
 def test_internal_warnings_are_those_of_rules(cli):

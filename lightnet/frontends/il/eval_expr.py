@@ -1,12 +1,14 @@
 """The arithmetic of IL's `${eval EXPR}`: Perl's results for numbers and strings, and nothing else of Perl.
 
-    expr    := binary ("?" expr ":" expr)?      binary := unary (operator unary)*     by the precedences of `_LEVELS`
+    expr    := and (("or" | "xor") and)*        and := negated ("and" negated)*       negated := "not" negated | choice
+    choice  := binary ("?" choice ":" choice)?  binary := unary (operator unary)*     by the precedences of `_LEVELS`
     unary   := ("-" | "+" | "!" | "~") unary | power
     power   := primary ("**" unary)?
-    primary := number | string | "(" expr ")" | name "(" expr ("," expr)* ")" | name shift    (one-argument names only)
+    primary := number | string | "(" expr ")" | name "(" expr ")" | name "(" choice ("," choice)* ")"
+             | name shift    (one-argument names only) | "not" "(" expr ")"
 
-A number may have `_` between its digits. `&& || ?:` evaluate only what they need and give the operand itself; `min` and
-`max` give a number. What numbers are, and what operators make of them, is in `eval_numbers.py`.
+A number may have `_` between its digits. `&& || and or ?:` evaluate only what they need and give the operand itself;
+`min` and `max` give a number. What numbers are, and what operators make of them, is in `eval_numbers.py`.
 
 Imports the standard library, `eval_numbers`, `parsing` and diagnostics only. Time and memory are bounded by the length
 of the text (`MAX_LENGTH`).
@@ -52,6 +54,7 @@ _NUMBER = re.compile(
 )
 _STRING = re.compile(r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_]\w*")
+_NEGATION = re.compile(r"\s*not\s*\(")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
 
 _BASES = {"0x": 16, "0b": 2, "0o": 8}
@@ -116,16 +119,45 @@ class _Evaluator(EvaluatingParser[Value]):
 
     # -- the grammar --------------------------------------------------------------------------------------------------
     def expr(self) -> Value:
-        return self.nested(self.choice)
+        return self.nested(self.either)
+
+    def either(self) -> Value:
+        value = self.both()
+        while op := self.take("or", "xor"):
+            skip = op == "or" and perl_truth(value)
+            other = self.unless(skip, self.both)
+            if op == "xor":
+                value = YES if perl_truth(value) != perl_truth(other) else NO
+            elif not skip:
+                value = other
+        return value
+
+    def both(self) -> Value:
+        value = self.negated()
+        while self.take("and"):
+            skip = not perl_truth(value)
+            other = self.unless(skip, self.negated)
+            value = value if skip else other
+        return value
+
+    def negated(self) -> Value:
+        count = 0
+        while not _NEGATION.match(self.text, self.at) and self.take("not"):
+            count += 1
+        value = self.choice()
+        return value if not count else YES if perl_truth(value) == (count % 2 == 0) else NO
 
     def choice(self) -> Value:
         condition = self.climb()
         if self.take("?"):
-            chosen = self.unless(not perl_truth(condition), self.expr)
+            chosen = self.unless(not perl_truth(condition), self.arm)
             self.expect(":")
-            other = self.unless(perl_truth(condition), self.expr)
+            other = self.unless(perl_truth(condition), self.arm)
             condition = chosen if perl_truth(condition) else other
         return condition
+
+    def arm(self) -> Value:
+        return self.nested(self.choice)
 
     def too_deep(self) -> NoReturn:
         raise LightNetError("the expression of ${eval} is nested too deeply")
@@ -189,6 +221,9 @@ class _Evaluator(EvaluatingParser[Value]):
             value = self.expr()
             self.expect(")")
             return value
+        if _NEGATION.match(self.text, self.at):  # binds like a function where a parenthesis follows: not(0) + 1
+            self.take("not")
+            return NO if perl_truth(self.primary()) else YES
         if match := _NUMBER.match(self.text, self.at):
             return self.number(match)
         if match := _STRING.match(self.text, self.at):
@@ -239,9 +274,9 @@ class _Evaluator(EvaluatingParser[Value]):
                 raise self.unexpected("; expected '('")
             args = [self.nested(self.bare)]
         else:
-            args = [self.expr()]
+            args = [self.expr() if name in NUMBER_FUNCTIONS else self.arm()]
             while self.take(","):
-                args.append(self.expr())
+                args.append(self.arm())
             self.expect(")")
         if name in NUMBER_FUNCTIONS and len(args) != 1:
             raise LightNetError(f"{name}() takes one argument in ${{eval}}, not {len(args)}")

@@ -412,10 +412,14 @@ def random_expression(rng: random.Random, depth: int) -> str:
             "abs",
             "max",
             "(",
+            "and",
+            "or",
+            "xor",
+            "not",
         ]
     )
     forms = {
-        "?": f"{a} ? {b} : {a}", "u-": f"- {a}", "!": f"!{a}", "~": f"~{a}", "int": f"int({a})", "abs": f"abs {a}", "max": f"max(int({a}) % 4099, int({b}) % 4099)", "(": f"({a})",
+        "?": f"{a} ? {b} : {a}", "u-": f"- {a}", "!": f"!{a}", "~": f"~{a}", "int": f"int({a})", "abs": f"abs {a}", "max": f"max(int({a}) % 4099, int({b}) % 4099)", "(": f"({a})", "not": rng.choice((f"not {a}", f"not({a})", f"(not {a})")),
     }  # fmt: skip
     return forms.get(op) or (f"({a}) {op} ({b})" if rng.random() < 0.5 else f"{a} {op} {b}")
 
@@ -460,7 +464,10 @@ def test_eval_is_textual_and_nests():
         '"$x"',
         '"@x"',
         "1 x 2",
-        "not 1",
+        "1 not 1",
+        "1 + not 1",
+        "1 and",
+        "or 1",
         "1 & ",
         "1 <<< 2",
         "0x_",
