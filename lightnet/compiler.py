@@ -24,13 +24,13 @@ from lightnet.ir.memory import memory_of
 from lightnet.ir.module import main_of
 from lightnet.ir.op import tensor_names
 from lightnet.ir.target import get_target
-from lightnet.model import Model, Weights, combined, load, loads, open_store
+from lightnet.model import Model, Weights, combined, open_store, read
 from lightnet.passes import pipelines
 from lightnet.passes.check_plan import check_plan
 from lightnet.passes.levels import driven
 from lightnet.runtime.program import unknown
 from lightnet.runtime.threads import SHAPED, Threads
-from lightnet.specialize import SpecializingExecutable
+from lightnet.specialize import SpecializingExecutable, general_of
 from lightnet.tying import tie
 
 if TYPE_CHECKING:
@@ -69,8 +69,10 @@ def compile(
     target.
 
     A network at a path whose shapes are open, because an ONNX model leaves dims of its inputs open or computes shapes
-    from their values, becomes a `SpecializingExecutable`, which is compiled when it is called. One with text at its
-    ends becomes a `HostedCompiled`, which has either of these as its `network`.
+    from their values, becomes a `SpecializingExecutable`: one executable for all calls whose open dims are 1 to 1024,
+    where that has fast kernels (for other ranges: `lightnet.load` with `dims`), and one for each set of shapes
+    elsewhere, which is compiled when it is called. One with text at its ends becomes a `HostedCompiled`, which has
+    either of these as its `network`.
 
     `plan` is ``default`` or ``upstream`` (which never fuses and plans memory as upstream does); `outputs` keeps further
     tensors by name; `pipeline` replaces the target's pass list (``@cpu-bands``, or passes, as `ln-opt` takes them),
@@ -107,7 +109,8 @@ def compile(
                      "threads": threads,
                      "check_indices": check_indices, "budget": budget, "instrumentation": instrumentation,
                      **options}  # fmt: skip
-            return hosted(opened.host, SpecializingExecutable(opened, partial(compile, **again), model))
+            special = partial(compile, **again)
+            return hosted(opened.host, SpecializingExecutable(opened, special, model, general_of(opened, special)))
     elif shapes:
         raise LightNetError("shapes are given to who reads the network: lightnet.load(path, shapes=...)")
     elif seed is not None:
@@ -164,12 +167,10 @@ def _read(source: Any, shapes: Mapping[str, Sequence[int]] | None, seed: int | s
     """The model at a path, or of an ONNX model's bytes. Raises the `OpenError` where its shapes are open."""
     if isinstance(source, OpenError):
         raise source
-    if isinstance(source, bytes):
-        return loads(source, ".onnx", shapes=shapes, seed=seed)
-    if not isinstance(source, str | os.PathLike) and not hasattr(source, "SerializeToString"):
+    if not isinstance(source, str | bytes | os.PathLike) and not hasattr(source, "SerializeToString"):
         raise LightNetError("a network to compile is a path, a Model, an onnx.ModelProto or its bytes, not a "
                             f"{type(source).__name__}")  # fmt: skip
-    return load(source, shapes=shapes, seed=seed)
+    return read(source, shapes=shapes, seed=seed)
 
 
 def _taken(model: Model, weights: Weights, compiled: bool) -> tuple[ModuleOp, Any, bool]:

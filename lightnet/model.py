@@ -68,22 +68,32 @@ def load(path: str | Path, weights: Weights = None, shapes: Mapping[str, Sequenc
     ``.params``) or a mapping of arrays, which go before those that the network brings along; with `override` it also
     fills every tensor that it names where the network gives contents of its own (``from_file=false``); `shapes` gives
     inputs other dimensions (the shapes of everything behind them follow), and decides those that a graph leaves open;
-    `dims` leaves them open: it gives named dims (in an ONNX model, or in `shapes`, as ``{"ids": ["batch", "2*n"]}``)
-    their ranges, as ``{"batch": (1, 16), "height": (32, 1024, 32)}``, those without a name being ``ids.1`` (axis 1),
-    and all others have ranges from 1 to 1024; what the model asks of them beyond that is in the warnings;
+    the others stay open, from 1 to 1024 unless `dims` gives them ranges, as ``{"batch": (1, 16), "height": (32, 1024,
+    32)}``, by their names in an ONNX model or in `shapes` (``{"ids": ["batch", "2*n"]}``), those without a name being
+    ``ids.1`` (axis 1); what the model asks of them beyond that is in the warnings;
     `values` makes inputs of an ONNX model constants. `seed` seeds contents declared random (0 unless given) and, where
     it is given, an ONNX model's random ops, which are refused without one: an integer, or ``"input"``, which makes it
     an input of the network called ``seed``. `include_dirs`, `defines` and `eval_mode` (``arith``, or ``perl``, which
     runs code from the file) are for IL. Raises `LightNetError` for every mistake in the files, `OpenError` where more
     of `shapes` or `values` is needed.
     """
-    source: str | bytes
-    if hasattr(path, "SerializeToString"):  # an onnx.ModelProto
-        source, suffix, name = path.SerializeToString(), ".onnx", "<model>"
-    else:
-        source, suffix, name = _found(path)
-    return _model(source, suffix, name, weights, shapes, values, override, seed, ctx, dims=dims,
+    return _model(*_source(path), weights, shapes, values, override, seed, ctx, dims=dims,
                   include_dirs=include_dirs, eval_mode=eval_mode, defines=defines)  # fmt: skip
+
+
+def read(source: Any, weights: Weights = None, shapes: Mapping[str, Sequence[Any]] | None = None,
+         **options: Any) -> Model:  # fmt: skip
+    """As `load` (of an ONNX model's bytes, too), but dims that nobody named are an `OpenError`, by which who calls can
+    read the model as it likes."""
+    found = (source, ".onnx", "<text>") if isinstance(source, bytes) else _source(source)
+    return _model(*found, weights, shapes, names=False, **options)
+
+
+def _source(path: Any) -> tuple[str | bytes, str, str]:
+    """What is read, its form by suffix, and its name."""
+    if hasattr(path, "SerializeToString"):  # an onnx.ModelProto
+        return path.SerializeToString(), ".onnx", "<model>"
+    return _found(path)
 
 
 def _found(path: Any) -> tuple[str, str, str]:
@@ -119,8 +129,9 @@ def loads(source: str | bytes, suffix: str, name: str = "<text>", weights: Weigh
 
 @limited()
 def _model(source: str | bytes, suffix: str, name: str, weights: Weights, shapes: Mapping[str, Sequence[int]] | None,
-           values: Mapping[str, Any] | None, override: bool, seed: int | str | None, ctx: XdslContext | None,
-           **options: Any) -> Model:  # fmt: skip
+           values: Mapping[str, Any] | None = None, override: bool = False, seed: int | str | None = None,
+           ctx: XdslContext | None = None, names: bool = True, **options: Any) -> Model:  # fmt: skip
+    """The model. Where it leaves dims open they are symbols, with `names`."""
     from lightnet.frontends.loading import ReadOptions, reshaped
 
     ctx = ctx or make_context()
@@ -129,11 +140,15 @@ def _model(source: str | bytes, suffix: str, name: str, weights: Weights, shapes
         for given, dims in (shapes or {}).items() if isinstance(dims, list | tuple) and 0 in dims
     ]  # fmt: skip
     opened = open_weights(weights) if weights is not None else None
-    given = ReadOptions(on_warning=lambda loc, message: warnings.append((loc, message)), shapes=dict(shapes or {}),
+
+    def warn(loc: SourceLoc, message: str) -> None:
+        warnings.append((loc, message))
+
+    given = ReadOptions(on_warning=warn, shapes=dict(shapes or {}),
                     values=dict(values or {}), weights=opened, seed=seed, **options)  # fmt: skip
     front_end = FRONTENDS.get(suffix)
     try:
-        module, own = front_end.read(source, name, ctx, given)
+        module, own = _read(front_end, source, name, ctx, given, warn if names else None)
     except LightNetError as e:
         e.warnings = warnings
         raise
@@ -146,6 +161,22 @@ def _model(source: str | bytes, suffix: str, name: str, weights: Weights, shapes
     return Model(
         module, name, combined(own, store), seed if isinstance(seed, int) else 0, ctx, warnings, own is not None
     )
+
+
+def _read(front_end: Any, source: str | bytes, name: str, ctx: Any, given: Any, warn: Any) -> Any:
+    """What a front end reads. With `warn`, open dims are symbols where they can be; what that teaches of them is said
+    there."""
+    from lightnet.frontends.loading import OpenError
+
+    try:
+        return front_end.read(source, name, ctx, given)
+    except OpenError as e:
+        if warn is None or e.named is None or e.host is not None:  # of text, calls alone know how much there is
+            raise
+        try:
+            return e.named(warn)
+        except LightNetError:
+            raise e from None
 
 
 def name_sources(module: ModuleOp) -> None:

@@ -1,10 +1,11 @@
-"""Networks whose shapes a call decides: one executable for each set of shapes and deciding values, made when it is
-first needed.
+"""Networks whose shapes a call decides: one executable for all calls, and one for each set of shapes and deciding
+values where that is not enough, made when it is first needed.
 
 An ONNX model may leave dims of its inputs open, and may compute shapes from the values of inputs (the `shape` of a
-Reshape). `lightnet.compile` then gives a `SpecializingExecutable`: each call reads the open dims and the deciding
-values off what it is fed, and runs the executable that is compiled for just these. The last few are kept. Imports the
-compiler and the front ends.
+Reshape). `lightnet.compile` then gives a `SpecializingExecutable`. Where the dims can be symbols and what runs on them
+is fast, it has a *general* executable, which is compiled once. For other networks, and for dims beyond the ranges of
+that one, each call reads the open dims and the deciding values off what it is fed, and runs the executable that is
+compiled for just these. The last few are kept. Imports the compiler and the front ends.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +24,10 @@ from lightnet.compiled import Compiled
 from lightnet.diagnostics import LightNetError
 from lightnet.executable import Executable
 from lightnet.frontends.loading import OpenError
+from lightnet.ir.body import choice
+from lightnet.ir.instances import is_open, typical_op
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.target import get_target
 from lightnet.model import Model
 from lightnet.runtime.arrays import as_array, checked_array
 from lightnet.runtime.calls import Invocation
@@ -32,13 +37,21 @@ from lightnet.runtime.threads import Threads
 
 #: Executables that are kept, the last used ones.
 CAPACITY = 16
+#: Errors of the general executable that say that a call is not for it: of dims out of their ranges, or that it takes to
+#: be equal.
+BEYOND = ("feed.range", "feed.shape")
+#: Operations for each element that is read or written from which on it matters by which algorithm a kernel runs.
+HEAVY = 16
+
+T = TypeVar("T")
 
 Key = tuple[tuple[str, tuple[int, ...], bytes | None], ...]
 
 
 class SpecializingExecutable(Compiled):
     """Called like an `Executable`; compiles itself for the shapes and values that it is called with, by `compile`:
-    `lightnet.compile` and its options.
+    `lightnet.compile` and its options, unless `general` takes them. What there is one of, it has where that is there:
+    a plan, a program, a file.
 
     `deciding` are the inputs whose values have turned out to decide shapes. It goes to other processes (`pickle`) as
     the path or the bytes of its model, which is read and compiled again there.
@@ -49,9 +62,11 @@ class SpecializingExecutable(Compiled):
         opened: OpenError,
         compile: partial[Any],
         source: Any = None,
+        general: Executable | None = None,
     ):
+        self._general = general
         self._again, self._compile = opened.again, compile
-        self._source = opened.loc.file if opened.loc is not None else "<model>"
+        self._source = _source_of(opened)
         self._made_of, self._options = source, compile.keywords
         self.signature = dict(opened.signature)
         self.deciding = {name for name in opened.inputs if _is_closed(self.signature[name][1])}
@@ -61,12 +76,22 @@ class SpecializingExecutable(Compiled):
         self._is_closed = False
 
     def _run(self, call: Invocation) -> dict[str, np.ndarray]:
-        executable = self.specialized(call.feeds)
-        known = {k: v for k, v in call.feeds.items() if k in executable.inputs}
-        return executable._run(call._replace(feeds=known))
+        return self._of_call(call.feeds, lambda executable, feeds: executable._run(call._replace(feeds=feeds)))
 
     def _out_types(self, feeds: Mapping[str, Any]) -> Any:
-        return self.specialized(feeds).outputs
+        return self._of_call(feeds, lambda executable, known: executable._out_types(known))
+
+    def _of_call(self, feeds: Mapping[str, Any], use: Callable[[Executable, dict[str, Any]], T]) -> T:
+        """What `use` makes of the executable that these feeds are for, and of those of them that it takes."""
+        self._check_open()
+        if self._general is not None and feeds.keys() == self.signature.keys():
+            try:
+                return use(self._general, _taken(feeds, self._general))
+            except LightNetError as e:
+                if e.label not in BEYOND:
+                    raise
+        special = self._special(feeds)
+        return use(special, _taken(feeds, special))
 
     def __reduce__(self) -> Any:
         self._check_open()
@@ -85,8 +110,9 @@ class SpecializingExecutable(Compiled):
     def close(self) -> None:
         self._is_closed = True
         with self._lock:
-            while self._cache:
-                self._cache.popitem()[1].close()
+            for executable in self._all():
+                executable.close()
+            self._cache.clear()
 
     @property
     def options(self) -> dict[str, Any]:
@@ -114,6 +140,8 @@ class SpecializingExecutable(Compiled):
     def outputs(self) -> dict[str, tuple[tuple[int | None, ...] | None, np.dtype]]:
         """Shape (None where it has differed) and dtype of every output by name, as far as something has been
         compiled."""
+        if self._general is not None:
+            return dict(self._general.outputs)
         found: dict[str, Any] = {}
         for executable in self._all():
             for name, (dims, dtype) in executable.outputs.items():
@@ -121,8 +149,8 @@ class SpecializingExecutable(Compiled):
         return found
 
     def _all(self) -> list[Executable]:
-        """The executables that have been compiled so far, and is kept."""
-        return list(self._cache.values())
+        """The executables that have been compiled so far, and are kept."""
+        return [*([] if self._general is None else [self._general]), *self._cache.values()]
 
     @property
     def missing(self) -> list[str]:
@@ -134,30 +162,35 @@ class SpecializingExecutable(Compiled):
 
     @property
     def plan(self) -> Any:
-        raise self._of_each("memory plan", "plan")
+        return self._one("memory plan", "plan").plan
 
     @property
     def planned(self) -> Any:
-        raise self._of_each("planned module", "planned")
+        return self._one("planned module", "planned").planned
 
     @property
     def program(self) -> Any:
-        raise self._of_each("program", "program")
+        return self._one("program", "program").program
 
     def ir(self, stage: str | None = None) -> str:
-        raise self._of_each("module", "ir(stage)")
+        return self._one("module", "ir(stage)").ir(stage)
 
     def _save(self, path: str | Path, variants: Sequence[Any], sign: Any, texts: dict[str, str]) -> None:
-        raise self._of_each("file", "save(path)")
+        self._one("file", "save(path)")._save(path, variants, sign, texts)
 
-    def _of_each(self, what: str, how: str) -> LightNetError:
-        return LightNetError(
-            f"there is a {what} for each set of shapes: `specialized(feeds).{how}`", label="specialize.each"
-        )
+    def _one(self, what: str, how: str) -> Executable:
+        if self._general is None:
+            raise LightNetError(
+                f"there is a {what} for each set of shapes: `specialized(feeds).{how}`", label="specialize.each"
+            )
+        return self._general
 
     def specialized(self, feeds: Mapping[str, Any] | None = None) -> Executable:
-        self._check_open()
-        given = {name: self._checked(name, value) for name, value in (feeds or {}).items()}
+        return self._of_call(feeds or {}, lambda executable, known: executable.specialized(known))
+
+    def _special(self, feeds: Mapping[str, Any]) -> Executable:
+        """The executable that is compiled for just the shapes and the deciding values of these feeds."""
+        given = {name: self._checked(name, value) for name, value in feeds.items()}
         if missing := [name for name in self.signature if name not in given]:
             raise not_fed(dict.fromkeys(missing, ""))
         arrays = {name: given[name] for name in self.signature}  # in one order, whatever that of the feeds
@@ -222,6 +255,40 @@ class SpecializingExecutable(Compiled):
     def inputs(self) -> dict[str, tuple[tuple[int | str | None, ...] | None, np.dtype]]:
         """Shape (an open dim is None or its name) and dtype of every input by name, in order."""
         return {n: (dims, BY_NAME[dtype].np) for n, (dtype, dims) in self.signature.items() if dtype in BY_NAME}
+
+
+def general_of(opened: OpenError, compile: Callable[[Model], Executable]) -> Executable | None:
+    """The executable of an open network for all calls whose dims are in the default ranges. None where there is none:
+    values decide, the target wants numbers, or a kernel that multiplies much has loops alone on dims that are open, of
+    which those of numbers are several times as fast."""
+    if opened.named is None:
+        return None
+    try:
+        module, weights = opened.named(lambda loc, message: None)
+        found = compile(Model(module, _source_of(opened), weights, brings_weights=weights is not None))
+    except LightNetError:
+        return None
+    target = get_target(found.options["target"])
+    last = {g.alg for g in (target.generators.in_order() if target.generators is not None else ()) if g.last}
+    slow = (_is_slow(op, last) for op in found.planned.walk() if isinstance(op, KernelOp))
+    return None if not found.is_native or any(slow) else found
+
+
+def _is_slow(kernel: KernelOp, last: Collection[str]) -> bool:
+    """Return whether an open kernel runs on a generator of last resort though it does `HEAVY` operations or more for
+    each element that it reads and writes."""
+    if not is_open((*kernel.operands, *kernel.results)) or choice(kernel, "alg") not in last:
+        return False
+    ops = [typical_op(op) for op in kernel.ops]
+    return any(op.flops() >= HEAVY * sum(s.len for s in (*op.operand_specs, *op.result_specs)) for op in ops)
+
+
+def _source_of(opened: OpenError) -> str:
+    return opened.loc.file if opened.loc is not None else "<model>"
+
+
+def _taken(feeds: Mapping[str, Any], executable: Executable) -> dict[str, Any]:
+    return {name: value for name, value in feeds.items() if name in executable.inputs}
 
 
 def _is_closed(dims: tuple[int | str | None, ...] | None) -> bool:

@@ -293,20 +293,21 @@ def test_open_shapes(tmp_path) -> None:
     run = lightnet.compile(tmp_path / "open.onnx")
     assert (
         list(run.inputs) == ["a", "b"]
-        and run.outputs == {}
+        and run.outputs["c"][1] == np.float32
+        and [str(d) for d in run.outputs["c"][0]] == ["n(1..1024)", "4"]
         and run.options["target"] == "cpu"
         and "a float32" in repr(run)
     )
-    for n in (1, 3):
+    for n in (1, 3, 1025):  # the last one beyond the range that `run` is compiled for
         a, b = RNG.standard_normal((2, n, 4)).astype("f")
         out = np.empty((n, 4), "f")
         for found in (run(a, b), run(b=b, a=a), run(a, b, out=out), asyncio.run(run.call_async(a, b))):
             np.testing.assert_array_equal(found["c"], a - b)
         np.testing.assert_array_equal(out, a - b)
-    assert run.outputs == {"c": ((None, 4), np.dtype("f"))} and run.warnings == []
+    assert run.warnings == [] and run.plan.calls.ranges == {"n": "in 1..1024"}
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(run))(a, b)["c"], a - b)
-    refused(lambda: run(a, b, out=np.empty((n, 5), "f")), "'c' has shape [3, 4]")
-    refused(lambda: run.plan, "for each set of shapes")
+    refused(lambda: run(a, b, out=np.empty((n, 5), "f")), "'c' has shape [1025, 4]")
+    refused(lambda: lightnet.compile(tmp_path / "open.onnx", "none").plan, "for each set of shapes")
     with run:
         pass
     refused(lambda: run(a, b), "closed")

@@ -185,7 +185,7 @@ class Network:
         self.budget: float | None = args.compile_budget
         try:
             with limited(self.budget):
-                self._model = model.load(path, weights=args.datafile, shapes=self.shapes, dims=dims, values=self.values,
+                self._model = model.read(path, weights=args.datafile, shapes=self.shapes, dims=dims, values=self.values,
                                          seed=args.seed,
                                          include_dirs=args.include, eval_mode=args.eval,
                                          defines=args.define)  # fmt: skip

@@ -67,12 +67,14 @@ class FrontEnd:
 
 class OpenError(LightNetError):
     """The network's shapes are open: they depend on the shapes or the values of `inputs`. `again(shapes, values)` reads
-    the same source with more of these; `signature` has (dtype name, dims, an open one as None or a name) of every
-    input. Of a network with text, all this is of its numbers, and `host` is its host part."""
+    the same source with more of these, `named(warn)` (where there is one) with symbols for open dims, which have the
+    default ranges; `signature` has (dtype name, dims, an open one as None or a name) of every input. Of a network with
+    text, all this is of its numbers, and `host` is its host part."""
 
     inputs: frozenset[str] = frozenset()
     host: HostProgram | None = None
     again: Callable[[Mapping[str, Sequence[int]], Mapping[str, Any]], Imported]
+    named: Callable[[Callable[[SourceLoc, str], None]], Imported] | None = None
     signature: Mapping[str, tuple[str, tuple[int | str | None, ...] | None]]
 
 
@@ -111,16 +113,12 @@ def _mlir(text: str, name: str, ctx: Any, options: ReadOptions) -> Imported:
 
 def _onnx(source: str | bytes, name: str, ctx: Any, options: ReadOptions) -> Imported:
     from lightnet.frontends.onnx import importer, reader
-    from lightnet.frontends.open_dims import DimTable
 
     model = reader.read_model(source, name)
     if options.dims is None:
         return importer.read(model, options.shapes, options.values, options.seed)
-    dims = DimTable(options.dims)
-    found = importer.read(model, options.shapes, options.values, options.seed, dims)
-    for remark in dims.remarks if options.on_warning is not None else ():
-        options.on_warning(SourceLoc(name), remark)
-    return found
+    warn = options.on_warning or (lambda loc, message: None)
+    return importer.read_named(model, options.shapes, options.values, options.seed, options.dims, warn)
 
 
 def warn_of_data(module: ModuleOp, options: ReadOptions) -> None:

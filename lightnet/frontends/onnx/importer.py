@@ -10,8 +10,9 @@ handlers.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,16 +62,10 @@ class NeedsShape(OpenError):
 
 
 def read(
-    model: OnnxModel,
-    shapes: Mapping[str, Sequence[Any]],
-    values: Mapping[str, Any],
-    seed: Seed = None,
-    dims: DimTable | None = None,
+    model: OnnxModel, shapes: Mapping[str, Sequence[Any]], values: Mapping[str, Any], seed: Seed = None
 ) -> Imported:
     """As `to_module`; an `OpenError` that comes out can read the model again. Of a model with text, the numbers: its
     host part is an attribute of the module, or of the error."""
-    if dims is not None:
-        return _read_open(model, shapes, values, seed, dims)
     parted = parted_of(model, shapes, values)
     if parted is None:
         return _read_numbers(model, shapes, values, seed)
@@ -89,10 +84,17 @@ def read(
     return found
 
 
-def _read_open(
-    model: OnnxModel, shapes: Mapping[str, Sequence[Any]], values: Mapping[str, Any], seed: Seed, dims: DimTable
+def read_named(
+    model: OnnxModel,
+    shapes: Mapping[str, Sequence[Any]],
+    values: Mapping[str, Any],
+    seed: Seed,
+    ranges: Mapping[str, Any],
+    warn: Callable[[SourceLoc, str], None],
 ) -> Imported:
-    """As `read`, with symbols for open dims: again with each fact that reading the model teaches of them."""
+    """As `read`, with symbols for open dims, of these ranges by name: again with each fact that reading the model
+    teaches of them, of which it warns."""
+    dims = DimTable(ranges)
     if parted_of(model, {}, values) is not None:
         raise LightNetError("a network with text has no named dims: give the shapes of its inputs",
                             SourceLoc(model.path), label="onnx.symbol")  # fmt: skip
@@ -112,6 +114,8 @@ def _read_open(
             raise
     for name in given - dims.used:
         raise unknown("open dim", name, sorted(dims.used - given))
+    for remark in dims.remarks:
+        warn(SourceLoc(model.path), remark)
     return Imported(*found)
 
 
@@ -154,6 +158,7 @@ def _read_numbers(
     except OpenError as e:
         e.signature = own
         e.again = lambda shapes, values: _read_numbers(model, shapes, values, seed)
+        e.named = partial(read_named, model, shapes, values, seed, {})
         raise
 
 

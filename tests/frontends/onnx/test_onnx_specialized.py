@@ -16,6 +16,7 @@ from test_onnx_refusals import f, open_model  # noqa: E402
 import lightnet  # noqa: E402
 from lightnet import specialize  # noqa: E402
 from lightnet.diagnostics import LightNetError  # noqa: E402
+from lightnet.frontends.loading import OpenError  # noqa: E402
 from lightnet.frontends.onnx import functions, protos  # noqa: E402
 
 
@@ -133,3 +134,99 @@ def test_attributes_of_bodies() -> None:
     )
     for value in (object(), (object(),)):
         assert refusal(protos._attribute, "k", value) == "the attribute 'k' cannot be passed to a function body"
+
+
+def of(nodes: list, inputs: dict, weights: dict | None = None) -> bytes:
+    """A model of nodes, (op, inputs, outputs, attributes), whose last output is its own."""
+    kind, helper = onnx.TensorProto.FLOAT, onnx.helper
+    graph = helper.make_graph(
+        [helper.make_node(op, ins, outs, **attributes) for op, ins, outs, attributes in nodes], "g",
+        [helper.make_tensor_value_info(name, kind, dims) for name, dims in inputs.items()],
+        [helper.make_tensor_value_info(nodes[-1][2][0], kind, None)],
+        [onnx.numpy_helper.from_array(value, name) for name, value in (weights or {}).items()],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+def never(*args):
+    raise AssertionError("a call compiles")
+
+
+def test_one_executable_for_all_calls(monkeypatch, tmp_path) -> None:
+    """A network of rows is compiled once; calls beyond its ranges are compiled for, each."""
+    factors = f(16, 8) / 8
+    source = of([("MatMul", ["x", "w"], ["a"], {}), ("Relu", ["a"], ["y"], {})], {"x": ["b", "l", 16]}, {"w": factors})
+    run = lightnet.compile(source)
+    special = run._compiled
+    monkeypatch.setattr(run, "_compiled", never)
+    for rows in ((1, 1), (3, 5), (2, 129), (1, 1024)):
+        x = f(*rows, 16) - 100
+        np.testing.assert_allclose(run(x)["y"], np.maximum(x @ factors, 0), rtol=1e-4, atol=1e-3)
+        assert run.specialized({"x": x}).values == {"b": rows[0], "l": rows[1]}
+    assert run.is_native and not run._cache and run.program is run._general.program and "batch" not in run.ir()
+    run.save(tmp_path / "open.lnx")
+    saved = lightnet.load_executable(tmp_path / "open.lnx")
+    np.testing.assert_array_equal(saved(x)["y"], run(x)["y"])
+    monkeypatch.setattr(run, "_compiled", special)
+    x = f(1025, 1, 16)
+    np.testing.assert_allclose(run(x)["y"], np.maximum(x @ factors, 0), rtol=1e-4)
+    assert len(run._cache) == 1 and run.specialized({"x": x}) is next(iter(run._cache.values()))
+    for wrong in ({"x": f(2, 3, 15)}, {"x": f(2, 3)}, {"z": x}, {}):
+        refusal(run, wrong)
+    made = [run._general, *run._cache.values()]
+    run.close()
+    assert all(e.is_closed for e in made) and "closed" in refusal(run, x)
+
+
+def test_sizes_that_one_executable_takes_to_be_equal() -> None:
+    """What broadcasts in a call is compiled for it."""
+    run = lightnet.compile(of([("Add", ["x", "y"], ["z"], {})], {"x": ["n", 3], "y": ["m", 3]}))
+    assert run._general is not None
+    for n, m in ((4, 4), (1, 4), (4, 1)):
+        np.testing.assert_array_equal(run(f(n, 3), f(m, 3))["z"], f(n, 3) + f(m, 3))
+    assert len(run._cache) == 2
+
+
+@pytest.mark.parametrize(
+    ("dims", "target", "is_general"),
+    [
+        ({"x": ["b", 3, 12, 12]}, "cpu", True), ({"x": [1, 3, "h", "w"]}, "cpu", False), ({"x": ["b", 3, 12, 12]}, "cuda", False),
+        ({"x": ["b", 3, 12, 12]}, "none", False),
+    ],
+)  # fmt: skip
+def test_when_there_is_one_executable(dims: dict, target: str, is_general: bool) -> None:
+    """Not where a convolution would run on loops, where the target wants numbers, and where nothing is compiled."""
+    source = of([("Conv", ["x", "w"], ["y"], {})], dims, {"w": f(8, 3, 3, 3)})
+    run = lightnet.compile(source, target)
+    assert (run._general is not None) is is_general
+    if target != "cuda":
+        x = f(1, 3, 12, 12)
+        want = lightnet.compile(lightnet.loads(source, ".onnx", shapes={"x": x.shape}), "none")({"x": x})["y"]
+        np.testing.assert_allclose(run({"x": x})["y"], want, rtol=1e-4)
+
+
+def test_elementwise_loops_are_fast_enough() -> None:
+    run = lightnet.compile(of([("Exp", ["x"], ["y"], {})], {"x": [1, 3, "h", "w"]}))
+    assert run._general is not None
+    np.testing.assert_allclose(run(f(1, 3, 2, 5) / 99)["y"], np.exp(f(1, 3, 2, 5) / 99), rtol=1e-5)
+
+
+def test_an_open_model_is_loaded_as_any_other() -> None:
+    """Its dims are symbols; where a value decides, or `dims` says something else, as before."""
+    model = lightnet.loads(open_model(), ".onnx")
+    assert "tensor<?x3xf32" in str(model) and "n(1..1024)" in str(model) and model.warnings == []
+    run = lightnet.compile(model)
+    for n in (1, 7):
+        np.testing.assert_array_equal(run(f(n, 3), f(n, 3))["z"], f(n, 3) * 2)
+    assert "out of" in refusal(run, f(1025, 3), f(1025, 3)) or "1..1024" in refusal(run, f(1025, 3), f(1025, 3))
+    assert "n(1..9)" in str(lightnet.loads(open_model(), ".onnx", dims={"n": (1, 9)}))
+    taught = lightnet.loads(of([("Add", ["x", "y"], ["z"], {})], {"x": ["n", 3], "y": ["m", 3]}), ".onnx")
+    assert len(taught.warnings) == 1 and "(1..1024)" in str(taught)
+    decides = of([("Reshape", ["x", "s"], ["y"], {})], {"x": ["n", 3]})
+    decides = onnx.load_from_string(decides)
+    decides.graph.input.append(onnx.helper.make_tensor_value_info("s", onnx.TensorProto.INT64, [2]))
+    with pytest.raises(OpenError):
+        lightnet.load(decides)
+    np.testing.assert_array_equal(
+        lightnet.compile(decides)({"x": f(2, 3), "s": np.array([3, 2])})["y"], f(2, 3).reshape(3, 2)
+    )
