@@ -52,6 +52,7 @@ def _ws_len(dims: Expr) -> Expr:
 HELPERS: dict[str, tuple[int, Callable[..., Expr]]] = {
     "ln_streq": (2, lambda a, b: Binary("==", a, b)),
     "ln_output_dim_conv": (5, _conv_dim),
+    "ln_compute_output_dim": (4, lambda i, k, s, p: _conv_dim(i, k, s, p, _ONE)),  # its name before it had dilation
     "ln_output_dim_deconv": (6, _deconv_dim),
     "ln_compute_length": (2, lambda ndim, dims: Call("prod", (Index(dims, (ArraySlice(Num(0), ndim),)),))),
     "ln_next_multiple_power2": (2, _next_multiple),

@@ -268,7 +268,8 @@ FUNCTIONS: Mapping[str, CFunction] = {
     **_REAL, **{f"{name}f": _floats(fn) for name, fn in _REAL.items() if name not in ("fmin", "fmax", "fabs")},
     "fabsf": _floats(_REAL["fabs"]), "fminf": _floats(_REAL["fmin"]), "fmaxf": _floats(_REAL["fmax"]), "abs": _abs,
     "labs": _abs,
-    **{name: _helper(name) for name in ("ln_output_dim_conv", "ln_output_dim_deconv", "ln_next_multiple_power2")},
+    **{name: _helper(name) for name in
+       ("ln_output_dim_conv", "ln_compute_output_dim", "ln_output_dim_deconv", "ln_next_multiple_power2")},
     "ln_compute_length": _compute_length, "ln_autopadding_conv": _autopadding_conv,
     "ln_autopadding_deconv": _autopadding_deconv,
     **memory.FUNCTIONS,

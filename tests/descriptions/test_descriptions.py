@@ -257,7 +257,7 @@ def test_param_types():
         ("n_entry->value_int == 3", True), ("n_entry->value_double == 3", None), ("a_entry->array_len == 2", True),
         ("a_entry->value_array_float[1] == 1.5", True), ("n_entry->type == LN_PARAM_NUMBER", True), ("a == {0.5, 1.5}", True),
         ("a == [0.5, 2]", False), ("tensors_in_n == 1 && tensors_out_n == 1 && params_n == 4", True),
-        ("ln_output_dim_conv(9, 3, 2, 2, 1) == 5", True), ("ln_output_dim_deconv(5, 3, 2, 2, 0, 1) == 9", True),
+        ("ln_output_dim_conv(9, 3, 2, 2, 1) == 5", True), ("ln_compute_output_dim(9, 4, 2, 3) == 5", True), ("ln_output_dim_deconv(5, 3, 2, 2, 0, 1) == 9", True),
         ("ln_compute_length(2, src->dims) == 6", True), ("ln_next_multiple_power2(13, 8) == 16", True), ("fabs(-1.5) == 1.5", True),
         ("op_arg->arch == op_arg->arch", True), ('ln_streq(op_arg->optype, "t")', True), ("op_arg->name == n", None),
         ("half == 1 && priv->half == 1", True), ("twice == 2", True), ("sizeof(src->dtype) == 4", True), ("n = 3", None), ("nn == 3", None),
