@@ -75,6 +75,10 @@ class SpecializingExecutable(Compiled):
         self._made, self._making = threading.Condition(self._lock), set[Key]()
         self._is_closed = False
 
+    @property
+    def _quick(self) -> Any:  # type: ignore[override]  # the general executable's, which says when
+        return self._general and self._general._quick
+
     def _run(self, call: Invocation) -> dict[str, np.ndarray]:
         return self._of_call(call.feeds, lambda executable, feeds: executable._run(call._replace(feeds=feeds)))
 

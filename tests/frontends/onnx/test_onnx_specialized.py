@@ -163,7 +163,7 @@ def test_one_executable_for_all_calls(monkeypatch, tmp_path) -> None:
         x = f(*rows, 16) - 100
         np.testing.assert_allclose(run(x)["y"], np.maximum(x @ factors, 0), rtol=1e-4, atol=1e-3)
         assert run.specialized({"x": x}).values == {"b": rows[0], "l": rows[1]}
-    assert run.is_native and not run._cache and run.program is run._general.program and "batch" not in run.ir()
+    assert run._quick is not None and run.is_native and not run._cache and run.program is run._general.program and "batch" not in run.ir()
     run.save(tmp_path / "open.lnx")
     saved = lightnet.load_executable(tmp_path / "open.lnx")
     np.testing.assert_array_equal(saved(x)["y"], run(x)["y"])
@@ -175,7 +175,7 @@ def test_one_executable_for_all_calls(monkeypatch, tmp_path) -> None:
         refusal(run, wrong)
     made = [run._general, *run._cache.values()]
     run.close()
-    assert all(e.is_closed for e in made) and "closed" in refusal(run, x)
+    assert run._quick is None and all(e.is_closed for e in made) and "closed" in refusal(run, x)
 
 
 def test_sizes_that_one_executable_takes_to_be_equal() -> None:
