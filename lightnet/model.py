@@ -148,7 +148,7 @@ def _model(source: str | bytes, suffix: str, name: str, weights: Weights, shapes
                     values=dict(values or {}), weights=opened, seed=seed, **options)  # fmt: skip
     front_end = FRONTENDS.get(suffix)
     try:
-        module, own = _read(front_end, source, name, ctx, given, warn if names else None)
+        module, own = imported(front_end, source, name, ctx, given, warn if names else None)
     except LightNetError as e:
         e.warnings = warnings
         raise
@@ -163,9 +163,9 @@ def _model(source: str | bytes, suffix: str, name: str, weights: Weights, shapes
     )
 
 
-def _read(front_end: Any, source: str | bytes, name: str, ctx: Any, given: Any, warn: Any) -> Any:
-    """What a front end reads. With `warn`, open dims are symbols where they can be; what that teaches of them is said
-    there."""
+def imported(front_end: Any, source: str | bytes, name: str, ctx: Any, given: Any, warn: Any) -> Any:
+    """What a front end reads, with these `ReadOptions`. With `warn`, open dims are symbols where they can be; what that
+    teaches of them is said there."""
     from lightnet.frontends.loading import OpenError
 
     try:

@@ -186,8 +186,8 @@ def _compiled(path: str, args: argparse.Namespace) -> Any:
     warnings = Warnings(args.warnings)
     with loaded(args.load), warnings.of_descriptions():
         network = Network(args, path)
+        network.named()  # one executable for all shapes, where some are open
         warnings.show(network.warnings)
-        network.model()  # open shapes are an error that says how to close them
         run = network.compile(args.target, threads=args.threads, **run_options(args))
         run.prepare()
         warnings.show(run.warnings if args.datafile or run.missing else ())

@@ -165,6 +165,7 @@ def _compiled(args: argparse.Namespace, files: dict[str, str], warnings: Warning
     with stages(f"compile {args.network}") as stage:
         stage("reading")
         network = Network(args, args.network)
+        network.named()  # one file for all shapes, where some are open; an error that says how to close them elsewhere
         warnings.show(network.warnings)
         made = _made(args, network, variants, stage)
         warnings.show(made[0].warnings if args.datafile or made[0].missing else ())
@@ -206,7 +207,6 @@ def _made(
     if args.layout is not None:
         options["layout"] = args.layout
     options |= compile_options(args)
-    network.model()  # open shapes are an error that says how to close them
     made = []
     for variant in variants or [{}]:
         of = f" for {' '.join(map(str, variant.values()))}" if variant else ""

@@ -274,6 +274,7 @@ class _Run:
 
             return parse_mlir(ctx, text, file, first_line=first_line)
         from lightnet.frontends.loading import ReadOptions, reshaped
+        from lightnet.model import imported
 
         front_end = FRONTENDS.get(f".{kind}")
         found: list[tuple[SourceLoc, str]] = []
@@ -281,7 +282,7 @@ class _Run:
             self.args.include, self.args.eval, on_warning=lambda loc, what: found.append((loc, what)), **self.given
         )
         try:
-            module, self.checking.own_weights = front_end.read(text, file, ctx, options)
+            module, self.checking.own_weights = imported(front_end, text, file, ctx, options, options.on_warning)
         except LightNetError as e:
             raise self.warnings.refused(e, found) from None
         self.warnings.show(found)

@@ -183,12 +183,11 @@ class Network:
         self._model: Model | None = None
         self.opened: OpenError | None = None
         self.budget: float | None = args.compile_budget
+        self._reading = {"shapes": self.shapes, "dims": dims, "values": self.values, "seed": args.seed,
+                         "include_dirs": args.include, "eval_mode": args.eval, "defines": args.define}  # fmt: skip
         try:
             with limited(self.budget):
-                self._model = model.read(path, weights=args.datafile, shapes=self.shapes, dims=dims, values=self.values,
-                                         seed=args.seed,
-                                         include_dirs=args.include, eval_mode=args.eval,
-                                         defines=args.define)  # fmt: skip
+                self._model = model.read(path, weights=args.datafile, **self._reading)
         except OpenError as e:
             self.opened = e
         except LightNetError as e:
@@ -209,6 +208,18 @@ class Network:
         if self._model is None:
             assert self.opened is not None
             raise self.opened
+        return self._model
+
+    def named(self) -> Model:
+        """The network in memory, with symbols for open dims where nobody gave them sizes. Raises the `OpenError` where
+        there can be none."""
+        if self._model is None:
+            from lightnet import model
+
+            assert self.opened is not None
+            if self.opened.named is None:
+                raise self.opened
+            self._model = model.load(self.path, weights=self.weights, **self._reading)
         return self._model
 
     def compile(self, target: str, outputs: Sequence[str] = (), **options: Any) -> Any:

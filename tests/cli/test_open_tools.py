@@ -299,3 +299,29 @@ def test_an_executable_of_one_call_shares_the_code(tool) -> None:
 def test_a_static_executable_is_its_own_special_one(tool) -> None:
     static = ln.compile(ln.load("net.onnx", shapes={"x": (3, 7, 8)}))
     assert static.specialized() is static and not static.values
+
+
+def test_a_file_of_an_open_model_is_for_all_its_shapes(tmp_path, monkeypatch, capsys):
+    """`compile` says nothing of sizes that nobody gave, and warns of what the model teaches of them; where it cannot be, it says what to give."""
+    monkeypatch.chdir(tmp_path)
+    kind = TensorProto.FLOAT
+
+    def save(name: str, *nodes, **inputs) -> None:
+        graph = helper.make_graph(
+            nodes, "g", [helper.make_tensor_value_info(n, t, d) for n, (t, d) in inputs.items()],
+            [helper.make_tensor_value_info("y", kind, None)],
+        )  # fmt: skip
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), name)
+
+    save("add.onnx", helper.make_node("Add", ["a", "b"], ["y"]), a=(kind, ["n", 3]), b=(kind, ["m", 3]))
+    assert main(["compile", "add.onnx", "-o", "add.lnx"]) == 0
+    assert capsys.readouterr().err.startswith("add.onnx: warning: n is m(1..1024): add gets ")
+    saved = ln.load_executable("add.lnx")
+    for n in (1, 5, 1024):
+        np.testing.assert_array_equal(saved(np.ones((n, 3), "f"), np.ones((n, 3), "f"))["y"], np.full((n, 3), 2.0))
+    save(
+        "reshape.onnx", helper.make_node("Reshape", ["a", "s"], ["y"]),
+        a=(kind, ["n", 3]), s=(TensorProto.INT64, [2]),
+    )  # fmt: skip
+    assert main(["compile", "reshape.onnx", "-o", "r.lnx"]) == 1 and not Path("r.lnx").exists()
+    assert "error: " in capsys.readouterr().err
