@@ -22,15 +22,18 @@ import numpy as np
 
 from lightnet.compiled import Compiled
 from lightnet.diagnostics import LightNetError
+from lightnet.dialects.ln.conv import Conv2d
 from lightnet.executable import Executable
 from lightnet.frontends.loading import OpenError
 from lightnet.ir.body import choice
 from lightnet.ir.instances import is_open, typical_op
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.op import LnOp
 from lightnet.ir.target import get_target
 from lightnet.model import Model
 from lightnet.runtime.arrays import as_array, checked_array
 from lightnet.runtime.calls import Invocation
+from lightnet.runtime.dims import Dim
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.program import not_fed, unknown
 from lightnet.runtime.threads import Threads
@@ -263,8 +266,8 @@ class SpecializingExecutable(Compiled):
 
 def general_of(opened: OpenError, compile: Callable[[Model], Executable]) -> Executable | None:
     """The executable of an open network for all calls whose dims are in the default ranges. None where there is none:
-    values decide, the target wants numbers, or a kernel that multiplies much has loops alone on dims that are open, of
-    which those of numbers are several times as fast."""
+    values decide, the target wants numbers, or a kernel that multiplies much is several times as fast where dims are
+    numbers."""
     if opened.named is None:
         return None
     try:
@@ -279,12 +282,18 @@ def general_of(opened: OpenError, compile: Callable[[Model], Executable]) -> Exe
 
 
 def _is_slow(kernel: KernelOp, last: Collection[str]) -> bool:
-    """Return whether an open kernel runs on a generator of last resort though it does `HEAVY` operations or more for
-    each element that it reads and writes."""
-    if not is_open((*kernel.operands, *kernel.results)) or choice(kernel, "alg") not in last:
+    """Return whether an open kernel does `HEAVY` operations or more for each element that it reads and writes, and
+    runs on a generator of last resort, or over a height or width, for which numbers have faster ones."""
+    if not is_open((*kernel.operands, *kernel.results)):
+        return False
+    if choice(kernel, "alg") not in last and not any(map(_has_open_window, kernel.ops)):
         return False
     ops = [typical_op(op) for op in kernel.ops]
     return any(op.flops() >= HEAVY * sum(s.len for s in (*op.operand_specs, *op.result_specs)) for op in ops)
+
+
+def _has_open_window(op: LnOp) -> bool:
+    return isinstance(op, Conv2d) and any(isinstance(d, Dim) for d in op.operand_specs[0].dims[2:])
 
 
 def _source_of(opened: OpenError) -> str:

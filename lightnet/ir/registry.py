@@ -253,6 +253,7 @@ GENERATORS = Table("generator", {
     "packed": "lightnet.backends.cpu.blocked.dense:DENSE",
     "windows": "lightnet.backends.cpu.plain:WINDOWS",
     "products": "lightnet.backends.cpu.plain:PRODUCTS",
+    "open-windows": "lightnet.backends.cpu.plain:OPEN_WINDOWS",
     "open-products": "lightnet.backends.cpu.plain:OPEN_PRODUCTS",
     "loops": "lightnet.backends.cpu.plain:LOOPS",
 })  # fmt: skip

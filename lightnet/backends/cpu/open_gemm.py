@@ -52,17 +52,17 @@ def accepts(ops: Sequence[LnOp], yielded: Sequence[SSAValue] = ()) -> bool:
         return False
     if any(s.len == 0 for s in specs) or open_rows_of([anchor]) is not None:
         return False
-    return has_tile_epilogue(ops, yielded, readable(anchor)) and all(map(_reads_rows, ops[1:]))
+    return has_tile_epilogue(ops, yielded, readable(anchor)) and all(map(reads_rows, ops[1:]))
 
 
-def _reads_rows(op: LnOp) -> bool:
+def reads_rows(op: LnOp) -> bool:
     """Return whether consecutive elements of a row of what an elementwise op writes need consecutive ones, or one."""
     (s,) = bind_op(op).statements
     return all(s.subs[-1] not in r.subs[:-1] for r in bound.reads(s.value) if isinstance(s.subs[-1], bound.Idx))
 
 
 @dataclass(frozen=True)
-class _Tile:
+class OpenTile:
     """A tile: rows x `vectors` of `lanes` columns, and the bytes of a copied panel (0 where B is read in place)."""
 
     rows: int
@@ -75,7 +75,7 @@ class _Tile:
         return self.vectors * self.lanes
 
 
-def _tile_of(kernel: KernelOp, width: int) -> _Tile:
+def _tile_of(kernel: KernelOp, width: int) -> OpenTile:
     """The tile for the typical product."""
     anchor = kernel.ops[0]
     assert isinstance(anchor, Matmul)
@@ -86,7 +86,7 @@ def _tile_of(kernel: KernelOp, width: int) -> _Tile:
     vectors = min(-(-greatest(n) // lanes), VECTORS if rows >= 4 else 2 * VECTORS)
     panel, shared = greatest(k) * vectors * lanes * itemsize, -(-typical(m) // rows) >= PACK_FROM
     packs = shared and typical(k * n) * itemsize > NEAR and n != vectors * lanes and panel <= MOST_PANEL
-    return _Tile(rows, vectors, lanes, panel if packs else 0)
+    return OpenTile(rows, vectors, lanes, panel if packs else 0)
 
 
 def workspace_bytes(kernel: KernelOp, width: int) -> int:
@@ -99,7 +99,7 @@ def grid(kernel: KernelOp, width: int) -> int:
     return min(greatest(_grid(kernel, _tile_of(kernel, width))), MAX_THREADS)
 
 
-def _grid(kernel: KernelOp, tile: _Tile) -> Size:
+def _grid(kernel: KernelOp, tile: OpenTile) -> Size:
     anchor = kernel.ops[0]
     assert isinstance(anchor, Matmul)
     batch, _, _, n = gemm_shape(anchor)
@@ -108,7 +108,7 @@ def _grid(kernel: KernelOp, tile: _Tile) -> Size:
 
 def build(kernel: KernelOp, name: str, width: int, aliases: Mapping[int, int]) -> Launch:
     """The kernel function. `aliases` maps a result to the operand whose memory it takes."""
-    return _OpenGemm(kernel, name, width, aliases).build()
+    return OpenProducts(kernel, name, _tile_of(kernel, width), aliases).build()
 
 
 @dataclass(frozen=True)
@@ -141,17 +141,21 @@ def flat_index(b: Builder, dims: Sequence[Size], indices: Sequence[Index]) -> SS
     return b.index(at)
 
 
-class _OpenGemm(ProductKernel):
-    """Builds one kernel function."""
+class OpenProducts(ProductKernel):
+    """Builds one kernel function: rows of A times columns of B in tiles of `shape`."""
 
-    def __init__(self, kernel: KernelOp, name: str, width: int, aliases: Mapping[int, int]):
-        self.shape = _tile_of(kernel, width)
+    def __init__(self, kernel: KernelOp, name: str, shape: OpenTile, aliases: Mapping[int, int]):
+        self.shape = shape
         super().__init__(kernel, name, aliases, self.shape.panel_bytes)
         self.in_place = bool(aliases)
         self.panel: SSAValue | None = None
         if self.shape.panel_bytes:
             type = MemRefType(self.element, [greatest(self.k), self.shape.columns])
             self.panel = self.b.view(self.scratch, 0, type, name="panel")
+
+    def describe(self, kernel: KernelOp) -> None:
+        super().describe(kernel)
+        self.first = self.anchor.operands[0]
 
     def memref(self, value: SSAValue) -> MemRefType:
         return flat_memref(spec_of(value.type))
@@ -163,17 +167,21 @@ class _OpenGemm(ProductKernel):
             number, panel = b.divmod(block.iv, panels)
             folded = folds(self.anchor)
             self.batch: list[Index] = [0 for _ in outer] if folded else self.coordinates(number, outer)
-            column = b.mul(panel, columns)
-            left = b.op(arith.SubiOp, b.index(self.n), column)
-            if greatest(self.n) >= columns:
-                with b.when(b.cmpi("sge", left, b.index(columns))):
-                    self.column_panel(column, self.shape.vectors, None)
-            for vectors in self.rests():
-                most = min(vectors * self.shape.lanes, columns - 1)
-                some = b.cmpi("sgt", left, b.index((vectors - 1) * self.shape.lanes))
-                with b.when(b.op(arith.AndIOp, some, b.cmpi("sle", left, b.index(most)))):
-                    self.column_panel(column, vectors, left)
+            self.columns_of(b.mul(panel, columns))
         return self.done(_grid(self.kernel, self.shape))
+
+    def columns_of(self, column: SSAValue) -> None:
+        """All rows of the panel of columns from `column` on, which may be the last and not full."""
+        b, columns = self.b, self.shape.columns
+        left = b.op(arith.SubiOp, b.index(self.n), b.index(column))
+        if greatest(self.n) >= columns:
+            with b.when(b.cmpi("sge", left, b.index(columns))):
+                self.column_panel(column, self.shape.vectors, None)
+        for vectors in self.rests():
+            most = min(vectors * self.shape.lanes, columns - 1)
+            some = b.cmpi("sgt", left, b.index((vectors - 1) * self.shape.lanes))
+            with b.when(b.op(arith.AndIOp, some, b.cmpi("sle", left, b.index(most)))):
+                self.column_panel(column, vectors, left)
 
     def rests(self) -> Iterator[int]:
         """The vectors that a last panel may have which is not full."""
@@ -228,8 +236,12 @@ class _OpenGemm(ProductKernel):
                 rows = [rows[0], *(b.op(arith.MinSIOp, row, b.index(self.m - 1)) for row in rows[1:])]
             for r, (row, value) in enumerate(zip(rows, self.products(rows, width, of_b))):
                 with self.inside(b.add(first, r) if r else None):
-                    at = [*self.batch, row, column]
+                    at = self.place(row, column)
                     self.finish(_Row(at, [len(at) - 1], (width,), [1], None, left), value)
+
+    def place(self, row: Index, column: Index) -> list[Index]:
+        """The indices of an element of the result."""
+        return [*self.batch, row, column]
 
     @contextmanager
     def inside(self, row: SSAValue | None) -> Iterator[None]:
@@ -242,10 +254,10 @@ class _OpenGemm(ProductKernel):
 
     def products(self, rows: Sequence[SSAValue], width: int, of_b) -> Sequence[SSAValue]:
         """Rows of A times the columns of B."""
-        b, first = self.b, self.anchor.operands[0]
-        matrix, memory = self.matrix(first), self.inputs[first]
+        b, memory = self.b, self.inputs[self.first]
+        matrix = self.matrix(self.first)
         starts = [b.mul(b.add(matrix, row), self.k) for row in rows]
-        sums = [b.broadcast(b.const(0.0, self.element), (width,)) for _ in rows]
+        sums = self.beginnings(rows, width)
         whole = self.k // UNROLL * UNROLL
         for low, high, step in ((0, whole, UNROLL), (whole, self.k, 1)):
             if low == high:
@@ -261,6 +273,10 @@ class _OpenGemm(ProductKernel):
                 k.yields(*sums)
             sums = list(k.results)
         return sums
+
+    def beginnings(self, rows: Sequence[SSAValue], width: int) -> list[SSAValue]:
+        """What the sums of rows begin with."""
+        return [self.b.broadcast(self.b.const(0.0, self.element), (width,)) for _ in rows]
 
     # -- the epilogue
 

@@ -16,7 +16,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends import kernel_loops
 from lightnet.backends.bodies import is_free
-from lightnet.backends.cpu import gemm, open_gemm, tiled
+from lightnet.backends.cpu import gemm, open_conv, open_gemm, tiled
 from lightnet.backends.cpu.blocked.base import NO_HALO, BlockedGenerator, ProcessorModel, chosen_lanes
 from lightnet.backends.cpu.strips import one_row
 from lightnet.backends.generator import Plan
@@ -174,15 +174,16 @@ def _follows_lanes(s: Statement, specs: Mapping[str, TensorSpec]) -> bool:
     return not apart and steps[0] == 1 and all(step in (0, 1) for step in steps)
 
 
-WINDOWS, PRODUCTS, OPEN_PRODUCTS, LOOPS = Tiles(tiled), Tiles(gemm), OpenTiles(open_gemm), Loops()
+WINDOWS, PRODUCTS, LOOPS = Tiles(tiled), Tiles(gemm), Loops()
+OPEN_WINDOWS, OPEN_PRODUCTS = OpenTiles(open_conv), OpenTiles(open_gemm)
 
 
 def tile_generator_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Tiles | None:
     """The generator on register tiles that takes a body, one row at a time if it is open."""
     if (row := one_row(ops, yielded)) is not None:
         ops, yielded = row.ops, row.yielded
-    products = OPEN_PRODUCTS if any(is_open(op.operands) for op in ops[:1]) else PRODUCTS
+    found = (OPEN_WINDOWS, OPEN_PRODUCTS) if any(is_open(op.operands) for op in ops[:1]) else (WINDOWS, PRODUCTS)
     try:
-        return next((g for g in (WINDOWS, products) if g.make.accepts(ops, yielded)), None)
+        return next((g for g in found if g.make.accepts(ops, yielded)), None)
     except Undecided:  # in some calls, perhaps
         return None
