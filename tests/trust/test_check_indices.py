@@ -42,7 +42,8 @@ def network(op: str) -> lightnet.Model:
 def test_every_op_with_indices_has_a_case() -> None:
     """An op that takes an operand called `index` says how large its elements may be."""
     made = {"interpolate"}  # its table of indices is made with the op, never fed; known where upstream's ops are loaded
-    assert set(OPS) == {n for n, c in built_in_optypes().items() if hasattr(c, "index_limits")}
+    regions = {"roi_align"}  # whose `batch` are indices
+    assert set(OPS) | regions == {n for n, c in built_in_optypes().items() if hasattr(c, "index_limits")}
     assert (
         set(OPS)
         == {n for n, c in built_in_optypes().items() if any(o.name == "index" for o in c.schema.operands)} - made
@@ -127,3 +128,44 @@ def test_dims_of_one_name_have_one_size() -> None:
         run({"ids": np.ones((1, 9)), "mask": np.ones((1, 8))})
     with pytest.raises(LightNetError, match=message):
         lightnet.loads(source, ".onnx", shapes={"ids": (2, 9), "mask": (2, 8)})
+
+
+def test_a_picture_that_there_is_not() -> None:
+    text = """func.func @main(%x: tensor<2x1x8x8xf32>, %r: tensor<2x4xf32>, %b: tensor<2xi64>) -> tensor<2x1x2x2xf32> {
+        %y = ln.roi_align %x, %r, %b {height = 2, width = 2} : tensor<2x1x2x2xf32>
+        func.return %y : tensor<2x1x2x2xf32>
+    }"""
+    run = lightnet.compile(lightnet.loads(text, ".mlir"), check_indices=True)
+    fed = {"x": np.ones((2, 1, 8, 8), "f"), "r": np.array([[0, 0, 4, 4]] * 2, "f"), "b": np.array([0, 1])}
+    assert next(iter(run(fed).values())).min() > 0
+    with pytest.raises(LightNetError, match=r"its index 2, at \[1\], is outside of an axis of 2 elements"):
+        run({**fed, "b": np.array([0, 2])})
+
+
+@pytest.mark.parametrize(
+    ("dims", "shape", "where"),
+    [
+        ("n(1..9)", (3,), r"at \[2\]"), ("n(1..9), 2", (3, 2), r"at \[2, 1\]"), ("'a x:b'(1..9)", (3,), r"at \[2\]"),
+        ("n(1..9), m(1..9)", (3, 2), "element 5 in row-major order"),
+    ],
+)  # fmt: skip
+def test_the_place_of_an_index_where_calls_decide_shapes(dims: str, shape: tuple[int, ...], where: str, tmp_path) -> None:
+    """Also in a saved file. Where an inner dim is open, what is known is the number of the element."""
+    onnx = pytest.importorskip("onnx")
+    helper, kinds = onnx.helper, onnx.TensorProto
+    names = {3: "a x:b" if "a x:b" in dims else "n", 2: "m" if "m(" in dims else 2}
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["w", "i"], ["y"], "pick")], "g",
+        [helper.make_tensor_value_info("i", kinds.INT64, [names[d] for d in shape])], [helper.make_tensor_value_info("y", kinds.FLOAT, None)],
+        [onnx.numpy_helper.from_array(np.arange(14, dtype=np.float32).reshape(7, 2), "w")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    run = lightnet.compile(lightnet.loads(model, ".onnx"), check_indices=True)
+    run.save(tmp_path / "i.lnx")
+    index = np.zeros(shape, np.int64)
+    for found in (run, lightnet.load_executable(tmp_path / "i.lnx")):
+        assert found(index)["y"].shape == (*shape, 2)
+        with pytest.raises(LightNetError, match=f"its index 7, {where}, is outside of an axis of 7 elements"):
+            index_wrong = index.copy()
+            index_wrong[(-1,) * len(shape)] = 7
+            found(index_wrong)

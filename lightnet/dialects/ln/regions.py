@@ -49,6 +49,14 @@ class RoiAlign(_Regions):
     half_pixel = boolean(default=True)
     mode = string("avg", "max", default="avg")
 
+    @property
+    def index(self):
+        """The pictures, which `check-indices` looks at."""
+        return self.batch
+
+    def index_limits(self):
+        return [self.operand_specs[0].dims[0]]
+
     def flops(self):
         return 8 * self.result_specs[0].len * max(self.sampling_ratio, 2) ** 2
 
