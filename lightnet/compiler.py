@@ -148,7 +148,7 @@ def compile(
         )
     said = {"target": target, "plan": plan, "precision": precision, "layout": layout, "threads": asked.number,
             "exact": exact,
-            "weight_memory": weight_memory, "pipeline": pipeline, **compilation.options,
+            "weight_memory": weight_memory, "pipeline": pipeline, "check_indices": check_indices, **compilation.options,
             "disable": tuple(disable)}  # fmt: skip
     said = {name: value for name, value in said.items() if value is not None and value is not False and value != ()}
     return hosted(host, Executable(compilation, store, model.seed, options=said, tied=tied))

@@ -104,7 +104,7 @@ class Executable(Compiled):
 
     def __reduce__(self) -> Any:
         self._check_open()
-        return artifact.load_executable, (artifact.saved_bytes([self.variant()], self._texts()),)
+        return artifact.reloaded(self.variant(), self._texts())
 
     @property
     def state(self) -> Any:

@@ -311,3 +311,16 @@ def test_open_shapes(tmp_path) -> None:
     with run:
         pass
     refused(lambda: run(a, b), "closed")
+
+
+def test_what_goes_to_other_processes_runs_there_as_here() -> None:
+    """Code for cuda that runs in the PTX interpreter does so behind `pickle`, and tells its options alike."""
+    import pickle
+
+    text = "create(|dst=x|dtype=TL_FLOAT, dims=[2,4], ran=[-1,1], data=[0], from_file=false);\nrelu(src=x|dst=y|);\n"
+    x = RNG.standard_normal((2, 4)).astype("f")
+    for target, options in (("cuda", {"emulate": True}), ("cpu", {"check_indices": True})):
+        run = lightnet.compile(lightnet.loads(text, ".net"), target, **options)
+        again = pickle.loads(pickle.dumps(run))
+        np.testing.assert_array_equal(again(x)["y"], np.maximum(x, 0))
+        assert {k: again.options[k] for k in options} == {k: run.options[k] for k in options} == options

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -178,6 +179,13 @@ def load_executable(
     if not isinstance(source, str | os.PathLike):
         raise LightNetError(f"a saved executable is a path, or the bytes of a file, not a {type(source).__name__}")
     return _hosted(SavedExecutable(source, trust, options, runs), os.fsdecode(source))
+
+
+def reloaded(variant: Variant, texts: Mapping[str, str]) -> tuple[Any, tuple[bytes]]:
+    """How `pickle` makes an executable again: what to call on what. Options that say how code runs are told again."""
+    form, options = format_of(variant.program.triple, variant.options["target"]), variant.options
+    told = {name: options[name] for name in form.options if name in options}
+    return partial(load_executable, **told), (saved_bytes([variant], texts),)
 
 
 def _hosted(saved: SavedExecutable, path: str) -> Any:
