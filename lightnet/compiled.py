@@ -75,3 +75,16 @@ class Compiled(Runnable):
     @abstractmethod
     def _save(self, path: str | Path, variants: Sequence[Any], sign: Any, texts: dict[str, str]) -> None:
         """`save`, of an executable of this kind."""
+
+
+def in_text(executable: Any, store: Any, seed: int) -> tuple[Any, tuple[Any, ...]]:
+    """The call by which `pickle` makes an executable again that has no code: of its network's text, weights, options."""
+    weights = {name: store[name] for name in executable.params if name in store} if store is not None else None
+    return _compiled_again, (executable.ir("source"), weights, seed, executable.options)
+
+
+def _compiled_again(text: str, weights: Any, seed: int, options: dict[str, Any]) -> Any:
+    from lightnet.compiler import compile
+    from lightnet.model import loads
+
+    return compile(loads(text, ".mlir", weights=weights, seed=seed), **options)

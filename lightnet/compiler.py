@@ -24,7 +24,7 @@ from lightnet.ir.memory import memory_of
 from lightnet.ir.module import main_of
 from lightnet.ir.op import tensor_names
 from lightnet.ir.target import get_target
-from lightnet.model import Model, Weights, combined, open_store, read
+from lightnet.model import Model, Weights, combined, load_closed, open_store
 from lightnet.passes import pipelines
 from lightnet.passes.check_plan import check_plan
 from lightnet.passes.levels import driven
@@ -170,7 +170,7 @@ def _read(source: Any, shapes: Mapping[str, Sequence[int]] | None, seed: int | s
     if not isinstance(source, str | bytes | os.PathLike) and not hasattr(source, "SerializeToString"):
         raise LightNetError("a network to compile is a path, a Model, an onnx.ModelProto or its bytes, not a "
                             f"{type(source).__name__}")  # fmt: skip
-    return read(source, shapes=shapes, seed=seed)
+    return load_closed(source, shapes=shapes, seed=seed)
 
 
 def _taken(model: Model, weights: Weights, compiled: bool) -> tuple[ModuleOp, Any, bool]:

@@ -19,7 +19,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.backends.interpreter.static import static_bytes
 from lightnet.compilation import Compilation
-from lightnet.compiled import Compiled
+from lightnet.compiled import Compiled, in_text
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import ParamOp, Source
 from lightnet.ir.collector import collector_paused
@@ -84,8 +84,7 @@ class Executable(Compiled):
 
     def _run(self, call: Invocation) -> dict[str, np.ndarray]:
         self._check_open()
-        arrays = self._feeds(call.feeds)
-        run = self._called if self.is_native else self._interpreted
+        arrays, run = self._feeds(call.feeds), self._called if self.is_native else self._interpreted
         return call.answer(self.program, lambda: run(arrays, call))
 
     def close(self) -> None:
@@ -104,7 +103,8 @@ class Executable(Compiled):
 
     def __reduce__(self) -> Any:
         self._check_open()
-        return artifact.reloaded(self.variant(), self._texts())
+        kept = self._store, self._seed
+        return artifact.reloaded(self.variant(), self._texts()) if self.is_native else in_text(self, *kept)
 
     @property
     def state(self) -> Any:

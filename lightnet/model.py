@@ -81,8 +81,8 @@ def load(path: str | Path, weights: Weights = None, shapes: Mapping[str, Sequenc
                   include_dirs=include_dirs, eval_mode=eval_mode, defines=defines)  # fmt: skip
 
 
-def read(source: Any, weights: Weights = None, shapes: Mapping[str, Sequence[Any]] | None = None,
-         **options: Any) -> Model:  # fmt: skip
+def load_closed(source: Any, weights: Weights = None, shapes: Mapping[str, Sequence[Any]] | None = None,
+                **options: Any) -> Model:  # fmt: skip
     """As `load` (of an ONNX model's bytes, too), but dims that nobody named are an `OpenError`, by which who calls can
     read the model as it likes."""
     found = (source, ".onnx", "<text>") if isinstance(source, bytes) else _source(source)
@@ -90,7 +90,7 @@ def read(source: Any, weights: Weights = None, shapes: Mapping[str, Sequence[Any
 
 
 def _source(path: Any) -> tuple[str | bytes, str, str]:
-    """What is read, its form by suffix, and its name."""
+    """The text or bytes to read, their form by suffix, and their name."""
     if hasattr(path, "SerializeToString"):  # an onnx.ModelProto
         return path.SerializeToString(), ".onnx", "<model>"
     return _found(path)
@@ -164,7 +164,7 @@ def _model(source: str | bytes, suffix: str, name: str, weights: Weights, shapes
 
 
 def imported(front_end: Any, source: str | bytes, name: str, ctx: Any, given: Any, warn: Any) -> Any:
-    """What a front end reads, with these `ReadOptions`. With `warn`, open dims are symbols where they can be; what that
+    """The module that a front end reads, with these `ReadOptions`. With `warn`, open dims are symbols where they can be; what that
     teaches of them is said there."""
     from lightnet.frontends.loading import OpenError
 

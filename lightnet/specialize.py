@@ -89,7 +89,7 @@ class SpecializingExecutable(Compiled):
         return self._of_call(feeds, lambda executable, known: executable._out_types(known))
 
     def _of_call(self, feeds: Mapping[str, Any], use: Callable[[Executable, dict[str, Any]], T]) -> T:
-        """What `use` makes of the executable that these feeds are for, and of those of them that it takes."""
+        """Call `use` with the executable that these feeds are for, and those of them that it takes."""
         self._check_open()
         if self._general is not None and feeds.keys() == self.signature.keys():
             try:

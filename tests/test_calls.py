@@ -319,8 +319,29 @@ def test_what_goes_to_other_processes_runs_there_as_here() -> None:
 
     text = "create(|dst=x|dtype=TL_FLOAT, dims=[2,4], ran=[-1,1], data=[0], from_file=false);\nrelu(src=x|dst=y|);\n"
     x = RNG.standard_normal((2, 4)).astype("f")
-    for target, options in (("cuda", {"emulate": True}), ("cpu", {"check_indices": True})):
+    for target, options in (("cuda", {"emulate": True}), ("cpu", {"check_indices": True}), ("none", {})):
         run = lightnet.compile(lightnet.loads(text, ".net"), target, **options)
         again = pickle.loads(pickle.dumps(run))
         np.testing.assert_array_equal(again(x)["y"], np.maximum(x, 0))
         assert {k: again.options[k] for k in options} == {k: run.options[k] for k in options} == options
+
+
+def test_a_network_that_is_interpreted_goes_to_other_processes_with_its_weights() -> None:
+    import pickle
+
+    nets = Path(__file__).parents[1] / "examples" / "nets"
+    weights = {"w1": RNG.standard_normal((3, 4)).astype("f")}
+    text = """func.func @main(%x: tensor<2x3xf32>) -> tensor<2x4xf32> {
+        %w = ln.param {from_file = true, required = true} : tensor<3x4xf32> as "w"("w1")
+        %y = ln.matmul %x, %w : tensor<2x4xf32> as "m"("y")
+        func.return %y : tensor<2x4xf32>
+    }"""
+    run = lightnet.compile(lightnet.loads(text, ".mlir", weights=weights), "none")
+    x = RNG.standard_normal((2, 3)).astype("f")
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(run))(x)["y"], run(x)["y"])
+    np.testing.assert_allclose(run(x)["y"], x @ weights["w1"], rtol=1e-5)
+    random = lightnet.compile(nets / "mlp.net", "none", seed=7)  # contents by a seed
+    fed = {name: np.ones(dims, dtype) for name, (dims, dtype) in random.inputs.items()}
+    again = pickle.loads(pickle.dumps(random))
+    for name, array in random(fed).items():
+        np.testing.assert_array_equal(again(fed)[name], array)

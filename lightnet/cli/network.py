@@ -187,7 +187,7 @@ class Network:
                          "include_dirs": args.include, "eval_mode": args.eval, "defines": args.define}  # fmt: skip
         try:
             with limited(self.budget):
-                self._model = model.read(path, weights=args.datafile, **self._reading)
+                self._model = model.load_closed(path, weights=args.datafile, **self._reading)
         except OpenError as e:
             self.opened = e
         except LightNetError as e:

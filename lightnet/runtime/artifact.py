@@ -182,7 +182,7 @@ def load_executable(
 
 
 def reloaded(variant: Variant, texts: Mapping[str, str]) -> tuple[Any, tuple[bytes]]:
-    """How `pickle` makes an executable again: what to call on what. Options that say how code runs are told again."""
+    """The call by which `pickle` makes an executable again. Options that say how code runs are told again."""
     form, options = format_of(variant.program.triple, variant.options["target"]), variant.options
     told = {name: options[name] for name in form.options if name in options}
     return partial(load_executable, **told), (saved_bytes([variant], texts),)

@@ -275,7 +275,7 @@ class OpenProducts(ProductKernel):
         return sums
 
     def beginnings(self, rows: Sequence[SSAValue], width: int) -> list[SSAValue]:
-        """What the sums of rows begin with."""
+        """The vectors that the sums of rows begin with."""
         return [self.b.broadcast(self.b.const(0.0, self.element), (width,)) for _ in rows]
 
     # -- the epilogue

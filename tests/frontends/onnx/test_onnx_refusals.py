@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper  # noqa: E402
 import lightnet  # noqa: E402
 from lightnet.diagnostics import LightNetError  # noqa: E402
 from lightnet.frontends.onnx.ops.quantized import span  # noqa: E402
-from lightnet.model import read  # noqa: E402
+from lightnet.model import load_closed  # noqa: E402
 from lightnet.runtime.dtypes import BY_NAME  # noqa: E402
 
 
@@ -294,7 +294,7 @@ def open_model() -> bytes:
 def test_open_shapes(given: dict, message: str) -> None:
     """What is given fits the model, and a symbol is one size, of inputs and of values alike."""
     with pytest.raises(LightNetError, match=message):
-        read(open_model(), **given)
+        load_closed(open_model(), **given)
     x, y = f(2, 3), f(2, 3) * 4
     executable = lightnet.compile(lightnet.loads(open_model(), ".onnx", shapes={"y": (2, 3)}, values={"x": x}), "none")
     np.testing.assert_array_equal(executable({"y": y})["z"], x + y)
