@@ -78,7 +78,7 @@ class Compiled(Runnable):
 
 
 def in_text(executable: Any, store: Any, seed: int) -> tuple[Any, tuple[Any, ...]]:
-    """The call by which `pickle` makes an executable again that has no code: of its network's text, weights, options."""
+    """The call by which `pickle` makes an executable again that has no code: of text, weights and options."""
     weights = {name: store[name] for name in executable.params if name in store} if store is not None else None
     return _compiled_again, (executable.ir("source"), weights, seed, executable.options)
 

@@ -164,8 +164,8 @@ def _model(source: str | bytes, suffix: str, name: str, weights: Weights, shapes
 
 
 def imported(front_end: Any, source: str | bytes, name: str, ctx: Any, given: Any, warn: Any) -> Any:
-    """The module that a front end reads, with these `ReadOptions`. With `warn`, open dims are symbols where they can be; what that
-    teaches of them is said there."""
+    """The module that a front end reads, with these `ReadOptions`. With `warn`, open dims are symbols where they can
+    be; what that teaches of them is said there."""
     from lightnet.frontends.loading import OpenError
 
     try:

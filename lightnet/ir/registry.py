@@ -232,8 +232,7 @@ DIALECTS = Table("dialect", {
 })  # fmt: skip
 
 #: Generators of the CPU's kernels; of two that cost the same, the first one is chosen. A row is called as the choice
-#: `alg` that names its generator, but those of row-major tensors on register tiles, which share one with that of
-#: convolutions on maps.
+#: `alg` that names its generator, but those on register tiles, which share one with that of convolutions on maps.
 GENERATORS = Table("generator", {
     "direct": "lightnet.backends.cpu.blocked.conv:DIRECT",
     "winograd4": "lightnet.backends.cpu.blocked.winograd:WINOGRAD4",

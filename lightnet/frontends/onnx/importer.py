@@ -66,8 +66,7 @@ def read(
 ) -> Imported:
     """As `to_module`; an `OpenError` that comes out can read the model again. Of a model with text, the numbers: its
     host part is an attribute of the module, or of the error."""
-    parted = parted_of(model, shapes, values)
-    if parted is None:
+    if (parted := parted_of(model, shapes, values)) is None:
         return _read_numbers(model, shapes, values, seed)
     from lightnet.ir.host import set_host
 
