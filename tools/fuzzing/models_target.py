@@ -125,12 +125,13 @@ def _outputs(
     import lightnet
     from lightnet.frontends import exporter, json_ir
     from lightnet.frontends.loading import OpenError
+    from lightnet.model import load_closed
 
     target = options.pop("target", "cpu")
     source: Any = data
     try:
         if form != "bytes":
-            source = lightnet.loads(data, ".onnx")
+            source = load_closed(data)  # what calls decide is left to `compile`
         if form == "json":
             source = lightnet.loads(json_ir.write(exporter.from_module(source.module)), ".json", weights=source.weights)
         elif form == "mlir":
