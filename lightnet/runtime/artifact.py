@@ -130,6 +130,9 @@ def _laid_out(variants: Sequence[Variant], texts: Mapping[str, str]) -> tuple[by
 
 def _describe(sections: _Sections, i: int, variant: Variant) -> dict[str, Any]:
     program, header = variant.program, variant.program.header()
+    if program.values:
+        raise LightNetError("an executable of one call's shapes runs the code of that for all calls: save that one",
+                            label="specialize.whole")  # fmt: skip
     if program.symbols and Program.from_header(header, program.objects) != program:
         raise LightNetError("the sizes that calls decide do not read back as they are written", label="dims.saved")
     form = format_of(program.triple, variant.options.get("target"))

@@ -195,7 +195,7 @@ class Program:
     def header(self) -> dict[str, Any]:
         """Everything but the machine code, as JSON values: a size that calls decide is its text, and so is a symbol."""
         found = {k: v for k, v in asdict(replace(self, symbols=())).items() if k not in ("objects", "values")}
-        return (with_texts(found) if self.symbols else found) | {"symbols": self.symbol_texts}
+        return with_texts(found) | {"symbols": self.symbol_texts}
 
     @property
     def symbol_texts(self) -> list[str]:

@@ -123,6 +123,7 @@ def _outputs(
 ) -> oracle.Arrays:
     """The outputs of the network, read in a form and compiled with options."""
     import lightnet
+    from lightnet.diagnostics import LightNetError
     from lightnet.frontends import exporter, json_ir
     from lightnet.frontends.loading import OpenError
     from lightnet.model import load_closed
@@ -142,10 +143,15 @@ def _outputs(
         source = data
     run = lightnet.compile(source, target, **options)
     if saved and hasattr(run, "save") and target == "cpu":
-        run = run.specialized(feeds)  # where shapes or branches are open, there is a file for each set of them
-        feeds = {name: array for name, array in feeds.items() if name in run.inputs}  # without what decides them
         file = path.with_suffix(".lnx")
-        run.save(file)
+        try:
+            run.save(file)
+        except LightNetError as e:
+            if e.label != "specialize.each":
+                raise
+            run = run.specialized(feeds)  # where shapes or branches are open, there is a file for each set of them
+            run.save(file)
+        feeds = {name: array for name, array in feeds.items() if name in run.inputs}  # without what decides them
         run = lightnet.load_executable(file)
     return dict(run(dict(feeds)))
 

@@ -230,3 +230,15 @@ def test_an_open_model_is_loaded_as_any_other() -> None:
     np.testing.assert_array_equal(
         lightnet.compile(decides)({"x": f(2, 3), "s": np.array([3, 2])})["y"], f(2, 3).reshape(3, 2)
     )
+
+
+def test_what_is_of_one_call_is_not_saved(tmp_path) -> None:
+    """It has the code of that for all calls, which is; one that reads no size of its input is for all calls itself."""
+    run = lightnet.compile(of([("Relu", ["x"], ["y"], {})], {"x": ["n", 3]}))
+    for out in (run.specialized({"x": f(4, 3)}), run._general.specialized({"x": f(4, 3)})):
+        assert "save that one" in refusal(out.save, tmp_path / "four.lnx") and not list(tmp_path.iterdir())
+        assert "save that one" in refusal(pickle.dumps, out)
+    unread = lightnet.compile(of([("Mul", ["c", "c"], ["y"], {})], {"x": ["n", 3]}, {"c": f(2, 3)}))
+    unread.specialized({"x": f(4, 3)}).save(tmp_path / "none.lnx")
+    np.testing.assert_array_equal(unread({"x": f(4, 3)})["y"], f(2, 3) ** 2)
+    np.testing.assert_array_equal(lightnet.load_executable(tmp_path / "none.lnx")({"x": f(4, 3)})["y"], f(2, 3) ** 2)
