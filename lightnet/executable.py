@@ -114,7 +114,7 @@ class Executable(Compiled):
     def specialized(self, feeds: Mapping[str, Any] | None = None) -> Executable:
         """The executable for calls on the shapes of `feeds`, to look into: this one, or, where calls decide sizes, one
         of numbers that shares its code."""
-        if not symbols_of(self.source) or (self.is_native and not self.program.symbols):
+        if not (self.program.symbols if self.is_native else symbols_of(self.source)):
             return self
         arrays = self._feeds(feeds)
         values = bound_values(self.program, {name: array.shape for name, array in arrays.items()})

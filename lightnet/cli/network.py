@@ -215,11 +215,13 @@ class Network:
         there can be none."""
         if self._model is None:
             from lightnet import model
+            from lightnet.ir.budget import limited
 
             assert self.opened is not None
             if self.opened.named is None:
                 raise self.opened
-            self._model = model.load(self.path, weights=self.weights, **self._reading)
+            with limited(self.budget):
+                self._model = model.load(self.path, weights=self.weights, **self._reading)
         return self._model
 
     def compile(self, target: str, outputs: Sequence[str] = (), **options: Any) -> Any:

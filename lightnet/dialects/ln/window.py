@@ -15,7 +15,7 @@ from lightnet.dialects.ln.numeric import widened
 from lightnet.ir.constants import Env
 from lightnet.ir.op import ConstraintError, LnOp
 from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dims import Undecided, greatest, least
+from lightnet.runtime.dims import Dim, Undecided, greatest, least
 
 AUTOPAD = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
@@ -60,11 +60,11 @@ def result_of(cls: type[LnOp], src: TensorSpec, dims: Sequence[int], *, reads: b
     the window is larger than what it is over by just so much that no position is left. Raises `ConstraintError` where
     it is larger still, or (`reads`) where there is a position and no pixel: a sum over padding is 0, but no pool has a
     value."""
-    text = f"the window should have a position in {src}, but the result would have the dims {list(dims)}"
-    for d in dims[2:]:
-        if least(d) < 0 <= greatest(d):
-            raise Undecided(d, text)  # type: ignore[arg-type]  # numbers are one or the other
-    if any(least(d) < 0 for d in dims[2:]) or (reads and 0 in src.dims[2:] and 0 not in dims):
+    negative = next((d for d in dims[2:] if least(d) < 0), None)
+    if negative is not None or (reads and 0 in src.dims[2:] and 0 not in dims):
+        text = f"the window should have a position in {src}, but the result would have the dims {list(dims)}"
+        if isinstance(negative, Dim) and greatest(negative) >= 0:
+            raise Undecided(negative, text)
         raise ConstraintError(f"{cls.optype}: {text}", label=f"{cls.optype}.window")
     return cls.schema.results[0].spec(Env({}, {}), src, tuple(dims))
 
