@@ -145,8 +145,8 @@ class SpecializingExecutable(Compiled):
 
     @property
     def outputs(self) -> dict[str, tuple[tuple[int | None, ...] | None, np.dtype]]:
-        """Shape and dtype of every output by name, with open dims; where each set of shapes has an executable, as far as
-        something has been compiled, and None where it has differed."""
+        """Shape and dtype of every output by name, with open dims; where each set of shapes has an executable, as far
+        as something has been compiled, and None where it has differed."""
         if self._general is not None:
             return dict(self._general.outputs)
         found: dict[str, Any] = {}
