@@ -15,8 +15,7 @@ from xdsl.dialects import arith
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.open_gemm import MOST_PANEL, VECTORS, OpenProducts, OpenTile, reads_rows
-from lightnet.backends.cpu.registers import REGISTERS
+from lightnet.backends.cpu.open_gemm import MOST_PANEL, VECTORS, OpenProducts, OpenTile, reads_rows, tile_sizes
 from lightnet.backends.cpu.tile_kernel import TileKernel
 from lightnet.backends.expressions import has_tile_epilogue
 from lightnet.backends.launches import Launch
@@ -58,9 +57,7 @@ def _tile_of(kernel: KernelOp, width: int) -> OpenTile:
     """The tile for the typical row."""
     anchor = kernel.ops[0]
     spec, itemsize = anchor.result_specs[0], anchor.result_specs[0].dtype.size
-    lanes = width * 4 // itemsize
-    rows = min(spec.dims[1], 8 if REGISTERS[width] > 16 else 4)
-    vectors = min(-(-typical(spec.dims[3]) // lanes), VECTORS if rows >= 4 else 2 * VECTORS)
+    rows, vectors, lanes = tile_sizes(spec.dims[1], typical(spec.dims[3]), width, itemsize)
     return OpenTile(rows, vectors, lanes, prod(anchor.operand_specs[1].dims[1:]) * vectors * lanes * itemsize)
 
 

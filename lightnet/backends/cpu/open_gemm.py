@@ -75,15 +75,20 @@ class OpenTile:
         return self.vectors * self.lanes
 
 
+def tile_sizes(rows: int, columns: int, width: int, itemsize: int) -> tuple[int, int, int]:
+    """Rows, vectors and lanes of the tile for a result of at most so many rows and columns."""
+    lanes = width * 4 // itemsize
+    rows = min(rows, 8 if REGISTERS[width] > 16 else 4)
+    return rows, min(-(-columns // lanes), VECTORS if rows >= 4 else 2 * VECTORS), lanes
+
+
 def _tile_of(kernel: KernelOp, width: int) -> OpenTile:
     """The tile for the typical product."""
     anchor = kernel.ops[0]
     assert isinstance(anchor, Matmul)
     itemsize = anchor.result_specs[0].dtype.size
     _, m, k, n = gemm_shape(anchor)
-    lanes = width * 4 // itemsize
-    rows = min(greatest(m), 8 if REGISTERS[width] > 16 else 4)
-    vectors = min(-(-greatest(n) // lanes), VECTORS if rows >= 4 else 2 * VECTORS)
+    rows, vectors, lanes = tile_sizes(greatest(m), greatest(n), width, itemsize)
     panel, shared = greatest(k) * vectors * lanes * itemsize, -(-typical(m) // rows) >= PACK_FROM
     packs = shared and typical(k * n) * itemsize > NEAR and n != vectors * lanes and panel <= MOST_PANEL
     return OpenTile(rows, vectors, lanes, panel if packs else 0)
