@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import onnx
 import onnxruntime as ort
+from compare_onnxruntime import WIDE_SUMS
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
@@ -127,6 +128,7 @@ def _session_options() -> ort.SessionOptions:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
+    options.add_session_config_entry(*WIDE_SUMS)
     return options
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from compare_onnxruntime import WIDE_SUMS
 
 from fuzzing import onnx_steps  # noqa: F401  registers its steps
 from fuzzing.onnx_graph import OPSET, STEPS, Graph, Value
@@ -144,6 +145,7 @@ def _quiet() -> Any:
     options.graph_optimization_level = (
         onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     )  # what it fuses may be wrong, too
+    options.add_session_config_entry(*WIDE_SUMS)
     return options
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx
+from compare_onnxruntime import WIDE_SUMS
 from onnx import helper, numpy_helper
 
 Arrays = dict[str, np.ndarray]
@@ -77,5 +78,6 @@ def _one(model: onnx.ModelProto, node: onnx.NodeProto, given: Arrays, by_referen
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    options.add_session_config_entry(*WIDE_SUMS)
     session = onnxruntime.InferenceSession(one.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return dict(zip(names, session.run(names, given)))

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from compare_onnxruntime import WIDE_SUMS
 from onnx import helper, numpy_helper
 
 from suites.problem import Case, Problem
@@ -87,6 +88,7 @@ def _expected(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], names: Se
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads, options.log_severity_level = 1, 4
+    options.add_session_config_entry(*WIDE_SUMS)
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return dict(zip(names, session.run(list(names), dict(feeds))))
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from compare_onnxruntime import WIDE_SUMS
 
 from suites.cases import Case, Feeds, Problem
 
@@ -114,6 +115,7 @@ class OnnxRuntime:
         options = ort.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
+        options.add_session_config_entry(*WIDE_SUMS)
         try:
             session = ort.InferenceSession(
                 problem.model.SerializeToString(), options, providers=["CPUExecutionProvider"]

@@ -7,6 +7,7 @@ are compiled once. Imports xDSL, no LLVM.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -124,7 +125,20 @@ def emit_kernel(
             waiting.append((functions[callee], callee))
     if any(map(is_function, declared)):
         declared = _with_definitions(declared, texts, vectors)
-    return "\n".join([*sorted(declared), *texts, _attributes(vectors, optimize)]), optimize
+    return bfloats_as_bits("\n".join([*sorted(declared), *texts, _attributes(vectors, optimize)])), optimize
+
+
+def bfloats_as_bits(text: str) -> str:
+    """A text in which a bfloat is the i16 of its bits: nothing computes on one here (`short_floats.py`), and of values and
+    vectors that only pass through, in a phi or a select, LLVM makes calls of a run-time library or, for AVX512-BF16, ends
+    the process."""
+    if "bfloat" not in text:
+        return text
+    return _BFLOAT_NAMES.sub(r"\1i16", text).replace("bfloat", "i16").replace("0xR", "u0x")
+
+
+#: bf16 at the end of an intrinsic's name or before its next type: `@llvm.masked.load.v8bf16.p0`.
+_BFLOAT_NAMES = re.compile(r"(@llvm\.[\w.]*?\.(?:v\d+)?)bf16\b")
 
 
 def _with_definitions(declared: set[str], texts: list[str], vectors: TargetVectors) -> set[str]:

@@ -25,12 +25,6 @@ def stored_type(elem: str) -> str:
     return "i8" if elem == "i1" else elem
 
 
-def _moved_type(elem: str) -> str:
-    """The type that one element is loaded and stored as. A bfloat is its bits: of strided ones LLVM's vectoriser makes
-    vectors of bfloat that its instruction selection for AVX512-BF16 ends the process over."""
-    return "i16" if elem == "bfloat" else stored_type(elem)
-
-
 def alignment(base: int, const: int) -> int:
     """The largest power of two that divides both, at most 64."""
     g = gcd(base, const, 64)
@@ -52,9 +46,7 @@ def load_element(e: FunctionEmitter, root: str, offset: Lin, extra: int, align: 
     key = (pointer, elem)
     if key not in loads:
         align = alignment(align, offset.const + extra)
-        text = e.ins(f"load {_moved_type(elem)}, ptr {pointer}, align {align}")
-        if elem == "bfloat":
-            text = e.ins(f"bitcast i16 {text} to bfloat")
+        text = e.ins(f"load {stored_type(elem)}, ptr {pointer}, align {align}")
         loads[key] = e.ins(f"icmp ne i8 {text}, 0") if elem == "i1" else text
     return loads[key]
 
@@ -71,10 +63,8 @@ def store_element(e: FunctionEmitter, root: str, offset: Lin, extra: int, align:
     """The converse of `load_element`. The caller has told `FunctionEmitter.written` of the root."""
     if elem == "i1":
         text = e.ins(f"zext i1 {text} to i8")
-    elif elem == "bfloat":
-        text = e.ins(f"bitcast bfloat {text} to i16")
     pointer = e.pointer(root, offset, extra)
-    e.emit(f"store {_moved_type(elem)} {text}, ptr {pointer}, align {alignment(align, offset.const + extra)}")
+    e.emit(f"store {stored_type(elem)} {text}, ptr {pointer}, align {alignment(align, offset.const + extra)}")
 
 
 def _alloca(e: FunctionEmitter, op: memref.AllocaOp) -> None:

@@ -187,3 +187,41 @@ def test_strided_bfloats_move_as_bits():
     x = np.arange(40, dtype=np.float32).reshape(8, 5)
     got = run({names[0]: x, names[1]: np.array([3])})
     np.testing.assert_array_equal(next(iter(got.values())), x[:, 3:4])
+
+
+@pytest.mark.parametrize("cpu", ["x86-64", "x86-64-v3", "x86-64-v4", "sapphirerapids", "znver5"])
+@pytest.mark.parametrize("type", ["bf16", "vector<8xbf16>", "vector<2xbf16>"])
+def test_values_that_pass_through_are_bits(cpu, type):
+    """A bfloat that a branch, a loop or a choice passes on is its bits on every processor: of vectors of bfloat LLVM makes
+    calls of a run-time library where there are no instructions for them."""
+    lanes = int(type[7]) if "<" in type else 1
+    load, store = ("tile.load", "tile.store") if lanes > 1 else ("memref.load", "memref.store")
+    of, to = (f", {type}", f"{type}, ") if lanes > 1 else ("", "")
+    dims = " dims [0]" if lanes > 1 else ""
+    text = f"""func.func @k(%lo: index, %hi: index, %x: memref<64xbf16>, %y: memref<64xbf16>) {{
+      %zero = arith.constant {f"dense<1.0> : {type}" if lanes > 1 else "1.0 : bf16"}
+      %c0 = arith.constant 0 : index
+      %one = arith.constant 1 : index
+      %four = arith.constant 4 : index
+      %odd = arith.cmpi slt, %lo, %one : index
+      %a = scf.if %odd -> ({type}) {{
+        %l = {load} %x[%c0]{dims} : memref<64xbf16>{of}
+        scf.yield %l : {type}
+      }} else {{
+        scf.yield %zero : {type}
+      }}
+      %b = scf.for %i = %c0 to %four step %one iter_args(%c = %a) -> ({type}) {{
+        %l = {load} %x[%i]{dims} : memref<64xbf16>{of}
+        %even = arith.cmpi slt, %i, %hi : index
+        %d = arith.select %even, %c, %l : {type}
+        scf.yield %d : {type}
+      }}
+      {store} %b, %y[%c0]{dims} : {to}memref<64xbf16>
+      func.return
+    }}"""
+    from lightnet.ir.context import make_context
+    from lightnet.ir.parser import parse_mlir
+
+    machine = CodeMachine(cpu, "", "x86_64-unknown-linux-gnu")
+    code = compile_module(parse_mlir(make_context(), text), machine=machine, verify=True)
+    assert "bfloat" not in code.llvm_ir and "i16" in code.llvm_ir and "call" not in code.assembly

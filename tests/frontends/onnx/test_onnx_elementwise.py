@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from compare_onnxruntime import WIDE_SUMS
 
 import lightnet
 from lightnet.diagnostics import LightNetError
@@ -181,7 +182,8 @@ ORT_CASES = [
                       "bs": PAIR["bs"], "bz": PAIR["bz"], "ys": scale(0.05), "yz": point(100)}, {}),
     ("QLinearAveragePool", PICTURE | {"x": unsigned(2, 6, 6, 3)}, {"kernel_shape": [3, 2], "strides": [2, 1], "channels_last": 1}),
     ("QLinearGlobalAveragePool", PICTURE | {"x": unsigned(2, 6, 6, 3)}, {"channels_last": 1}),
-    ("QLinearConv", {"x": unsigned(1, 7, 6, 4), "xs": scale(0.02), "xz": point(120), "w": signed(6, 4, 3, 3), "ws": scale(0.01),
+    # ONNX Runtime sums two products of bytes in 16 bits on a processor without VNNI, whatever it is asked: here the sums fit.
+    ("QLinearConv", {"x": unsigned(1, 7, 6, 4), "xs": scale(0.02), "xz": point(120), "w": signed(6, 4, 3, 3) // 2, "ws": scale(0.01),
                      "wz": np.int8(0), "ys": scale(0.5), "yz": point(128), "b": RNG.integers(-900, 900, 6).astype(np.int32)},
      {"pads": [1, 1, 1, 1], "channels_last": 1}),
     ("QAttention", {"x": unsigned(2, 4, 10), "w": signed(10, 36), "b": floats(36), "xs": scale(0.02), "ws": np.abs(floats(36)) / 50,
@@ -196,7 +198,9 @@ def test_ops_of_onnx_runtime(op: str, inputs: dict, attributes: dict) -> None:
     constants = op != "QLinearConcat"
     proto = model(op, inputs, 1, 17, MICROSOFT, constants, attributes)
     fed = {i.name: inputs[i.name] for i in proto.graph.input}
-    session = runtime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    options = runtime.SessionOptions()
+    options.add_session_config_entry(*WIDE_SUMS)
+    session = runtime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     (want,) = session.run(None, fed)
     got = lightnet.compile(proto.SerializeToString())(fed)["y0"]
     assert got.dtype == want.dtype and got.shape == want.shape
@@ -213,8 +217,9 @@ def test_qlinear_conv_against_onnx_runtime() -> None:
               "ws": np.abs(floats(6)) * np.float32(0.01) + np.float32(0.001), "wz": np.zeros(6, np.int8), "ys": scale(0.5),
               "yz": point(128), "b": RNG.integers(-9000, 9000, 6).astype(np.int32)}  # fmt: skip
     proto = model("QLinearConv", inputs, 1, 17, "", True, {"pads": [1, 1, 1, 1], "strides": [2, 2]})
-    (want,) = runtime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"]).run(
-        None, {"x": inputs["x"]}
-    )
+    options = runtime.SessionOptions()
+    options.add_session_config_entry(*WIDE_SUMS)
+    session = runtime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    (want,) = session.run(None, {"x": inputs["x"]})
     got = lightnet.compile(proto.SerializeToString())({"x": inputs["x"]})["y0"]
     assert np.abs(got.astype(int) - want).max() <= 1 and (got != want).mean() < 0.02

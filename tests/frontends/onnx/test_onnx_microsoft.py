@@ -10,6 +10,7 @@ from math import sqrt
 
 import numpy as np
 import pytest
+from compare_onnxruntime import WIDE_SUMS
 from onnx_microsoft import (
     Case,
     attentions,
@@ -70,6 +71,7 @@ def compare(op: str, cases: list[Case], domain: str = MICROSOFT, tolerance: floa
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
+    options.add_session_config_entry(*WIDE_SUMS)
     source, feeds = model(op, cases, domain)
     session = runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     names = [o.name for o in session.get_outputs()]

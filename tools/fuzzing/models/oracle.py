@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from compare_onnxruntime import WIDE_SUMS
 from onnx import helper
 
 from fuzzing.models.noise import EPS, noisy, shaped
@@ -34,6 +35,7 @@ def runtime(data: bytes, feeds: Mapping[str, np.ndarray]) -> Arrays:
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
+    options.add_session_config_entry(*WIDE_SUMS)
     session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     run = ort.RunOptions()
     run.log_severity_level = 4
