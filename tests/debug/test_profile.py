@@ -31,13 +31,13 @@ from lightnet_debug.steps import InstanceStepper, idle, stepper, steps_of
 
 NETS = Path(__file__).parents[1] / "data" / "nets" / "il"
 SMALL = (
-    "create(| dst=x | dtype=TL_FLOAT, dims=[1, 8, 12, 12], data=[1], ran=[-1, 1], from_file=false);\n"
-    "create(| dst=w | dtype=TL_FLOAT, dims=[8, 8, 3, 3], data=[1], ran=[-1, 1], from_file=false);\n"
-    "create(| dst=b | dtype=TL_FLOAT, dims=[8], data=[1], ran=[-1, 1], from_file=false);\n"
+    "create(| dst=x | dtype=TL_FLOAT, dims=[1, 3, 12, 12], data=[1], ran=[-1, 1], from_file=false);\n"
+    "create(| dst=w | dtype=TL_FLOAT, dims=[3, 3, 3, 3], data=[1], ran=[-1, 1], from_file=false);\n"
+    "create(| dst=b | dtype=TL_FLOAT, dims=[3], data=[1], ran=[-1, 1], from_file=false);\n"
     "conv2d(src=x, weight=w, bias=b | dst=c | size=[3, 3], stride=[1, 1], padding=[1, 1, 1, 1], dilation=[1, 1],"
     ' group=1, autopad="NOTSET");\n'
     "relu(src=c | dst=r |);\n"
-    "reshape(src=r | dst=f | dims=[8, 144]);\n"
+    "reshape(src=r | dst=f | dims=[3, 144]);\n"
     "softmax(src=f | dst=s | axis=1);\n"
     "transpose(src=s | dst=t | axes=[1, 0]);\n"
     "sort1d(src_key=v | dst_key=o | dir=\"TL_SORT_DIR_ASCENDING\");\n"
@@ -180,8 +180,8 @@ def test_kernels_of_a_profile():
     assert (
         conv.ops == ("conv2d conv2d0", "relu relu0") and conv.function.startswith("conv2d_relu") and conv.launches == 1
     )
-    assert conv.flops == 8 * 144 * (2 * 72 + 1) and conv.bytes == 4 * (2 * 8 * 144 + 8 * 72 + 8)
-    assert conv.shapes == "1x8x12x12 8x8x3x3 8 -> 1x8x12x12" and conv.where.line == 4
+    assert conv.flops == 3 * 144 * (2 * 27 + 1) and conv.bytes == 4 * (2 * 3 * 144 + 3 * 27 + 3)
+    assert conv.shapes == "1x3x12x12 3x3x3x3 3 -> 1x3x12x12" and conv.where.line == 4
     assert all(k.seconds >= 0 and k.bound_seconds > 0 for k in found.kernels)
     assert conv.seconds > 0 and found.whole_seconds > 0
     assert found.seconds == pytest.approx(sum(k.seconds for k in found.kernels))

@@ -73,7 +73,7 @@ def test_small_network_by_hand():
     assert (found.params, found.params_bytes) == (8 * 27 + 8, 4 * (8 * 27 + 8))
     assert [str(t) for t in found.inputs] == ["x 2x3x10x10 f32"] and [t.dims for t in found.outputs] == [(2, 8, 4, 4)]
     assert found.weights_missing == ("w", "b") and not found.weights_given
-    plan = lightnet.compile(model).plan.plan
+    plan = lightnet.compile(model, layout="plain").plan.plan
     assert (found.memory.activations, found.memory.lower_bound) == (plan.peak, plan.bound)
 
 
@@ -143,7 +143,9 @@ def test_page_and_json(cli):
     net = NETS / "squeezedet.net"
     status, page, err = cli(net)
     assert (status, err) == (0, "")
-    assert "5.28 GMAC" in page and "38,836,800 bytes" in page and "conv2d 32, relu 31" in page
+    peak = lightnet.compile(net, layout="plain").plan.plan.peak  # which differs with the processor's vectors
+    assert 38e6 < peak < 39e6
+    assert "5.28 GMAC" in page and f"{peak:,} bytes" in page and "conv2d 32, relu 31" in page
     assert "no weight file is given for 66 tensors (input," in page
     layers = cli(net, "--layers")[1]
     assert len(layers.splitlines()) == len(page.splitlines()) + 99 + 2

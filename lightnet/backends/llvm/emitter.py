@@ -129,9 +129,9 @@ def emit_kernel(
 
 
 def bfloats_as_bits(text: str) -> str:
-    """A text in which a bfloat is the i16 of its bits: nothing computes on one here (`short_floats.py`), and of values and
-    vectors that only pass through, in a phi or a select, LLVM makes calls of a run-time library or, for AVX512-BF16, ends
-    the process."""
+    """A text in which a bfloat is the i16 of its bits. Nothing computes on one here (`short_floats.py`); and of values
+    and vectors that only pass through, in a phi or a select, LLVM makes calls of a run-time library that nobody links
+    or, for AVX512-BF16, ends the process."""
     if "bfloat" not in text:
         return text
     return _BFLOAT_NAMES.sub(r"\1i16", text).replace("bfloat", "i16").replace("0xR", "u0x")

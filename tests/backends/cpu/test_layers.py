@@ -25,15 +25,15 @@ from lightnet_debug.tensors import Tensors, file_name, first_non_finite, tensors
 
 SOURCE = """\
 create(| dst=x | dtype=TL_FLOAT, dims=[1, 4, 6, 6], data=[1], ran=[-1, 1], from_file=false);
-create(| dst=w1 | dtype=TL_FLOAT, dims=[8, 4, 3, 3], data=[1], ran=[-1, 1], from_file=false);
-create(| dst=b1 | dtype=TL_FLOAT, dims=[8], data=[1], ran=[-1, 1], from_file=false);
-create(| dst=w2 | dtype=TL_FLOAT, dims=[8, 8, 3, 3], data=[1], ran=[-1, 1], from_file=false);
-create(| dst=b2 | dtype=TL_FLOAT, dims=[8], data=[1], ran=[-1, 1], from_file=false);
+create(| dst=w1 | dtype=TL_FLOAT, dims=[3, 4, 3, 3], data=[1], ran=[-1, 1], from_file=false);
+create(| dst=b1 | dtype=TL_FLOAT, dims=[3], data=[1], ran=[-1, 1], from_file=false);
+create(| dst=w2 | dtype=TL_FLOAT, dims=[3, 3, 3, 3], data=[1], ran=[-1, 1], from_file=false);
+create(| dst=b2 | dtype=TL_FLOAT, dims=[3], data=[1], ran=[-1, 1], from_file=false);
 conv2d(src=x, weight=w1, bias=b1 | dst=c1 | size=[3, 3], stride=[1, 1], padding=[1, 1, 1, 1], dilation=[1, 1], group=1, autopad="NOTSET");
 relu(src=c1 | dst=r1 |);
 conv2d(src=r1, weight=w2, bias=b2 | dst=c2 | size=[3, 3], stride=[1, 1], padding=[1, 1, 1, 1], dilation=[1, 1], group=1, autopad="NOTSET");
 sigmoid(src=c2 | dst=s2 |);
-reshape(src=s2 | dst=flat | dims=[8, 36]);
+reshape(src=s2 | dst=flat | dims=[3, 36]);
 softmax(src=flat | dst=y | axis=1);
 """
 #: What fusion leaves in memory, and what it swallows.
@@ -91,10 +91,10 @@ def test_tensors_are_those_of_the_fused_code():
 
 
 def test_tensors_of_fed_inputs_and_params():
-    x, w = np.full((1, 4, 6, 6), 0.5, np.float32), np.zeros((8, 8, 3, 3), np.float32)
-    found = tensors(lightnet.compile(model()), {"x": x, "w2": w, "b2": np.zeros(8)})
+    x, w = np.full((1, 4, 6, 6), 0.5, np.float32), np.zeros((3, 3, 3, 3), np.float32)
+    found = tensors(lightnet.compile(model()), {"x": x, "w2": w, "b2": np.zeros(3)})
     np.testing.assert_array_equal(found.arrays["x"], x)
-    np.testing.assert_array_equal(found.arrays["s2"], np.full((1, 8, 6, 6), 0.5, np.float32))  # sigmoid of 0
+    np.testing.assert_array_equal(found.arrays["s2"], np.full((1, 3, 6, 6), 0.5, np.float32))  # sigmoid of 0
 
 
 def test_files_of_a_dump(cli):
@@ -231,12 +231,12 @@ def test_a_changed_weight_is_found_against_a_file(cli):
     weights = model()
     w2 = lightnet.compile(weights).loaded("w2").copy()
     assert cli("n.net", "--dump-tensors", "right.npz", "--tensors", "all")[0] == 0
-    w2[3, 2, 1, 1] += 1
+    w2[2, 2, 1, 1] += 1
     np.savez("w.npz", w2=w2)
     assert cli("n.net", "--compare", "right.npz", "--layers")[0] == 0
     Path("n.net").write_text(
         SOURCE.replace(
-            "8, 8, 3, 3], data=[1], ran=[-1, 1], from_file=false", "8, 8, 3, 3], data=[1], ran=[-1, 1], from_file=true"
+            "3, 3, 3, 3], data=[1], ran=[-1, 1], from_file=false", "3, 3, 3, 3], data=[1], ran=[-1, 1], from_file=true"
         )
     )
     status, out, _ = cli("n.net", "-f", "w.npz", "--compare", "right.npz", "--layers", "--tensors", "all")
@@ -314,9 +314,9 @@ def test_nan_of_a_fused_kernel_and_of_a_weight(cli):
     status, out, _ = cli("nan.net", "--check-nan")
     assert status == 1 and "it begins at log log0" in out and "  nan.net:4:1: 'y' has" in out
     assert "    log(src=t | dst=bad |);" in out
-    text = SOURCE.replace("dst=w1 | dtype=TL_FLOAT, dims=[8, 4, 3, 3], data=[1], ran=[-1, 1], from_file=false",
-                          "dst=w1 | dtype=TL_FLOAT, dims=[8, 4, 3, 3], data=[1], ran=[-1, 1], from_file=true")  # fmt: skip
-    weight = np.ones((8, 4, 3, 3), np.float32)
+    text = SOURCE.replace("dst=w1 | dtype=TL_FLOAT, dims=[3, 4, 3, 3], data=[1], ran=[-1, 1], from_file=false",
+                          "dst=w1 | dtype=TL_FLOAT, dims=[3, 4, 3, 3], data=[1], ran=[-1, 1], from_file=true")  # fmt: skip
+    weight = np.ones((3, 4, 3, 3), np.float32)
     weight[0, 0, 0, 0] = np.nan
     executable = lightnet.compile(lightnet.loads(text, ".net", "n.net", weights={"w1": weight}))
     (first,) = first_non_finite(tensors(executable), executable)
@@ -400,7 +400,7 @@ def test_tensors_that_passes_make_are_no_layers(cli, peer):
     if peer == "onnxruntime":
         pytest.importorskip("onnxruntime")
     vectors = "".join(
-        f"create(| dst={v} | dtype=TL_FLOAT, dims=[8], data=[1], ran=[0.5, 1.5], from_file=false);\n"
+        f"create(| dst={v} | dtype=TL_FLOAT, dims=[3], data=[1], ran=[0.5, 1.5], from_file=false);\n"
         for v in ("scale", "offset", "mean", "var")
     )
     norm = "batchnorm(src=c1, scale=scale, offset=offset, mean=mean, var=var | dst=n1 | epsilon=1e-5);\n"

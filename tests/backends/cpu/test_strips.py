@@ -12,6 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import lightnet
 from lightnet import LightNetError
+from lightnet.backends.cpu.blocked.base import processor_model_of
+from lightnet.backends.cpu.runtime import host_features
 from lightnet.backends.cpu.selection import SELECTION
 from lightnet.backends.cpu.strips import STRIPS, Strip, cover_rows, open_ways
 from lightnet.backends.open_rows import open_rows_of
@@ -265,8 +267,9 @@ def test_other_choices_are_pinned_in_each_strip():
     (kernel,) = kernels_of(
         lightnet.compile(lightnet.loads(text, ".mlir", weights={"w": np.ones((50, 40), np.float32)}))
     )
+    lanes = processor_model_of(host_features()).lanes
     plans = [strip.plan for strip in SELECTION.plan_of(kernel).schedule]
-    assert [(p.schedule.rows, p.schedule.columns) for p in plans] == [(2, 32)] * 3  # rows, and vectors of 16
+    assert [(p.schedule.rows, p.schedule.columns) for p in plans] == [(2, 2 * lanes)] * 3  # rows, and vectors
 
 
 @pytest.mark.parametrize("rows", ["0", "4, -1", "31"])
