@@ -34,8 +34,9 @@ class RoiAlign(_Regions):
 
     A region of `rois` [R, 4] is x1, y1, x2, y2, times `scale`; `batch` [R] says which picture it is of; one of a
     picture below 0 is 0. A part has `sampling_ratio` points along each axis or, where that is 0, as many as it has
-    elements, rounded up. With `half_pixel`, element i is at i + 0.5, else at i, and a region is at least one element
-    wide. He et al., "Mask R-CNN" (2017), section 3; ONNX's RoiAlign.
+    elements, rounded up. What is computed with coordinates is computed in their type. With `half_pixel`, element i is
+    at i + 0.5, else at i, and a region is at least one element wide. He et al., "Mask R-CNN" (2017), section 3; ONNX's
+    RoiAlign.
 
     ```mlir
     // %x : tensor<1x3x8x8xf32>, %rois : tensor<2x4xf32>, %batch : tensor<2xi64>
@@ -73,7 +74,7 @@ class RoiAlign(_Regions):
     # -- in NumPy
 
     def reference(self, src, rois, batch):
-        regions = rois.astype(np.float64) * self.scale - (0.5 if self.half_pixel else 0)
+        regions = rois * rois.dtype.type(self.scale) - rois.dtype.type(0.5 if self.half_pixel else 0)
         out = np.zeros(self.result_specs[0].dims)
         for n, (x1, y1, x2, y2) in enumerate(regions):
             if batch[n] < 0:
@@ -92,14 +93,16 @@ class RoiAlign(_Regions):
                 out[n] = np.sum(corners, axis=0).mean(axis=(2, 4))
         return out.astype(src.dtype)
 
-    def points(self, low: float, high: float, parts: int, size: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    def points(self, low: np.floating, high: np.floating, parts: int, size: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """Indices and weights [parts, points] of the two elements around each point of an axis."""
-        length = high - low if self.half_pixel else max(high - low, 1)
-        step = length / parts
+        kind = type(low)
+        length = high - low if self.half_pixel else np.maximum(high - low, kind(1))
+        step = length / kind(parts)
         count = self.sampling_ratio or int(np.clip(np.nan_to_num(np.ceil(step)), 0, MAX_POINTS))
-        at = low + np.arange(parts)[:, None] * step + (np.arange(count) + 0.5) * step / max(count, 1)
+        share = (np.arange(count).astype(kind) + kind(0.5)) / kind(max(count, 1))
+        at = low + (np.arange(parts).astype(kind)[:, None] + share) * step
         inside = (at >= -1) & (at <= size)
-        at = np.clip(np.where(inside, at, 0), 0, size - 1)
+        at = np.clip(np.where(inside, at, kind(0)), 0, size - 1).astype(np.float64)
         first = np.floor(at).astype(int)
         part = at - first
         return [(first, inside * (1 - part)), (np.minimum(first + 1, size - 1), inside * part)]

@@ -66,3 +66,25 @@ def test_corners_beyond_are_at_the_limit(pooled) -> None:
     """Whatever is no number is far to the left."""
     given, same = (corners(*ends) for ends in zip(*BEYOND))
     np.testing.assert_array_equal(pooled(given), pooled(same))
+
+
+@pytest.mark.parametrize("target", ["none", "cpu"])
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_the_number_of_points_is_that_of_the_coordinates_type(target: str, mode: str) -> None:
+    """Lengths of a whole number of elements, but for the rounding of f32: one more point would be another mean."""
+    ort, onnx = pytest.importorskip("onnxruntime"), pytest.importorskip("onnx")
+    h, rng = onnx.helper, np.random.default_rng(6)
+    node = h.make_node("RoiAlign", ["x", "r", "b"], ["y"], mode=mode, output_height=1, output_width=2, sampling_ratio=0)
+    shapes = (("x", 1, (1, 3, 9, 16)), ("r", 1, (400, 4)), ("b", 7, (400,)))
+    graph = h.make_graph(
+        [node], "g", [h.make_tensor_value_info(*v) for v in shapes], [h.make_empty_tensor_value_info("y")]
+    )
+    model = h.make_model(graph, opset_imports=[h.make_opsetid("", 16)], ir_version=8).SerializeToString()
+    low = rng.uniform(0, 4, (400, 2)).astype(np.float32)
+    rois = np.concatenate([low, low + rng.integers(1, 5, (400, 2)).astype(np.float32) * [2, 1]], 1).astype(np.float32)
+    exact = rois.astype(np.float64)
+    differ = np.ceil(exact[:, 2:] - exact[:, :2]) != np.ceil(rois[:, 2:] - rois[:, :2])
+    assert differ.sum() > 50
+    feeds = {"x": rng.standard_normal((1, 3, 9, 16)).astype(np.float32), "r": rois, "b": np.zeros(400, np.int64)}
+    (want,) = ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, feeds)
+    np.testing.assert_allclose(lightnet.compile(model, target)(feeds)["y"], want, atol=1e-5)

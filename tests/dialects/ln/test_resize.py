@@ -161,3 +161,22 @@ def test_one_element_under_pytorch_half_pixel():
             None, {"x": x}
         )
         np.testing.assert_allclose(lightnet.compile(model)({"x": x})["y"], want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("target", ["none", "cpu"])
+@pytest.mark.parametrize("coordinates", ["asymmetric", "half_pixel"])
+@pytest.mark.parametrize("scale", [3, 7, 2.3])
+def test_beyond_the_last_element_is_the_last_element(scale: float, coordinates: str, target: str) -> None:
+    """To the bit, as an arg-reduction behind it sees, and where it is infinite."""
+    helper = onnx.helper
+    x = np.random.default_rng(1).normal(size=(1, 40, 5)).astype(np.float32)
+    x[0, 0, [0, 4]] = np.inf, -np.inf
+    node = helper.make_node("Resize", ["x", "", "s"], ["y"], mode="linear", coordinate_transformation_mode=coordinates)
+    scales = onnx.numpy_helper.from_array(np.array([1, 1, scale], np.float32), "s")
+    inputs = [helper.make_tensor_value_info("x", 1, x.shape)]
+    graph = helper.make_graph([node], "g", inputs, [helper.make_empty_tensor_value_info("y")], [scales])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    y = lightnet.compile(model, target)({"x": x})["y"]
+    at = np.arange(y.shape[2]) / scale if coordinates == "asymmetric" else (np.arange(y.shape[2]) + 0.5) / scale - 0.5
+    for beyond, last in ((at > 4.001, 4), (at < -0.001, 0)):
+        assert (y[:, :, beyond] == x[:, :, [last]]).all() and (beyond.any() or last == 0)
