@@ -11,6 +11,7 @@ import stat
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from errno import ELOOP
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -99,8 +100,20 @@ def write_atomic(path: str | os.PathLike[str], content: str | bytes | Callable[[
         return
     try:
         _write(Path(os.fsdecode(path)), content)
-    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a loop of symbolic links
+    except (OSError, ValueError) as error:
         raise LightNetError(f"cannot write '{os.fsdecode(path)}': {reason_of(error)}") from None
+
+
+def resolved(path: Path) -> Path:
+    """A path with links followed. Raises OSError where they run in a circle, which Python 3.13 leaves as it is and
+    earlier ones call a RuntimeError."""
+    try:
+        found = path.resolve()
+    except RuntimeError:
+        found = path
+    if any(part.is_symlink() for part in (found, *found.parents)):
+        raise OSError(ELOOP, os.strerror(ELOOP))
+    return found
 
 
 def _write_bytes(content: bytes, out: BinaryIO) -> None:
@@ -114,7 +127,7 @@ def _write(target: Path, write: Callable[[BinaryIO], None]) -> None:
         return
     import secrets  # which takes longer to import than a saved executable to load
 
-    target = target.resolve()  # replace what a link points to, not the link
+    target = resolved(target)  # replace what a link points to, not the link
     scratch = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.tmp")
     try:
         with open(scratch, "xb") as out:

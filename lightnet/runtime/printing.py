@@ -16,6 +16,7 @@ import numpy as np
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime import dtypes
 from lightnet.runtime.dtypes import DType
+from lightnet.runtime.files import resolved
 
 #: Elements formatted by one `%` operation: the memory of one piece of text.
 _BLOCK = 1 << 15
@@ -107,9 +108,9 @@ def fprint_path(file: str, base: str | os.PathLike[str] = ".") -> Path:
         raise refuse("only relative paths below the working folder, without '..', are allowed")
     try:
         root = Path(base).resolve()
-        target = (root / relative).resolve()
+        target = resolved(root / relative)
         special = target.exists() and not target.is_file()
-    except (OSError, RuntimeError, ValueError):  # RuntimeError: a loop of symbolic links
+    except (OSError, ValueError):
         raise refuse("the path cannot be resolved") from None
     if root not in target.parents:
         raise refuse("it leads out of the working folder")

@@ -35,6 +35,7 @@ from lightnet.ir.context import make_context
 from lightnet.ir.parser import parse_mlir
 from lightnet.runtime import printing
 from lightnet.runtime.dtypes import BY_NAME, BY_NP, BY_TL, DTYPES, convert
+from lightnet.runtime.files import write_atomic
 from lightnet.runtime.initial import initial_contents, sample, uniform
 from lightnet.runtime.numbers import DBL_MAX, FLT_MAX, INT_MAX, INT_MIN, as_realtype
 from lightnet.runtime.printing import format_tensor, fprint_path, open_fprint, print_tensor
@@ -554,6 +555,16 @@ def test_print_to_a_stream_that_lacks_the_characters():
     print_tensor(stream, "é\ud800", np.zeros(1))
     stream.flush()
     assert stream.buffer.getvalue() == b"\\xe9\\ud800\n[0.000]\n"
+
+
+def test_a_circle_of_links_is_not_written_through(tmp_path):
+    """Nor replaced: who made it meant something else."""
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    for name in ("a", "b/c"):
+        with pytest.raises(LightNetError, match=rf"cannot write '.*{name}': "):
+            write_atomic(tmp_path / name, "text")
+    assert {p.name: os.readlink(p) for p in tmp_path.iterdir()} == {"a": "b", "b": "a"}
 
 
 def test_fprint_stays_below_its_folder(tmp_path):
