@@ -1,6 +1,7 @@
 """JSON IR: reading, refusing, writing. Oracles: upstream's own files, the standard library's JSON parser."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -174,9 +175,11 @@ def test_bad_form(name):
 
 
 GOOD = text(op(params=[{"arg_name": "p", "value": 1}]))
+#: What Python's reader calls it from 3.13 on, and we before.
+ILLEGAL_COMMA = "illegal trailing comma" if sys.version_info >= (3, 13) else "expected a value"
 BAD_TEXT = {
     "empty": ("", "too early"), "blank": (" \n", "too early"), "truncated": (GOOD[:-1], "too early"), "trailing comma": (GOOD[:-1] + ",}", "expected a key"),
-    "trailing comma in an array": (GOOD.replace("}]}", "},]}", 1), "expected a value"), "more text": (GOOD + " x", "more text after the end"),
+    "trailing comma in an array": (GOOD.replace("}]}", "},]}", 1), ILLEGAL_COMMA), "more text": (GOOD + " x", "more text after the end"),
     "two values": (GOOD + GOOD, "more text"), "NaN": (GOOD.replace("1}", "NaN}"), "not valid JSON: NaN"), "Infinity": (GOOD.replace("1}", "-Infinity}"), "Infinity"),
     "1e400": (GOOD.replace("1}", "1e400}"), "too large"), "long integer": (GOOD.replace("1}", "18446744073709551616}"), "64 bits"),
     "very long integer": (GOOD.replace("1}", "9" * 5000 + "}"), "64 bits"), "single quotes": (GOOD.replace('"', "'"), "expected a key"),
