@@ -125,7 +125,8 @@ def emit_kernel(
             waiting.append((functions[callee], callee))
     if any(map(is_function, declared)):
         declared = _with_definitions(declared, texts, vectors)
-    return bfloats_as_bits("\n".join([*sorted(declared), *texts, _attributes(vectors, optimize)])), optimize
+    declarations = sorted({bfloats_as_bits(line) for line in declared})  # which then may be those of integers, too
+    return "\n".join([*declarations, *map(bfloats_as_bits, texts), _attributes(vectors, optimize)]), optimize
 
 
 def bfloats_as_bits(text: str) -> str:
