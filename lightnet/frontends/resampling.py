@@ -89,10 +89,10 @@ def taps(x: np.ndarray, size: int, scale: float, kind: str, *, antialias: bool =
     if antialias or exclude_outside:
         total = weight.sum(axis=1, keepdims=True)
         weight = weight / np.where(total == 0, 1.0, total)
-    index = np.clip(index, 0, max(size - 1, 0)).astype(np.int32)
+    index, weight = _merged(np.clip(index, 0, max(size - 1, 0)).astype(np.int32), weight)
     # Of one element alone, equal shares give that element to the bit: rounded weights would part what is equal there.
     alone = (index == index[:, :1]).all(axis=1) & np.isclose(weight.sum(axis=1), 1)
-    return _merged(index, np.where(alone[:, None], 1 / index.shape[1], weight))
+    return index, np.where(alone[:, None], 1 / index.shape[1], weight)
 
 
 def _merged(index: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -6,6 +6,7 @@ import pytest
 
 import lightnet
 from lightnet.diagnostics import LightNetError
+from lightnet.frontends.resampling import taps
 from lightnet.runtime.dtypes import BY_NAME
 
 onnx = pytest.importorskip("onnx", reason="ONNX is the oracle")
@@ -180,3 +181,11 @@ def test_beyond_the_last_element_is_the_last_element(scale: float, coordinates: 
     at = np.arange(y.shape[2]) / scale if coordinates == "asymmetric" else (np.arange(y.shape[2]) + 0.5) / scale - 0.5
     for beyond, last in ((at > 4.001, 4), (at < -0.001, 0)):
         assert (y[:, :, beyond] == x[:, :, [last]]).all() and (beyond.any() or last == 0)
+
+
+def test_a_table_has_no_taps_that_count_nowhere() -> None:
+    """Every second element of seven is one tap each, the last one too, whose second neighbour would be itself."""
+    index, weight = taps(np.array([0.0, 2.0, 4.0, 6.0]), 7, 0.5, "linear")
+    assert index.tolist() == [[0], [2], [4], [6]] and weight.tolist() == [[1.0]] * 4
+    index, weight = taps(np.array([5.5, 6.0, 6.5]), 7, 2.0, "linear")
+    assert index.tolist() == [[5, 6], [6, 6], [6, 6]] and weight.tolist() == [[0.5, 0.5]] * 3
