@@ -7,7 +7,6 @@ are compiled once. Imports xDSL, no LLVM.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,6 +18,7 @@ from lightnet.backends.elementary.table import is_function
 from lightnet.backends.llvm import control, index_ops, memory_ops, scalar_ops, shuffle_ops, slice_ops, vector_ops
 from lightnet.backends.llvm.function import FunctionEmitter, flatten
 from lightnet.backends.llvm.launch_list import emit_main, thread_scratch_of
+from lightnet.backends.llvm.short_floats import bfloats_as_bits
 from lightnet.backends.llvm.values import llvm_type
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import launch
@@ -127,19 +127,6 @@ def emit_kernel(
         declared = _with_definitions(declared, texts, vectors)
     declarations = sorted({bfloats_as_bits(line) for line in declared})  # which then may be those of integers, too
     return "\n".join([*declarations, *map(bfloats_as_bits, texts), _attributes(vectors, optimize)]), optimize
-
-
-def bfloats_as_bits(text: str) -> str:
-    """A text in which a bfloat is the i16 of its bits. Nothing computes on one here (`short_floats.py`); and of values
-    and vectors that only pass through, in a phi or a select, LLVM makes calls of a run-time library that nobody links
-    or, for AVX512-BF16, ends the process."""
-    if "bfloat" not in text:
-        return text
-    return _BFLOAT_NAMES.sub(r"\1i16", text).replace("bfloat", "i16").replace("0xR", "u0x")
-
-
-#: bf16 at the end of an intrinsic's name or before its next type: `@llvm.masked.load.v8bf16.p0`.
-_BFLOAT_NAMES = re.compile(r"(@llvm\.[\w.]*?\.(?:v\d+)?)bf16\b")
 
 
 def _with_definitions(declared: set[str], texts: list[str], vectors: TargetVectors) -> set[str]:

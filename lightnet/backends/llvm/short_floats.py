@@ -8,6 +8,8 @@ integer arithmetic. All of it vectorises.
 
 from __future__ import annotations
 
+import re
+
 from lightnet.backends.elementary.code import BodyText, TypedText
 from lightnet.backends.llvm.function import FunctionEmitter
 
@@ -84,3 +86,16 @@ def to_odd(e: FunctionEmitter, x: str, lanes: int) -> str:
     bits = c.bits(near)
     odd = (bits - above) | 1
     return c.cast("bitcast", c.select(back.equals(value), bits, odd), "float").text
+
+
+def bfloats_as_bits(text: str) -> str:
+    """A text in which a bfloat is the i16 of its bits. Nothing computes on one here; and of values
+    and vectors that only pass through, in a phi or a select, LLVM makes calls of a run-time library that nobody links
+    or, for AVX512-BF16, ends the process."""
+    if "bfloat" not in text:
+        return text
+    return _BFLOAT_NAMES.sub(r"\1i16", text).replace("bfloat", "i16").replace("0xR", "u0x")
+
+
+#: bf16 at the end of an intrinsic's name or before its next type: `@llvm.masked.load.v8bf16.p0`.
+_BFLOAT_NAMES = re.compile(r"(@llvm\.[\w.]*?\.(?:v\d+)?)bf16\b")
