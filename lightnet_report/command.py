@@ -15,7 +15,7 @@ def inspect_network(args: argparse.Namespace) -> int:
     """Print what the network that the arguments name is; 1 where something cannot run."""
     try:
         network = Network(args, args.network)
-        found = inspect(network.named(), args.target)
+        found = inspect(network.named(), args.target, args.layout)
     except LightNetError as error:
         if args.network == "-":  # it has been read
             raise

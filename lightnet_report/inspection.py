@@ -45,8 +45,9 @@ if TYPE_CHECKING:
     from lightnet.runtime.host.program import HostProgram, HostTensor
 
 
-def inspect(model: Model, target: str = "cpu") -> Inspection:
-    """Inspect what a network is, and what it takes on a target. Raises `LightNetError` for an unknown target only."""
+def inspect(model: Model, target: str = "cpu", layout: str | None = None) -> Inspection:
+    """Inspect what a network is, and what it takes on a target, as it is compiled with this `layout` (None: the target's own). Raises
+    `LightNetError` for an unknown target only."""
     get_target(target)
     module = model.module.clone()
     run_pipeline(model.ctx, module, parse_pipeline("bind"))
@@ -69,7 +70,7 @@ def inspect(model: Model, target: str = "cpu") -> Inspection:
     )
     if (host := host_of(model.module)) is not None:
         found = _with_host(found, host)
-    return _planned(found, model, target)
+    return _planned(found, model, target, layout)
 
 
 def _interface(module: ModuleOp) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
@@ -143,7 +144,7 @@ class _Failure(Instrumentation):
         self.name = pass_.name
 
 
-def _planned(found: Inspection, model: Model, target: str) -> Inspection:
+def _planned(found: Inspection, model: Model, target: str, layout: str | None) -> Inspection:
     """With what planning for a target says: memory, or what the target cannot run."""
     architecture = get_target(target)
     if architecture.kernel is None:
@@ -152,7 +153,7 @@ def _planned(found: Inspection, model: Model, target: str) -> Inspection:
     text = pipelines.default(target, until="plan", planned=bool(memory_of(module)))
     failure, remarks = _Failure(), OpenRemarks()
     try:
-        options = {"target": target, "plan": "default", "layout": "plain", **architecture.settings().passes}
+        options = {"target": target, "plan": "default", "layout": layout, **architecture.settings().passes}
         run_pipeline(model.ctx, module, parse_pipeline(text, options), [failure, remarks])
     except LightNetError as e:
         if failure.name == "expand" and e.label != "target.dims" and (missing := _unsupported(module, target)):

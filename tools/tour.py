@@ -1,5 +1,5 @@
 """The tale of docs/tour.md, held against a compilation: ``python tools/tour.py`` prints which function each stop of the
-tour begins with, and who calls it.
+tour begins with, and who calls it, in a process that has compiled nothing yet.
 
 The page is written by hand, but for what stands below a comment ``<!-- tour: STAGE -->`` or ``<!-- tour: STAGE | TEXT | N -->``: the network
 at that stage, or N of its lines from the first one on that has TEXT. Stages are ``read``, ``pipeline``, the names of passes, ``llvm`` and ``asm``. `tools/docs.py` writes them, `tests/tools/test_tour.py` checks the rest.
@@ -165,12 +165,22 @@ def _noting(calls: dict[Stop, Stop]) -> Callable[[FrameType, str, Any], None]:
 
 
 def main() -> None:
-    """The command line."""
+    """The command line. The status is 1 where the page's stops are not in the order of their first calls, or it shows another network than there is."""
     text, calls = PAGE.read_text("utf-8"), {}
-    Journey(source(text), calls)
+    journey = Journey(source(text), calls)
     for stop in stops(text):
         above = calls.get(stop)
         print(f"{stop.file}: {stop.function}", f"<- {above.file}: {above.function}" if above else "is not called")
+    if why := fault(text, list(calls), page(text, journey)):
+        sys.exit(f"{PAGE}: {why}")
+
+
+def fault(text: str, calls: list[Stop], true: str) -> str:
+    """Why a page is wrong, given what is called in which order, and the page as it should be; empty where it is right."""
+    found = [calls.index(stop) if stop in calls else -1 for stop in stops(text)]
+    if -1 in found or found != sorted(found):
+        return f"its stops are called in the order {found} (-1: not at all)"
+    return "" if text == true else "it shows what is no more so: run `python tools/docs.py`"
 
 
 if __name__ == "__main__":

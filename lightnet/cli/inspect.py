@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 
 from lightnet.cli import common
-from lightnet.cli.network import add_loading, add_trust
+from lightnet.cli.network import add_layout, add_loading, add_trust
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.resolving import resolve_beside
 
@@ -39,6 +39,7 @@ def _parser() -> common.ToolParser:
     option(
         "-t", "--target", metavar="NAME", default="cpu", help="plan for a target: cpu (default), or none for no plan"
     )
+    add_layout(parser)
     add_trust(parser)
     add_loading(parser)
     return parser

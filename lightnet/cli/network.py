@@ -62,6 +62,11 @@ def add_planning(parser: argparse.ArgumentParser) -> None:
     """The options ``--plan`` and ``--layout``, for tools that compile networks."""
     parser.add_argument("--plan", metavar="KIND", default="default",
                         help="memory planning: default, or upstream as the C implementation")  # fmt: skip
+    add_layout(parser)
+
+
+def add_layout(parser: argparse.ArgumentParser) -> None:
+    """The option ``--layout``."""
     parser.add_argument("--layout", metavar="KIND",
                         help="layouts of intermediate tensors, one of the target's: blocked (the default of cpu), nhwc "
                              "(that of cuda) or plain")  # fmt: skip
