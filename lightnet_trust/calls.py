@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from math import prod
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import DYNAMIC_INDEX, FixedBitwidthType, IndexType, IntegerAttr, MemRefType, ModuleOp
@@ -120,4 +121,5 @@ def _set_lengths(op: Operation, line: LaunchOp, memrefs: Sequence[SSAValue]) -> 
             start = next((p.offset.data for p in getattr(work, "data", ()) if p.space == place.space), 0)
             size = start + workspace_size(op) - place.offset.data
         assert isinstance(type.element_type, FixedBitwidthType)
-        memref._type = MemRefType(type.element_type, [max(size, 0) // type.element_type.size])
+        _, *inner = type.get_shape()
+        memref._type = MemRefType(type.element_type, [max(size, 0) // (type.element_type.size * prod(inner)), *inner])

@@ -482,3 +482,11 @@ class Builder:
     def _end(self, values: Sequence[SSAValue]) -> None:
         """End the block of a loop or an arm."""
         self.block.add_op(scf.YieldOp.create(operands=values, location=self.location))
+
+
+def flat_index(b: Builder, dims: Sequence[Size], indices: Sequence[Index]) -> SSAValue:
+    """The row-major number of an element."""
+    at: Index = 0
+    for n, index in zip(dims, indices):
+        at = b.add(b.mul(at, n), index)
+    return b.index(at)

@@ -17,7 +17,7 @@ from xdsl.ir import Block, SSAValue
 
 from lightnet.backends.kernel_loops import bind_op
 from lightnet.ir.bound import Apply, Const, Idx, Node, Read, Statement
-from lightnet.ir.instances import changed_op, with_dims
+from lightnet.ir.instances import changed_kernel, changed_op, with_dims
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, layout_of
 from lightnet.ir.op import LnOp
@@ -70,12 +70,7 @@ class OpenRows:
 
     def kernel(self, kernel: KernelOp, rows: int, choices: Mapping[str, Any]) -> KernelOp:
         """A kernel on so many rows, with these choices; its operands are the arguments of a block of its own."""
-        body, around = self.block(kernel.body.args, rows), self.block(kernel.body.args, rows)
-        known: dict[SSAValue, SSAValue] = dict(zip(kernel.body.args, body.args))
-        body.add_ops(self.ops(kernel.ops, known, rows))
-        made = type(kernel).around(body, around.args, [known[v] for v in kernel.terminator.operands], dict(choices))
-        made.location = kernel.location
-        return made
+        return changed_kernel(kernel, lambda d: self.dims(d, rows), lambda s: self.size(s, rows), choices)
 
 
 def open_rows_of(ops: Sequence[LnOp]) -> OpenRows | None:

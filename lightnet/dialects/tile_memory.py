@@ -95,21 +95,22 @@ class _Access(FormattedOp):
             reach[d] += max(n - 1, 0) * abs(s)
         if prod(valid) and any(r > n != DYNAMIC_INDEX for r, n in zip(reach, memref.get_shape())):
             raise VerifyException(f"a slice of extent {reach} does not fit {memref}")
-        if writes and (len(set(dims)) != len(dims) or any(s == 0 and v > 1 for s, v in zip(steps, valid))):
+        walked = [(d, s) for d, s, v in zip(dims, steps, valid) if v > 1]
+        if writes and (len({d for d, _ in walked}) < len(walked) or any(s == 0 for _, s in walked)):
             raise VerifyException("a store must write each element once: distinct dims, steps other than 0")
 
 
 def is_plain_memref(memref: Attribute) -> bool:
-    """Return whether a type is a memref as level 4 has them: of rank 1, or of a static shape, row-major, identity
-    layout."""
+    """Return whether a type is a memref as level 4 has them: row-major, identity layout, of a shape in which only the first
+    extent may be open."""
     if not isinstance(memref, MemRefType) or not isinstance(memref.layout, NoneAttr):
         return False
-    return memref.get_num_dims() == 1 or min(memref.get_shape(), default=0) >= 0
+    return min(memref.get_shape()[1:], default=0) >= 0
 
 
 def _verify_memref(memref: Attribute) -> None:
     if not is_plain_memref(memref):
-        raise VerifyException(f"expected a memref with a static shape and the identity layout, got {memref}")
+        raise VerifyException(f"expected a memref with the identity layout, of which only the first extent may be open, got {memref}")
 
 
 #: The syntax of a slice, up to the types.

@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, IntegerAtt
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from lightnet.diagnostics import LightNetError
+from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import layout_of, with_layout
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import size_attr
@@ -87,6 +88,28 @@ def typical_op(op: O, typical: Change = typical) -> O:
     new = changed_op(op, list(block.args), lambda dims: tuple(map(typical, dims)), typical)
     block.add_op(new)
     return new
+
+
+def changed_kernel(kernel: KernelOp, dims: ChangeDims, size: Change, choices: Mapping[str, Attribute]) -> KernelOp:
+    """A copy of a kernel with other choices, whose operands have other `dims` and are the arguments of a block of its own; `size`
+    changes those in its parameters. Raises what these do."""
+    body, around = (Block(arg_types=[with_dims(v.type, dims) for v in kernel.body.args]) for _ in range(2))
+    for block in (body, around):
+        for argument, value in zip(block.args, kernel.body.args):
+            argument.name_hint = value.name_hint
+    known: dict[SSAValue, SSAValue] = dict(zip(kernel.body.args, body.args))
+    for op in kernel.ops:
+        made = changed_op(op, [known[v] for v in op.operands], dims, size)
+        known.update(zip(op.results, made.results))
+        body.add_op(made)
+    found = type(kernel).around(body, around.args, [known[v] for v in kernel.terminator.operands], dict(choices))
+    found.location = kernel.location
+    return found
+
+
+def typical_kernel(kernel: KernelOp, typical: Change = typical) -> KernelOp:
+    """A copy of a kernel, with its choices, where dims have typical values (or what `typical` gives for them)."""
+    return changed_kernel(kernel, lambda dims: tuple(map(typical, dims)), typical, kernel.choices)
 
 
 # -- modules

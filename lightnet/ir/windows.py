@@ -7,7 +7,7 @@ one of *phase* p = Y mod s at *position* j = floor(Y / s), and
     result[y] = bias + sum over m < ceil(K / s) of x[j - m] * weight[p + s*m]    (weights beyond K are zero)
 
 so each position is a window of ceil(K / s) inputs, the same one for all phases. Where s is 1, taps may be apart
-(`dilation`): Y - d*m for j - m. Imports numpy; no IR is made here.
+(`dilation`): Y - d*m for j - m. Imports numpy and dims; no IR is made here.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+
+from lightnet.runtime.dims import Dim, greatest
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,11 @@ class Axis:
         return cls(size, size)
 
     @property
+    def is_open(self) -> bool:
+        """True if a call decides how many elements there are."""
+        return isinstance(self.size, Dim) or isinstance(self.positions, Dim)
+
+    @property
     def extent(self) -> int:
         """Elements from the first tap of a window to its last."""
         return (self.taps - 1) * self.dilation + 1
@@ -66,13 +73,13 @@ class Axis:
 
     @property
     def clipped(self) -> bool:
-        """True if windows reach beyond the elements."""
-        return self.before > 0 or self.overhang > 0
+        """True if windows reach beyond the elements, in any call."""
+        return self.before > 0 or greatest(self.overhang) > 0
 
     @property
     def halo(self) -> int:
         """Elements around those there are that windows touch, on the side where they reach further."""
-        return max(self.before, self.overhang, 0)
+        return max(self.before, greatest(self.overhang), 0)
 
     def strides(self) -> list[tuple[int, int]]:
         """The number of whole strides that each tap lies behind the first one, and of elements more, [taps]."""
@@ -163,6 +170,11 @@ class Window:
     def halo(self) -> tuple[int, int]:
         """Rows and columns around the map that windows touch, on the side where they reach further."""
         return self.rows.halo, self.cols.halo
+
+    @property
+    def is_open(self) -> bool:
+        """True if a call decides a size of the map."""
+        return self.rows.is_open or self.cols.is_open
 
     @property
     def is_pointwise(self) -> bool:

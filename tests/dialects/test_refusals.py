@@ -13,7 +13,7 @@ from lightnet.ir.context import make_context
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.verify import module_errors
 
-ARGUMENTS = """%m: memref<8x6xf32>, %h: memref<8xf16>, %open: memref<?x6xf32>, %step: memref<8xf32, strided<[2]>>, %i: index, %s: f32, %x: vector<4xf32>,
+ARGUMENTS = """%m: memref<8x6xf32>, %h: memref<8xf16>, %open: memref<?x6xf32>, %inner: memref<6x?xf32>, %x1: vector<1x4xf32>, %step: memref<8xf32, strided<[2]>>, %i: index, %s: f32, %x: vector<4xf32>,
   %a: vector<4x6xf32>, %b: vector<6x4xf32>, %c: vector<4x4xf32>, %d: vector<4x6xf64>, %n: vector<4xi32>, %nn: vector<4x4xi32>, %e: vector<4xf64>,
   %mask: vector<4xi1>, %wide: vector<8xi1>, %l: vector<4xi64>, %r: vector<6xf32>, %i32: vector<4x6xi32>, %j32: vector<6x4xi32>"""
 FIT = "memref<8x6xf32>, vector<4xf32>"
@@ -74,12 +74,15 @@ LINES: list[tuple[str, str]] = [
     (f"%y = tile.load %m[%i, %i] dims [0] valid [-1] : {FIT}", "valid [-1] exceeds the shape [4]"),
     (f"%y = tile.load %m[%i, %i] dims [0] steps [1, 1] : {FIT}", "dims, steps and valid need one number a dimension of vector<4xf32>"),
     (f"%y = tile.load %m[%i, %i] dims [0] valid [4, 1] : {FIT}", "dims, steps and valid need one number a dimension of vector<4xf32>"),
-    ("%y = tile.load %open[%i, %i] dims [0] : memref<?x6xf32>, vector<4xf32>", "expected a memref with a static shape and the identity layout, got memref<?x6xf32>"),
+    ("%y = tile.load %open[%i, %i] dims [0] : memref<?x6xf32>, vector<4xf32>", ""),
+    ("%y = tile.load %inner[%i, %i] dims [0] : memref<6x?xf32>, vector<4xf32>",
+     "expected a memref with the identity layout, of which only the first extent may be open, got memref<6x?xf32>"),
     ("%y = tile.load %step[%i] dims [0] : memref<8xf32, strided<[2]>>, vector<4xf32>",
-     "expected a memref with a static shape and the identity layout, got memref<8xf32, strided<[2]>>"),
+     "expected a memref with the identity layout, of which only the first extent may be open, got memref<8xf32, strided<[2]>>"),
     ("tile.store %x, %m[%i, %i] dims [0] : vector<4xf32>, memref<8x6xf32>", ""),
     ("tile.store %x, %m[%i, %i] dims [0] steps [0] valid [1] : vector<4xf32>, memref<8x6xf32>", ""),
     ("tile.store %x, %m[%i, %i] dims [0] steps [0] valid [2] : vector<4xf32>, memref<8x6xf32>", "a store must write each element once: distinct dims, steps other than 0"),
+    ("tile.store %x1, %m[%i, %i] dims [0, 0] : vector<1x4xf32>, memref<8x6xf32>", ""),
     ("tile.store %c, %m[%i, %i] dims [0, 0] : vector<4x4xf32>, memref<8x6xf32>", "a store must write each element once: distinct dims, steps other than 0"),
     *((f"tile.prefetch %m[%i, %i] bytes {n} : memref<8x6xf32>", "" if 0 < n <= 65536 else "bytes must be 1 to 65536") for n in (-1, 0, 1, 65536, 65537)),
     # launches and copies

@@ -18,7 +18,7 @@ from xdsl.dialects.builtin import MemRefType
 from xdsl.dialects.vector import FMAOp
 from xdsl.ir import SSAValue
 
-from lightnet.backends.builder import Builder, Index
+from lightnet.backends.builder import Index, flat_index
 from lightnet.backends.cpu.gemm import NEAR, PACK_FROM, ProductKernel, folds, readable
 from lightnet.backends.cpu.registers import REGISTERS
 from lightnet.backends.expressions import TileEvaluator, TileView, has_tile_epilogue
@@ -136,14 +136,6 @@ class _RowEvaluator(TileEvaluator):
         at = flat_index(self.b, spec_of(value.type).dims, [0 if p is None else row.indices[p] for p in places])
         steps, lanes = (None, row.lanes) if last in places else ([0], None)
         return self.b.tile_load(self.memory(value), [at], [0], row.shape, steps=steps, lanes=lanes)
-
-
-def flat_index(b: Builder, dims: Sequence[Size], indices: Sequence[Index]) -> SSAValue:
-    """The row-major number of an element."""
-    at: Index = 0
-    for n, index in zip(dims, indices):
-        at = b.add(b.mul(at, n), index)
-    return b.index(at)
 
 
 class OpenProducts(ProductKernel):

@@ -19,6 +19,7 @@ from xdsl.ir import Attribute, OpResult, SSAValue
 
 from lightnet.backends.builder import Builder, Index
 from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, choice_error, choice_ints
+from lightnet.backends.cpu.open_maps import OpenMaps, is_open_map
 from lightnet.backends.generator import Plan, form_of_arguments, numbered
 from lightnet.backends.launches import Argument, Launch, launch_memory_of
 from lightnet.backends.open_rows import OpenRows, leading, open_rows_of
@@ -74,6 +75,8 @@ class Strips(BlockedGenerator):
         forms = self.inner.forms(found.ops, found.yielded, machine)
         if self.last:  # the loops, which take open rows as well, but where they lie in blocks
             forms = [form for form in forms if has_maps(form)]
+        if any(is_open_map(spec_of(v.type)) for op in ops for v in (*op.operands, *op.results)):  # whose rows are part of a map
+            forms = [form for form in forms if not has_maps(form)]
         back = found.outside
         return [replace(form, maps={back[v]: halo for v, halo in form.maps.items()},
                         weights=frozenset(back[v] for v in form.weights)) for form in forms]  # fmt: skip
@@ -152,10 +155,11 @@ class Strips(BlockedGenerator):
 
 @cache
 def open_ways(generator: BlockedGenerator) -> tuple[BlockedGenerator, ...]:
-    """The generators of kernels on open rows that one is: itself, in strips, or both (the loops: those on maps in
-    strips)."""
+    """The generators of open kernels that one is: itself, in strips, on open maps, or several of these (the loops: those on maps
+    in strips)."""
     in_strips = () if generator.takes_open and not generator.last else (Strips(generator),)
-    return (*in_strips, *(generator,) * generator.takes_open)
+    on_maps = (OpenMaps(generator),) if generator.opens else ()
+    return (*in_strips, *on_maps, *(generator,) * generator.takes_open)
 
 
 @dataclass(frozen=True)

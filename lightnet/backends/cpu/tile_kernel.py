@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from xdsl.dialects.builtin import IntegerType, MemRefType
+from xdsl.dialects.builtin import DYNAMIC_INDEX, IntegerType, MemRefType
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Builder
@@ -16,6 +16,7 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import layout_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import spec_of, storage_type
+from lightnet.runtime.dims import Dim, Size
 
 
 def memref_of(type: Attribute) -> MemRefType:
@@ -29,12 +30,14 @@ class TileKernel:
     which take an operand's memory), then `workspace` bytes, which the launches of the kernel share, and `scratch` bytes
     of the thread."""
 
-    def __init__(self, kernel: KernelOp, name: str, aliases: Mapping[int, int], scratch: int = 0, workspace: int = 0):
+    def __init__(self, kernel: KernelOp, name: str, aliases: Mapping[int, int], scratch: int = 0, workspace: Size = 0):
         self.describe(kernel)
+        self._open_workspace = workspace if isinstance(workspace, Dim) else 0
         fresh = [i for i in range(len(self.yielded)) if i not in aliases]
         values = [*kernel.body.args, *(self.yielded[i] for i in fresh)]
-        tail = {kind: size for kind, size in (("workspace", workspace), ("scratch", scratch)) if size}
-        types = [self.memref(v) for v in values] + [MemRefType(IntegerType(8), [size]) for size in tail.values()]
+        tail = {kind: size for kind, size in (("workspace", workspace), ("scratch", scratch)) if size != 0}
+        extents = [DYNAMIC_INDEX if isinstance(size, Dim) else size for size in tail.values()]
+        types = [self.memref(v) for v in values] + [MemRefType(IntegerType(8), [n]) for n in extents]
         hints = [*(v.name_hint for v in values), *tail]
         symbols = {s for v in values for d in spec_of(v.type).open_dims for s in d.symbols}
         self.b = Builder.kernel(name, types, opt="none", hints=hints, location=kernel.location, symbols=symbols)
@@ -89,6 +92,6 @@ class TileKernel:
         """Store a tile of a result."""
         self.b.tile_store(value, memref, tile.indices, tile.dims, steps=tile.steps, valid=tile.valid)
 
-    def done(self, grid: int) -> Launch:
+    def done(self, grid: Size) -> Launch:
         """The finished function over `grid` blocks."""
-        return Launch(self.b.finish(), grid, self.arguments)
+        return Launch(self.b.finish(), grid, self.arguments, self._open_workspace)

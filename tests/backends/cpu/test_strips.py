@@ -233,7 +233,7 @@ def test_each_generator_takes_open_rows_in_some_way():
     """The loops in two: blocks of maps need strips, any other body runs as it is."""
     for generator in SELECTION.generators():
         ways, name = open_ways(generator), type(generator).__name__
-        assert [type(way).__name__ for way in ways] == WHOLE.get(name, ["Strips"])
+        assert [type(way).__name__ for way in ways] == WHOLE.get(name, ["Strips", *["OpenMaps"] * generator.opens])
         for way in ways:
             assert way is generator or way.inner is generator
             assert (way.alg, way.exact, way.last, way.on_maps) == (

@@ -197,7 +197,7 @@ def plan_of_part(part: StagePart, chain: Chain, schedule: BandSchedule, machine:
     of the next group's."""
     if part.stage.generator is not DIRECT:
         return part.plan(machine)
-    plan = DIRECT.part(part.kernel, part.form(machine), machine, alone=False)
+    plan = DIRECT.part(part.kernel, part.form(machine), machine)
     if schedule.keep:
         return plan
     made, rows = plan.schedule, chain.least_rows(schedule.band) if part.stage.kind == EXPAND else schedule.band

@@ -19,6 +19,7 @@ from lightnet.ir.layout import Blocked, layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form, Halo
+from lightnet.runtime.dims import Size
 
 NO_HALO: Halo = (0, 0)
 
@@ -74,6 +75,17 @@ class BlockedGenerator(generator.Generator[ProcessorModel]):
     on_maps = True
     #: Whether it takes open bodies as they are: others take them row by row (`strips.py`).
     takes_open = False
+    #: Whether its kernels may be on maps whose height or width a call decides (`open_maps.py`).
+    opens = False
+
+    def opened(self, kernel: KernelOp, largest: KernelOp, form: Form, machine: ProcessorModel) -> generator.Plan:
+        """The plan for a kernel on open maps: `kernel` has the typical ones, for which it says the time, and `largest` the
+        largest. What it says besides holds for maps of any size."""
+        return self.plan(kernel, form, machine)
+
+    def shared_bytes(self, kernel: KernelOp, plan: generator.Plan) -> Size:
+        """The `workspace_bytes` of a plan of `opened`, for the open kernel."""
+        return plan.workspace_bytes
 
     @abstractmethod
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:

@@ -19,41 +19,49 @@ from xdsl.ir import SSAValue
 from lightnet.backends.builder import Builder, Index
 from lightnet.backends.cpu.blocked import conv_model as model
 from lightnet.backends.cpu.blocked.base import KernelGenerator, ProcessorModel, lanes_of
-from lightnet.backends.cpu.blocked.conv_choices import ConvSchedule, conv_schedule_of
+from lightnet.backends.cpu.blocked.conv_choices import ConvSchedule, conv_schedule_of, open_schedule_of
 from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, Geometry
+from lightnet.backends.cpu.blocked.depthwise import conv_of
 from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
-from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, MapTile
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, MapTile, parts_of
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Conv2d
+from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, Packed, layout_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr, vector_type_of
+from lightnet.runtime.dims import Size, greatest
 
 
 class Direct(KernelGenerator):
     """The generator of `conv2d` on maps of f32, of one group or of groups of whole blocks, with an elementwise
     epilogue."""
 
-    alg = "direct"
+    alg, opens = "direct", True
 
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         def halo_of(conv: Conv2d) -> Halo | None:
             geometry = Geometry.of(conv)
             if geometry.groups > 1 and (geometry.channels % machine.lanes or geometry.outputs % machine.lanes):
                 return None
-            return model.halo_of(geometry, machine)
+            return (0, geometry.cols.halo) if geometry.is_open else model.halo_of(geometry, machine)
 
         return convolution_form(ops, yielded, Conv2d, halo_of)
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
-        return self.part(kernel, form, machine)
+        return self._plan(kernel, form, machine, conv_schedule_of(kernel, machine))
 
-    def part(self, kernel: KernelOp, form: Form, machine: ProcessorModel, alone: bool = True) -> Plan:
-        """The plan of a kernel, or of a part of another one (not `alone`)."""
-        made = conv_schedule_of(kernel, machine, alone)
+    def part(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
+        """The plan of a part of another kernel."""
+        return self._plan(kernel, form, machine, conv_schedule_of(kernel, machine, alone=False))
+
+    def opened(self, kernel: KernelOp, largest: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
+        return self._plan(kernel, form, machine, open_schedule_of(kernel, machine))
+
+    def _plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel, made: ConvSchedule) -> Plan:
         geometry, shape, walk = made.geometry, made.shape, made.walk
         compute = model.tiles_time(geometry, machine, shape)
         moved = model.cache_time(geometry, machine, shape, walk.order)
@@ -81,8 +89,11 @@ class DirectKernel(BlockedKernel):
     ):
         self.schedule, self.geometry, self.shape, self.walk = schedule, schedule.geometry, schedule.shape, schedule.walk
         self.skips, self.weights_ahead = schedule.skips, schedule.weights_ahead
+        if is_open(kernel.operands):
+            self.geometry = Geometry.of(conv_of(kernel))
         super().__init__(kernel, name, lanes_of(kernel), aliases, host=host)
         self.src, self.weight, self.bias = self.anchor.operands
+        self.parts = parts_of(kernel, self.shape.vectors)
 
     def memref(self, value: SSAValue) -> MemRefType:
         """The memref of a value; maps are one row where the geometry is `flat`."""
@@ -97,7 +108,7 @@ class DirectKernel(BlockedKernel):
         b, g, walk = self.b, self.geometry, self.walk
         (height, width), v = g.positions, self.shape.vectors
         groups = g.output_blocks(self.lanes) // v
-        bands = (-(-height // walk.rows), -(-width // walk.columns))
+        bands = (-(-height // walk.rows), 1 if g.is_open else -(-width // walk.columns))
         outside = walk.order == OUTPUTS
         extents = (groups, g.batch, *bands) if outside else (g.batch, *bands, groups)
         with b.loop(b.lo, b.hi, name="block") as block:
@@ -105,7 +116,7 @@ class DirectKernel(BlockedKernel):
             found = self.coordinates(block.iv, extents, names)
             group, n, row, column = found if outside else (found[3], *found[:3])
             y0, y1 = self.range(row, walk.rows, height)
-            x0, x1 = self.range(column, walk.columns, width)
+            x0, x1 = (0, width) if g.is_open else self.range(column, walk.columns, width)
             self.part(n, group, y0, y1, x0, x1)
             with self.only(column, 0):
                 self.zero_halos(self.n, self.first, v, y0, y1)
@@ -122,10 +133,10 @@ class DirectKernel(BlockedKernel):
             with b.loop(lo, hi, rows, name="y") as y:
                 self.row(y.iv, rows, x0, x1)
 
-    def range(self, band: Index, size: int, whole: int) -> tuple[Index, Index]:
+    def range(self, band: Index, size: int, whole: Size) -> tuple[Index, Index]:
         """First and last row (or column) of a band."""
         b = self.b
-        if size >= whole:
+        if size >= greatest(whole):
             return 0, whole
         first = b.mul(band, size)
         last = b.add(first, size)
@@ -148,6 +159,9 @@ class DirectKernel(BlockedKernel):
         """The tiles of columns [first, last): the last one of the picture moves back over the one before, or is
         narrower."""
         b, columns, width = self.b, self.shape.columns, self.geometry.cols.positions
+        if self.geometry.is_open:
+            self.across(width, columns, lambda x, columns: self.tile(y, x, rows, columns))
+            return
         rest = width % columns
         if not rest or (self.overlaps and len(model.column_tiles(self.geometry, columns)) == 1):
             with b.loop(first, last, columns, name="x") as x:
@@ -165,54 +179,62 @@ class DirectKernel(BlockedKernel):
     def tile(self, y: Index, x: Index, rows: int, columns: int) -> None:
         """One tile: the bias, the sum over channels and taps, the epilogue."""
         b = self.b
-        shape = (rows, columns, self.shape.vectors, self.lanes)
-        acc = b.tile_load(self.inputs[self.bias], [self.first, 0], [0, 0, 0, 1], shape, steps=[0, 0, 1, 1])
-        acc = self.sum(y, x, acc)
-        self.finish(MapTile(self.n, self.first, y, x, shape, self.used), acc)
+        tiles = [MapTile(self.n, b.add(self.first, v), y, x, (rows, columns, count, self.lanes), self.used) for v, count in self.parts]
+        bias = self.inputs[self.bias]
+        sums = [b.tile_load(bias, [t.block, 0], [0, 0, 0, 1], t.shape, steps=[0, 0, 1, 1]) for t in tiles]
+        for tile, total in zip(tiles, self.sum(y, x, sums)):
+            self.finish(tile, total)
 
-    def sum(self, y: Index, x: Index, acc: SSAValue) -> SSAValue:
-        """acc + the sum over blocks of input channels, taps and the channels of a block."""
+    def sum(self, y: Index, x: Index, sums: Sequence[SSAValue]) -> Sequence[SSAValue]:
+        """The sums of the parts of a tile, and those over blocks of input channels, taps and the channels of a block."""
         b, g = self.b, self.geometry
-        rows, columns, _, lanes = vector_type_of(acc).get_shape()
+        rows, columns, _, lanes = vector_type_of(sums[0]).get_shape()
         blocks = model.blocks_of(g.channels, lanes)
         top, left = (self.times(at, step, -pad) for at, step, pad in zip((y, x), g.stride, g.before))
         top, left = b.called(top, "top"), b.called(left, "left")
         bounds = self.taps(top) if rows == 1 else (0, g.rows.taps)
         share = self.share_of_weights(y, x)
-        with b.loop(*bounds, carry=[acc], name="r") as r:
+        with b.loop(*bounds, carry=sums, name="r") as r:
             line = b.called(b.add(top, b.mul(r.iv, g.rows.dilation)), "line")
             if (
                 self.skips and rows == 1
             ):  # its own few columns outside: inside, their count would be mispredicted in each block
                 with b.loop(*self.inside(left, 1, columns), carry=r.args, name="q") as q:
                     with b.loop(0, blocks, carry=q.args, name="block") as block:
-                        block.yields(self.tap(block.args[0], r.iv, q.iv, block.iv, line, left))
+                        block.yields(*self.tap(block.args, r.iv, q.iv, block.iv, line, left))
                     q.yields(*block.results)
                 r.yields(*q.results)
             else:
                 with b.loop(0, blocks, carry=r.args, name="block") as block:
                     self.fetch(r.iv, block.iv, line, left, rows, columns, share)
                     with b.loop(0, g.cols.taps, carry=block.args, name="q") as q:
-                        q.yields(self.tap(q.args[0], r.iv, q.iv, block.iv, line, left))
+                        q.yields(*self.tap(q.args, r.iv, q.iv, block.iv, line, left))
                     block.yields(*q.results)
                 r.yields(*block.results)
-        return r.results[0]
+        return r.results
 
-    def tap(self, acc: SSAValue, r: Index, q: Index, block: Index, line: Index, left: Index) -> SSAValue:
-        """acc + the sum over the channels of a block under tap (r, q); `line` is the row of the input, `left` the
+    def tap(
+        self, sums: Sequence[SSAValue], r: Index, q: Index, block: Index, line: Index, left: Index
+    ) -> Sequence[SSAValue]:
+        """The sums, and those over the channels of a block under tap (r, q); `line` is the row of the input, `left` the
         column of the first window."""
         b, g, u = self.b, self.geometry, self.shape.unroll
-        rows, columns, vectors, lanes = vector_type_of(acc).get_shape()
+        rows, columns, _, lanes = vector_type_of(sums[0]).get_shape()
         source, column = b.add(self.source_block, block), b.add(left, b.mul(q, g.cols.dilation))
         b.called(column, "column")
-        with b.loop(0, summed_channels(b, g.input_steps(lanes, u), block, lanes), u, carry=[acc], name="c") as c:
-            at = self.at(self.src, self.n, source, line, column, c.iv)
-            pixels = b.tile_load(self.inputs[self.src], at, [2, 3, 4], (rows, columns, u), steps=[*g.stride, 1])
-            weights = b.tile_load(self.inputs[self.weight], [self.group, r, block, q, c.iv, 0], [4, 5, 5],
-                                  (u, vectors, lanes),
-                                  steps=[1, lanes, 1])  # fmt: skip
-            c.yields(b.fma(pixels, weights, c.args[0]))
-        return c.results[0]
+        each = u if len(self.parts) == 1 else 1  # channels at a time: all parts take the same pixels while these are in registers
+        with b.loop(0, summed_channels(b, g.input_steps(lanes, u), block, lanes), u, carry=sums, name="c") as c:
+            made = list(c.args)
+            for channel in (b.add(c.iv, k) for k in range(0, u, each)):
+                at = self.at(self.src, self.n, source, line, column, channel)
+                pixels = b.tile_load(self.inputs[self.src], at, self.walks(self.src, [2, 3, 4]), (rows, columns, each),
+                                     steps=[*g.stride, 1])  # fmt: skip
+                for part, (v, count) in enumerate(self.parts):
+                    weights = b.tile_load(self.inputs[self.weight], [self.group, r, block, q, channel, v * lanes], [4, 5, 5],
+                                          (each, count, lanes), steps=[1, lanes, 1])  # fmt: skip
+                    made[part] = b.fma(pixels, weights, made[part])
+            c.yields(*made)
+        return c.results
 
     def fetch(self, r: Index, block: Index, line: Index, left: Index, rows: int, columns: int, share: Index) -> None:
         """Fetch what is needed soon, beside a block and row of taps: pixels of the next tile, a share of the next

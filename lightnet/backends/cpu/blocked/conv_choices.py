@@ -6,7 +6,7 @@ Imports the model in numbers, layouts and kernels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lightnet.backends.cpu.blocked import conv_model as model
 from lightnet.backends.cpu.blocked.base import NO_HALO, ProcessorModel, choice_error, choice_ints
@@ -51,6 +51,30 @@ def conv_schedule_of(kernel: KernelOp, machine: ProcessorModel, alone: bool = Tr
         shape = model.best_shape(geometry, machine, halo_rows)
     else:
         shape = chosen_conv_tile(kernel, geometry, machine.lanes, given, halo_rows)
+    found = _with_walk(kernel, geometry, machine, shape)
+    if not alone or found.skips:
+        return found
+    pixels, weights = model.pixels_ahead(geometry, machine, shape), model.weights_ahead(geometry, machine, shape, found.walk)
+    return replace(found, pixels_ahead=pixels, weights_ahead=weights)
+
+
+def open_schedule_of(kernel: KernelOp, machine: ProcessorModel) -> ConvSchedule:
+    """The schedule for open maps of which a kernel has the typical ones: tiles of one row, bands of whole rows. Raises
+    `LightNetError` for choices that do not fit."""
+    geometry, given = Geometry.of(conv_of(kernel)), choice_ints(kernel, "tile")
+    if given is not None:
+        shape = chosen_conv_tile(kernel, geometry, machine.lanes, given, 0)
+        if shape.rows > 1:
+            raise choice_error(kernel, "convolution.tile", f"tile = {list(given)}: a tile of open maps has one row")
+    else:
+        shape = model.best_shape(geometry, machine, one_row=True)
+    found = _with_walk(kernel, geometry, machine, shape)
+    rows = min(found.walk.rows, geometry.positions[0])
+    return replace(found, walk=TileWalk(found.walk.order, rows, geometry.positions[1]))
+
+
+def _with_walk(kernel: KernelOp, geometry: Geometry, machine: ProcessorModel, shape: ConvTile) -> ConvSchedule:
+    """The schedule of a kernel with this tile."""
     order, band = choice(kernel, "order"), choice_ints(kernel, "band")
     if order not in (None, OUTPUTS, ROWS):
         raise choice_error(
@@ -59,11 +83,7 @@ def conv_schedule_of(kernel: KernelOp, machine: ProcessorModel, alone: bool = Tr
     walk = model.best_walk(geometry, machine, shape, order)
     if band is not None:
         walk = _checked_walk(kernel, geometry, shape, walk.order, band)
-    found = ConvSchedule(geometry, shape, walk)
-    if not alone or found.skips:
-        return found
-    ahead = model.pixels_ahead(geometry, machine, shape), model.weights_ahead(geometry, machine, shape, walk)
-    return ConvSchedule(geometry, shape, walk, *ahead)
+    return ConvSchedule(geometry, shape, walk)
 
 
 def geometry_of(kernel: KernelOp) -> Geometry:

@@ -89,7 +89,7 @@ class Geometry(Window):
 
     def input_steps(self, lanes: int, unroll: int) -> int:
         """Input channels that are summed over, with those that fill up the last step."""
-        return _steps(self.channels, lanes, unroll)
+        return whole_steps(self.channels, lanes, unroll)
 
 
 def _spread(op: Conv2d) -> Geometry:
@@ -189,13 +189,13 @@ def _unroll(channels: int, lanes: int, sums: int) -> int:
     choices = [u for u in (16, 8, 4, 2, 1) if u <= lanes and u * sums <= MOST_CONV_BODY] or [1]
 
     def cost(unroll: int) -> float:
-        steps = _steps(channels, lanes, unroll)
+        steps = whole_steps(channels, lanes, unroll)
         return steps * (sums / 2) + steps / unroll * TRIP_CYCLES
 
     return min(choices, key=cost)
 
 
-def _steps(channels: int, lanes: int, unroll: int) -> int:
+def whole_steps(channels: int, lanes: int, unroll: int) -> int:
     """So many channels, with those that fill up the last step of `unroll` in the last block."""
     whole, rest = divmod(channels, lanes)
     return whole * lanes + -(-rest // unroll) * unroll
@@ -219,9 +219,12 @@ def conv_tiles(geometry: Geometry, machine: ProcessorModel, halo_rows: int | Non
 
 
 @cache
-def best_shape(geometry: Geometry, machine: ProcessorModel, halo_rows: int | None = None) -> ConvTile:
-    """The tile that costs least."""
-    return min(conv_tiles(geometry, machine, halo_rows), key=lambda s: tiles_time(geometry, machine, s))
+def best_shape(
+    geometry: Geometry, machine: ProcessorModel, halo_rows: int | None = None, one_row: bool = False
+) -> ConvTile:
+    """The tile that costs least, of `one_row` or any."""
+    shapes = (s for s in conv_tiles(geometry, machine, halo_rows) if s.rows == 1 or not one_row)
+    return min(shapes, key=lambda s: tiles_time(geometry, machine, s))
 
 
 def column_tiles(geometry: Geometry, columns: int) -> list[tuple[int, int]]:

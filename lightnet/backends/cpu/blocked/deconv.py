@@ -20,22 +20,24 @@ from lightnet.backends.cpu.blocked.conv import summed_channels
 from lightnet.backends.cpu.blocked.conv_choices import chosen_conv_tile
 from lightnet.backends.cpu.blocked.conv_model import ConvTile, Geometry
 from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
-from lightnet.backends.cpu.blocked.kernel import BlockedKernel, MapTile
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, MapTile, parts_of
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Deconv2d
+from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Packed
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr, vector_type_of
 from lightnet.ir.windows import Axis
+from lightnet.runtime.dims import dim_min, greatest
 
 
 class Transposed(KernelGenerator):
     """The generator of `deconv2d` on maps of f32, of one group and without dilation, with an elementwise epilogue."""
 
-    alg = "deconv"
+    alg, opens = "deconv", True
 
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         return convolution_form(ops, yielded, Deconv2d, _halo_of)
@@ -65,7 +67,7 @@ def halo_columns(op: Deconv2d) -> int:
     pad, stride, size = op.derived_values()["pad"][1], op.stride[1], op.size[1]
     width, last = op.operand_specs[0].dims[3], op.result_specs[0].dims[3] - 1
     before = max((size - 1 - pad) // stride, 0)
-    return max(before, (last + pad) // stride - (width - 1), 0)
+    return max(before, greatest((last + pad) // stride - (width - 1)), 0)
 
 
 def _deconv_of(kernel: KernelOp) -> Deconv2d:
@@ -108,6 +110,7 @@ class _Kernel(BlockedKernel):
         self.pad, self.size, self.stride = op.derived_values()["pad"], op.size, op.stride
         self.channels, self.in_height = op.operand_specs[0].dims[1:3]
         self.pictures, self.outputs, self.height, self.width = op.result_specs[0].dims
+        self.parts = parts_of(kernel, shape.vectors)
 
     def build(self) -> Launch:
         b, v, step = self.b, self.shape.vectors, self.stride[0]
@@ -119,7 +122,7 @@ class _Kernel(BlockedKernel):
             self.first = b.mul(self.group, v)
             y0 = b.mul(line, step)
             y1 = b.add(y0, step)
-            if self.height % step:
+            if self.height % step != 0:
                 y1 = b.op(arith.MinSIOp, b.index(y1), b.index(self.height))
             with b.loop(y0, y1, name="y") as y:
                 self.row(y.iv)
@@ -135,11 +138,13 @@ class _Kernel(BlockedKernel):
         )  # taps from row `top` on upwards: those inside
         first = b.op(arith.MaxSIOp, above, b.index(0))
         last = b.op(arith.MinSIOp, b.index(rows), b.add(top, 1))
-        with b.loop(0, min(step, self.width), name="phase") as phase:
+        with b.loop(0, dim_min(step, self.width), name="phase") as phase:
             left, q0, taps = self.taps(phase.iv, 1)
             many = b.divmod(b.op(arith.SubiOp, b.index(self.width + step - 1), phase.iv), step)[0]
             window = (top, first, last, r0), (left, taps, q0)
-            if self.overlaps:
+            if is_open([self.src]):
+                self.across_open(many, columns, lambda x, columns: self.tile(y, phase.iv, x, columns, window))
+            elif self.overlaps:
                 with b.loop(0, many, columns, name="x") as x:
                     at = b.op(arith.MinSIOp, x.iv, b.op(arith.SubiOp, many, b.index(columns)))
                     self.tile(y, phase.iv, at, columns, window)
@@ -160,19 +165,23 @@ class _Kernel(BlockedKernel):
 
     def tile(self, y: Index, phase: Index, x: Index, columns: int, window: tuple) -> None:
         """One tile: the bias, the sum over taps and channels, the epilogue. `x` counts pixels of the phase."""
-        b, shape = self.b, (1, columns, self.shape.vectors, self.lanes)
-        acc = b.tile_load(self.inputs[self.bias], [self.first, 0], [0, 0, 0, 1], shape, steps=[0, 0, 1, 1])
-        acc = self.sum(x, acc, *window)
-        at = b.add(b.mul(x, self.stride[1]), phase)
-        self.finish(MapTile(self.n, self.first, y, at, shape, self.used, (1, self.stride[1])), acc)
+        b = self.b
+        at, steps = b.add(b.mul(x, self.stride[1]), phase), (1, self.stride[1])
+        tiles = [MapTile(self.n, b.add(self.first, v), y, at, (1, columns, count, self.lanes), self.used, steps)
+                 for v, count in self.parts]  # fmt: skip
+        bias = self.inputs[self.bias]
+        sums = [b.tile_load(bias, [t.block, 0], [0, 0, 0, 1], t.shape, steps=[0, 0, 1, 1]) for t in tiles]
+        for tile, total in zip(tiles, self.sum(x, sums, *window)):
+            self.finish(tile, total)
 
-    def sum(self, x: Index, acc: SSAValue, rows: tuple, columns: tuple) -> SSAValue:
-        """acc + the sum over rows of taps, blocks of input channels, columns of taps and the channels of a block."""
+    def sum(self, x: Index, sums: Sequence[SSAValue], rows: tuple, columns: tuple) -> Sequence[SSAValue]:
+        """The sums of the parts of a tile, and those over rows of taps, blocks of input channels, columns of taps and the
+        channels of a block."""
         b, u = self.b, self.shape.unroll
-        _, pixels, vectors, lanes = vector_type_of(acc).get_shape()
+        _, pixels, _, lanes = vector_type_of(sums[0]).get_shape()
         (top, first, last, r0), (left, taps, q0) = rows, columns
-        steps = phases(self.anchor).input_steps(lanes, u)
-        with b.loop(first, last, carry=[acc], name="k") as k:
+        steps, each = model.whole_steps(self.channels, lanes, u), u if len(self.parts) == 1 else 1
+        with b.loop(first, last, carry=sums, name="k") as k:
             line = b.op(arith.SubiOp, b.index(top), k.iv)
             r = b.add(r0, b.mul(k.iv, self.stride[0]))
             with b.loop(0, blocks_of(self.channels, lanes), carry=k.args, name="block") as block:
@@ -180,17 +189,21 @@ class _Kernel(BlockedKernel):
                     column = b.op(arith.SubiOp, b.add(left, x), m.iv)
                     q = b.add(q0, b.mul(m.iv, self.stride[1]))
                     with b.loop(0, summed_channels(b, steps, block.iv, lanes), u, carry=m.args, name="c") as c:
-                        at = self.at(self.src, self.n, block.iv, line, column, c.iv)
-                        source = b.tile_load(self.inputs[self.src], at, [2, 3, 4], (1, pixels, u))
-                        where = [self.group, r, block.iv, q, c.iv, 0]
-                        weights = b.tile_load(
-                            self.inputs[self.weight], where, [4, 5, 5], (u, vectors, lanes), steps=[1, lanes, 1]
-                        )
-                        c.yields(b.fma(source, weights, c.args[0]))
+                        made = list(c.args)
+                        for channel in (b.add(c.iv, i) for i in range(0, u, each)):
+                            at = self.at(self.src, self.n, block.iv, line, column, channel)
+                            walked = self.walks(self.src, [2, 3, 4])
+                            source = b.tile_load(self.inputs[self.src], at, walked, (1, pixels, each))
+                            for part, (v, count) in enumerate(self.parts):
+                                where = [self.group, r, block.iv, q, channel, v * lanes]
+                                weights = b.tile_load(self.inputs[self.weight], where, [4, 5, 5], (each, count, lanes),
+                                                      steps=[1, lanes, 1])  # fmt: skip
+                                made[part] = b.fma(source, weights, made[part])
+                        c.yields(*made)
                     m.yields(*c.results)
                 block.yields(*m.results)
             k.yields(*block.results)
-        return k.results[0]
+        return k.results
 
 
 DECONV = Transposed(_Kernel)

@@ -13,7 +13,7 @@ from xdsl.ir import SSAValue
 from lightnet.backends.expressions import TileEvaluator
 from lightnet.backends.expressions import TileView as PlainTile
 from lightnet.ir import bound
-from lightnet.ir.layout import layout_of
+from lightnet.ir.layout import Packed, layout_of
 from lightnet.ir.types import memref_type_of, spec_of
 
 if TYPE_CHECKING:
@@ -53,15 +53,14 @@ class BlockedEvaluator(TileEvaluator):
         memref, dims = owner.inputs[value], spec_of(value.type).dims
         if dims == self.dims:
             where = owner.at(value, tile.n, tile.block, tile.y, tile.x)
-            return b.tile_load(memref, where, [2, 3, 1, 4], tile.shape, steps=tile.strides)
+            return b.tile_load(memref, where, owner.walks(value, [2, 3, 1, 4]), tile.shape, steps=tile.strides)
         if layout_of(value.type).is_plain:  # one value in all
             return b.broadcast(b.load(memref, [0] * memref_type_of(memref).get_num_dims()), self.shape)
         walked = {self.position[s.name] for s in subs if isinstance(s, bound.Idx)}
         shape = (1, 1, *tile.shape[2:])
-        if memref_type_of(memref).get_num_dims() == 2:  # a vector by channel: [blocks, lanes]
+        if isinstance(layout_of(value.type), Packed):  # a vector by channel: [blocks, lanes]
             lanes = b.tile_load(memref, [tile.block, 0], [0, 0, 0, 1], shape, steps=[0, 0, 1, 1])
         else:  # a map [N, C, 1, 1]
-            lanes = b.tile_load(
-                memref, owner.at(value, tile.n if 0 in walked else 0, tile.block, 0, 0), [2, 3, 1, 4], shape
-            )
+            at = owner.at(value, tile.n if 0 in walked else 0, tile.block, 0, 0)
+            lanes = b.tile_load(memref, at, owner.walks(value, [2, 3, 1, 4]), shape)
         return lanes if self.narrow else b.broadcast(lanes, tile.shape)

@@ -3,8 +3,10 @@ grid.
 
 A map [N, C, H, W] in the layout ``c16h1`` is the memref [N, ceil(C/16), H+2, W+2, 16]. A tile of it is [rows, columns,
 vectors, 16]: pixels by blocks of channels, in the order in which `tile.fma` makes it from pixels [rows, columns, K] and
-weights [K, vectors, 16]. Positions are logical: the halo of each map is added where it is read or written. Imports the
-builder, the evaluator and layouts.
+weights [K, vectors, 16]. Positions are logical: the halo of each map is added where it is read or written.
+
+Where a call decides the height or the width, the memref is [pixels, 16], of all pictures and blocks, and a tile is part of one row
+and one block of channels. Imports the builder, the evaluator and layouts.
 """
 
 from __future__ import annotations
@@ -16,21 +18,23 @@ from functools import cached_property
 from math import prod
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import MemRefType
-from xdsl.ir import SSAValue
+from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType
+from xdsl.ir import Attribute, SSAValue
 
-from lightnet.backends.builder import Builder, Index
+from lightnet.backends.builder import Builder, Index, flat_index
 from lightnet.backends.cpu.blocked.base import NO_HALO, blocks_of, lanes_of
 from lightnet.backends.cpu.blocked.evaluator import BlockedEvaluator
 from lightnet.backends.cpu.blocked.forms import keeps_zero
-from lightnet.backends.cpu.tile_kernel import TileKernel
+from lightnet.backends.cpu.tile_kernel import TileKernel, memref_of
 from lightnet.backends.launches import Launch
+from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, layout_of
 from lightnet.ir.target import Halo
-from lightnet.ir.types import spec_of
+from lightnet.ir.types import flat_memref, spec_of, storage_type
 from lightnet.ir.windows import Axis
 from lightnet.runtime.arrays import align_up
+from lightnet.runtime.dims import Dim, Size, greatest, least
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,30 @@ class Host:
     windows: dict[SSAValue, BandWindow]
 
 
+def map_memref(type: Attribute) -> MemRefType:
+    """The memref of a map; where a call decides its size, of its pixels, and of a plain tensor of its elements."""
+    spec, layout = spec_of(type), layout_of(type)
+    if not spec.open_dims:
+        return memref_of(type)
+    if layout.is_plain:
+        return flat_memref(spec)
+    return MemRefType(storage_type(spec.dtype), [DYNAMIC_INDEX, layout.physical_dims(spec.dims)[-1]])
+
+
+def parts_of(kernel: KernelOp, vectors: int) -> list[tuple[int, int]]:
+    """The parts of a tile of so many vectors, each in registers of its own, as (first vector, vectors): of an open map a tile has
+    one block of channels."""
+    return [(v, 1) for v in range(vectors)] if is_open(kernel.operands) else [(0, vectors)]
+
+
+def map_place(b: Builder, value: SSAValue, indices: list[Index]) -> list[Index]:
+    """The indices in `map_memref` of an element of a map's layout: [picture, block, row, column, lane]."""
+    if not is_open([value]):
+        return indices
+    *pixels, _ = layout_of(value.type).physical_dims(spec_of(value.type).dims)
+    return [flat_index(b, pixels, indices), indices[-1]]
+
+
 class BlockedKernel(TileKernel):
     """A kernel function under construction, or (`host`) the part of one that is a kernel of its own."""
 
@@ -93,7 +121,7 @@ class BlockedKernel(TileKernel):
     mixes_channels = False
 
     def __init__(self, kernel: KernelOp, name: str, lanes: int, aliases: Mapping[int, int], scratch: int = 0,
-                 workspace: int = 0, host: Host | None = None):  # fmt: skip
+                 workspace: Size = 0, host: Host | None = None):  # fmt: skip
         self.lanes = lanes
         self.windows: Mapping[SSAValue, BandWindow] = {}
         #: Whether a tile may lie on another: what is computed again would read its own result where that overwrites an
@@ -107,6 +135,9 @@ class BlockedKernel(TileKernel):
 
     # -- geometry
 
+    def memref(self, value: SSAValue) -> MemRefType:
+        return map_memref(value.type)
+
     def halo(self, value: SSAValue) -> Halo:
         """The halo of a map."""
         layout = layout_of(value.type)
@@ -115,7 +146,15 @@ class BlockedKernel(TileKernel):
     def at(self, value: SSAValue, n: Index, block: Index, y: Index, x: Index, lane: Index = 0) -> list[Index]:
         """The memref indices of a logical position of a map."""
         rows, cols = self.halo(value)
-        return [*self.held(value, n, block, self.b.add(y, rows)), self.b.add(x, cols), lane]
+        return self.place(value, [*self.held(value, n, block, self.b.add(y, rows)), self.b.add(x, cols), lane])
+
+    def place(self, value: SSAValue, indices: list[Index]) -> list[Index]:
+        """The memref indices of an element of a map's layout: [picture, block, row, column, lane]."""
+        return map_place(self.b, value, indices)
+
+    def walks(self, value: SSAValue, dims: Sequence[int]) -> list[int]:
+        """The dimensions of a map's memref that a tile walks, from those of its layout."""
+        return [int(d == 4) for d in dims] if is_open([value]) else list(dims)
 
     def held(self, value: SSAValue, n: Index, block: Index, row: Index) -> tuple[Index, Index, Index]:
         """The subscripts by which the memref of a map has a picture, a block and a row of its layout: there, unless it
@@ -146,7 +185,7 @@ class BlockedKernel(TileKernel):
 
         def store(cleared: bool) -> None:
             kept = self.without_unused(tile, value) if cleared else value
-            b.tile_store(kept, memref, where, [2, 3, 1, 4], steps=tile.strides)
+            b.tile_store(kept, memref, where, self.walks(yielded, [2, 3, 1, 4]), steps=tile.strides)
 
         block, last = b.add(tile.block, tile.shape[2] - 1), blocks_of(spec_of(yielded.type).dims[1], self.lanes) - 1
         known = b.number(block)
@@ -184,7 +223,8 @@ class BlockedKernel(TileKernel):
                 column = b.broadcast(zero, (cols, self.lanes))
                 with b.loop(b.add(first, rows), b.add(last, rows), name="y") as y:
                     for side in (0, width + cols):
-                        b.tile_store(column, memref, [n, at, y.iv, side, 0], [3, 4])
+                        where = self.place(value, [n, at, y.iv, side, 0])
+                        b.tile_store(column, memref, where, self.walks(value, [3, 4]))
             if rows:
                 pixel = b.broadcast(zero, (self.lanes,))
                 for edge, position, start in ((first, 0, 0), (last, height, height + rows)):
@@ -193,14 +233,14 @@ class BlockedKernel(TileKernel):
                         b.loop(start, start + rows, name="y") as y,
                         b.loop(0, width + 2 * cols, name="x") as x,
                     ):
-                        b.tile_store(pixel, memref, [n, at, y.iv, x.iv, 0], [4])
+                        b.tile_store(pixel, memref, self.place(value, [n, at, y.iv, x.iv, 0]), self.walks(value, [4]))
 
     def row_end(self, first: Index, band: int, rows: int) -> Index:
         """The end of the band of rows that starts at `first`."""
         end = self.b.add(first, band)
         return end if rows % band == 0 else self.b.op(arith.MinSIOp, self.b.index(end), self.b.index(rows))
 
-    def clip(self, axis: Axis, begin: Index, end: int) -> tuple[Index, Index]:
+    def clip(self, axis: Axis, begin: Index, end: Size) -> tuple[Index, Index]:
         """The taps [low, high) of a window of `axis`, which begins at `begin`, that lie in [0, end)."""
         b, d = self.b, axis.dilation
         low: Index = 0
@@ -208,15 +248,18 @@ class BlockedKernel(TileKernel):
         if axis.before > 0:  # ceil(-begin / d), at least 0
             behind = b.op(arith.SubiOp, b.index(d - 1), b.index(begin))
             low = b.op(arith.MaxSIOp, b.divmod(behind, d)[0], b.index(0))
-        if axis.reach - axis.before > end:
+        if greatest(axis.reach - axis.before - end) > 0:
             left = b.op(arith.SubiOp, b.index(end + d - 1), b.index(begin))
             high = b.op(arith.MinSIOp, b.divmod(left, d)[0], b.index(axis.taps))
         return low, high
 
-    def across(self, width: int, columns: int, body: Callable[[Index, int], None]) -> None:
+    def across(self, width: Size, columns: int, body: Callable[[Index, int], None]) -> None:
         """`body` on tiles of [0, width), given the first column and how many: the last tile lies on the one before, or
         is narrower."""
         b, rest = self.b, width % columns
+        if isinstance(rest, Dim):
+            self.across_open(width, columns, body)
+            return
         if rest and self.overlaps:
             with b.loop(0, width, columns, name="x") as x:
                 body(b.op(arith.MinSIOp, x.iv, b.index(width - columns)), columns)
@@ -225,6 +268,23 @@ class BlockedKernel(TileKernel):
             body(x.iv, columns)
         if rest:
             body(width - rest, rest)
+
+    def across_open(self, width: Index, columns: int, body: Callable[[Index, int], None]) -> None:
+        """`across` for a width that a call decides: where it is narrower than a tile, by tiles half as long; where no tile may lie on
+        another, what long ones leave is for these, too."""
+        b, known = self.b, self.b.number(width)
+        first, end = b.index(0), b.index(width)
+        while columns:
+            if self.overlaps:
+                stop = b.select(b.cmpi("sge", end, b.index(columns)), end, first)
+            else:
+                stop = b.add(first, b.mul(b.divmod(b.op(arith.SubiOp, end, first), columns)[0], columns))
+            with b.loop(first, stop, columns, name="x") as x:
+                last = b.add(width, -columns) if self.overlaps and columns > 1 else None
+                body(x.iv if last is None else b.op(arith.MinSIOp, x.iv, last), columns)
+            if known is not None and ((self.overlaps and least(known) >= columns) or known % columns == 0):
+                return
+            first, columns = stop, columns // 2
 
     def down(self, first: Index, last: Index, height: int, rows: int, body: Callable[[Index, int], None]) -> None:
         """`body` on tiles of the rows [first, last) of `height`, given the first row and how many: what the last rows
@@ -252,7 +312,7 @@ class BlockedKernel(TileKernel):
 
     # -- the grid
 
-    def coordinates(self, block: SSAValue, extents: Sequence[int], names: str = "") -> list[Index]:
+    def coordinates(self, block: SSAValue, extents: Sequence[Size], names: str = "") -> list[Index]:
         """A block's number as indices, the last extent running fastest; `names` are theirs, with spaces between."""
         found: list[Index] = []
         for extent in reversed(extents[1:]):
@@ -319,4 +379,6 @@ def joined_rows(values: Iterable[SSAValue], picture: tuple[int, int]) -> int:
         layout = layout_of(value.type)
         if isinstance(layout, Blocked) and layout.halo != NO_HALO and spec_of(value.type).dims[2:] == picture:
             return 1
+    if isinstance(height, Dim) or isinstance(width, Dim):
+        return 1
     return next(k for k in range(1, height + 1) if height % k == 0 and (k * width >= SHORT_ROW or k == height))

@@ -25,11 +25,13 @@ from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.resize import Interpolate, Resize, Upsample
 from lightnet.ir import bound
+from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import byte_size
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import memref_type_of, spec_of
+from lightnet.runtime.dims import Dim, Size, greatest, typical
 
 #: Instructions on a vector that a function of the notation takes, where it is not one.
 WEIGHTS = {"exp": 20, "log": 24, "tanh": 28, "erf": 40, "sin": 30, "cos": 30, "pow": 60, "div": 4, "sqrt": 4}
@@ -60,7 +62,7 @@ class Maps(BlockedGenerator):
     """The generator of elementwise bodies on maps [N, C, H, W] of f32; every operand is read at the element that is
     written."""
 
-    alg = "map"
+    alg, opens = "map", True
 
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         if not ops or len(ops[0].results) != 1:
@@ -85,9 +87,10 @@ class _MapKernel(RowsKernel):
 
     def build(self) -> Launch:
         most = max(1, min(PIXELS, BODY // operations(self.ops)))
-        self.pixels = next((p for p in range(most, most // 2, -1) if self.cols % p == 0), min(most, self.cols))
+        few = most if isinstance(self.cols, Dim) else min(most, self.cols)
+        self.pixels = next((p for p in range(most, most // 2, -1) if self.cols % p == 0), few)
         pictures, blocks = spec_of(self.yielded[0].type).dims[0], blocks_of(self.channels, self.lanes)
-        band = max(1, min(self.rows, BAND // (4 * self.cols * self.lanes)))
+        band = max(1, min(greatest(self.rows), BAND // (4 * typical(self.cols) * self.lanes)))
         partial = self.channels % self.lanes
         used = partial if partial and not keeps_zero(self.ops) else self.lanes
 
@@ -101,10 +104,17 @@ class _MapKernel(RowsKernel):
         """Rows [first, last) of one block of channels."""
         b, rest = self.b, self.cols % self.pixels
         with b.loop(first, last, name="y") as y:
+
+            def tile(x: Index, pixels: int) -> None:
+                self.tile(MapTile(n, block, y.iv, x, (1, pixels, 1, self.lanes), used))
+
+            if isinstance(rest, Dim):
+                self.across_open(self.cols, self.pixels, tile)
+                return
             with b.loop(0, self.cols - rest, self.pixels, name="x") as x:
-                self.tile(MapTile(n, block, y.iv, x.iv, (1, self.pixels, 1, self.lanes), used))
+                tile(x.iv, self.pixels)
             if rest:
-                self.tile(MapTile(n, block, y.iv, self.cols - rest, (1, rest, 1, self.lanes), used))
+                tile(self.cols - rest, rest)
 
     def tile(self, tile: MapTile) -> None:
         self.evaluate(tile, {}, self.ops)
@@ -117,7 +127,7 @@ class Resample(BlockedGenerator):
     """One resampling op that leaves pictures and channels alone, and elementwise ops of its result's shape around
     it."""
 
-    alg = "resample"
+    alg, opens = "resample", True
 
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         anchors = [op for op in ops if isinstance(op, Resize | Upsample | Interpolate)]
@@ -129,6 +139,8 @@ class Resample(BlockedGenerator):
             return None
         tables = anchor.operands[1:]
         if not isinstance(anchor, Interpolate) and anchor.mode != "TL_NEAREST":
+            return None
+        if isinstance(anchor, Interpolate) and is_open([anchor.operands[0]]):
             return None
         if isinstance(anchor, Interpolate) and not 1 <= spec_of(tables[0].type).dims[1] <= MAX_TAPS:
             return None
@@ -165,11 +177,12 @@ class _ResampleKernel(BlockedKernel):
         self.old_height, self.old_width = self.anchor.operand_specs[0].dims[2:]
         scales = (self.height // self.old_height, self.width // self.old_width)
         whole = (self.old_height * scales[0], self.old_width * scales[1]) == (self.height, self.width)
+        whole = whole and all(isinstance(n, int) for n in scales)
         self.scales = scales if whole and scales[0] * scales[1] <= EQUAL else (1, 1)
         blocks, step = blocks_of(channels, self.lanes), 1 if isinstance(self.anchor, Interpolate) else self.scales[0]
         units = self.height // step
         makes_nan = isinstance(self.anchor, Interpolate)  # of the zeros in unused lanes, where a weight is infinite
-        band = max(1, min(units, UNITS // (self.width * step)))
+        band = max(1, min(greatest(units), UNITS // (typical(self.width) * step)))
         partial = channels % self.lanes if makes_nan or not keeps_zero(self.rest) else 0
 
         def block(n: Index, block: Index, first: Index, last: Index) -> None:
@@ -201,21 +214,25 @@ class _ResampleKernel(BlockedKernel):
     def pixels(self, n: Index, block: Index, y: Index, x: Index, count: int = 1) -> SSAValue:
         """Pixels of the source, [1, count, 1, lanes]."""
         where = self.at(self.source, n, block, y, x)
-        return self.b.tile_load(self.inputs[self.source], where, [2, 3, 1, 4], (1, count, 1, self.lanes))
+        walked = self.walks(self.source, [2, 3, 1, 4])
+        return self.b.tile_load(self.inputs[self.source], where, walked, (1, count, 1, self.lanes))
 
     def replicated(self, n: Index, block: Index, first: Index, last: Index, used: int) -> None:
         """Each pixel as a tile of equal ones."""
         b, (rows, cols) = self.b, self.scales
-        shape = (rows, cols, 1, self.lanes)
+        each = 1 if is_open([self.source]) else rows  # a tile of an open map has one row
+        shape = (each, cols, 1, self.lanes)
         with b.loop(first, last, name="y") as y, b.loop(0, self.old_width, name="x") as x:
             value = b.broadcast(self.pixels(n, block, y.iv, x.iv), shape)
-            self.finish(MapTile(n, block, b.mul(y.iv, rows), b.mul(x.iv, cols), shape, used), value)
+            for row in range(0, rows, each):
+                at = b.add(b.mul(y.iv, rows), row)
+                self.finish(MapTile(n, block, at, b.mul(x.iv, cols), shape, used), value)
 
     def nearest(self, n: Index, block: Index, first: Index, last: Index, used: int) -> None:
         """Element d from element floor((2 d + 1) old / (2 new)), as the op's definition has it."""
         b = self.b
 
-        def of(d: SSAValue, old: int, new: int) -> Index:
+        def of(d: SSAValue, old: Size, new: Size) -> Index:
             return b.divmod(b.mul(b.add(b.mul(d, 2), 1), old), 2 * new)[0] if old != new else d
 
         with b.loop(first, last, name="y") as y:

@@ -10,6 +10,7 @@ window over all of a map needs no scratch. Imports the base of blocked kernels a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
@@ -31,16 +32,20 @@ from lightnet.backends.cpu.blocked.pool_model import (
 )
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
+from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of, vector_type_of
 from lightnet.ir.windows import Axis
+from lightnet.runtime.dims import Dim, Size, greatest
 
 #: Vectors that one block of the grid folds, about.
 BLOCK = 8_000
 #: Accumulators of a tile, at most; steps of an unrolled body, and taps of one.
 PIXELS, BODY, TAPS = 14, 120, 9
+#: Accumulators of a tile of a row whose length a call decides.
+OPEN_PIXELS = 8
 #: Bytes of scratch that a row may take.
 MAX_SCRATCH = 4 << 20
 
@@ -51,12 +56,14 @@ class _Pool(BlockedGenerator):
     """The generator of `maxpool2d`, `avgpool2d`, `maxpool` and `avgpool` over two axes, and of `reduce_max`,
     `reduce_min`, `reduce_sum` and `reduce_mean` over rows and columns; of f32."""
 
-    alg = "pool"
+    alg, opens = "pool", True
 
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         if not ops or ops[0].operand_specs[0].len == 0 or (window := pool_window_of(ops[0])) is None:
             return None
-        if 4 * (row_columns(window.cols) * max(machine.lanes, 16) + window.cols.positions) > MAX_SCRATCH:
+        if window.is_open and (window.mean is not None or isinstance(window.rows.taps, Dim) or isinstance(window.cols.taps, Dim)):
+            return None
+        if 4 * (row_columns(window.cols) * max(machine.lanes, 16) + greatest(window.cols.positions)) > MAX_SCRATCH:
             return None
         return epilogue_form(ops[0], ops[1:], yielded, {ops[0].operands[0]: NO_HALO})
 
@@ -73,13 +80,22 @@ class _Pool(BlockedGenerator):
         scratch = row_bytes(window, machine.lanes)
         return Plan.of(self, kernel, form, time, window, weights=weights, scratch_bytes=scratch)
 
+    def opened(self, kernel: KernelOp, largest: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
+        window = pool_window_of(largest.ops[0])
+        assert window is not None
+        return replace(self.plan(kernel, form, machine), scratch_bytes=row_bytes(window, machine.lanes))
+
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+        if is_open(kernel.operands):
+            return [WindowsKernel(kernel, plan.schedule, name, aliases).build()]
         kind = GlobalKernel if plan.schedule.is_global else WindowsKernel
         return [kind(kernel, plan.schedule, name, aliases).build()]
 
 
-def even_part(width: int) -> int:
+def even_part(width: Size) -> int:
     """Columns of a tile: of as few as cover a row, all alike."""
+    if isinstance(width, Dim):
+        return OPEN_PIXELS
     return -(-width // -(-width // PIXELS))
 
 
@@ -89,7 +105,8 @@ class _PoolKernel(BlockedKernel):
     def __init__(
         self, kernel: KernelOp, window: PoolWindow, name: str, aliases: Mapping[int, int], host: Host | None = None
     ):
-        lanes = lanes_of(kernel)
+        lanes, self.typical = lanes_of(kernel), window
+        window = pool_window_of(kernel.ops[0]) or window
         super().__init__(kernel, name, lanes, aliases, row_bytes(window, lanes), host=host)
         self.window = window
         self.source = kernel.ops[0].operands[0]
@@ -109,7 +126,9 @@ class _PoolKernel(BlockedKernel):
     def pixels(self, n: Index, block: Index, y: Index, x: Index, columns: int, step: int = 1) -> SSAValue:
         """[1, columns, 1, lanes] of the map, every `step`-th column."""
         where, shape = self.at(self.source, n, block, y, x), (1, columns, 1, self.lanes)
-        return self.b.tile_load(self.inputs[self.source], where, [2, 3, 1, 4], shape, steps=[1, step, 1, 1])
+        return self.b.tile_load(
+            self.inputs[self.source], where, self.walks(self.source, [2, 3, 1, 4]), shape, steps=[1, step, 1, 1]
+        )
 
 
 class GlobalKernel(_PoolKernel):
@@ -166,15 +185,16 @@ class WindowsKernel(_PoolKernel):
             self.table = self.b.view(memory, offset, MemRefType(self.element, [window.cols.positions]), name="table")
 
     def build(self) -> Launch:
-        height = self.window.rows.positions
-        bands = max(1, min(height, height * row_steps(self.window) // BLOCK))
+        height = self.typical.rows.positions
+        bands = max(1, min(height, height * row_steps(self.typical) // BLOCK))
 
         def block(n: Index, block: Index, first: Index, last: Index) -> None:
             self.prepare()
             self.walk(n, block, first, last)
             self.zero_halos(n, block, 1, first, last)
 
-        return self.by_bands((self.pictures, self.blocks), "n block", height, -(-height // bands), block)
+        rows = self.window.rows.positions
+        return self.by_bands((self.pictures, self.blocks), "n block", rows, -(-height // bands), block)
 
     def walk(self, n: Index, block: Index, first: Index, last: Index) -> None:
         """The rows [first, last) of the result, behind `prepare`."""

@@ -14,6 +14,7 @@ from lightnet.dialects.ln.pool_nd import Avgpool, Maxpool
 from lightnet.dialects.ln.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceSum
 from lightnet.ir.op import LnOp
 from lightnet.ir.windows import Axis, Window
+from lightnet.runtime.dims import greatest
 
 
 @dataclass(frozen=True)
@@ -63,14 +64,21 @@ def pool_window_of(op: LnOp) -> PoolWindow | None:
     if getattr(op, "count_include_pad", False):
         mean = "counted"
     axes = Axis.of(op, 0), Axis.of(op, 1)
-    if any(not a.positions or a.inside().min() < 1 for a in axes):
+    if any(not a.positions or not _reads_always(a) for a in axes):
         return None
     return PoolWindow(*axes, "max" if mean is None else "add", mean)
 
 
+def _reads_always(axis: Axis) -> bool:
+    """Return whether every window has an element of the map, in every call."""
+    if axis.is_open:
+        return axis.dilation == 1 and max(axis.before, greatest(axis.overhang)) < axis.taps
+    return axis.inside().min() >= 1
+
+
 def row_columns(cols: Axis) -> int:
-    """Columns of the row in scratch: the map's, and the padding that windows reach."""
-    return max(cols.size, cols.reach - cols.before) + cols.before
+    """Columns of the row in scratch, at most: the map's, and the padding that windows reach."""
+    return max(greatest(cols.size), greatest(cols.reach - cols.before)) + cols.before
 
 
 def row_steps(window: PoolWindow) -> int:

@@ -10,22 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType, f32
 from xdsl.ir import SSAValue
 
-from lightnet.backends.builder import Index
+from lightnet.backends.builder import Index, flat_index
 from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, blocks_of, read_rate
 from lightnet.backends.cpu.blocked.kernel import RowsKernel
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects import tile_arith
 from lightnet.dialects.ln.move import Forward
+from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, byte_size, layout_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of
+from lightnet.runtime.dims import greatest, typical
 
 #: Pixels that one block of the grid covers, about.
 BAND = 1024
@@ -34,7 +35,7 @@ BAND = 1024
 class Reorder(BlockedGenerator):
     """One `forward` between the plain layout and blocks of channels; here the types decide."""
 
-    alg = "reorder"
+    alg, opens = "reorder", True
 
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         if len(ops) != 1 or not isinstance(ops[0], Forward) or list(yielded) != list(ops[0].results):
@@ -68,10 +69,12 @@ class _ReorderKernel(RowsKernel):
         super().__init__(kernel, name, {})
         self.source, self.target = kernel.body.args[0], self.yielded[0]
         self.read, self.write = self.inputs[self.source], self.results[0]
+        self.is_open = is_open([self.source])
+        self.along = [0] if self.is_open else [3]  # the dimension of the plain map's memref that rows are
 
     def memref(self, value: SSAValue) -> MemRefType:
-        """A plain map of one pixel is a matrix [N, C]; rows without a halo may be joined."""
-        if not layout_of(value.type).is_plain:
+        """A plain map of one pixel is a matrix [N, C], an open one a row; rows without a halo may be joined."""
+        if not layout_of(value.type).is_plain or is_open([value]):
             return super().memref(value)
         dims = (self.pictures, self.channels, self.rows, self.cols)
         return MemRefType(f32, dims[:2] if self.rows == self.cols == 1 else dims)
@@ -85,7 +88,7 @@ class _ReorderKernel(RowsKernel):
             if self.packs:
                 self.zero_halos(n, block, 1, first, last)
 
-        band = max(1, min(self.rows, BAND // self.cols))
+        band = max(1, min(greatest(self.rows), BAND // typical(self.cols)))
         return self.by_bands((self.pictures, blocks), "n block", self.rows, band, block)
 
     def band(self, n: Index, block: Index, first: Index, last: Index, used: int) -> None:
@@ -93,12 +96,10 @@ class _ReorderKernel(RowsKernel):
         if self.rows == self.cols == 1:
             self.pixel(n, block, used)
             return
-        b, pixels = self.b, min(self.lanes, self.cols)
-        with b.loop(first, last, name="y") as y, b.loop(0, self.cols, pixels, name="x") as x:
-            at = x.iv
-            if self.cols % pixels:
-                at = b.op(arith.MinSIOp, at, b.index(self.cols - pixels))
-            (self.pack if self.packs else self.unpack)(n, block, y.iv, at, pixels, used)
+        change = self.pack if self.packs else self.unpack
+        pixels = min(self.lanes, greatest(self.cols))
+        with self.b.loop(first, last, name="y") as y:
+            self.across(self.cols, pixels, lambda x, pixels: change(n, block, y.iv, x, pixels, used))
 
     def pixel(self, n: Index, block: Index, used: int) -> None:
         """A map of one pixel is a copy of its channels."""
@@ -117,22 +118,31 @@ class _ReorderKernel(RowsKernel):
         b, shape = self.b, (self.lanes,)
         valid = None if pixels == self.lanes else [pixels]
         first = b.mul(block, self.lanes)
-        rows = [b.tile_load(self.read, [n, b.add(first, c), y, x], [3], shape, valid=valid) for c in range(used)]
+        rows = [
+            b.tile_load(self.read, self.plain(n, b.add(first, c), y, x), self.along, shape, valid=valid)
+            for c in range(used)
+        ]
         rows += [b.broadcast(b.const(0.0, self.element), shape)] * (self.lanes - used)
         for i, pixel in enumerate(self.transposed(rows)[:pixels]):
-            b.tile_store(pixel, self.write, self.at(self.target, n, block, y, b.add(x, i)), [4])
+            at = self.at(self.target, n, block, y, b.add(x, i))
+            b.tile_store(pixel, self.write, at, self.walks(self.target, [4]))
 
     def unpack(self, n: Index, block: Index, y: Index, x: Index, pixels: int, used: int) -> None:
         """Pixels -> rows of channels."""
         b, shape = self.b, (self.lanes,)
         valid = None if pixels == self.lanes else [pixels]
-        rows = [
-            b.tile_load(self.read, self.at(self.source, n, block, y, b.add(x, i)), [4], shape) for i in range(pixels)
-        ]
+        places = [self.at(self.source, n, block, y, b.add(x, i)) for i in range(pixels)]
+        rows = [b.tile_load(self.read, at, self.walks(self.source, [4]), shape) for at in places]
         rows += [b.broadcast(b.const(0.0, self.element), shape)] * (self.lanes - pixels)
         first = b.mul(block, self.lanes)
         for c, row in enumerate(self.transposed(rows)[:used]):
-            b.tile_store(row, self.write, [n, b.add(first, c), y, x], [3], valid=valid)
+            b.tile_store(row, self.write, self.plain(n, b.add(first, c), y, x), self.along, valid=valid)
+
+    def plain(self, n: Index, channel: Index, y: Index, x: Index) -> list[Index]:
+        """The indices of an element of the plain map."""
+        if not self.is_open:
+            return [n, channel, y, x]
+        return [flat_index(self.b, (self.pictures, self.channels, self.rows, self.cols), [n, channel, y, x])]
 
     def transposed(self, rows: Sequence[SSAValue]) -> Sequence[SSAValue]:
         return self.b.append(tile_arith.TransposeOp(list(rows))).results

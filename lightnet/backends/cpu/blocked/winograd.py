@@ -8,7 +8,7 @@ and 4 times larger, and round differently: a sum of 512 channels is off by 2e-6 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from xdsl.dialects.builtin import StringAttr
@@ -17,7 +17,13 @@ from xdsl.ir import SSAValue
 from lightnet.backends.cpu.blocked import winograd_kernel
 from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel
 from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
-from lightnet.backends.cpu.blocked.winograd_model import PANELS, winograd_schedule_of, winograd_time_of
+from lightnet.backends.cpu.blocked.winograd_model import (
+    PANELS,
+    WinogradSchedule,
+    open_winograd_schedule_of,
+    winograd_schedule_of,
+    winograd_time_of,
+)
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Conv2d
@@ -28,6 +34,7 @@ from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr
 from lightnet.ir.windows import Window
+from lightnet.runtime.dims import Size
 
 #: The windows that are taken.
 SIZES = ((3, 3), (3, 1), (1, 3))
@@ -36,7 +43,7 @@ SIZES = ((3, 3), (3, 1), (1, 3))
 class Winograd(BlockedGenerator):
     """The generator of `conv2d` with stride 1 and one group, of f32, by F(m, 3) in each axis that has 3 taps."""
 
-    exact = False
+    exact, opens = False, True
 
     def __init__(self, m: int):
         self.m, self.alg = m, f"winograd{m}"
@@ -50,14 +57,26 @@ class Winograd(BlockedGenerator):
         return convolution_form(ops, yielded, Conv2d, halo_of)
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
-        plan = self._plan(kernel, form, machine)
+        return self._with_lean(kernel, form, machine, lambda machine: winograd_schedule_of(kernel, self.m, machine))
+
+    def opened(self, kernel: KernelOp, largest: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
+        return self._with_lean(
+            kernel, form, machine, lambda machine: open_winograd_schedule_of(kernel, largest, self.m, machine)
+        )
+
+    def shared_bytes(self, kernel: KernelOp, plan: Plan) -> Size:
+        return winograd_kernel.workspace_bytes(winograd_kernel.sized_for(kernel, plan.schedule))
+
+    def _with_lean(self, kernel: KernelOp, form: Form, machine: ProcessorModel,
+                   schedule: Callable[[ProcessorModel], WinogradSchedule]) -> Plan:  # fmt: skip
+        """The best plan, with the best whose weights do not grow, by the schedule for a machine."""
+        plan = self._plan(kernel, form, machine, schedule(machine))
         if plan.schedule.growth == 1 or choice(kernel, "order") is not None:
             return plan
-        return replace(plan, lean=self._plan(kernel, form, replace(machine, growth=1.0)))
+        lean = replace(machine, growth=1.0)
+        return replace(plan, lean=self._plan(kernel, form, lean, schedule(lean)))
 
-    def _plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
-        """The best plan whose weights grow no more than the machine's may."""
-        made = winograd_schedule_of(kernel, self.m, machine)
+    def _plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel, made: WinogradSchedule) -> Plan:
         layout = Packed("o", made.vectors * made.lanes, winograd=0 if made.order == PANELS else self.m)
         return Plan.of(
             self, kernel, form, winograd_time_of(made, machine), made,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
+from dataclasses import replace
 from typing import NamedTuple
 
 from xdsl.dialects import arith
@@ -20,11 +21,13 @@ from xdsl.dialects.builtin import MemRefType, f32
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index, vector_type
+from lightnet.backends.cpu.blocked.depthwise import conv_of
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, MapTile
 from lightnet.backends.cpu.blocked.winograd_model import OUTPUTS, PANELS, TILES, TiledAxis, WinogradSchedule
 from lightnet.backends.cpu.blocked.winograd_transforms import (
     Inputs,
     extent,
+    group_bytes,
     group_place,
     group_tiles,
     input_launch,
@@ -34,6 +37,7 @@ from lightnet.backends.cpu.blocked.winograd_transforms import (
 from lightnet.backends.launches import Launch
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.types import memref_type_of, spec_of
+from lightnet.runtime.dims import Dim, Size
 from lightnet.runtime.arrays import align_up
 
 #: Pixels of a row ahead of those that are written, at least, for which memory is asked.
@@ -59,13 +63,23 @@ def scratch_bytes(schedule: WinogradSchedule) -> int:
     return padded_bytes(schedule.tile_shape) + padded_bytes(schedule.product_shape) + own
 
 
-def workspace_bytes(schedule: WinogradSchedule) -> int:
+def workspace_bytes(schedule: WinogradSchedule) -> Size:
     """The transformed input that threads share."""
-    return padded_bytes(schedule.input_shape) if schedule.order != TILES else 0
+    if schedule.order == TILES:
+        return 0
+    return schedule.all_groups * group_bytes(schedule) if schedule.is_run else padded_bytes(schedule.input_shape)
+
+
+def sized_for(kernel: KernelOp, schedule: WinogradSchedule) -> WinogradSchedule:
+    """A schedule with the sizes of a kernel, which may be open."""
+    y, x = (TiledAxis.cut(conv_of(kernel), k, schedule.m) for k in (0, 1))
+    return replace(schedule, y=y, x=x, batch=kernel.ops[0].operand_specs[0].dims[0])
 
 
 def build(kernel: KernelOp, schedule: WinogradSchedule, name: str, aliases: Mapping[int, int]) -> list[Launch]:
     """The functions of a kernel."""
+    if schedule.is_run:
+        schedule = sized_for(kernel, schedule)
     if schedule.order == TILES:
         return [Products(kernel, schedule, name, aliases).by_tiles()]
     first, second = input_launch(kernel, schedule, name), f"{name}_1"
@@ -109,7 +123,9 @@ class Products(BlockedKernel):
         self.stage = self.part(0, schedule.tile_shape)
         offset = padded_bytes(schedule.tile_shape)
         self.made = self.part(offset, schedule.product_shape)
-        if schedule.order != TILES:
+        if schedule.order == PANELS and schedule.is_run:
+            pass  # of one group each
+        elif schedule.order != TILES:
             self.transformed = self.b.view(self.workspace, 0, MemRefType(f32, schedule.input_shape), name="transformed")
         else:
             self.transformed = self.part(offset + plane_bytes(schedule), schedule.input_shape)
@@ -128,8 +144,9 @@ class Products(BlockedKernel):
     def by_tiles(self) -> Launch:
         """A block is a group of tiles, for all outputs."""
         b, schedule = self.b, self.schedule
-        source = self.inputs[self.anchor.operands[0]]
-        inputs = Inputs(b, schedule, self.kernel, source, self.stage, self.transformed)
+        source = self.anchor.operands[0]
+        inputs = Inputs(b, schedule, self.kernel, self.inputs[source], self.stage, self.transformed,
+                        lambda indices: self.place(source, indices))  # fmt: skip
         with b.loop(b.lo, b.hi, name="block") as block:
             n, gy, gx = group_place(b, schedule, block.iv)
             with b.loop(0, schedule.in_blocks, name="channels") as channels:
@@ -167,7 +184,7 @@ class Products(BlockedKernel):
         """The halo beside as many rows as fall to this group, for `count` blocks of channels."""
         b, schedule = self.b, self.schedule
         groups = schedule.groups[0] * schedule.groups[1]
-        share = -(-schedule.y.positions // groups)
+        share = b.divmod(schedule.y.positions + groups - 1, groups)[0]
         number = b.add(b.mul(gy, schedule.groups[1]), gx)
         first, last = (
             b.op(arith.MinSIOp, b.index(b.mul(b.add(number, k), share)), b.index(schedule.y.positions)) for k in (0, 1)
@@ -179,7 +196,7 @@ class Products(BlockedKernel):
         next one, and what the epilogue touches.
         """
         b, schedule, source = self.b, self.schedule, self.anchor.operands[0]
-        if schedule.groups[1] > 1 or schedule.y.dilation > 1:
+        if schedule.is_run or schedule.groups[1] > 1 or schedule.y.dilation > 1:
             return []
         rows = schedule.group[0] * schedule.y.m
         after = [
@@ -227,9 +244,12 @@ class Products(BlockedKernel):
         """The register tiles along a group in row `gy` of groups: the first slot, how many, and the slots of each. They
         are whole: what stands behind the last tile does no harm."""
         b, schedule = self.b, self.schedule
-        if schedule.y.tiles % schedule.group[0] == 0:
+        if schedule.is_run:
+            used = extent(b, schedule.y.tiles * schedule.x.tiles, schedule.slots, gy)[1]
+        elif schedule.y.tiles % schedule.group[0] == 0:
             return [(first, count // rows, rows) for first, count, rows in schedule.steps]
-        used = b.mul(extent(b, schedule.y.tiles, schedule.group[0], gy)[1], schedule.group[1])
+        else:
+            used = b.mul(extent(b, schedule.y.tiles, schedule.group[0], gy)[1], schedule.group[1])
         found: list[tuple[int, Index, int]] = []
         for first, count, rows in schedule.steps:
             left = b.op(arith.SubiOp, b.index(used), b.index(first - rows + 1))
@@ -281,7 +301,14 @@ class Products(BlockedKernel):
 
         if schedule.x.taps == 1:
             values = biased(schedule.y, [made(k) for k in range(schedule.products)])
-            self.along(schedule.y, y, values, lambda y, values: finish(y, x, len(values), 1, values))
+
+            def finish_rows(y: Index, values: Sequence[SSAValue]) -> None:
+                if not schedule.is_open:
+                    return finish(y, x, len(values), 1, values)
+                for k, value in enumerate(values):  # a tile of an open map has one row
+                    finish(b.add(y, k * schedule.y.dilation), x, 1, 1, [value])
+
+            self.along(schedule.y, y, values, finish_rows)
             return
         if schedule.y.taps == 3:
             with b.loop(0, schedule.x.points, name="q") as q:
@@ -330,6 +357,16 @@ class Products(BlockedKernel):
                     finish(at, [value])
             return
         rest = axis.positions % axis.m
+        if isinstance(rest, Dim):
+            last = b.index(axis.positions - axis.m)
+            with b.when(b.cmpi("sle", b.index(start), last)):
+                finish(start, values)
+            with b.when(b.cmpi("sgt", b.index(start), last)):
+                for k, value in enumerate(values[:-1]):
+                    at = b.add(start, k)
+                    with b.when(b.cmpi("slt", b.index(at), b.index(axis.positions))):
+                        finish(at, [value])
+            return
         if rest < axis.positions:
             with b.when(b.cmpi("slt", b.index(start), b.index(axis.positions - rest))):
                 finish(start, values)

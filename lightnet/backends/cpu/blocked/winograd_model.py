@@ -1,7 +1,8 @@
 """Winograd convolutions on blocked maps in numbers: axes, groups of tiles, register tiles, and a model of their time.
 
 A *tile* is m outputs along each axis with 3 taps; a *group* is a rectangle of tiles whose transformed input stays in
-the second-level cache while all output channels pass. A dilated axis is as many interleaved axes as its dilation.
+the second-level cache while all output channels pass. Of maps whose height or width a call decides it is a *run*: so many tiles,
+row after row. A dilated axis is as many interleaved axes as its dilation.
 The constants are for the machine model's AMD Zen 5; `python tools/calibrate.py winograd` prints what fits the processor
 at hand beside them. Imports the machine model, the maths and the ops.
 """
@@ -19,6 +20,7 @@ from lightnet.ir import winograd
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.windows import Axis
+from lightnet.runtime.dims import Dim, Size
 
 #: Sums in registers that a choice may ask for, at most.
 MOST_SUMS = 32
@@ -81,7 +83,7 @@ class TiledAxis(Axis):
 
 @dataclass(frozen=True)
 class WinogradSchedule:
-    """A convolution by F(m, 3) and its choices: `group` is [rows, columns] of tiles; the register tile is `rows` tiles
+    """A convolution by F(m, 3) and its choices: `group` is [rows, columns] of tiles (of one row, where it is a run); the register tile is `rows` tiles
     by `vectors` of output channels, with `unroll` input channels a step; a block of the grid is for `share` panels of
     outputs."""
 
@@ -98,6 +100,7 @@ class WinogradSchedule:
     unroll: int
     order: str
     share: int
+    is_run: bool = False
 
     @cached_property
     def products(self) -> int:
@@ -121,9 +124,16 @@ class WinogradSchedule:
         """Register tiles along the output channels."""
         return -(-self.out_blocks // self.vectors)
 
+    @property
+    def is_open(self) -> bool:
+        """True if a call decides how many tiles there are."""
+        return isinstance(self.y.tiles, Dim) or isinstance(self.x.tiles, Dim)
+
     @cached_property
     def groups(self) -> tuple[int, int]:
         """Groups along rows and columns of a picture."""
+        if self.is_run:
+            return -(-self.y.tiles * self.x.tiles // self.slots), 1
         return -(-self.y.tiles // self.group[0]), -(-self.x.tiles // self.group[1])
 
     @cached_property
@@ -152,7 +162,7 @@ class WinogradSchedule:
         return (-(-vectors * self.slots // self.vectors) | 1) * self.vectors
 
     @property
-    def input_shape(self) -> tuple[int, int, int, int]:
+    def input_shape(self) -> tuple[Size, int, int, int]:
         """[groups, products, blocks of channels x tiles, lanes]; of one group, and with room for the products, where it
         is scratch."""
         if self.order != TILES:
@@ -161,7 +171,9 @@ class WinogradSchedule:
 
     @property
     def product_shape(self) -> tuple[int, int, int, int]:
-        """[products, panels x tiles, vectors, lanes]; of a panel alone it has all groups."""
+        """[products, panels x tiles, vectors, lanes]; of a panel alone it has all groups, unless these are runs."""
+        if self.order == PANELS and self.is_run:
+            return (self.products, self.plane(self.vectors) // self.vectors, self.vectors, self.lanes)
         if self.order == PANELS:
             return (self.products, self.plane(self.all_groups * self.vectors) // self.vectors, self.vectors, self.lanes)
         made = self.plane(self.share * self.vectors) if self.order == OUTPUTS else self.input_shape[2]
@@ -218,6 +230,23 @@ def winograd_schedule_of(kernel: KernelOp, m: int, machine: ProcessorModel) -> W
     return _best_schedule(start, machine, given)
 
 
+def open_winograd_schedule_of(kernel: KernelOp, largest: KernelOp, m: int, machine: ProcessorModel) -> WinogradSchedule:
+    """The plan for open maps of which a kernel has the typical ones, and `largest` the largest: their groups are runs of
+    tiles, as long as suits the largest map, for a smaller one ends earlier. Raises `LightNetError` as `winograd_schedule_of`."""
+    starts = []
+    for op in (kernel.ops[0], largest.ops[0]):
+        assert isinstance(op, Conv2d)
+        (batch, channels, _, _), outputs = op.operand_specs[0].dims, op.result_specs[0].dims[1]
+        y, x = TiledAxis.cut(op, 0, m), TiledAxis.cut(op, 1, m)
+        starts.append(WinogradSchedule(m, machine.lanes, batch, channels, outputs, y, x, (1, 1), 1, 1, 1, TILES, 1, is_run=True))
+    given = (_chosen(kernel, "tiles", 2), _chosen(kernel, "tile", 3), choice(kernel, "order"), _chosen(kernel, "share", 1))
+    problems = [problem(schedule) for schedule in _variants(starts[1], machine, given)]
+    if all(problems):
+        raise choice_error(kernel, "winograd.choices", str(problems[0]))
+    best = _best_schedule(starts[1], machine, given)
+    return replace(starts[0], **{name: getattr(best, name) for name in ("group", "rows", "vectors", "unroll", "order", "share")})
+
+
 #: What the choices say: `tiles`, `tile`, `order` and `share`.
 Given = tuple[tuple[int, ...] | None, tuple[int, ...] | None, str | None, tuple[int, ...] | None]
 
@@ -233,7 +262,8 @@ def _variants(start: WinogradSchedule, machine: ProcessorModel, given: Given) ->
     """The plans that differ in what is not given."""
     group, tile, order, share = given
     may_grow = replace(start, order=TILES).growth <= machine.growth
-    orders = [order] if order is not None else [TILES, OUTPUTS][: 1 + (machine.threads > 1)] if may_grow else [PANELS]
+    grown = [TILES, OUTPUTS][: 1 + (machine.threads > 1 and not start.is_run)]
+    orders = [order] if order is not None else grown if may_grow else [PANELS]
     found = []
     for down, across in [group] if group is not None else groups_of(start, machine):
         for which in orders:
@@ -249,6 +279,9 @@ def groups_of(schedule: WinogradSchedule, machine: ProcessorModel) -> list[tuple
     """The groups to choose from: even parts of the rows of tiles, and of the columns where rows are long."""
     each = 4 * schedule.lanes * max(schedule.in_blocks, schedule.out_blocks) * schedule.products
     most = max(1, min(MOST_TILES, MOST_ROOM * machine.l2 // each))
+    if schedule.is_run:
+        tiles = schedule.y.tiles * schedule.x.tiles
+        return [(1, n) for n in sorted({-(-tiles // k) for k in range(1, tiles + 1)}) if n <= most]
     columns = {-(-schedule.x.tiles // k) for k in range(1, 5)} | {-(-schedule.x.tiles // -(-schedule.x.tiles // most))}
     rows = {-(-schedule.y.tiles // k) for k in range(1, schedule.y.tiles + 1)}
     return [(r, c) for c in sorted(columns, reverse=True) for r in sorted(rows) if r * c <= most]
@@ -266,7 +299,11 @@ def problem(schedule: WinogradSchedule) -> str | None:
     """The reason why a schedule cannot be built; None where it can."""
     if schedule.order not in (TILES, OUTPUTS, PANELS):
         return f"order = {schedule.order}: expected {TILES}, {OUTPUTS} or {PANELS}"
-    if schedule.group[0] > schedule.y.tiles or schedule.group[1] > schedule.x.tiles:
+    if schedule.is_run and schedule.order == OUTPUTS:
+        return f"order = {schedule.order}: of open maps it is {TILES} or {PANELS}"
+    if schedule.is_run and schedule.group[0] > 1:
+        return f"tiles = {list(schedule.group)}: of open maps a group is a run, of one row"
+    if not schedule.is_run and (schedule.group[0] > schedule.y.tiles or schedule.group[1] > schedule.x.tiles):
         return f"tiles = {list(schedule.group)}: there are {[schedule.y.tiles, schedule.x.tiles]}"
     if schedule.lanes % schedule.unroll or schedule.depth % schedule.unroll:
         return f"tile: {schedule.unroll} channels a step do not divide {schedule.lanes} and {schedule.depth}"
@@ -374,6 +411,6 @@ def weights_moved(schedule: WinogradSchedule) -> int:
     """Vectors that the transform of weights reads and writes, where it is done at run time."""
     if schedule.order != PANELS:
         return 0
-    return (
-        schedule.channels * schedule.panels * schedule.vectors * (schedule.products + schedule.y.taps * schedule.x.taps)
-    )
+    times = schedule.all_groups if schedule.is_run else 1
+    moved = schedule.products + schedule.y.taps * schedule.x.taps
+    return times * schedule.channels * schedule.panels * schedule.vectors * moved

@@ -18,7 +18,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index, vector_type
 from lightnet.backends.cpu.blocked.winograd_kernel import Products, padded_bytes
-from lightnet.backends.cpu.blocked.winograd_transforms import extent, group_place, transform_weights
+from lightnet.backends.cpu.blocked.winograd_transforms import extent, group_place, group_view, transform_weights
 from lightnet.backends.launches import Launch
 from lightnet.ir.types import vector_type_of
 
@@ -36,18 +36,36 @@ class Panels(Products):
         self.factors = self.part(
             padded_bytes(schedule.tile_shape) + padded_bytes(schedule.product_shape), schedule.part_shape
         )
+        if schedule.is_run:
+            return self.by_groups()
         with b.loop(b.lo, b.hi, name="panel") as panel:
             self.clear()
             with b.loop(0, schedule.in_blocks, schedule.part, name="first") as first:
                 last = b.op(arith.MinSIOp, b.index(b.add(first.iv, schedule.part)), b.index(schedule.in_blocks))
                 self.transform(panel.iv, b.mul(first.iv, schedule.lanes), b.mul(last, schedule.lanes))
                 with b.loop(0, schedule.all_groups, name="group") as group:
-                    self.add_products(group.iv, first.iv, last)
+                    self.add_products(group.iv, group.iv, first.iv, last)
             with b.loop(0, schedule.all_groups, name="group") as group:
                 n, gy, gx = group_place(b, schedule, group.iv)
                 self.panel(n, gy, gx, panel.iv, group.iv)
                 self.zero(n, gy, gx, *extent(b, schedule.out_blocks, schedule.vectors, panel.iv))
         return self.done(schedule.panels)
+
+    def by_groups(self) -> Launch:
+        """A block is a panel of one group: how many groups there are, a call decides, and has no memory for the products of all."""
+        b, schedule = self.b, self.schedule
+        with b.loop(b.lo, b.hi, name="block") as block:
+            group, panel = b.divmod(block.iv, schedule.panels)
+            self.transformed = group_view(b, schedule, self.workspace, group)
+            self.clear()
+            with b.loop(0, schedule.in_blocks, schedule.part, name="first") as first:
+                last = b.op(arith.MinSIOp, b.index(b.add(first.iv, schedule.part)), b.index(schedule.in_blocks))
+                self.transform(panel, b.mul(first.iv, schedule.lanes), b.mul(last, schedule.lanes))
+                self.add_products(0, group, first.iv, last)
+            n, gy, gx = group_place(b, schedule, group)
+            self.panel(n, gy, gx, panel, 0)
+            self.zero(n, gy, gx, *extent(b, schedule.out_blocks, schedule.vectors, panel))
+        return self.done(schedule.panels * schedule.all_groups)
 
     def clear(self) -> None:
         """Zeros for all products."""
@@ -87,18 +105,18 @@ class Panels(Products):
         """A vector of weights, [panel, channel, row, column, vector]."""
         return self.b.tile_load(self.inputs[self.anchor.operands[1]], [*at, 0], [5], (self.schedule.lanes,))
 
-    def add_products(self, group: Index, first: Index, last: Index) -> None:
-        """Add the products of a group for the blocks of channels from `first` to `last` to what `made` has."""
+    def add_products(self, number: Index, group: Index, first: Index, last: Index) -> None:
+        """Add the products of a group, `number` in memory, for the blocks of channels from `first` to `last` to what `made` has."""
         b, schedule = self.b, self.schedule
         _, gy, _ = group_place(b, schedule, group)
         with b.loop(0, schedule.products, name="k") as k:
             for start, many, rows in self.steps(gy):
                 with b.loop(0, many) as i:
                     row = b.add(b.mul(i.iv, rows), start)
-                    at: list[Index] = [k.iv, b.add(b.mul(group, schedule.slots), row), 0, 0]
+                    at: list[Index] = [k.iv, b.add(b.mul(number, schedule.slots), row), 0, 0]
                     shape = (rows, schedule.vectors, schedule.lanes)
                     total = b.tile_load(self.made, at, [1, 2, 3], shape)
-                    total = self.sum_of([group, k.iv, row], first, last, total)
+                    total = self.sum_of([number, k.iv, row], first, last, total)
                     b.tile_store(total, self.made, at, [1, 2, 3])
 
     def sum_of(self, source: Sequence[Index], first: Index, last: Index, start: SSAValue) -> SSAValue:

@@ -7,21 +7,24 @@ only outputs that do not exist depend on them. Imports the builder, the plan and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import prod
 
 from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import MemRefType, f32
+from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType, f32, i8
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
 from lightnet.backends.cpu.blocked.winograd_model import TiledAxis, WinogradSchedule
-from lightnet.backends.cpu.tile_kernel import memref_of
+from lightnet.backends.cpu.blocked.kernel import map_memref, map_place
 from lightnet.backends.launches import Argument, Launch
 from lightnet.ir import winograd
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, layout_of
-from lightnet.ir.types import memref_type_of
+from lightnet.ir.types import memref_type_of, spec_of
+from lightnet.runtime.arrays import align_up
+from lightnet.runtime.dims import Size, is_never_below
 
 # -- the transforms of one axis ---------------------------------------------------------------------------------------
 
@@ -101,8 +104,11 @@ class Inputs:
         source: SSAValue,
         tile: SSAValue,
         target: SSAValue,
+        place: Callable[[list[Index]], list[Index]] = list,
     ):
+        """`place` gives the memref indices of an element of the map's layout."""
         self.b, self.schedule, self.source, self.stage, self.target = b, schedule, source, tile, target
+        self.place = place
         layout = layout_of(kernel.ops[0].operands[0].type)
         assert isinstance(layout, Blocked)
         self.halo = layout.halo
@@ -123,9 +129,8 @@ class Inputs:
             schedule.x, column, schedule.x.points - schedule.x.m, 1
         )  # the columns before are in the tile before, too
         for y in rows:  # of the next block of channels
-            b.prefetch(
-                self.source, [n, b.add(block, 1), y, first, 0], 4 * schedule.lanes * schedule.x.m * schedule.x.dilation
-            )
+            soon = self.place([n, b.add(block, 1), y, first, 0])
+            b.prefetch(self.source, soon, 4 * schedule.lanes * schedule.x.m * schedule.x.dilation)
         if schedule.y.taps == 3:
             with b.loop(0, schedule.x.points, name="q") as q:
                 x = self.position(schedule.x, column, q.iv, 1)
@@ -157,12 +162,13 @@ class Inputs:
         """The position of point k of the tile whose outputs begin at `start`; at most the last one of the map."""
         b, halo = self.b, self.halo[number]
         found = b.add(b.add(start, b.mul(k, axis.dilation)), halo - axis.before)
-        if axis.last < axis.size + halo:
+        if is_never_below(axis.size + halo - 1, axis.last):
             return found
         return b.op(arith.MinSIOp, b.index(found), b.index(axis.size + 2 * halo - 1))
 
     def load(self, at: Sequence[Index]) -> SSAValue:
-        return self.b.tile_load(self.source, [*at, 0], [4], (self.schedule.lanes,))
+        where = self.place([*at, 0])
+        return self.b.tile_load(self.source, where, [len(where) - 1], (self.schedule.lanes,))
 
     def store(self, value: SSAValue, memref: SSAValue, at: Sequence[Index]) -> None:
         self.b.tile_store(value, memref, at, [memref_type_of(memref).get_num_dims() - 1])
@@ -179,13 +185,18 @@ def start_of(b: Builder, axis: TiledAxis, tile: Index) -> Index:
 @contextmanager
 def group_tiles(b: Builder, schedule: WinogradSchedule, gy: Index, gx: Index) -> Iterator[tuple[Index, Index, Index]]:
     """Loops over the tiles of a group: (row of tiles, column of tiles, number in the group)."""
+    if schedule.is_run:
+        first, count = extent(b, schedule.y.tiles * schedule.x.tiles, schedule.slots, gy)
+        with b.loop(0, count, name="slot") as slot:
+            yield *b.divmod(b.add(first, slot.iv), schedule.x.tiles), slot.iv
+        return
     firsts, counts = zip(*(extent(b, axis.tiles, size, g) for axis, size, g in
                            zip((schedule.y, schedule.x), schedule.group, (gy, gx))))  # fmt: skip
     with b.loop(0, counts[0]) as i, b.loop(0, counts[1], name="j") as j:
         yield b.add(firsts[0], i.iv), b.add(firsts[1], j.iv), b.add(b.mul(i.iv, schedule.group[1]), j.iv)
 
 
-def extent(b: Builder, total: int, size: int, number: Index) -> tuple[Index, Index]:
+def extent(b: Builder, total: Size, size: int, number: Index) -> tuple[Index, Index]:
     """The first and the count of part `number` of `total` in parts of `size`."""
     first = b.mul(number, size)
     if total % size == 0:
@@ -198,21 +209,38 @@ def input_launch(kernel: KernelOp, schedule: WinogradSchedule, name: str) -> Lau
     """The transform of all inputs into the workspace; a block of the grid is a group for one block of channels."""
     source = kernel.ops[0].operands[0]
     number = kernel.number_of(source)
+    symbols = {s for d in spec_of(source.type).open_dims for s in d.symbols}
+    work = MemRefType(i8, [DYNAMIC_INDEX]) if schedule.is_run else MemRefType(f32, schedule.input_shape)
     b = Builder.kernel(
         name,
-        [memref_of(source.type), MemRefType(f32, schedule.input_shape), MemRefType(f32, schedule.tile_shape)],
+        [map_memref(source.type), work, MemRefType(f32, schedule.tile_shape)],
         opt="none",
         hints=[source.name_hint, "transformed", "scratch"],
         location=kernel.ops[0].location,
+        symbols=symbols,
     )
     x, target, tile = b.args
-    inputs = Inputs(b, schedule, kernel, x, tile, target)
     with b.loop(b.lo, b.hi, name="block") as block:
         group, channels = b.divmod(block.iv, schedule.in_blocks)
         n, gy, gx = group_place(b, schedule, group)
-        inputs.group(n, gy, gx, group, channels)
+        if schedule.is_run:
+            target = group_view(b, schedule, target, group)
+        inputs = Inputs(b, schedule, kernel, x, tile, target, lambda indices: map_place(b, source, indices))
+        inputs.group(n, gy, gx, 0 if schedule.is_run else group, channels)
     arguments = (Argument("operand", number), Argument("workspace", 0), Argument("scratch", 0))
-    return Launch(b.finish(), schedule.all_groups * schedule.in_blocks, arguments)
+    used = group_bytes(schedule) * schedule.all_groups if schedule.is_run else 0
+    return Launch(b.finish(), schedule.all_groups * schedule.in_blocks, arguments, used)
+
+
+def group_bytes(schedule: WinogradSchedule) -> int:
+    """Bytes of the transformed input of a group, filled up so that another may follow."""
+    return align_up(4 * prod(schedule.input_shape[1:]))
+
+
+def group_view(b: Builder, schedule: WinogradSchedule, workspace: SSAValue, group: Index) -> SSAValue:
+    """The transformed input of one group, `group` of those in the workspace."""
+    type = MemRefType(f32, [1, *schedule.input_shape[1:]])
+    return b.view(workspace, b.mul(group, group_bytes(schedule)), type, name="transformed")
 
 
 def group_place(b: Builder, schedule: WinogradSchedule, group: Index) -> tuple[Index, Index, Index]:
