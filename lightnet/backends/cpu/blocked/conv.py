@@ -23,7 +23,7 @@ from lightnet.backends.cpu.blocked.conv_choices import ConvSchedule, conv_schedu
 from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, Geometry
 from lightnet.backends.cpu.blocked.depthwise import conv_of
 from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
-from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, MapTile, parts_of
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, MapTile
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Conv2d
@@ -93,7 +93,6 @@ class DirectKernel(BlockedKernel):
             self.geometry = Geometry.of(conv_of(kernel))
         super().__init__(kernel, name, lanes_of(kernel), aliases, host=host)
         self.src, self.weight, self.bias = self.anchor.operands
-        self.parts = parts_of(kernel, self.shape.vectors)
 
     def memref(self, value: SSAValue) -> MemRefType:
         """The memref of a value; maps are one row where the geometry is `flat`."""
@@ -179,62 +178,51 @@ class DirectKernel(BlockedKernel):
     def tile(self, y: Index, x: Index, rows: int, columns: int) -> None:
         """One tile: the bias, the sum over channels and taps, the epilogue."""
         b = self.b
-        tiles = [MapTile(self.n, b.add(self.first, v), y, x, (rows, columns, count, self.lanes), self.used) for v, count in self.parts]
-        bias = self.inputs[self.bias]
-        sums = [b.tile_load(bias, [t.block, 0], [0, 0, 0, 1], t.shape, steps=[0, 0, 1, 1]) for t in tiles]
-        for tile, total in zip(tiles, self.sum(y, x, sums)):
-            self.finish(tile, total)
+        tile = MapTile(self.n, self.first, y, x, (rows, columns, self.shape.vectors, self.lanes), self.used)
+        self.finish_blocks(tile, self.sum(y, x, self.repeated(self.bias, tile)))
 
-    def sum(self, y: Index, x: Index, sums: Sequence[SSAValue]) -> Sequence[SSAValue]:
-        """The sums of the parts of a tile, and those over blocks of input channels, taps and the channels of a block."""
+    def sum(self, y: Index, x: Index, acc: SSAValue) -> SSAValue:
+        """acc + the sum over blocks of input channels, taps and the channels of a block."""
         b, g = self.b, self.geometry
-        rows, columns, _, lanes = vector_type_of(sums[0]).get_shape()
+        rows, columns, *_, lanes = vector_type_of(acc).get_shape()
         blocks = model.blocks_of(g.channels, lanes)
         top, left = (self.times(at, step, -pad) for at, step, pad in zip((y, x), g.stride, g.before))
         top, left = b.called(top, "top"), b.called(left, "left")
         bounds = self.taps(top) if rows == 1 else (0, g.rows.taps)
         share = self.share_of_weights(y, x)
-        with b.loop(*bounds, carry=sums, name="r") as r:
+        with b.loop(*bounds, carry=[acc], name="r") as r:
             line = b.called(b.add(top, b.mul(r.iv, g.rows.dilation)), "line")
             if (
                 self.skips and rows == 1
             ):  # its own few columns outside: inside, their count would be mispredicted in each block
                 with b.loop(*self.inside(left, 1, columns), carry=r.args, name="q") as q:
                     with b.loop(0, blocks, carry=q.args, name="block") as block:
-                        block.yields(*self.tap(block.args, r.iv, q.iv, block.iv, line, left))
+                        block.yields(self.tap(block.args[0], r.iv, q.iv, block.iv, line, left))
                     q.yields(*block.results)
                 r.yields(*q.results)
             else:
                 with b.loop(0, blocks, carry=r.args, name="block") as block:
                     self.fetch(r.iv, block.iv, line, left, rows, columns, share)
                     with b.loop(0, g.cols.taps, carry=block.args, name="q") as q:
-                        q.yields(*self.tap(q.args, r.iv, q.iv, block.iv, line, left))
+                        q.yields(self.tap(q.args[0], r.iv, q.iv, block.iv, line, left))
                     block.yields(*q.results)
                 r.yields(*block.results)
-        return r.results
+        return r.results[0]
 
-    def tap(
-        self, sums: Sequence[SSAValue], r: Index, q: Index, block: Index, line: Index, left: Index
-    ) -> Sequence[SSAValue]:
-        """The sums, and those over the channels of a block under tap (r, q); `line` is the row of the input, `left` the
+    def tap(self, acc: SSAValue, r: Index, q: Index, block: Index, line: Index, left: Index) -> SSAValue:
+        """acc + the sum over the channels of a block under tap (r, q); `line` is the row of the input, `left` the
         column of the first window."""
         b, g, u = self.b, self.geometry, self.shape.unroll
-        rows, columns, _, lanes = vector_type_of(sums[0]).get_shape()
+        rows, columns, *_, lanes = vector_type_of(acc).get_shape()
         source, column = b.add(self.source_block, block), b.add(left, b.mul(q, g.cols.dilation))
         b.called(column, "column")
-        each = u if len(self.parts) == 1 else 1  # channels at a time: all parts take the same pixels while these are in registers
-        with b.loop(0, summed_channels(b, g.input_steps(lanes, u), block, lanes), u, carry=sums, name="c") as c:
-            made = list(c.args)
-            for channel in (b.add(c.iv, k) for k in range(0, u, each)):
-                at = self.at(self.src, self.n, source, line, column, channel)
-                pixels = b.tile_load(self.inputs[self.src], at, self.walks(self.src, [2, 3, 4]), (rows, columns, each),
-                                     steps=[*g.stride, 1])  # fmt: skip
-                for part, (v, count) in enumerate(self.parts):
-                    weights = b.tile_load(self.inputs[self.weight], [self.group, r, block, q, channel, v * lanes], [4, 5, 5],
-                                          (each, count, lanes), steps=[1, lanes, 1])  # fmt: skip
-                    made[part] = b.fma(pixels, weights, made[part])
-            c.yields(*made)
-        return c.results
+        with b.loop(0, summed_channels(b, g.input_steps(lanes, u), block, lanes), u, carry=[acc], name="c") as c:
+            at = self.at(self.src, self.n, source, line, column, c.iv)
+            pixels = b.tile_load(self.inputs[self.src], at, self.walks(self.src, [2, 3, 4]), (rows, columns, u),
+                                 steps=[*g.stride, 1])  # fmt: skip
+            weights = self.weights_at(self.weight, [self.group, r, block, q, c.iv, 0], u, acc)
+            c.yields(b.fma(pixels, weights, c.args[0]))
+        return c.results[0]
 
     def fetch(self, r: Index, block: Index, line: Index, left: Index, rows: int, columns: int, share: Index) -> None:
         """Fetch what is needed soon, beside a block and row of taps: pixels of the next tile, a share of the next

@@ -20,7 +20,7 @@ from lightnet.backends.cpu.blocked.conv import summed_channels
 from lightnet.backends.cpu.blocked.conv_choices import chosen_conv_tile
 from lightnet.backends.cpu.blocked.conv_model import ConvTile, Geometry
 from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
-from lightnet.backends.cpu.blocked.kernel import BlockedKernel, MapTile, parts_of
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, MapTile
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Deconv2d
@@ -110,7 +110,6 @@ class _Kernel(BlockedKernel):
         self.pad, self.size, self.stride = op.derived_values()["pad"], op.size, op.stride
         self.channels, self.in_height = op.operand_specs[0].dims[1:3]
         self.pictures, self.outputs, self.height, self.width = op.result_specs[0].dims
-        self.parts = parts_of(kernel, shape.vectors)
 
     def build(self) -> Launch:
         b, v, step = self.b, self.shape.vectors, self.stride[0]
@@ -166,22 +165,17 @@ class _Kernel(BlockedKernel):
     def tile(self, y: Index, phase: Index, x: Index, columns: int, window: tuple) -> None:
         """One tile: the bias, the sum over taps and channels, the epilogue. `x` counts pixels of the phase."""
         b = self.b
-        at, steps = b.add(b.mul(x, self.stride[1]), phase), (1, self.stride[1])
-        tiles = [MapTile(self.n, b.add(self.first, v), y, at, (1, columns, count, self.lanes), self.used, steps)
-                 for v, count in self.parts]  # fmt: skip
-        bias = self.inputs[self.bias]
-        sums = [b.tile_load(bias, [t.block, 0], [0, 0, 0, 1], t.shape, steps=[0, 0, 1, 1]) for t in tiles]
-        for tile, total in zip(tiles, self.sum(x, sums, *window)):
-            self.finish(tile, total)
+        at, shape = b.add(b.mul(x, self.stride[1]), phase), (1, columns, self.shape.vectors, self.lanes)
+        tile = MapTile(self.n, self.first, y, at, shape, self.used, (1, self.stride[1]))
+        self.finish_blocks(tile, self.sum(x, self.repeated(self.bias, tile), *window))
 
-    def sum(self, x: Index, sums: Sequence[SSAValue], rows: tuple, columns: tuple) -> Sequence[SSAValue]:
-        """The sums of the parts of a tile, and those over rows of taps, blocks of input channels, columns of taps and the
-        channels of a block."""
+    def sum(self, x: Index, acc: SSAValue, rows: tuple, columns: tuple) -> SSAValue:
+        """acc + the sum over rows of taps, blocks of input channels, columns of taps and the channels of a block."""
         b, u = self.b, self.shape.unroll
-        _, pixels, _, lanes = vector_type_of(sums[0]).get_shape()
+        _, pixels, *_, lanes = vector_type_of(acc).get_shape()
         (top, first, last, r0), (left, taps, q0) = rows, columns
-        steps, each = model.whole_steps(self.channels, lanes, u), u if len(self.parts) == 1 else 1
-        with b.loop(first, last, carry=sums, name="k") as k:
+        steps = model.whole_steps(self.channels, lanes, u)
+        with b.loop(first, last, carry=[acc], name="k") as k:
             line = b.op(arith.SubiOp, b.index(top), k.iv)
             r = b.add(r0, b.mul(k.iv, self.stride[0]))
             with b.loop(0, blocks_of(self.channels, lanes), carry=k.args, name="block") as block:
@@ -189,21 +183,14 @@ class _Kernel(BlockedKernel):
                     column = b.op(arith.SubiOp, b.add(left, x), m.iv)
                     q = b.add(q0, b.mul(m.iv, self.stride[1]))
                     with b.loop(0, summed_channels(b, steps, block.iv, lanes), u, carry=m.args, name="c") as c:
-                        made = list(c.args)
-                        for channel in (b.add(c.iv, i) for i in range(0, u, each)):
-                            at = self.at(self.src, self.n, block.iv, line, column, channel)
-                            walked = self.walks(self.src, [2, 3, 4])
-                            source = b.tile_load(self.inputs[self.src], at, walked, (1, pixels, each))
-                            for part, (v, count) in enumerate(self.parts):
-                                where = [self.group, r, block.iv, q, channel, v * lanes]
-                                weights = b.tile_load(self.inputs[self.weight], where, [4, 5, 5], (each, count, lanes),
-                                                      steps=[1, lanes, 1])  # fmt: skip
-                                made[part] = b.fma(source, weights, made[part])
-                        c.yields(*made)
+                        at = self.at(self.src, self.n, block.iv, line, column, c.iv)
+                        source = b.tile_load(self.inputs[self.src], at, self.walks(self.src, [2, 3, 4]), (1, pixels, u))
+                        weights = self.weights_at(self.weight, [self.group, r, block.iv, q, c.iv, 0], u, acc)
+                        c.yields(b.fma(source, weights, c.args[0]))
                     m.yields(*c.results)
                 block.yields(*m.results)
             k.yields(*block.results)
-        return k.results
+        return k.results[0]
 
 
 DECONV = Transposed(_Kernel)

@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
-from xdsl.dialects import arith
+from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType
 from xdsl.ir import Attribute, SSAValue
 
-from lightnet.backends.builder import Builder, Index, flat_index
+from lightnet.backends.builder import Builder, Index, flat_index, vector_type
 from lightnet.backends.cpu.blocked.base import NO_HALO, blocks_of, lanes_of
 from lightnet.backends.cpu.blocked.evaluator import BlockedEvaluator
 from lightnet.backends.cpu.blocked.forms import keeps_zero
@@ -31,7 +31,7 @@ from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, layout_of
 from lightnet.ir.target import Halo
-from lightnet.ir.types import flat_memref, spec_of, storage_type
+from lightnet.ir.types import flat_memref, spec_of, storage_type, vector_type_of
 from lightnet.ir.windows import Axis
 from lightnet.runtime.arrays import align_up
 from lightnet.runtime.dims import Dim, Size, greatest, least
@@ -97,12 +97,6 @@ def map_memref(type: Attribute) -> MemRefType:
     if layout.is_plain:
         return flat_memref(spec)
     return MemRefType(storage_type(spec.dtype), [DYNAMIC_INDEX, layout.physical_dims(spec.dims)[-1]])
-
-
-def parts_of(kernel: KernelOp, vectors: int) -> list[tuple[int, int]]:
-    """The parts of a tile of so many vectors, each in registers of its own, as (first vector, vectors): of an open map a tile has
-    one block of channels."""
-    return [(v, 1) for v in range(vectors)] if is_open(kernel.operands) else [(0, vectors)]
 
 
 def map_place(b: Builder, value: SSAValue, indices: list[Index]) -> list[Index]:
@@ -173,6 +167,36 @@ class BlockedKernel(TileKernel):
     def used(self) -> int:
         """The number of lanes of a `MapTile` that are channels: those in the last block, or all."""
         return self.masked or self.lanes
+
+    # -- sums of several blocks of channels: of an open map, whose blocks lie apart by what a call decides, a tile is written block
+    #    by block, and its sums are [1, columns, vectors, 1, lanes]
+
+    def repeated(self, vector: SSAValue, tile: MapTile) -> SSAValue:
+        """A vector by channel as the sums of a tile, the same for each pixel."""
+        rows, columns, vectors, lanes = tile.shape
+        if vectors == 1 or not is_open([self.yielded[0]]):
+            return self.b.tile_load(self.inputs[vector], [tile.block, 0], [0, 0, 0, 1], tile.shape, steps=[0, 0, 1, 1])
+        shape = (rows, columns, vectors, 1, lanes)
+        return self.b.tile_load(self.inputs[vector], [tile.block, 0], [0, 0, 0, 0, 1], shape, steps=[0, 0, 1, 0, 1])
+
+    def weights_at(self, weight: SSAValue, at: Sequence[Index], channels: int, sums: SSAValue) -> SSAValue:
+        """The weights of so many input channels for a tile's sums: [channels, vectors, lanes]."""
+        *_, lanes = vector_type_of(sums).get_shape()
+        inner = vector_type_of(sums).get_shape()[2:]
+        dims, steps = [4, *(5 for _ in inner)], [1, lanes, *(1 for _ in inner[1:])]
+        return self.b.tile_load(self.inputs[weight], at, dims, (channels, *inner), steps=steps)
+
+    def finish_blocks(self, tile: MapTile, sums: SSAValue) -> None:
+        """`finish` for the sums of `repeated`."""
+        b, (_, columns, vectors, lanes) = self.b, tile.shape
+        if vectors == 1 or not is_open([self.yielded[0]]):
+            self.finish(tile, sums)
+            return
+        pixel = vector_type((vectors, 1, lanes), self.element)
+        pixels = [b.append(vector.ExtractOp(sums, [0, x], pixel)).results[0] for x in range(columns)]
+        for v, part in enumerate(b.transpose(pixels)):
+            one = replace(tile, block=b.add(tile.block, v), shape=(1, columns, 1, lanes))
+            self.finish(one, b.broadcast(part, one.shape))
 
     # -- writing
 
