@@ -19,9 +19,8 @@ from xdsl.ir import SSAValue
 from lightnet.backends.builder import Builder, Index
 from lightnet.backends.cpu.blocked import conv_model as model
 from lightnet.backends.cpu.blocked.base import KernelGenerator, ProcessorModel, lanes_of
-from lightnet.backends.cpu.blocked.conv_choices import ConvSchedule, conv_schedule_of, open_schedule_of
+from lightnet.backends.cpu.blocked.conv_choices import ConvSchedule, conv_schedule_of, geometry_of, open_schedule_of
 from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, Geometry
-from lightnet.backends.cpu.blocked.depthwise import conv_of
 from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, MapTile
 from lightnet.backends.generator import Plan
@@ -59,7 +58,7 @@ class Direct(KernelGenerator):
         return self._plan(kernel, form, machine, conv_schedule_of(kernel, machine, alone=False))
 
     def opened(self, kernel: KernelOp, largest: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
-        return self._plan(kernel, form, machine, open_schedule_of(kernel, machine))
+        return self._plan(kernel, form, machine, open_schedule_of(kernel, largest, machine))
 
     def _plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel, made: ConvSchedule) -> Plan:
         geometry, shape, walk = made.geometry, made.shape, made.walk
@@ -90,14 +89,14 @@ class DirectKernel(BlockedKernel):
         self.schedule, self.geometry, self.shape, self.walk = schedule, schedule.geometry, schedule.shape, schedule.walk
         self.skips, self.weights_ahead = schedule.skips, schedule.weights_ahead
         if is_open(kernel.operands):
-            self.geometry = Geometry.of(conv_of(kernel))
+            self.geometry = geometry_of(kernel)
         super().__init__(kernel, name, lanes_of(kernel), aliases, host=host)
         self.src, self.weight, self.bias = self.anchor.operands
 
     def memref(self, value: SSAValue) -> MemRefType:
         """The memref of a value; maps are one row where the geometry is `flat`."""
         found = super().memref(value)
-        if not self.geometry.flat or not isinstance(layout_of(value.type), Blocked):
+        if not self.geometry.flat or is_open([value]) or not isinstance(layout_of(value.type), Blocked):
             return found
         n, blocks, height, width, lanes = found.get_shape()
         return MemRefType(found.element_type, [n, blocks, 1, height * width, lanes])
@@ -107,7 +106,8 @@ class DirectKernel(BlockedKernel):
         b, g, walk = self.b, self.geometry, self.walk
         (height, width), v = g.positions, self.shape.vectors
         groups = g.output_blocks(self.lanes) // v
-        bands = (-(-height // walk.rows), 1 if g.is_open else -(-width // walk.columns))
+        open_rows = g.is_open and not g.flat  # whose bands are whole
+        bands = (-(-height // walk.rows), 1 if open_rows else -(-width // walk.columns))
         outside = walk.order == OUTPUTS
         extents = (groups, g.batch, *bands) if outside else (g.batch, *bands, groups)
         with b.loop(b.lo, b.hi, name="block") as block:
@@ -115,7 +115,7 @@ class DirectKernel(BlockedKernel):
             found = self.coordinates(block.iv, extents, names)
             group, n, row, column = found if outside else (found[3], *found[:3])
             y0, y1 = self.range(row, walk.rows, height)
-            x0, x1 = (0, width) if g.is_open else self.range(column, walk.columns, width)
+            x0, x1 = (0, width) if open_rows else self.range(column, walk.columns, width)
             self.part(n, group, y0, y1, x0, x1)
             with self.only(column, 0):
                 self.zero_halos(self.n, self.first, v, y0, y1)
@@ -159,7 +159,7 @@ class DirectKernel(BlockedKernel):
         narrower."""
         b, columns, width = self.b, self.shape.columns, self.geometry.cols.positions
         if self.geometry.is_open:
-            self.across(width, columns, lambda x, columns: self.tile(y, x, rows, columns))
+            self.across_open(last, columns, lambda x, columns: self.tile(y, x, rows, columns), first)
             return
         rest = width % columns
         if not rest or (self.overlaps and len(model.column_tiles(self.geometry, columns)) == 1):

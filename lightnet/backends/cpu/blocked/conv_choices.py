@@ -6,6 +6,7 @@ Imports the model in numbers, layouts and kernels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from lightnet.backends.cpu.blocked import conv_model as model
@@ -58,19 +59,30 @@ def conv_schedule_of(kernel: KernelOp, machine: ProcessorModel, alone: bool = Tr
     return replace(found, pixels_ahead=pixels, weights_ahead=weights)
 
 
-def open_schedule_of(kernel: KernelOp, machine: ProcessorModel) -> ConvSchedule:
-    """The schedule for open maps of which a kernel has the typical ones: tiles of one row, bands of whole rows. Raises
-    `LightNetError` for choices that do not fit."""
-    geometry, given = Geometry.of(conv_of(kernel)), choice_ints(kernel, "tile")
+def open_schedule_of(kernel: KernelOp, largest: KernelOp, machine: ProcessorModel) -> ConvSchedule:
+    """The schedule for open maps of which a kernel has the typical ones, and `largest` the largest: tiles of one row that suit
+    both, bands of whole rows. Raises `LightNetError` for choices that do not fit."""
+    geometry, most, given = geometry_of(kernel), geometry_of(largest), choice_ints(kernel, "tile")
     if given is not None:
-        shape = chosen_conv_tile(kernel, geometry, machine.lanes, given, 0)
+        shape = chosen_conv_tile(kernel, most, machine.lanes, given, 0)
         if shape.rows > 1:
             raise choice_error(kernel, "convolution.tile", f"tile = {list(given)}: a tile of open maps has one row")
     else:
-        shape = model.best_shape(geometry, machine, one_row=True)
+        shape = _shape_for((geometry, most), machine)
     found = _with_walk(kernel, geometry, machine, shape)
-    rows = min(found.walk.rows, geometry.positions[0])
-    return replace(found, walk=TileWalk(found.walk.order, rows, geometry.positions[1]))
+    columns = _with_walk(kernel, most, machine, shape).walk.columns if geometry.flat else geometry.positions[1]
+    return replace(found, walk=replace(found.walk, columns=columns))
+
+
+def _shape_for(geometries: Sequence[Geometry], machine: ProcessorModel) -> ConvTile:
+    """The tile of one row that loses least where it serves maps of several sizes, beside the best tile for each."""
+    shapes = {s for g in geometries for s in model.conv_tiles(g, machine) if s.rows == 1}
+    best = [model.tiles_time(g, machine, model.best_shape(g, machine, one_row=True)) for g in geometries]
+
+    def loss(shape: ConvTile) -> float:
+        return sum(model.tiles_time(g, machine, shape) / time for g, time in zip(geometries, best))
+
+    return min(shapes, key=lambda shape: (loss(shape), -shape.columns, shape.vectors, shape.unroll))
 
 
 def _with_walk(kernel: KernelOp, geometry: Geometry, machine: ProcessorModel, shape: ConvTile) -> ConvSchedule:

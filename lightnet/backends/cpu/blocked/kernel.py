@@ -293,22 +293,24 @@ class BlockedKernel(TileKernel):
         if rest:
             body(width - rest, rest)
 
-    def across_open(self, width: Index, columns: int, body: Callable[[Index, int], None]) -> None:
-        """`across` for a width that a call decides: where it is narrower than a tile, by tiles half as long; where no tile may lie on
-        another, what long ones leave is for these, too."""
+    def across_open(
+        self, width: Index, columns: int, body: Callable[[Index, int], None], start: Index = 0
+    ) -> None:
+        """`across` from `start` on for a width that a call decides: what is left behind the last tile that is needed by more than its
+        half goes to tiles half as long, and so on, as does all of a row that is narrower than a tile."""
         b, known = self.b, self.b.number(width)
-        first, end = b.index(0), b.index(width)
+        first, end = b.index(start), b.index(width)
         while columns:
-            if self.overlaps:
-                stop = b.select(b.cmpi("sge", end, b.index(columns)), end, first)
-            else:
-                stop = b.add(first, b.mul(b.divmod(b.op(arith.SubiOp, end, first), columns)[0], columns))
+            spare = columns - 1 - columns // 2 if self.overlaps else 0
+            many = b.divmod(b.add(b.op(arith.SubiOp, end, first), spare), columns)[0]
+            if spare:
+                many = b.select(b.cmpi("sge", end, b.index(columns)), many, b.index(0))
+            stop = b.add(first, b.mul(many, columns))
             with b.loop(first, stop, columns, name="x") as x:
-                last = b.add(width, -columns) if self.overlaps and columns > 1 else None
-                body(x.iv if last is None else b.op(arith.MinSIOp, x.iv, last), columns)
-            if known is not None and ((self.overlaps and least(known) >= columns) or known % columns == 0):
+                body(b.op(arith.MinSIOp, x.iv, b.add(width, -columns)) if spare else x.iv, columns)
+            if known is not None and known % columns == 0:
                 return
-            first, columns = stop, columns // 2
+            first, columns = b.op(arith.MinSIOp, stop, end) if spare else stop, columns // 2
 
     def down(self, first: Index, last: Index, height: int, rows: int, body: Callable[[Index, int], None]) -> None:
         """`body` on tiles of the rows [first, last) of `height`, given the first row and how many: what the last rows
