@@ -92,7 +92,7 @@ def _launch_count(op: Operation, lines: Sequence[LaunchLine | CopyOp], at: int) 
     if not any(spec_of(r.type).len for r in op.results):  # none has elements, or there is none (of a host op)
         return 0
     left = moves_left(op)
-    if all(operand is not None for _, operand in left):
+    if all(operand is not None for _, operand in left) and (not left or _is_copy(lines[at])):  # else it is one in this call alone
         return len(left)
     callees = (line.callee.string_value() if isinstance(line, LaunchLine) else "" for line in islice(lines, at, None))
     first, count = next(callees, None), 1
@@ -104,6 +104,11 @@ def _launch_count(op: Operation, lines: Sequence[LaunchLine | CopyOp], at: int) 
     if not written <= {place for line in lines[at : at + count] for place in line.args.data}:
         raise LightNetError(f"'{op_label(op)}' has no launch: this target cannot be run kernel by kernel")
     return count
+
+
+def _is_copy(line: LaunchLine | CopyOp) -> bool:
+    """Return whether a launch is one piece of a move."""
+    return isinstance(line, CopyOp) or line.callee.string_value().startswith("copy_")
 
 
 class Stepper(ABC):
