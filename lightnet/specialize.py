@@ -28,6 +28,7 @@ from lightnet.frontends.loading import OpenError
 from lightnet.ir.body import choice
 from lightnet.ir.instances import is_open, typical_op
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import is_plain
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import get_target
 from lightnet.model import Model
@@ -283,10 +284,10 @@ def general_of(opened: OpenError, compile: Callable[[Model], Executable]) -> Exe
 
 def _is_slow(kernel: KernelOp, last: Collection[str]) -> bool:
     """Return whether an open kernel does `HEAVY` operations or more for each element that it reads and writes, and
-    runs on a generator of last resort, or over a height or width, for which numbers have faster ones."""
+    runs on a generator of last resort, or, over a height or width, on plain maps, for which numbers have faster ones."""
     if not is_open((*kernel.operands, *kernel.results)):
         return False
-    if choice(kernel, "alg") not in last and not any(map(_has_open_window, kernel.ops)):
+    if choice(kernel, "alg") not in last and not (is_plain(kernel) and any(map(_has_open_window, kernel.ops))):
         return False
     ops = [typical_op(op) for op in kernel.ops]
     return any(op.flops() >= HEAVY * sum(s.len for s in (*op.operand_specs, *op.result_specs)) for op in ops)

@@ -151,6 +151,8 @@ def skips_columns(geometry: Geometry, columns: int) -> bool:
     """Return whether a tile of so many columns somewhere passes over columns of the window. Only where the window
     reaches far: to find out takes each tile a moment.
     """
+    if not geometry.cols.clipped:
+        return False
     starts = range(0, geometry.cols.positions, columns)
     found = [live_columns(geometry, min(x, geometry.cols.positions - columns), columns) for x in starts]
     left = sum(max(end - first, 0) for first, end in found)
@@ -160,6 +162,8 @@ def skips_columns(geometry: Geometry, columns: int) -> bool:
 def _columns_inside(geometry: Geometry, columns: int) -> dict[int, float]:
     """Columns of the window that tiles do not pass over, on average, by the tile's columns (`column_tiles`)."""
     size, width, found = geometry.cols.taps, geometry.cols.positions, {}
+    if not skips_columns(geometry, columns):
+        return {part: size for part, _ in column_tiles(geometry, columns)}
     at = 0
     for part, count in column_tiles(geometry, columns):
         live = 0
@@ -167,7 +171,7 @@ def _columns_inside(geometry: Geometry, columns: int) -> dict[int, float]:
             first, end = live_columns(geometry, min(at, width - part), part)
             live += max(end - first, 0)
             at += part
-        found[part] = live / count if skips_columns(geometry, columns) else size
+        found[part] = live / count
     return found
 
 

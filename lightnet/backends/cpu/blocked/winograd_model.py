@@ -280,9 +280,8 @@ def groups_of(schedule: WinogradSchedule, machine: ProcessorModel) -> list[tuple
     each = 4 * schedule.lanes * max(schedule.in_blocks, schedule.out_blocks) * schedule.products
     most = max(1, min(MOST_TILES, MOST_ROOM * machine.l2 // each))
     if schedule.is_run:
-        tiles = schedule.y.tiles * schedule.x.tiles
-        few = min(tiles, most // 3)  # a shorter run is over before what comes with it has paid
-        return [(1, n) for n in sorted({-(-tiles // k) for k in range(1, tiles + 1)}) if few <= n <= most]
+        tiles = schedule.y.tiles * schedule.x.tiles  # a shorter run is over before what comes with it has paid
+        return [(1, n) for n in sorted({min(tiles, most * part // 6 or 1) for part in (2, 3, 4, 6)})]
     columns = {-(-schedule.x.tiles // k) for k in range(1, 5)} | {-(-schedule.x.tiles // -(-schedule.x.tiles // most))}
     rows = {-(-schedule.y.tiles // k) for k in range(1, schedule.y.tiles + 1)}
     return [(r, c) for c in sorted(columns, reverse=True) for r in sorted(rows) if r * c <= most]
