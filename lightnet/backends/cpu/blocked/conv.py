@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial, reduce
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType
@@ -33,6 +34,10 @@ from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr, vector_type_of
 from lightnet.runtime.dims import Size, greatest
+
+
+#: Sums that a tile of an open map has at least, so that multiply-adds need not wait for each other.
+FEW_SUMS = 8
 
 
 class Direct(KernelGenerator):
@@ -177,52 +182,62 @@ class DirectKernel(BlockedKernel):
 
     def tile(self, y: Index, x: Index, rows: int, columns: int) -> None:
         """One tile: the bias, the sum over channels and taps, the epilogue."""
-        b = self.b
         tile = MapTile(self.n, self.first, y, x, (rows, columns, self.shape.vectors, self.lanes), self.used)
-        self.finish_blocks(tile, self.sum(y, x, self.repeated(self.bias, tile)))
+        sums = [self.repeated(self.bias, tile)]
+        if self.geometry.is_open:  # a short tile would wait for each sum of its few: it has several, of some channels each
+            zero = self.b.const(0.0, sums[0].type)
+            sums += [zero] * (max(1, min(self.shape.unroll, FEW_SUMS // (columns * self.shape.vectors))) - 1)
+        self.finish_blocks(tile, reduce(partial(self.b.op, arith.AddfOp), self.sum(y, x, sums)))
 
-    def sum(self, y: Index, x: Index, acc: SSAValue) -> SSAValue:
-        """acc + the sum over blocks of input channels, taps and the channels of a block."""
+    def sum(self, y: Index, x: Index, sums: Sequence[SSAValue]) -> Sequence[SSAValue]:
+        """`sums` and those over blocks of input channels, taps and the channels of a block, of which each has its part."""
         b, g = self.b, self.geometry
-        rows, columns, *_, lanes = vector_type_of(acc).get_shape()
+        rows, columns, *_, lanes = vector_type_of(sums[0]).get_shape()
         blocks = model.blocks_of(g.channels, lanes)
         top, left = (self.times(at, step, -pad) for at, step, pad in zip((y, x), g.stride, g.before))
         top, left = b.called(top, "top"), b.called(left, "left")
         bounds = self.taps(top) if rows == 1 else (0, g.rows.taps)
         share = self.share_of_weights(y, x)
-        with b.loop(*bounds, carry=[acc], name="r") as r:
+        with b.loop(*bounds, carry=sums, name="r") as r:
             line = b.called(b.add(top, b.mul(r.iv, g.rows.dilation)), "line")
             if (
                 self.skips and rows == 1
             ):  # its own few columns outside: inside, their count would be mispredicted in each block
                 with b.loop(*self.inside(left, 1, columns), carry=r.args, name="q") as q:
                     with b.loop(0, blocks, carry=q.args, name="block") as block:
-                        block.yields(self.tap(block.args[0], r.iv, q.iv, block.iv, line, left))
+                        block.yields(*self.tap(block.args, r.iv, q.iv, block.iv, line, left))
                     q.yields(*block.results)
                 r.yields(*q.results)
             else:
                 with b.loop(0, blocks, carry=r.args, name="block") as block:
                     self.fetch(r.iv, block.iv, line, left, rows, columns, share)
                     with b.loop(0, g.cols.taps, carry=block.args, name="q") as q:
-                        q.yields(self.tap(q.args[0], r.iv, q.iv, block.iv, line, left))
+                        q.yields(*self.tap(q.args, r.iv, q.iv, block.iv, line, left))
                     block.yields(*q.results)
                 r.yields(*block.results)
-        return r.results[0]
+        return r.results
 
-    def tap(self, acc: SSAValue, r: Index, q: Index, block: Index, line: Index, left: Index) -> SSAValue:
-        """acc + the sum over the channels of a block under tap (r, q); `line` is the row of the input, `left` the
+    def tap(
+        self, sums: Sequence[SSAValue], r: Index, q: Index, block: Index, line: Index, left: Index
+    ) -> Sequence[SSAValue]:
+        """`sums` and those over the channels of a block under tap (r, q); `line` is the row of the input, `left` the
         column of the first window."""
         b, g, u = self.b, self.geometry, self.shape.unroll
-        rows, columns, *_, lanes = vector_type_of(acc).get_shape()
+        rows, columns, *_, lanes = vector_type_of(sums[0]).get_shape()
         source, column = b.add(self.source_block, block), b.add(left, b.mul(q, g.cols.dilation))
         b.called(column, "column")
-        with b.loop(0, summed_channels(b, g.input_steps(lanes, u), block, lanes), u, carry=[acc], name="c") as c:
-            at = self.at(self.src, self.n, source, line, column, c.iv)
-            pixels = b.tile_load(self.inputs[self.src], at, self.walks(self.src, [2, 3, 4]), (rows, columns, u),
-                                 steps=[*g.stride, 1])  # fmt: skip
-            weights = self.weights_at(self.weight, [self.group, r, block, q, c.iv, 0], u, acc)
-            c.yields(b.fma(pixels, weights, c.args[0]))
-        return c.results[0]
+        each = u // len(sums)
+        with b.loop(0, summed_channels(b, g.input_steps(lanes, u), block, lanes), u, carry=sums, name="c") as c:
+            made = []
+            for part, total in enumerate(c.args):
+                channel = b.add(c.iv, part * each)
+                at = self.at(self.src, self.n, source, line, column, channel)
+                pixels = b.tile_load(self.inputs[self.src], at, self.walks(self.src, [2, 3, 4]), (rows, columns, each),
+                                     steps=[*g.stride, 1])  # fmt: skip
+                weights = self.weights_at(self.weight, [self.group, r, block, q, channel, 0], each, total)
+                made.append(b.fma(pixels, weights, total))
+            c.yields(*made)
+        return c.results
 
     def fetch(self, r: Index, block: Index, line: Index, left: Index, rows: int, columns: int, share: Index) -> None:
         """Fetch what is needed soon, beside a block and row of taps: pixels of the next tile, a share of the next
