@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import sqrt
 from typing import Any
 
 from xdsl.ir import SSAValue
@@ -44,13 +45,19 @@ class OpenMaps(BlockedGenerator):
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         static, largest, form = typical_kernel(kernel), typical_kernel(kernel, greatest), numbered(form, kernel)
         found = self.inner.opened(static, largest, form_of_arguments(form, static), machine)
-        lean = found.lean and self._of(kernel, form, found.lean)
-        return replace(self._of(kernel, form, found), lean=lean)
+        most = self.inner.opened(largest, largest, form_of_arguments(form, largest), machine)
+        larger = sum(s.len for s in largest.ops[0].result_specs) / sum(s.len for s in static.ops[0].result_specs)
+        lean = None
+        if found.lean is not None and most.lean is not None:
+            lean = self._of(kernel, form, found.lean, most.lean.time / larger)
+        return replace(self._of(kernel, form, found, most.time / larger), lean=lean)
 
-    def _of(self, kernel: KernelOp, form: Form, plan: Plan) -> Plan:
-        """A plan of the other generator as one of this, of which the kernel's sizes decide how much memory threads share."""
+    def _of(self, kernel: KernelOp, form: Form, plan: Plan, time: float) -> Plan:
+        """A plan of the other generator as one of this. What is quick on the typical map may be slow on a large one, on which it
+        takes `time` for as many elements: what counts is the mean of both, by which no map loses more than others win.
+        """
         shared = self.inner.shared_bytes(kernel, plan)
-        return replace(plan, generator=self, form=form, workspace_bytes=shared)
+        return replace(plan, generator=self, form=form, workspace_bytes=shared, time=sqrt(plan.time * time))
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Any]:
         return self.inner.build(kernel, plan, name, aliases)
