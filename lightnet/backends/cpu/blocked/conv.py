@@ -234,10 +234,13 @@ class DirectKernel(BlockedKernel):
                 at = self.at(self.src, self.n, source, line, column, channel)
                 pixels = b.tile_load(self.inputs[self.src], at, self.walks(self.src, [2, 3, 4]), (rows, columns, each),
                                      steps=[*g.stride, 1])  # fmt: skip
-                weights = self.weights_at(self.weight, [self.group, r, block, q, channel, 0], each, total)
-                made.append(b.fma(pixels, weights, total))
+                made.append(b.fma(pixels, self.weights(r, block, q, channel, each, total), total))
             c.yields(*made)
         return c.results
+
+    def weights(self, r: Index, block: Index, q: Index, channel: Index, count: int, sums: SSAValue) -> SSAValue:
+        """The weights under tap (r, q) of `count` channels of a block, from `channel` on, for these sums."""
+        return self.weights_at(self.weight, [self.group, r, block, q, channel, 0], count, sums)
 
     def fetch(self, r: Index, block: Index, line: Index, left: Index, rows: int, columns: int, share: Index) -> None:
         """Fetch what is needed soon, beside a block and row of taps: pixels of the next tile, a share of the next

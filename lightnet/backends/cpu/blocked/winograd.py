@@ -15,8 +15,11 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
 
 from lightnet.backends.cpu.blocked import winograd_kernel
-from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel
+from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, choice_ints, machine_for
+from lightnet.backends.cpu.blocked.conv_model import Geometry
+from lightnet.backends.cpu.blocked.depthwise import conv_of
 from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
+from lightnet.backends.cpu.blocked.winograd_few import few_pixels, with_few
 from lightnet.backends.cpu.blocked.winograd_model import (
     PANELS,
     WinogradSchedule,
@@ -60,9 +63,14 @@ class Winograd(BlockedGenerator):
         return self._with_lean(kernel, form, machine, lambda machine: winograd_schedule_of(kernel, self.m, machine))
 
     def opened(self, kernel: KernelOp, largest: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
-        return self._with_lean(
-            kernel, form, machine, lambda machine: open_winograd_schedule_of(kernel, largest, self.m, machine)
-        )
+        def schedule(machine: ProcessorModel) -> WinogradSchedule:
+            made = open_winograd_schedule_of(kernel, largest, self.m, machine)
+            if made.order != PANELS:
+                return made
+            given = choice_ints(kernel, "few", 1)
+            return replace(made, few=few_pixels(made, Geometry.of(conv_of(kernel)), machine) if given is None else given[0])
+
+        return self._with_lean(kernel, form, machine, schedule)
 
     def shared_bytes(self, kernel: KernelOp, plan: Plan) -> Size:
         return winograd_kernel.workspace_bytes(winograd_kernel.sized_for(kernel, plan.schedule))
@@ -85,6 +93,7 @@ class Winograd(BlockedGenerator):
                 "tiles": ParamAttr(made.group),
                 "order": StringAttr(made.order),
                 "share": ParamAttr((made.share,)),
+                **({"few": ParamAttr((made.few,))} if made.is_run and made.order == PANELS else {}),
             },
             weights=weight_layouts(kernel, form, made.lanes, {kernel.ops[0].operands[1]: layout}),
             scratch_bytes=winograd_kernel.scratch_bytes(made),
@@ -92,7 +101,11 @@ class Winograd(BlockedGenerator):
         )  # fmt: skip
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        return winograd_kernel.build(kernel, plan.schedule, name, aliases)
+        made = winograd_kernel.build(kernel, plan.schedule, name, aliases)
+        schedule, machine = plan.schedule, machine_for(kernel)
+        if not schedule.is_run or not schedule.few or machine is None:
+            return made
+        return with_few(kernel, winograd_kernel.sized_for(kernel, schedule), made, f"{name}_2", machine, aliases)
 
 
 WINOGRAD2, WINOGRAD4 = Winograd(2), Winograd(4)

@@ -101,6 +101,8 @@ class WinogradSchedule:
     order: str
     share: int
     is_run: bool = False
+    #: Of open maps: pixels of which the direct convolution is quicker (`winograd_few.py`).
+    few: int = 0
 
     @cached_property
     def products(self) -> int:

@@ -1,0 +1,76 @@
+"""Winograd convolutions on open maps that a call may make small: of a few pixels the direct convolution, by the same weights.
+
+A tile of few pixels multiplies what no output needs, and is transformed for that; on a map of one pixel most taps lie in
+the padding, and are passed over. Imports the direct kernel and both models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import gcd
+
+from xdsl.ir import SSAValue
+
+from lightnet.backends.builder import Index
+from lightnet.backends.cpu.blocked import conv_model as model
+from lightnet.backends.cpu.blocked.base import ProcessorModel, lanes_of
+from lightnet.backends.cpu.blocked.conv import DirectKernel
+from lightnet.backends.cpu.blocked.conv_choices import ConvSchedule
+from lightnet.backends.cpu.blocked.conv_model import ConvTile, Geometry, TileWalk
+from lightnet.backends.cpu.blocked.depthwise import conv_of
+from lightnet.backends.cpu.blocked.winograd_model import WinogradSchedule, winograd_time_of
+from lightnet.backends.launches import Launch
+from lightnet.ir.instances import typical_op
+from lightnet.ir.kernel import KernelOp
+from lightnet.ir.types import vector_type_of
+from lightnet.runtime.dims import Size, dim_min, greatest, least
+
+#: Sides of the square maps that are asked for.
+SIDES = (16, 12, 8, 6, 4, 3, 2, 1)
+#: Rows that a block of the grid computes.
+ROWS = 4
+
+
+def few_pixels(schedule: WinogradSchedule, geometry: Geometry, machine: ProcessorModel) -> int:
+    """The most pixels of which the direct convolution takes less time, by both models; 0 where it never does, or where the last
+    panel of outputs is not full, which it would have to be."""
+    if schedule.out_blocks % schedule.vectors:
+        return 0
+    for side in SIDES:
+        size = tuple(side - out + n for n, out in zip(geometry.size, geometry.positions))
+        if min(size) < 1:
+            continue
+        small = geometry.over(size, (side, side))
+        axes = {"y": replace(schedule.y, size=size[0], positions=side), "x": replace(schedule.x, size=size[1], positions=side)}
+        if model.tiles_time(small, machine, _tile_of(schedule, machine)) < winograd_time_of(replace(schedule, **axes), machine):
+            return side * side
+    return 0
+
+
+def _tile_of(schedule: WinogradSchedule, machine: ProcessorModel) -> ConvTile:
+    unroll = gcd(schedule.channels, machine.lanes, 8)
+    return ConvTile(1, model.most_pixels(machine, schedule.vectors), schedule.vectors, unroll)
+
+
+def with_few(kernel: KernelOp, schedule: WinogradSchedule, launches: list[Launch], name: str, machine: ProcessorModel,
+             aliases: Mapping[int, int]) -> list[Launch]:  # fmt: skip
+    """The launches for maps of more pixels than `schedule.few`, each of an empty grid for others, and one for those."""
+    pixels: Size = schedule.y.positions * schedule.x.positions
+    if least(pixels) > schedule.few:
+        return launches
+    many = dim_min(pixels // (schedule.few + 1), 1)
+    walk = TileWalk(model.OUTPUTS, min(ROWS, greatest(schedule.y.positions)), 0)
+    made = ConvSchedule(Geometry.of(typical_op(conv_of(kernel))), _tile_of(schedule, machine), walk)
+    direct = _FewKernel(kernel, made, name, aliases).build()
+    return [*(replace(launch, grid=launch.grid * many) for launch in launches), replace(direct, grid=direct.grid * (1 - many))]
+
+
+class _FewKernel(DirectKernel):
+    """The direct convolution by weights that are packed as `winograd_panels.py` transforms them."""
+
+    def weights(self, r: Index, block: Index, q: Index, channel: Index, count: int, sums: SSAValue) -> SSAValue:
+        lanes, inner = lanes_of(self.kernel), vector_type_of(sums).get_shape()[2:]
+        at = [self.group, self.b.add(self.b.mul(block, lanes), channel), r, q, 0]
+        dims, steps = [1, *(4 for _ in inner)], [1, lanes, *(1 for _ in inner[1:])]
+        return self.b.tile_load(self.inputs[self.weight], at, dims, (count, *inner), steps=steps)
