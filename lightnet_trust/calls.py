@@ -15,7 +15,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import DYNAMIC_INDEX, FixedBitwidthType, IndexType, IntegerAttr, MemRefType, ModuleOp
 from xdsl.ir import Operation, SSAValue
 
-from lightnet.dialects.launch import SYMBOLS, LaunchOp, kernel_symbols, kernels
+from lightnet.dialects.launch import SYMBOLS, LaunchOp, is_copy, kernel_symbols, kernels
 from lightnet.ir.instances import instance_of
 from lightnet.ir.layout import byte_size
 from lightnet.ir.memory import workspace_size
@@ -109,14 +109,16 @@ def lowered_call(
 
 
 def _set_lengths(op: Operation, line: LaunchOp, memrefs: Sequence[SSAValue]) -> None:
-    """Give the memrefs of a launch of `op` the lengths that are open: that of what stands at their place."""
+    """Give the memrefs of a launch of `op` the lengths that are open: that of what stands at their place; of a piece of a move,
+    which is part of what it is moved to or from, the smaller one."""
     sizes = {place_of(v): byte_size(v.type) for v in (*op.results, *op.operands)}
     work = op.attributes.get(WORKSPACE)
+    piece = min((sizes[p] for p in line.args if p in sizes), default=None) if is_copy(line) else None
     for place, memref in zip(line.args, memrefs):
         type = memref.type
         if not isinstance(type, MemRefType) or DYNAMIC_INDEX not in type.get_shape():
             continue
-        size = sizes.get(place)
+        size = sizes.get(place) if piece is None else piece
         if size is None:  # in the workspace: what is left of it
             start = next((p.offset.data for p in getattr(work, "data", ()) if p.space == place.space), 0)
             size = start + workspace_size(op) - place.offset.data

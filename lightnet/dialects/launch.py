@@ -251,6 +251,15 @@ class CopyOp(IRDLOperation):
 Line = LaunchLine | HostOp | CopyOp
 
 
+#: The title of functions that copy bytes: a piece of a move is a launch of one.
+COPY = "copy"
+
+
+def is_copy(line: LaunchLine) -> bool:
+    """Return whether a launch is a piece of a move."""
+    return line.callee.string_value().startswith(f"{COPY}_")
+
+
 def lines_of(module: ModuleOp) -> list[Line]:
     """The lines of `@main`, of any target, in order; empty when the module has none."""
     for op in module.ops:

@@ -22,7 +22,7 @@ from lightnet.backends.builder import Builder
 from lightnet.backends.launches import Argument, Launch, LaunchMemory, Made
 from lightnet.backends.launches import launch_memory_of as memory_of_launches
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.launch import CopyOp, HostOp
+from lightnet.dialects.launch import COPY, CopyOp, HostOp
 from lightnet.dialects.ln.move import Copy
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
@@ -163,7 +163,7 @@ class Lowering(ABC, Generic[M]):
         if key not in self.known:
             type = flat_memref(TensorSpec((size // unit,), BY_NAME[f"i{unit * 8}"]))
             symbols = size.symbols if isinstance(size, Dim) else ()
-            b = Builder.kernel(self.fresh("copy"), [type, type], hints=["from", "to"], symbols=symbols)
+            b = Builder.kernel(self.fresh(COPY), [type, type], hints=["from", "to"], symbols=symbols)
             with b.loop(b.lo, b.hi) as i:
                 b.store(b.load(b.args[0], [i.iv]), b.args[1], [i.iv])
             arguments = (Argument("operand", 0), Argument("result", 0))
