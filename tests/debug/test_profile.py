@@ -17,7 +17,7 @@ from xdsl.dialects.func import ReturnOp
 import lightnet
 from lightnet.cli.lightnet import main
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.launch import LaunchOp
+from lightnet.dialects.launch import LaunchOp, lines_of
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.context import make_context
@@ -170,6 +170,26 @@ def test_kernels_of_an_instance_that_runs_its_list_itself():
     del walk
     gc.collect()
     assert asked == ["release"]
+
+
+def test_a_move_of_one_call_alone():
+    """Two columns side by side are computed where calls decide how long they are; in a call of one row they would be two copies."""
+    text = """
+func.func @main() -> tensor<?x2xf32, #ln.dims<"n(1..8)">> {
+  %x = ln.input : tensor<?x1xf32, #ln.dims<"n(1..8)">> as ("x")
+  %a = ln.relu %x : tensor<?x1xf32, #ln.dims<"n(1..8)">> as ("a")
+  %b = ln.neg %x : tensor<?x1xf32, #ln.dims<"n(1..8)">> as ("b")
+  %c = ln.concat %a, %b {axis = 1} : tensor<?x2xf32, #ln.dims<"n(1..8)">> as ("c")
+  %y = ln.softmax %c {axis = 1} : tensor<?x2xf32, #ln.dims<"n(1..8)">> as ("y")
+  func.return %y : tensor<?x2xf32, #ln.dims<"n(1..8)">>
+}
+"""
+    executable = lightnet.compile(lightnet.loads(text, ".mlir"))
+    for rows in (1, 3):
+        of_call = executable.specialized({"x": np.ones((rows, 1), np.float32)})
+        launched = [[line.callee.string_value() for line in s.lines] for s in steps_of(of_call.planned, of_call.loops)]
+        assert sum(launched, []) == [line.callee.string_value() for line in lines_of(of_call.loops)]
+        assert all(found for found in launched)
 
 
 def test_kernels_of_a_profile():

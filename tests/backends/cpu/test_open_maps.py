@@ -4,8 +4,10 @@ on maps that tiles like least; between guards, with halos that are wider than ne
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import onnx.parser
@@ -21,6 +23,7 @@ from lightnet.backends.cpu.open_maps import OpenMaps
 from lightnet.backends.cpu.selection import SELECTION
 from lightnet.backends.launches import launch_memory_of
 from lightnet.backends.llvm.jit import compile_module
+from lightnet.cli import ln_opt
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.launch import kernel_symbols
 from lightnet.dialects.ln.arith import Add
@@ -30,7 +33,7 @@ from lightnet.dialects.ln.move import Forward
 from lightnet.dialects.ln.pool import Maxpool2d
 from lightnet.dialects.ln.resize import Upsample
 from lightnet.ir.body import choice
-from lightnet.ir.kernel import KernelOp
+from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.layout import Blocked, layout_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import TensorSpec, spec_of, tensor_type
@@ -280,6 +283,22 @@ def test_an_epilogue(alg: str, anchor: int, in_place: bool) -> None:
         agree(run(arrays, call)[0], wanted(kernel, arrays, call)[0], 5e-5)
 
 
+@pytest.mark.parametrize("features", ["avx512", "avx2"])
+def test_few_pixels_are_computed_directly(features: str) -> None:
+    """By the weights of the panels: the transforms have no block then, and the direct convolution none of more pixels."""
+    kernel = with_choices(conv(24, 64, (3, 3), **SAME), {"order": "panels"})
+    kernel.attributes["few"] = choice_attr([9])
+    run = Run(kernel, "winograd4", features)
+    assert len(run.launches) == 3
+    for h, w in ((1, 1), (3, 3), (1, 9), (2, 5), (4, 4), (1, 10)):
+        call = {"n": 2, "h": h, "w": w}
+        arrays, grids = inputs(kernel, call), [at(launch.grid, call) for launch in run.launches]
+        assert [grid > 0 for grid in grids] == ([False, False, True] if h * w <= 9 else [True, True, False])
+        agree(run(arrays, call)[0], wanted(kernel, arrays, call)[0], 5e-5)
+    uneven = with_choices(conv(24, 33, (3, 3), **SAME), {"order": "panels"})  # whose last panel is not full
+    assert len(Run(uneven, "winograd4").launches) == 2
+
+
 def test_what_is_not_taken() -> None:
     """Maps whose sizes are numbers, batches alone (they run in strips), padding that a call decides, and pools that count."""
     machine = SELECTION.machine_of("avx2")
@@ -312,15 +331,33 @@ g (float[n, 3, h, w] x) => (float[n, 20, p, q] y, float[n, 8, r, s] z) <
 }"""
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_in_a_network(threads: int) -> None:
-    """A small U-Net, by default compiled once: every convolution on maps in blocks, its concatenation without a copy where there is one picture."""
-    model, random = onnx.parser.parse_model(NETWORK), np.random.default_rng(4)
+#: The same without what needs even sizes.
+CHAIN = """<ir_version: 9, opset_import: ["" : 18]>
+g (float[1, 3, h, w] x) => (float[1, 20, p, q] y, float[1, 8, r, s] z) <float[16, 3, 3, 3] a, float[16] b, float[32, 16, 3, 3] c, float[20, 32, 3, 3] i, float[8, 20, 1, 1] j> {
+    t0 = Conv <pads = [1, 1, 1, 1]> (x, a, b)
+    t1 = Relu (t0)
+    t2 = MaxPool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (t1)
+    t3 = Conv <pads = [1, 1, 1, 1]> (t2, c)
+    t4 = Sigmoid (t3)
+    t5 = Mul (t3, t4)
+    y = Conv <pads = [1, 1, 1, 1]> (t5, i)
+    z = Conv <strides = [2, 2]> (y, j)
+}"""
+
+
+def network(text: str = NETWORK) -> bytes:
+    model, random = onnx.parser.parse_model(text), np.random.default_rng(4)
     for value in model.graph.value_info:
         dims = [d.dim_value for d in value.type.tensor_type.shape.dim]
         array = random.standard_normal(dims).astype(np.float32) / np.sqrt(np.prod(dims[1:]))
         model.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), value.name))
-    data = model.SerializeToString()
+    return model.SerializeToString()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_in_a_network(threads: int) -> None:
+    """A small U-Net: its convolutions are on maps in blocks."""
+    data, random = network(), np.random.default_rng(5)
     session = onnxruntime.InferenceSession(data)
     dims = {"n": (1, 3), "h": "2..96:2", "w": "2..96:2"}
     run = lightnet.compile(lightnet.loads(data, ".onnx", dims=dims), threads=threads)
@@ -333,3 +370,27 @@ def test_in_a_network(threads: int) -> None:
         for name, want in zip("yz", session.run(None, {"x": x})):
             agree(run(x=x)[name], want, 1e-4)
     assert {choice(k, "alg") for k in blocked} >= {"pool", "deconv"}
+
+
+def test_a_network_is_compiled_once_by_default(tmp_path: Path) -> None:
+    """Nothing is compiled for a call, and it goes into one file."""
+    data = network(CHAIN)
+    (tmp_path / "net.onnx").write_bytes(data)
+    run = lightnet.compile(tmp_path / "net.onnx", threads=1)
+    run.save(tmp_path / "net.lnx")
+    saved, session = lightnet.load_executable(tmp_path / "net.lnx"), onnxruntime.InferenceSession(data)
+    for shape in ((1, 3, 8, 6), (1, 3, 30, 22)):
+        x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        for name, want in zip("yz", session.run(None, {"x": x})):
+            agree(run(x=x)[name], want, 1e-4)
+            assert np.array_equal(saved(x=x)[name], run(x=x)[name])
+    assert not run._cache  # for calls beyond it
+
+
+def test_each_pass_keeps_the_results_of_calls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--check`: on several calls, level 4 too, where a concatenation is made by two copies that share a function."""
+    path = tmp_path / "net.onnx"
+    path.write_bytes(network())
+    words = ["--dim", "n=1", "--dim", "h=2..20:2", "--dim", "w=2..20:2", "--pass=@cpu", "--check", "-o", os.devnull]
+    assert ln_opt.main([str(path), *words]) in (0, None), capsys.readouterr().err
+    assert "passes keep the results" in capsys.readouterr().err
