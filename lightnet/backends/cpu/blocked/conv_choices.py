@@ -68,13 +68,13 @@ def open_schedule_of(kernel: KernelOp, largest: KernelOp, machine: ProcessorMode
         if shape.rows > 1:
             raise choice_error(kernel, "convolution.tile", f"tile = {list(given)}: a tile of open maps has one row")
     else:
-        shape = _shape_for((geometry, most), machine)
+        shape = shape_for((geometry, most), machine)
     found = _with_walk(kernel, geometry, machine, shape)
     columns = _with_walk(kernel, most, machine, shape).walk.columns if geometry.flat else geometry.positions[1]
     return replace(found, walk=replace(found.walk, columns=columns))
 
 
-def _shape_for(geometries: Sequence[Geometry], machine: ProcessorModel) -> ConvTile:
+def shape_for(geometries: Sequence[Geometry], machine: ProcessorModel) -> ConvTile:
     """The tile of one row that loses least where it serves maps of several sizes, beside the best tile for each."""
     shapes = {s for g in geometries for s in model.conv_tiles(g, machine) if s.rows == 1}
     best = [model.tiles_time(g, machine, model.best_shape(g, machine, one_row=True)) for g in geometries]

@@ -17,7 +17,7 @@ from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked import conv_model as model
 from lightnet.backends.cpu.blocked.base import KernelGenerator, ProcessorModel, blocks_of, choice_ints, lanes_of
 from lightnet.backends.cpu.blocked.conv import summed_channels
-from lightnet.backends.cpu.blocked.conv_choices import chosen_conv_tile
+from lightnet.backends.cpu.blocked.conv_choices import chosen_conv_tile, shape_for
 from lightnet.backends.cpu.blocked.conv_model import ConvTile, Geometry
 from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, MapTile
@@ -43,7 +43,18 @@ class Transposed(KernelGenerator):
         return convolution_form(ops, yielded, Deconv2d, _halo_of)
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
-        geometry, shape = phases(_deconv_of(kernel)), chosen(kernel, machine)
+        return self._plan(kernel, form, machine, chosen(kernel, machine))
+
+    def opened(self, kernel: KernelOp, largest: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
+        most = phases(_deconv_of(largest))
+        if (given := choice_ints(kernel, "tile")) is not None:
+            shape = chosen_conv_tile(kernel, most, machine.lanes, given, 1)
+        else:
+            shape = shape_for((phases(_deconv_of(kernel)), most), machine)
+        return self._plan(kernel, form, machine, shape)
+
+    def _plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel, shape: ConvTile) -> Plan:
+        geometry = phases(_deconv_of(kernel))
         moved = model.cache_time(geometry, machine, shape, model.ROWS)
         time = 100 + model.tiles_time(geometry, machine, shape) + model.TRAFFIC * moved
         packed = {kernel.ops[0].operands[1]: Packed("t", shape.vectors * machine.lanes, machine.lanes)}

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
+from math import gcd, prod
 
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType
@@ -34,7 +34,7 @@ from lightnet.ir.target import Halo
 from lightnet.ir.types import flat_memref, spec_of, storage_type, vector_type_of
 from lightnet.ir.windows import Axis
 from lightnet.runtime.arrays import align_up
-from lightnet.runtime.dims import Dim, Size, greatest, least
+from lightnet.runtime.dims import Dim, Size, common_divisor, greatest
 
 
 @dataclass(frozen=True)
@@ -297,10 +297,11 @@ class BlockedKernel(TileKernel):
         self, width: Index, columns: int, body: Callable[[Index, int], None], start: Index = 0
     ) -> None:
         """`across` from `start` on for a width that a call decides: what is left behind the last tile that is needed by more than its
-        half goes to tiles half as long, and so on, as does all of a row that is narrower than a tile."""
+        half goes to tiles of the next power of two, and so on, as does all of a row that is narrower than a tile."""
         b, known = self.b, self.b.number(width)
         first, end = b.index(start), b.index(width)
-        while columns:
+        divisor = 1 if known is None else common_divisor(known)  # of what is left
+        while True:
             spare = columns - 1 - columns // 2 if self.overlaps else 0
             many = b.divmod(b.add(b.op(arith.SubiOp, end, first), spare), columns)[0]
             if spare:
@@ -308,9 +309,10 @@ class BlockedKernel(TileKernel):
             stop = b.add(first, b.mul(many, columns))
             with b.loop(first, stop, columns, name="x") as x:
                 body(b.op(arith.MinSIOp, x.iv, b.add(width, -columns)) if spare else x.iv, columns)
-            if known is not None and known % columns == 0:
+            divisor = gcd(divisor, columns)
+            if divisor == columns:
                 return
-            first, columns = b.op(arith.MinSIOp, stop, end) if spare else stop, columns // 2
+            first, columns = b.op(arith.MinSIOp, stop, end) if spare else stop, 1 << (columns - 1).bit_length() - 1
 
     def down(self, first: Index, last: Index, height: int, rows: int, body: Callable[[Index, int], None]) -> None:
         """`body` on tiles of the rows [first, last) of `height`, given the first row and how many: what the last rows

@@ -26,8 +26,8 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.types import vector_type_of
 from lightnet.runtime.dims import Size, dim_min, greatest, least
 
-#: Sides of the square maps that are asked for.
-SIDES = (16, 12, 8, 6, 4, 3, 2, 1)
+#: Sides of the square maps that are asked for: odd ones, which tiles do not fit.
+SIDES = (15, 13, 11, 9, 7, 5, 3, 1)
 #: Rows that a block of the grid computes.
 ROWS = 4
 
