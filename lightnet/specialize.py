@@ -284,7 +284,7 @@ def general_of(opened: OpenError, compile: Callable[[Model], Executable]) -> Exe
 
 def _is_slow(kernel: KernelOp, last: Collection[str]) -> bool:
     """Return whether an open kernel does `HEAVY` operations or more for each element that it reads and writes, and
-    runs on a generator of last resort, or, over a height or width, on plain maps, for which numbers have faster ones."""
+    runs on a generator of last resort, or, over a height or width, on plain maps, where numbers have faster ones."""
     if not is_open((*kernel.operands, *kernel.results)):
         return False
     if choice(kernel, "alg") not in last and not (is_plain(kernel) and any(map(_has_open_window, kernel.ops))):

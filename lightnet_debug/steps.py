@@ -25,7 +25,7 @@ from xdsl.ir import Operation, SSAValue
 from lightnet.backends.builder import Builder
 from lightnet.backends.llvm.jit import NativeModule, compile_module
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.launch import CopyOp, LaunchLine, LaunchOp, kernel_symbols, kernels, lines_of, is_copy
+from lightnet.dialects.launch import CopyOp, LaunchLine, LaunchOp, is_copy, kernel_symbols, kernels, lines_of
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.arrays import from_memory
@@ -92,7 +92,8 @@ def _launch_count(op: Operation, lines: Sequence[LaunchLine | CopyOp], at: int) 
     if not any(spec_of(r.type).len for r in op.results):  # none has elements, or there is none (of a host op)
         return 0
     left = moves_left(op)
-    if all(operand is not None for _, operand in left) and (not left or _is_piece(lines[at])):  # else it is one in this call alone
+    is_move = all(operand is not None for _, operand in left)
+    if is_move and (not left or _is_piece(lines[at])):  # else it is a move in this call alone
         return len(left)
     callees = (line.callee.string_value() if isinstance(line, LaunchLine) else "" for line in islice(lines, at, None))
     first, count = next(callees, None), 1

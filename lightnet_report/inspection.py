@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 
 def inspect(model: Model, target: str = "cpu", layout: str | None = None) -> Inspection:
-    """Inspect what a network is, and what it takes on a target, as it is compiled with this `layout` (None: the target's own). Raises
-    `LightNetError` for an unknown target only."""
+    """Inspect what a network is, and what it takes on a target, as it is compiled with this `layout` (None: the
+    target's own). Raises `LightNetError` for an unknown target only."""
     get_target(target)
     module = model.module.clone()
     run_pipeline(model.ctx, module, parse_pipeline("bind"))

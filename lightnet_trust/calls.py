@@ -109,8 +109,8 @@ def lowered_call(
 
 
 def _set_lengths(op: Operation, line: LaunchOp, memrefs: Sequence[SSAValue]) -> None:
-    """Give the memrefs of a launch of `op` the lengths that are open: that of what stands at their place; of a piece of a move,
-    which is part of what it is moved to or from, the smaller one."""
+    """Give the memrefs of a launch of `op` the lengths that are open: that of what stands at their place; of a piece of
+    a move, which is part of what it is moved to or from, the smaller one."""
     sizes = {place_of(v): byte_size(v.type) for v in (*op.results, *op.operands)}
     work = op.attributes.get(WORKSPACE)
     piece = min((sizes[p] for p in line.args if p in sizes), default=None) if is_copy(line) else None

@@ -101,8 +101,8 @@ class _Access(FormattedOp):
 
 
 def is_plain_memref(memref: Attribute) -> bool:
-    """Return whether a type is a memref as level 4 has them: row-major, identity layout, of a shape in which only the first
-    extent may be open."""
+    """Return whether a type is a memref as level 4 has them: row-major, identity layout, of a shape in which only the
+    first extent may be open."""
     if not isinstance(memref, MemRefType) or not isinstance(memref.layout, NoneAttr):
         return False
     return min(memref.get_shape()[1:], default=0) >= 0
@@ -110,7 +110,8 @@ def is_plain_memref(memref: Attribute) -> bool:
 
 def _verify_memref(memref: Attribute) -> None:
     if not is_plain_memref(memref):
-        raise VerifyException(f"expected a memref with the identity layout, of which only the first extent may be open, got {memref}")
+        expected = "expected a memref with the identity layout, of which only the first extent may be open"
+        raise VerifyException(f"{expected}, got {memref}")
 
 
 #: The syntax of a slice, up to the types.

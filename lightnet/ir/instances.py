@@ -91,8 +91,8 @@ def typical_op(op: O, typical: Change = typical) -> O:
 
 
 def changed_kernel(kernel: KernelOp, dims: ChangeDims, size: Change, choices: Mapping[str, Attribute]) -> KernelOp:
-    """A copy of a kernel with other choices, whose operands have other `dims` and are the arguments of a block of its own; `size`
-    changes those in its parameters. Raises what these do."""
+    """A copy of a kernel with other choices, whose operands have other `dims` and are the arguments of a block of its
+    own; `size` changes those in its parameters. Raises what these do."""
     body, around = (Block(arg_types=[with_dims(v.type, dims) for v in kernel.body.args]) for _ in range(2))
     for block in (body, around):
         for argument, value in zip(block.args, kernel.body.args):

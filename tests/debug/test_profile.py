@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import re
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -188,7 +188,7 @@ func.func @main() -> tensor<?x2xf32, #ln.dims<"n(1..8)">> {
     for rows in (1, 3):
         of_call = executable.specialized({"x": np.ones((rows, 1), np.float32)})
         launched = [[line.callee.string_value() for line in s.lines] for s in steps_of(of_call.planned, of_call.loops)]
-        assert sum(launched, []) == [line.callee.string_value() for line in lines_of(of_call.loops)]
+        assert list(chain(*launched)) == [line.callee.string_value() for line in lines_of(of_call.loops)]
         assert all(found for found in launched)
 
 

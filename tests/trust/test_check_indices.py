@@ -149,7 +149,9 @@ def test_a_picture_that_there_is_not() -> None:
         ("n(1..9), m(1..9)", (3, 2), "element 5 in row-major order"),
     ],
 )  # fmt: skip
-def test_the_place_of_an_index_where_calls_decide_shapes(dims: str, shape: tuple[int, ...], where: str, tmp_path) -> None:
+def test_the_place_of_an_index_where_calls_decide_shapes(
+    dims: str, shape: tuple[int, ...], where: str, tmp_path
+) -> None:
     """Also in a saved file. Where an inner dim is open, what is known is the number of the element."""
     onnx = pytest.importorskip("onnx")
     helper, kinds = onnx.helper, onnx.TensorProto

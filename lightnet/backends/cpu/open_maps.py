@@ -1,5 +1,5 @@
-"""Kernels on maps whose height or width a call decides: those of a generator that says so (`opens`), planned for the typical
-map and built with the sizes of a call.
+"""Kernels on maps whose height or width a call decides: those of a generator that says so (`opens`), planned for the
+typical map and the largest, and built with the sizes of a call.
 
 A batch alone is a matter of strips (`strips.py`). Imports the base of generators.
 """
@@ -53,9 +53,9 @@ class OpenMaps(BlockedGenerator):
         return replace(self._of(kernel, form, found, most.time / larger), lean=lean)
 
     def _of(self, kernel: KernelOp, form: Form, plan: Plan, time: float) -> Plan:
-        """A plan of the other generator as one of this. What is quick on the typical map may be slow on a large one, on which it
-        takes `time` for as many elements: what counts is the mean of both, by which no map loses more than others win.
-        """
+        """A plan of the other generator as one of this. What is quick on the typical map may be slow on a large one, on
+        which it takes `time` for as many elements: what counts is the mean of both, by which no map loses more than
+        others win."""
         shared = self.inner.shared_bytes(kernel, plan)
         return replace(plan, generator=self, form=form, workspace_bytes=shared, time=sqrt(plan.time * time))
 

@@ -75,7 +75,7 @@ class Strips(BlockedGenerator):
         forms = self.inner.forms(found.ops, found.yielded, machine)
         if self.last:  # the loops, which take open rows as well, but where they lie in blocks
             forms = [form for form in forms if has_maps(form)]
-        if any(is_open_map(spec_of(v.type)) for op in ops for v in (*op.operands, *op.results)):  # whose rows are part of a map
+        if any(is_open_map(s) for op in ops for s in (*op.operand_specs, *op.result_specs)):  # a row is part of a map
             forms = [form for form in forms if not has_maps(form)]
         back = found.outside
         return [replace(form, maps={back[v]: halo for v, halo in form.maps.items()},
@@ -155,8 +155,8 @@ class Strips(BlockedGenerator):
 
 @cache
 def open_ways(generator: BlockedGenerator) -> tuple[BlockedGenerator, ...]:
-    """The generators of open kernels that one is: itself, in strips, on open maps, or several of these (the loops: those on maps
-    in strips)."""
+    """The generators of open kernels that one is: itself, in strips, on open maps, or several of these (the loops:
+    those on maps in strips)."""
     in_strips = () if generator.takes_open and not generator.last else (Strips(generator),)
     on_maps = (OpenMaps(generator),) if generator.opens else ()
     return (*in_strips, *on_maps, *(generator,) * generator.takes_open)

@@ -234,7 +234,10 @@ def declare_arguments(e: FunctionEmitter, block: Block, align: int, exclusive: b
         name = f"%arg{n}"
         if isinstance(arg.type, MemRefType):
             if not is_plain_memref(arg.type):
-                raise LightNetError(f"level 4 needs the identity layout, and a shape of which only the first extent may be open, got {arg.type}")
+                raise LightNetError(
+                    "level 4 needs the identity layout, and a shape of which only the first extent may be open, got "
+                    f"{arg.type}"
+                )
             e.vals[arg] = Mem(name, Lin(0), arg.type, align)
             size = _byte_size(arg.type)
             noalias, bytes_ = "noalias " if exclusive else "", f" dereferenceable({size})" if size else ""

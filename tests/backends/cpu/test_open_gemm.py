@@ -61,7 +61,14 @@ class Run:
     """A kernel as its plan for a machine builds it. A call on arrays fills guarded memory, runs all blocks, in machine code or in the interpreter, and
     looks at the guards."""
 
-    def __init__(self, kernel: CpuKernelOp, features: str = "avx512", aliases=None, interpreted: bool = False, generator=OPEN_PRODUCTS):
+    def __init__(
+        self,
+        kernel: CpuKernelOp,
+        features: str = "avx512",
+        aliases=None,
+        interpreted: bool = False,
+        generator=OPEN_PRODUCTS,
+    ):
         plan = SELECTION.choose(kernel, SELECTION.machine_of(features), exact=True).plan
         assert plan.generator is generator
         (self.launch,) = plan.build(kernel, "k", aliases or {})

@@ -56,7 +56,9 @@ def made(kind: type[LnOp], dims: Sequence[Sequence[Size]], **params) -> LnOp:
     return kind.make(list(block.args), params)
 
 
-def conv(channels: int, outputs: int, size: tuple[int, int], dims: Sequence[Size] = (N, H, W), group: int = 1, **params) -> LnOp:
+def conv(
+    channels: int, outputs: int, size: tuple[int, int], dims: Sequence[Size] = (N, H, W), group: int = 1, **params
+) -> LnOp:
     n, h, w = dims
     weight = (outputs, channels // group, *size)
     return made(Conv2d, [(n, channels, h, w), weight, (outputs,)], size=size, group=group, **params)
@@ -112,7 +114,9 @@ class Run:
         kernel, machine = self.kernel, SELECTION.machine_of(self.features)
         ways = [g for g in SELECTION.usable(kernel, machine) if isinstance(g, OpenMaps) and g.alg == self.alg]
         if self.alg != "reorder":
-            (form,) = [form for way in ways for form in way.forms(kernel.ops, list(kernel.terminator.operands), machine)]
+            (form,) = [
+                form for way in ways for form in way.forms(kernel.ops, list(kernel.terminator.operands), machine)
+            ]
             outside = kernel.outside
             for argument, (rows, columns) in form.maps.items():
                 set_layout(outside[argument], Blocked(machine.lanes, (rows + 1, columns)))
@@ -133,7 +137,9 @@ class Run:
         module = ModuleOp([launch.function for launch in self.launches])
         self.code = LoopProgram(module) if self.interpreted else compile_module(module, verify=True)
 
-    def __call__(self, arrays: Sequence[np.ndarray], call: Mapping[str, int], backwards: bool = False) -> list[np.ndarray]:
+    def __call__(
+        self, arrays: Sequence[np.ndarray], call: Mapping[str, int], backwards: bool = False
+    ) -> list[np.ndarray]:
         memory = {}
         for i, (value, array) in enumerate(zip(self.kernel.operands, arrays)):
             packed = np.ascontiguousarray(layout_of(value.type).pack(array))
@@ -146,7 +152,10 @@ class Run:
             physical = layout_of(value.type).physical_dims(dims)
             memory["result", i] = guarded(4 * int(np.prod(physical))) if alias is None else memory["operand", alias]
             results.append((value, dims, physical))
-        memory["workspace", 0], memory["scratch", 0] = guarded(at(self.memory.shared, call)), guarded(self.memory.scratch)
+        memory["workspace", 0], memory["scratch", 0] = (
+            guarded(at(self.memory.shared, call)),
+            guarded(self.memory.scratch),
+        )
         for launch in self.launches:
             self._launch(launch, memory, call, backwards)
         for buffer, view in memory.values():
@@ -200,7 +209,9 @@ def calls(kernel: KernelOp):
     for k, (h, w) in enumerate(SIZES):
         call = {"n": 1 + k % 3, "h": h, "w": w, "e": 4 * min(1 + k, 24)}
         symbols = {s for v in values for d in spec_of(v.type).open_dims for s in d.symbols}
-        if all(s.low <= call[s.name] <= s.high for s in symbols) and all(at(d, call) > 0 for v in values for d in spec_of(v.type).dims):
+        if all(s.low <= call[s.name] <= s.high for s in symbols) and all(
+            at(d, call) > 0 for v in values for d in spec_of(v.type).dims
+        ):
             yield call
 
 
@@ -227,7 +238,9 @@ def test_ops(number: int, features: str) -> None:
     assert ran > 4
 
 
-@pytest.mark.parametrize("number", [k for k, (alg, _, _) in enumerate(OPS) if k % 3 == 0 or alg in ("map", "resample")], ids=str)
+@pytest.mark.parametrize(
+    "number", [k for k, (alg, _, _) in enumerate(OPS) if k % 3 == 0 or alg in ("map", "resample")], ids=str
+)
 def test_blocks_share_the_work(number: int) -> None:
     """Each block by itself, in the other order: what threads do."""
     alg, choices, op = OPS[number]

@@ -79,8 +79,8 @@ class BlockedGenerator(generator.Generator[ProcessorModel]):
     opens = False
 
     def opened(self, kernel: KernelOp, largest: KernelOp, form: Form, machine: ProcessorModel) -> generator.Plan:
-        """The plan for a kernel on open maps: `kernel` has the typical ones, for which it says the time, and `largest` the
-        largest. What it says besides holds for maps of any size."""
+        """The plan for a kernel on open maps: `kernel` has the typical ones, for which it says the time, and `largest`
+        the largest. What it says besides holds for maps of any size."""
         return self.plan(kernel, form, machine)
 
     def shared_bytes(self, kernel: KernelOp, plan: generator.Plan) -> Size:

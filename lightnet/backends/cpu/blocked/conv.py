@@ -35,7 +35,6 @@ from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr, vector_type_of
 from lightnet.runtime.dims import Size, greatest
 
-
 #: Sums that a tile of an open map has at least, so that multiply-adds need not wait for each other.
 FEW_SUMS = 8
 
@@ -184,13 +183,13 @@ class DirectKernel(BlockedKernel):
         """One tile: the bias, the sum over channels and taps, the epilogue."""
         tile = MapTile(self.n, self.first, y, x, (rows, columns, self.shape.vectors, self.lanes), self.used)
         sums = [self.repeated(self.bias, tile)]
-        if self.geometry.is_open:  # a short tile would wait for each sum of its few: it has several, of some channels each
+        if self.geometry.is_open:  # a short tile would wait for its few sums: it has more, of some channels each
             zero = self.b.const(0.0, sums[0].type)
             sums += [zero] * (max(1, min(self.shape.unroll, FEW_SUMS // (columns * self.shape.vectors))) - 1)
         self.finish_blocks(tile, reduce(partial(self.b.op, arith.AddfOp), self.sum(y, x, sums)))
 
     def sum(self, y: Index, x: Index, sums: Sequence[SSAValue]) -> Sequence[SSAValue]:
-        """`sums` and those over blocks of input channels, taps and the channels of a block, of which each has its part."""
+        """`sums` and those over blocks of input channels, taps and the channels of a block: each has a part of these."""
         b, g = self.b, self.geometry
         rows, columns, *_, lanes = vector_type_of(sums[0]).get_shape()
         blocks = model.blocks_of(g.channels, lanes)

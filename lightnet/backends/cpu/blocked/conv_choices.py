@@ -55,13 +55,13 @@ def conv_schedule_of(kernel: KernelOp, machine: ProcessorModel, alone: bool = Tr
     found = _with_walk(kernel, geometry, machine, shape)
     if not alone or found.skips:
         return found
-    pixels, weights = model.pixels_ahead(geometry, machine, shape), model.weights_ahead(geometry, machine, shape, found.walk)
-    return replace(found, pixels_ahead=pixels, weights_ahead=weights)
+    weights = model.weights_ahead(geometry, machine, shape, found.walk)
+    return replace(found, pixels_ahead=model.pixels_ahead(geometry, machine, shape), weights_ahead=weights)
 
 
 def open_schedule_of(kernel: KernelOp, largest: KernelOp, machine: ProcessorModel) -> ConvSchedule:
-    """The schedule for open maps of which a kernel has the typical ones, and `largest` the largest: tiles of one row that suit
-    both, bands of whole rows. Raises `LightNetError` for choices that do not fit."""
+    """The schedule for open maps of which a kernel has the typical ones, and `largest` the largest: tiles of one row
+    that suit both, bands of whole rows. Raises `LightNetError` for choices that do not fit."""
     geometry, most, given = geometry_of(kernel), geometry_of(largest), choice_ints(kernel, "tile")
     if given is not None:
         shape = chosen_conv_tile(kernel, most, machine.lanes, given, 0)

@@ -5,8 +5,8 @@ A map [N, C, H, W] in the layout ``c16h1`` is the memref [N, ceil(C/16), H+2, W+
 vectors, 16]: pixels by blocks of channels, in the order in which `tile.fma` makes it from pixels [rows, columns, K] and
 weights [K, vectors, 16]. Positions are logical: the halo of each map is added where it is read or written.
 
-Where a call decides the height or the width, the memref is [pixels, 16], of all pictures and blocks, and a tile is part of one row
-and one block of channels. Imports the builder, the evaluator and layouts.
+Where a call decides the height or the width, the memref is [pixels, 16], of all pictures and blocks, and a tile is part
+of one row and one block of channels. Imports the builder, the evaluator and layouts.
 """
 
 from __future__ import annotations
@@ -168,8 +168,8 @@ class BlockedKernel(TileKernel):
         """The number of lanes of a `MapTile` that are channels: those in the last block, or all."""
         return self.masked or self.lanes
 
-    # -- sums of several blocks of channels: of an open map, whose blocks lie apart by what a call decides, a tile is written block
-    #    by block, and its sums are [1, columns, vectors, 1, lanes]
+    # -- sums of several blocks of channels: of an open map, whose blocks lie apart by what a call decides, a tile is
+    #    written block by block, and its sums are [1, columns, vectors, 1, lanes]
 
     def repeated(self, vector: SSAValue, tile: MapTile) -> SSAValue:
         """A vector by channel as the sums of a tile, the same for each pixel."""
@@ -293,11 +293,10 @@ class BlockedKernel(TileKernel):
         if rest:
             body(width - rest, rest)
 
-    def across_open(
-        self, width: Index, columns: int, body: Callable[[Index, int], None], start: Index = 0
-    ) -> None:
-        """`across` from `start` on for a width that a call decides: what is left behind the last tile that is needed by more than its
-        half goes to tiles of the next power of two, and so on, as does all of a row that is narrower than a tile."""
+    def across_open(self, width: Index, columns: int, body: Callable[[Index, int], None], start: Index = 0) -> None:
+        """`across` from `start` on for a width that a call decides: what is left behind the last tile that is needed by
+        more than its half goes to tiles of the next power of two, and so on, as does all of a row that is narrower than
+        a tile."""
         b, known = self.b, self.b.number(width)
         first, end = b.index(start), b.index(width)
         divisor = 1 if known is None else common_divisor(known)  # of what is left

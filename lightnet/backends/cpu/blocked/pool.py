@@ -61,7 +61,9 @@ class _Pool(BlockedGenerator):
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         if not ops or ops[0].operand_specs[0].len == 0 or (window := pool_window_of(ops[0])) is None:
             return None
-        if window.is_open and (window.mean is not None or isinstance(window.rows.taps, Dim) or isinstance(window.cols.taps, Dim)):
+        if window.is_open and (
+            window.mean is not None or isinstance(window.rows.taps, Dim) or isinstance(window.cols.taps, Dim)
+        ):
             return None
         if 4 * (row_columns(window.cols) * max(machine.lanes, 16) + greatest(window.cols.positions)) > MAX_SCRATCH:
             return None

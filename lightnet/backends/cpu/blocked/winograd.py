@@ -68,7 +68,9 @@ class Winograd(BlockedGenerator):
             if made.order != PANELS:
                 return made
             given = choice_ints(kernel, "few", 1)
-            return replace(made, few=few_pixels(made, Geometry.of(conv_of(kernel)), machine) if given is None else given[0])
+            return replace(
+                made, few=few_pixels(made, Geometry.of(conv_of(kernel)), machine) if given is None else given[0]
+            )
 
         return self._with_lean(kernel, form, machine, schedule)
 

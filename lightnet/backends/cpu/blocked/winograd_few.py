@@ -1,7 +1,8 @@
-"""Winograd convolutions on open maps that a call may make small: of a few pixels the direct convolution, by the same weights.
+"""Winograd convolutions on open maps that a call may make small: a few pixels are computed directly, by the same
+weights.
 
-A tile of few pixels multiplies what no output needs, and is transformed for that; on a map of one pixel most taps lie in
-the padding, and are passed over. Imports the direct kernel and both models.
+A tile of few pixels multiplies what no output needs, and is transformed for that; on a map of one pixel most taps lie
+in the padding, and are passed over. Imports the direct kernel and both models.
 """
 
 from __future__ import annotations
@@ -33,17 +34,18 @@ ROWS = 4
 
 
 def few_pixels(schedule: WinogradSchedule, geometry: Geometry, machine: ProcessorModel) -> int:
-    """The most pixels of which the direct convolution takes less time, by both models; 0 where it never does, or where the last
-    panel of outputs is not full, which it would have to be."""
+    """The most pixels of which the direct convolution takes less time, by both models; 0 where it never does, or where
+    the last panel of outputs is not full, which it would have to be."""
     if schedule.out_blocks % schedule.vectors:
         return 0
     for side in SIDES:
-        size = tuple(side - out + n for n, out in zip(geometry.size, geometry.positions))
-        if min(size) < 1:
+        height, width = (side - out + n for n, out in zip(geometry.size, geometry.positions))
+        if min(height, width) < 1:
             continue
-        small = geometry.over(size, (side, side))
-        axes = {"y": replace(schedule.y, size=size[0], positions=side), "x": replace(schedule.x, size=size[1], positions=side)}
-        if model.tiles_time(small, machine, _tile_of(schedule, machine)) < winograd_time_of(replace(schedule, **axes), machine):
+        small = geometry.over((height, width), (side, side))
+        y, x = (replace(axis, size=n, positions=side) for axis, n in ((schedule.y, height), (schedule.x, width)))
+        direct = model.tiles_time(small, machine, _tile_of(schedule, machine))
+        if direct < winograd_time_of(replace(schedule, y=y, x=x), machine):
             return side * side
     return 0
 
@@ -63,7 +65,8 @@ def with_few(kernel: KernelOp, schedule: WinogradSchedule, launches: list[Launch
     walk = TileWalk(model.OUTPUTS, min(ROWS, greatest(schedule.y.positions)), 0)
     made = ConvSchedule(Geometry.of(typical_op(conv_of(kernel))), _tile_of(schedule, machine), walk)
     direct = _FewKernel(kernel, made, name, aliases).build()
-    return [*(replace(launch, grid=launch.grid * many) for launch in launches), replace(direct, grid=direct.grid * (1 - many))]
+    direct = replace(direct, grid=direct.grid * (1 - many))
+    return [*(replace(launch, grid=launch.grid * many) for launch in launches), direct]
 
 
 class _FewKernel(DirectKernel):

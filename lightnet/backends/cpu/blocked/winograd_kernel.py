@@ -12,8 +12,8 @@ kernels, the plan and the transforms.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
 from dataclasses import replace
+from math import prod
 from typing import NamedTuple
 
 from xdsl.dialects import arith
@@ -37,8 +37,8 @@ from lightnet.backends.cpu.blocked.winograd_transforms import (
 from lightnet.backends.launches import Launch
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.types import memref_type_of, spec_of
-from lightnet.runtime.dims import Dim, Size
 from lightnet.runtime.arrays import align_up
+from lightnet.runtime.dims import Dim, Size
 
 #: Pixels of a row ahead of those that are written, at least, for which memory is asked.
 AHEAD = 8

@@ -1,8 +1,8 @@
 """Winograd convolutions on blocked maps in numbers: axes, groups of tiles, register tiles, and a model of their time.
 
 A *tile* is m outputs along each axis with 3 taps; a *group* is a rectangle of tiles whose transformed input stays in
-the second-level cache while all output channels pass. Of maps whose height or width a call decides it is a *run*: so many tiles,
-row after row. A dilated axis is as many interleaved axes as its dilation.
+the second-level cache while all output channels pass. Of maps whose height or width a call decides it is a *run*: so
+many tiles, row after row. A dilated axis is as many interleaved axes as its dilation.
 The constants are for the machine model's AMD Zen 5; `python tools/calibrate.py winograd` prints what fits the processor
 at hand beside them. Imports the machine model, the maths and the ops.
 """
@@ -83,9 +83,9 @@ class TiledAxis(Axis):
 
 @dataclass(frozen=True)
 class WinogradSchedule:
-    """A convolution by F(m, 3) and its choices: `group` is [rows, columns] of tiles (of one row, where it is a run); the register tile is `rows` tiles
-    by `vectors` of output channels, with `unroll` input channels a step; a block of the grid is for `share` panels of
-    outputs."""
+    """A convolution by F(m, 3) and its choices: `group` is [rows, columns] of tiles (of one row, where it is a run);
+    the register tile is `rows` tiles by `vectors` of output channels, with `unroll` input channels a step; a block of
+    the grid is for `share` panels of outputs."""
 
     m: int
     lanes: int
@@ -233,20 +233,30 @@ def winograd_schedule_of(kernel: KernelOp, m: int, machine: ProcessorModel) -> W
 
 
 def open_winograd_schedule_of(kernel: KernelOp, largest: KernelOp, m: int, machine: ProcessorModel) -> WinogradSchedule:
-    """The plan for open maps of which a kernel has the typical ones, and `largest` the largest: their groups are runs of
-    tiles, as long as suits the largest map, for a smaller one ends earlier. Raises `LightNetError` as `winograd_schedule_of`."""
+    """The plan for open maps of which a kernel has the typical ones, and `largest` the largest: their groups are runs
+    of tiles, as long as suits the largest map, for a smaller one ends earlier. Raises `LightNetError` as
+    `winograd_schedule_of`."""
     starts = []
     for op in (kernel.ops[0], largest.ops[0]):
         assert isinstance(op, Conv2d)
         (batch, channels, _, _), outputs = op.operand_specs[0].dims, op.result_specs[0].dims[1]
         y, x = TiledAxis.cut(op, 0, m), TiledAxis.cut(op, 1, m)
-        starts.append(WinogradSchedule(m, machine.lanes, batch, channels, outputs, y, x, (1, 1), 1, 1, 1, TILES, 1, is_run=True))
-    given = (_chosen(kernel, "tiles", 2), _chosen(kernel, "tile", 3), choice(kernel, "order"), _chosen(kernel, "share", 1))
+        starts.append(
+            WinogradSchedule(m, machine.lanes, batch, channels, outputs, y, x, (1, 1), 1, 1, 1, TILES, 1, is_run=True)
+        )
+    given = (
+        _chosen(kernel, "tiles", 2),
+        _chosen(kernel, "tile", 3),
+        choice(kernel, "order"),
+        _chosen(kernel, "share", 1),
+    )
     problems = [problem(schedule) for schedule in _variants(starts[1], machine, given)]
     if all(problems):
         raise choice_error(kernel, "winograd.choices", str(problems[0]))
     best = _best_schedule(starts[1], machine, given)
-    return replace(starts[0], **{name: getattr(best, name) for name in ("group", "rows", "vectors", "unroll", "order", "share")})
+    return replace(
+        starts[0], **{name: getattr(best, name) for name in ("group", "rows", "vectors", "unroll", "order", "share")}
+    )
 
 
 #: What the choices say: `tiles`, `tile`, `order` and `share`.

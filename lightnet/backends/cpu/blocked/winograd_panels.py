@@ -52,7 +52,8 @@ class Panels(Products):
         return self.done(schedule.panels)
 
     def by_groups(self) -> Launch:
-        """A block is a panel of one group: how many groups there are, a call decides, and has no memory for the products of all."""
+        """A block is a panel of one group: a call decides how many groups there are, so that there is no memory for the
+        products of all."""
         b, schedule = self.b, self.schedule
         with b.loop(b.lo, b.hi, name="block") as block:
             group, panel = b.divmod(block.iv, schedule.panels)
@@ -106,7 +107,8 @@ class Panels(Products):
         return self.b.tile_load(self.inputs[self.anchor.operands[1]], [*at, 0], [5], (self.schedule.lanes,))
 
     def add_products(self, number: Index, group: Index, first: Index, last: Index) -> None:
-        """Add the products of a group, `number` in memory, for the blocks of channels from `first` to `last` to what `made` has."""
+        """Add the products of a group, `number` in memory, for the blocks of channels from `first` to `last` to what
+        `made` has."""
         b, schedule = self.b, self.schedule
         _, gy, _ = group_place(b, schedule, group)
         with b.loop(0, schedule.products, name="k") as k:

@@ -16,8 +16,8 @@ from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType, f32, i8
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
-from lightnet.backends.cpu.blocked.winograd_model import TiledAxis, WinogradSchedule
 from lightnet.backends.cpu.blocked.kernel import map_memref, map_place
+from lightnet.backends.cpu.blocked.winograd_model import TiledAxis, WinogradSchedule
 from lightnet.backends.launches import Argument, Launch
 from lightnet.ir import winograd
 from lightnet.ir.kernel import KernelOp
