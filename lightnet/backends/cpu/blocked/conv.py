@@ -189,7 +189,7 @@ class DirectKernel(BlockedKernel):
         self.finish_blocks(tile, reduce(partial(self.b.op, arith.AddfOp), self.sum(y, x, sums)))
 
     def sum(self, y: Index, x: Index, sums: Sequence[SSAValue]) -> Sequence[SSAValue]:
-        """`sums` and those over blocks of input channels, taps and the channels of a block: each has a part of these."""
+        """`sums` and those over blocks of input channels, taps and the channels of a block, each of a part."""
         b, g = self.b, self.geometry
         rows, columns, *_, lanes = vector_type_of(sums[0]).get_shape()
         blocks = model.blocks_of(g.channels, lanes)
