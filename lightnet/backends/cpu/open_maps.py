@@ -1,5 +1,5 @@
 """Kernels on maps whose height or width a call decides: those of a generator that says so (`opens`), planned for the
-typical map and the largest, and built with the sizes of a call.
+typical map and others, and built with the sizes of a call.
 
 A batch alone is a matter of strips (`strips.py`). Imports the base of generators.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import sqrt
+from math import prod
 from typing import Any
 
 from xdsl.ir import SSAValue
@@ -20,7 +20,7 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dims import Dim, greatest
+from lightnet.runtime.dims import Dim, Size, at, greatest
 
 
 class OpenMaps(BlockedGenerator):
@@ -43,24 +43,35 @@ class OpenMaps(BlockedGenerator):
         return self.inner.form(ops, yielded, machine)
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
-        static, largest, form = typical_kernel(kernel), typical_kernel(kernel, greatest), numbered(form, kernel)
-        found = self.inner.opened(static, largest, form_of_arguments(form, static), machine)
-        most = self.inner.opened(largest, largest, form_of_arguments(form, largest), machine)
-        larger = sum(s.len for s in largest.ops[0].result_specs) / sum(s.len for s in static.ops[0].result_specs)
-        lean = None
-        if found.lean is not None and most.lean is not None:
-            lean = self._of(kernel, form, found.lean, most.lean.time / larger)
-        return replace(self._of(kernel, form, found, most.time / larger), lean=lean)
+        form, largest = numbered(form, kernel), typical_kernel(kernel, greatest)
+        kernels = [typical_kernel(kernel), typical_kernel(kernel, _half), largest]
+        plans = [self.inner.opened(k, largest, form_of_arguments(form, k), machine) for k in kernels]
+        elements = [sum(s.len for s in k.ops[0].result_specs) for k in kernels]
 
-    def _of(self, kernel: KernelOp, form: Form, plan: Plan, time: float) -> Plan:
-        """A plan of the other generator as one of this. What is quick on the typical map may be slow on a large one, on
-        which it takes `time` for as many elements: what counts is the mean of both, by which no map loses more than
-        others win."""
-        shared = self.inner.shared_bytes(kernel, plan)
-        return replace(plan, generator=self, form=form, workspace_bytes=shared, time=sqrt(plan.time * time))
+        def of(plans: Sequence[Plan]) -> Plan:
+            """A plan of the other generator as one of this. What is quick on one map may be slow on another: what
+            counts is the mean of the times for as many elements, by which no map loses more than others win."""
+            times = [plan.time * elements[0] / count for plan, count in zip(plans, elements)]
+            shared = self.inner.shared_bytes(kernel, plans[0])
+            mean = prod(times) ** (1 / len(times))
+            return replace(plans[0], generator=self, form=form, workspace_bytes=shared, time=mean)
+
+        leans = [plan.lean for plan in plans if plan.lean is not None]
+        return replace(of(plans), lean=of(leans) if len(leans) == len(plans) else None)
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Any]:
         return self.inner.build(kernel, plan, name, aliases)
+
+
+def _half(size: Size) -> int:
+    """A size where dims are half of what is typical."""
+    return at(
+        size,
+        {
+            s.name: max(s.low, s.typical // 2 // s.multiple * s.multiple)
+            for s in (size.symbols if isinstance(size, Dim) else ())
+        },
+    )
 
 
 def is_open_map(spec: TensorSpec) -> bool:

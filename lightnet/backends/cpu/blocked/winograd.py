@@ -19,7 +19,7 @@ from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel,
 from lightnet.backends.cpu.blocked.conv_model import Geometry
 from lightnet.backends.cpu.blocked.depthwise import conv_of
 from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
-from lightnet.backends.cpu.blocked.winograd_few import few_pixels, with_few
+from lightnet.backends.cpu.blocked.winograd_few import direct_time, few_pixels, with_few
 from lightnet.backends.cpu.blocked.winograd_model import (
     PANELS,
     WinogradSchedule,
@@ -87,9 +87,12 @@ class Winograd(BlockedGenerator):
         return replace(plan, lean=self._plan(kernel, form, lean, schedule(lean)))
 
     def _plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel, made: WinogradSchedule) -> Plan:
+        time, pixels = winograd_time_of(made, machine), made.y.positions * made.x.positions
+        if 0 < pixels <= made.few:
+            time = direct_time(made, Geometry.of(conv_of(kernel)), machine)
         layout = Packed("o", made.vectors * made.lanes, winograd=0 if made.order == PANELS else self.m)
         return Plan.of(
-            self, kernel, form, winograd_time_of(made, machine), made,
+            self, kernel, form, time, made,
             choices={
                 "tile": ParamAttr((made.rows, made.vectors, made.unroll)),
                 "tiles": ParamAttr(made.group),

@@ -44,10 +44,14 @@ def few_pixels(schedule: WinogradSchedule, geometry: Geometry, machine: Processo
             continue
         small = geometry.over((height, width), (side, side))
         y, x = (replace(axis, size=n, positions=side) for axis, n in ((schedule.y, height), (schedule.x, width)))
-        direct = model.tiles_time(small, machine, _tile_of(schedule, machine))
-        if direct < winograd_time_of(replace(schedule, y=y, x=x), machine):
+        if direct_time(schedule, small, machine) < winograd_time_of(replace(schedule, y=y, x=x), machine):
             return side * side
     return 0
+
+
+def direct_time(schedule: WinogradSchedule, geometry: Geometry, machine: ProcessorModel) -> float:
+    """Nanoseconds of the direct convolution instead."""
+    return 100 + model.tiles_time(geometry, machine, _tile_of(schedule, machine))
 
 
 def _tile_of(schedule: WinogradSchedule, machine: ProcessorModel) -> ConvTile:
