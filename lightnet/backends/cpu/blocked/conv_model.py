@@ -253,7 +253,7 @@ def tiles_time(geometry: Geometry, machine: ProcessorModel, shape: ConvTile) -> 
     across = _columns_inside(geometry, shape.columns) if shape.rows == 1 else {}
     weights: float = 4 * machine.lanes * shape.vectors * steps * geometry.rows.taps * geometry.cols.taps
     if shape.rows == 1 and skips_columns(geometry, shape.columns):  # of which a tile reads a part
-        weights *= taps * across[shape.columns] / (geometry.rows.taps * geometry.cols.taps)
+        weights *= taps * max(across.values()) / (geometry.rows.taps * geometry.cols.taps)
         share = 1.0
     else:
         share = taps / geometry.rows.taps
