@@ -295,8 +295,8 @@ class BlockedKernel(TileKernel):
 
     def across_open(self, width: Index, columns: int, body: Callable[[Index, int], None], start: Index = 0) -> None:
         """`across` from `start` on for a width that a call decides: what is left behind the last tile that is needed by
-        more than its half goes to tiles of the next power of two, and so on, as does all of a row that is narrower than
-        a tile."""
+        more than its half goes to tiles of about a third, and so on, as does all of a row that is narrower than a
+        tile: each length is code of its own."""
         b, known = self.b, self.b.number(width)
         first, end = b.index(start), b.index(width)
         divisor = 1 if known is None else common_divisor(known)  # of what is left
@@ -311,7 +311,10 @@ class BlockedKernel(TileKernel):
             divisor = gcd(divisor, columns)
             if divisor == columns:
                 return
-            first, columns = b.op(arith.MinSIOp, stop, end) if spare else stop, 1 << (columns - 1).bit_length() - 1
+            first, columns = (
+                b.op(arith.MinSIOp, stop, end) if spare else stop,
+                1 << max((columns // 3).bit_length() - 1, 0),
+            )
 
     def down(self, first: Index, last: Index, height: int, rows: int, body: Callable[[Index, int], None]) -> None:
         """`body` on tiles of the rows [first, last) of `height`, given the first row and how many: what the last rows
