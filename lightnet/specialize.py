@@ -29,12 +29,11 @@ from lightnet.ir.body import choice
 from lightnet.ir.instances import is_open, typical_op
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import is_plain
-from lightnet.ir.op import LnOp
 from lightnet.ir.target import get_target
 from lightnet.model import Model
 from lightnet.runtime.arrays import as_array, checked_array
 from lightnet.runtime.calls import Invocation
-from lightnet.runtime.dims import Dim
+from lightnet.runtime.dims import is_known
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.program import not_fed, unknown
 from lightnet.runtime.threads import Threads
@@ -287,14 +286,11 @@ def _is_slow(kernel: KernelOp, last: Collection[str]) -> bool:
     runs on a generator of last resort, or, over a height or width, on plain maps, where numbers have faster ones."""
     if not is_open((*kernel.operands, *kernel.results)):
         return False
-    if choice(kernel, "alg") not in last and not (is_plain(kernel) and any(map(_has_open_window, kernel.ops))):
+    windows = (op.operand_specs[0].dims[2:] for op in kernel.ops if isinstance(op, Conv2d)) if is_plain(kernel) else ()
+    if choice(kernel, "alg") not in last and all(map(is_known, windows)):
         return False
     ops = [typical_op(op) for op in kernel.ops]
     return any(op.flops() >= HEAVY * sum(s.len for s in (*op.operand_specs, *op.result_specs)) for op in ops)
-
-
-def _has_open_window(op: LnOp) -> bool:
-    return isinstance(op, Conv2d) and any(isinstance(d, Dim) for d in op.operand_specs[0].dims[2:])
 
 
 def _source_of(opened: OpenError) -> str:

@@ -25,7 +25,7 @@ from xdsl.ir import Operation, SSAValue
 from lightnet.backends.builder import Builder
 from lightnet.backends.llvm.jit import NativeModule, compile_module
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.launch import CopyOp, LaunchLine, LaunchOp, is_copy, kernel_symbols, kernels, lines_of
+from lightnet.dialects.launch import CopyOp, LaunchLine, LaunchOp, copies_piece, kernel_symbols, kernels, lines_of
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.arrays import from_memory
@@ -108,7 +108,7 @@ def _launch_count(op: Operation, lines: Sequence[LaunchLine | CopyOp], at: int) 
 
 
 def _is_piece(line: LaunchLine | CopyOp) -> bool:
-    return isinstance(line, CopyOp) or is_copy(line)
+    return isinstance(line, CopyOp) or copies_piece(line)
 
 
 class Stepper(ABC):

@@ -15,7 +15,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import DYNAMIC_INDEX, FixedBitwidthType, IndexType, IntegerAttr, MemRefType, ModuleOp
 from xdsl.ir import Operation, SSAValue
 
-from lightnet.dialects.launch import SYMBOLS, LaunchOp, is_copy, kernel_symbols, kernels
+from lightnet.dialects.launch import SYMBOLS, LaunchOp, copies_piece, kernel_symbols, kernels
 from lightnet.ir.instances import instance_of
 from lightnet.ir.layout import byte_size
 from lightnet.ir.memory import workspace_size
@@ -113,7 +113,7 @@ def _set_lengths(op: Operation, line: LaunchOp, memrefs: Sequence[SSAValue]) -> 
     a move, which is part of what it is moved to or from, the smaller one."""
     sizes = {place_of(v): byte_size(v.type) for v in (*op.results, *op.operands)}
     work = op.attributes.get(WORKSPACE)
-    piece = min((sizes[p] for p in line.args if p in sizes), default=None) if is_copy(line) else None
+    piece = min((sizes[p] for p in line.args if p in sizes), default=None) if copies_piece(line) else None
     for place, memref in zip(line.args, memrefs):
         type = memref.type
         if not isinstance(type, MemRefType) or DYNAMIC_INDEX not in type.get_shape():

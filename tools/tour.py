@@ -176,7 +176,7 @@ def main() -> None:
 
 
 def fault(text: str, calls: list[Stop], true: str) -> str:
-    """Why a page is wrong, given what is called in which order, and the page as it should be; empty where it is right."""
+    """The reason why a page is wrong, given what is called in which order, and the page as it should be; empty where it is right."""
     found = [calls.index(stop) if stop in calls else -1 for stop in stops(text)]
     if -1 in found or found != sorted(found):
         return f"its stops are called in the order {found} (-1: not at all)"

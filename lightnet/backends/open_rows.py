@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from xdsl.ir import Block, SSAValue
-
 from lightnet.backends.kernel_loops import bind_op
 from lightnet.ir.bound import Apply, Const, Idx, Node, Read, Statement
-from lightnet.ir.instances import changed_kernel, changed_op, with_dims
+from lightnet.ir.instances import changed_kernel
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, layout_of
 from lightnet.ir.op import LnOp
@@ -50,23 +48,6 @@ class OpenRows:
         if size not in self.sizes:
             raise Undecided(size)
         return rows if self.sizes[size] else 1
-
-    def ops(self, ops: Sequence[LnOp], known: dict[SSAValue, SSAValue], rows: int) -> list[LnOp]:
-        """The body on so many rows, where `known` has the values of what comes from outside; it gets all the others.
-        Raises `Undecided` where parameters say something of other sizes."""
-        made = []
-        for op in ops:
-            operands = [known[v] for v in op.operands]
-            made.append(changed_op(op, operands, lambda d: self.dims(d, rows), lambda s: self.size(s, rows)))
-            known.update(zip(op.results, made[-1].results))
-        return made
-
-    def block(self, outside: Sequence[SSAValue], rows: int) -> Block:
-        """A block with an argument for each value from outside, of so many rows."""
-        block = Block(arg_types=[with_dims(v.type, lambda d: self.dims(d, rows)) for v in outside])
-        for argument, value in zip(block.args, outside):
-            argument.name_hint = value.name_hint
-        return block
 
     def kernel(self, kernel: KernelOp, rows: int, choices: Mapping[str, Any]) -> KernelOp:
         """A kernel on so many rows, with these choices; its operands are the arguments of a block of its own."""

@@ -255,7 +255,7 @@ Line = LaunchLine | HostOp | CopyOp
 COPY = "copy"
 
 
-def is_copy(line: LaunchLine) -> bool:
+def copies_piece(line: LaunchLine) -> bool:
     """Return whether a launch is a piece of a move."""
     return line.callee.string_value().startswith(f"{COPY}_")
 

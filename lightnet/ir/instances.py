@@ -90,18 +90,27 @@ def typical_op(op: O, typical: Change = typical) -> O:
     return new
 
 
-def changed_kernel(kernel: KernelOp, dims: ChangeDims, size: Change, choices: Mapping[str, Attribute]) -> KernelOp:
-    """A copy of a kernel with other choices, whose operands have other `dims` and are the arguments of a block of its
-    own; `size` changes those in its parameters. Raises what these do."""
-    body, around = (Block(arg_types=[with_dims(v.type, dims) for v in kernel.body.args]) for _ in range(2))
-    for block in (body, around):
-        for argument, value in zip(block.args, kernel.body.args):
-            argument.name_hint = value.name_hint
-    known: dict[SSAValue, SSAValue] = dict(zip(kernel.body.args, body.args))
-    for op in kernel.ops:
+def changed_body(
+    ops: Sequence[LnOp], outside: Sequence[SSAValue], dims: ChangeDims, size: Change
+) -> tuple[Block, dict[SSAValue, SSAValue]]:
+    """A block with copies of ops, where what comes from `outside`, its arguments, has other `dims`, and what each value
+    is in it; `size` changes those in parameters. Raises what these do."""
+    block = Block(arg_types=[with_dims(v.type, dims) for v in outside])
+    for argument, value in zip(block.args, outside):
+        argument.name_hint = value.name_hint
+    known: dict[SSAValue, SSAValue] = dict(zip(outside, block.args))
+    for op in ops:
         made = changed_op(op, [known[v] for v in op.operands], dims, size)
         known.update(zip(op.results, made.results))
-        body.add_op(made)
+        block.add_op(made)
+    return block, known
+
+
+def changed_kernel(kernel: KernelOp, dims: ChangeDims, size: Change, choices: Mapping[str, Attribute]) -> KernelOp:
+    """A copy of a kernel with other choices, of other dims, as of `changed_body`; its operands are the arguments of a
+    block of its own."""
+    body, known = changed_body(kernel.ops, kernel.body.args, dims, size)
+    around, _ = changed_body((), kernel.body.args, dims, size)
     found = type(kernel).around(body, around.args, [known[v] for v in kernel.terminator.operands], dict(choices))
     found.location = kernel.location
     return found

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from xdsl.dialects.test import TestOp as Source
 
-from lightnet.backends.cpu.combiners import accepts
+from lightnet.backends.cpu.plain import accepts
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.dialects.ln.dialect import optypes

@@ -13,7 +13,7 @@ from typing import Any
 
 from xdsl.ir import SSAValue
 
-from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel
+from lightnet.backends.cpu.blocked.base import AdaptedGenerator, ProcessorModel
 from lightnet.backends.generator import Plan, form_of_arguments, numbered
 from lightnet.ir.instances import typical_kernel
 from lightnet.ir.kernel import KernelOp
@@ -23,22 +23,13 @@ from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dims import Dim, Size, at, greatest
 
 
-class OpenMaps(BlockedGenerator):
+class OpenMaps(AdaptedGenerator):
     """The kernels of another generator on open maps."""
-
-    def __init__(self, inner: BlockedGenerator):
-        self.inner = inner
-        self.alg, self.exact, self.last, self.on_maps = inner.alg, inner.exact, inner.last, inner.on_maps
-
-    def is_for(self, machine: ProcessorModel) -> bool:
-        return self.inner.is_for(machine)
-
-    def is_exact(self, ops: Sequence[LnOp]) -> bool:
-        return self.inner.is_exact(ops)
 
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         specs = [s for op in ops for s in (*op.operand_specs, *op.result_specs)]
-        if not any(map(is_open_map, specs)) or any(isinstance(p, Dim) for op in ops for p in _padding(op)):
+        pads = [p for op in ops for p in op.derived_values().get("pad", ())]
+        if not any(map(is_open_map, specs)) or any(isinstance(p, Dim) for p in pads):
             return None
         return self.inner.form(ops, yielded, machine)
 
@@ -77,7 +68,3 @@ def _half(size: Size) -> int:
 def is_open_map(spec: TensorSpec) -> bool:
     """Return whether a call decides the height or the width of a map."""
     return spec.ndim == 4 and any(isinstance(d, Dim) for d in spec.dims[2:])
-
-
-def _padding(op: LnOp) -> Sequence[Any]:
-    return op.derived_values().get("pad", ())

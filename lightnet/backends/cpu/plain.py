@@ -15,10 +15,11 @@ from xdsl.dialects.builtin import IntegerAttr, i64
 from xdsl.ir import SSAValue
 
 from lightnet.backends import kernel_loops
-from lightnet.backends.bodies import is_free
+from lightnet.backends.bodies import body_kind, is_free
 from lightnet.backends.cpu import gemm, open_conv, open_gemm, tiled
 from lightnet.backends.cpu.blocked.base import NO_HALO, BlockedGenerator, ProcessorModel, chosen_lanes
 from lightnet.backends.cpu.strips import one_row
+from lightnet.backends.expressions import stays_on_tiles
 from lightnet.backends.generator import Plan
 from lightnet.backends.kernel_loops import bind_op
 from lightnet.backends.launches import Launch
@@ -27,6 +28,7 @@ from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.move import Forward
 from lightnet.ir.access import data_operands
 from lightnet.ir.affine import IndexSpace
+from lightnet.ir.body import Body
 from lightnet.ir.bound import Idx, Statement, indices, reads
 from lightnet.ir.fusion import linearize
 from lightnet.ir.instances import is_open, typical_op
@@ -187,3 +189,14 @@ def tile_generator_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Tiles
         return next((g for g in found if g.make.accepts(ops, yielded)), None)
     except Undecided:  # in some calls, perhaps
         return None
+
+
+# -- which bodies of several ops there are kernels for
+
+
+def accepts(body: Body) -> str | None:
+    """The generator that takes `body`: ``anchor``, ``elementwise``, ``moves``, or None, as where it leaves tiles."""
+    kind, (anchor, *rest) = body_kind(body), body.ops
+    tiles = tile_generator_of([anchor], ()) if kind == "anchor" else None
+    stays = tiles is None or all(stays_on_tiles(op, anchor, tiles.make.readable(anchor)) for op in rest)
+    return kind if stays else None

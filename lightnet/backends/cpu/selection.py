@@ -12,6 +12,7 @@ from xdsl.dialects.builtin import IntegerAttr, i64
 from xdsl.ir import Attribute
 
 from lightnet.backends.cpu.blocked.base import (
+    AdaptedGenerator,
     ProcessorModel,
     chosen_lanes,
     machine_for,
@@ -19,7 +20,7 @@ from lightnet.backends.cpu.blocked.base import (
 )
 from lightnet.backends.cpu.blocked.forms import lies_right
 from lightnet.backends.cpu.plain import LOOPS, PLAIN_FORM, Tiles, plain_time_of
-from lightnet.backends.cpu.strips import Strips, open_ways
+from lightnet.backends.cpu.strips import open_ways
 from lightnet.backends.generator import Generator, Plan
 from lightnet.backends.kernel_loops import takes_layouts
 from lightnet.backends.selection import PINNED, Candidate, Selection, has_maps, layouts
@@ -62,7 +63,7 @@ class CpuSelection(Selection[ProcessorModel]):
         return usable
 
     def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: ProcessorModel) -> bool:
-        inner = generator.inner if isinstance(generator, Strips) else generator
+        inner = generator.inner if isinstance(generator, AdaptedGenerator) else generator
         if inner is LOOPS and is_open(kernel.results) and (generator is LOOPS) == is_blocked(kernel):
             return False
         if inner is LOOPS and choice(kernel, "alg") == LOOPS.alg:

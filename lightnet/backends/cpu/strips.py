@@ -18,7 +18,13 @@ from xdsl.dialects.builtin import DYNAMIC_INDEX, IntegerType, MemRefType, String
 from xdsl.ir import Attribute, OpResult, SSAValue
 
 from lightnet.backends.builder import Builder, Index
-from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, choice_error, choice_ints
+from lightnet.backends.cpu.blocked.base import (
+    AdaptedGenerator,
+    BlockedGenerator,
+    ProcessorModel,
+    choice_error,
+    choice_ints,
+)
 from lightnet.backends.cpu.open_maps import OpenMaps, is_open_map
 from lightnet.backends.generator import Plan, form_of_arguments, numbered
 from lightnet.backends.launches import Argument, Launch, launch_memory_of
@@ -27,6 +33,7 @@ from lightnet.backends.selection import has_maps
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import SYMBOLS, memref_bytes
 from lightnet.ir.body import Body
+from lightnet.ir.instances import changed_body
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
@@ -52,18 +59,8 @@ class Strip:
     plan: Plan
 
 
-class Strips(BlockedGenerator):
+class Strips(AdaptedGenerator):
     """The kernels of another generator, in strips."""
-
-    def __init__(self, inner: BlockedGenerator):
-        self.inner = inner
-        self.alg, self.exact, self.last, self.on_maps = inner.alg, inner.exact, inner.last, inner.on_maps
-
-    def is_for(self, machine: ProcessorModel) -> bool:
-        return self.inner.is_for(machine)
-
-    def is_exact(self, ops: Sequence[LnOp]) -> bool:
-        return self.inner.is_exact(ops)
 
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         raise NotImplementedError("`takes` asks the other one")
@@ -189,13 +186,11 @@ def _one_row(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> OneRow | None:
     if (rows := open_rows_of(ops)) is None:
         return None
     outside = Body(tuple(ops), tuple(yielded)).inputs
-    block = rows.block(outside, 1)
-    known: dict[SSAValue, SSAValue] = dict(zip(outside, block.args))
     try:
-        made = rows.ops(ops, known, 1)
+        block, known = changed_body(ops, outside, lambda d: rows.dims(d, 1), lambda s: rows.size(s, 1))
     except Undecided:
         return None
-    block.add_ops(made)
+    made = [op for op in block.ops if isinstance(op, LnOp)]
     return OneRow(made, [known[v] for v in yielded], dict(zip(block.args, outside)))
 
 

@@ -15,8 +15,8 @@ from lightnet.backends.cpu import budget
 from lightnet.backends.cpu.blocked.bands_body import chain_around
 from lightnet.backends.cpu.blocked.base import processor_model_of
 from lightnet.backends.cpu.blocked.first_pool import pair_around
-from lightnet.backends.cpu.combiners import accepts
 from lightnet.backends.cpu.parallel import THREADS, worthwhile
+from lightnet.backends.cpu.plain import accepts
 from lightnet.backends.cpu.selection import SELECTION, is_blocked
 from lightnet.backends.cpu.strips import found_among_rows
 from lightnet.backends.cpu.subgraphs import SUBGRAPHS

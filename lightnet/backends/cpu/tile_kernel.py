@@ -15,14 +15,18 @@ from lightnet.backends.launches import Argument, Launch
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import layout_of
 from lightnet.ir.op import LnOp
-from lightnet.ir.types import spec_of, storage_type
+from lightnet.ir.types import flat_memref, spec_of, storage_type
 from lightnet.runtime.dims import Dim, Size
 
 
 def memref_of(type: Attribute) -> MemRefType:
-    """The memref of a tensor in its layout."""
-    spec = spec_of(type)
-    return MemRefType(storage_type(spec.dtype), layout_of(type).physical_dims(spec.dims))
+    """The memref of a tensor in its layout; where a call decides its size, of the pixels of a map, or flat."""
+    spec, layout = spec_of(type), layout_of(type)
+    if not spec.open_dims:
+        return MemRefType(storage_type(spec.dtype), layout.physical_dims(spec.dims))
+    if layout.is_plain:
+        return flat_memref(spec)
+    return MemRefType(storage_type(spec.dtype), [DYNAMIC_INDEX, layout.physical_dims(spec.dims)[-1]])
 
 
 class TileKernel:

@@ -9,7 +9,7 @@ from test_tiled import fused
 from xdsl.ir import Block
 
 from lightnet.backends.cpu import gemm
-from lightnet.backends.cpu.combiners import accepts
+from lightnet.backends.cpu.plain import accepts
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.ln.arith import Add
 from lightnet.dialects.ln.elementwise import Lrelu

@@ -16,8 +16,7 @@ from xdsl.ir import Block
 
 import lightnet
 from lightnet.backends.cpu import open_gemm
-from lightnet.backends.cpu.combiners import accepts
-from lightnet.backends.cpu.plain import LOOPS, OPEN_PRODUCTS
+from lightnet.backends.cpu.plain import LOOPS, OPEN_PRODUCTS, accepts
 from lightnet.backends.cpu.selection import SELECTION
 from lightnet.backends.cpu.strips import Strips
 from lightnet.backends.llvm.jit import compile_module

@@ -10,8 +10,7 @@ from test_ops import run_kernel
 from xdsl.dialects.builtin import StringAttr
 from xdsl.dialects.test import TestOp as Source
 
-from lightnet.backends.cpu.combiners import accepts
-from lightnet.backends.cpu.plain import tile_generator_of
+from lightnet.backends.cpu.plain import accepts, tile_generator_of
 from lightnet.dialects.cpu import CpuKernelOp
 from lightnet.dialects.ln import activation, arith, unary
 from lightnet.dialects.ln.arith import Add, Cast, Less, Maximum, Where

@@ -99,6 +99,20 @@ class BlockedGenerator(generator.Generator[ProcessorModel]):
         return () if form is None else (form,)
 
 
+class AdaptedGenerator(BlockedGenerator):
+    """The kernels of another generator, for bodies that it does not take as they are."""
+
+    def __init__(self, inner: BlockedGenerator):
+        self.inner = inner
+        self.alg, self.exact, self.last, self.on_maps = inner.alg, inner.exact, inner.last, inner.on_maps
+
+    def is_for(self, machine: ProcessorModel) -> bool:
+        return self.inner.is_for(machine)
+
+    def is_exact(self, ops: Sequence[LnOp]) -> bool:
+        return self.inner.is_exact(ops)
+
+
 class KernelGenerator(BlockedGenerator):
     """A generator of which each kernel is one function."""
 

@@ -18,20 +18,20 @@ from functools import cached_property
 from math import gcd, prod
 
 from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType
-from xdsl.ir import Attribute, SSAValue
+from xdsl.dialects.builtin import MemRefType
+from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index, flat_index, vector_type
 from lightnet.backends.cpu.blocked.base import NO_HALO, blocks_of, lanes_of
 from lightnet.backends.cpu.blocked.evaluator import BlockedEvaluator
 from lightnet.backends.cpu.blocked.forms import keeps_zero
-from lightnet.backends.cpu.tile_kernel import TileKernel, memref_of
+from lightnet.backends.cpu.tile_kernel import TileKernel
 from lightnet.backends.launches import Launch
 from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, layout_of
 from lightnet.ir.target import Halo
-from lightnet.ir.types import flat_memref, spec_of, storage_type, vector_type_of
+from lightnet.ir.types import spec_of, vector_type_of
 from lightnet.ir.windows import Axis
 from lightnet.runtime.arrays import align_up
 from lightnet.runtime.dims import Dim, Size, common_divisor, greatest
@@ -89,18 +89,8 @@ class Host:
     windows: dict[SSAValue, BandWindow]
 
 
-def map_memref(type: Attribute) -> MemRefType:
-    """The memref of a map; where a call decides its size, of its pixels, and of a plain tensor of its elements."""
-    spec, layout = spec_of(type), layout_of(type)
-    if not spec.open_dims:
-        return memref_of(type)
-    if layout.is_plain:
-        return flat_memref(spec)
-    return MemRefType(storage_type(spec.dtype), [DYNAMIC_INDEX, layout.physical_dims(spec.dims)[-1]])
-
-
 def map_place(b: Builder, value: SSAValue, indices: list[Index]) -> list[Index]:
-    """The indices in `map_memref` of an element of a map's layout: [picture, block, row, column, lane]."""
+    """The indices in the memref of a map of an element of a map's layout: [picture, block, row, column, lane]."""
     if not is_open([value]):
         return indices
     *pixels, _ = layout_of(value.type).physical_dims(spec_of(value.type).dims)
@@ -129,9 +119,6 @@ class BlockedKernel(TileKernel):
 
     # -- geometry
 
-    def memref(self, value: SSAValue) -> MemRefType:
-        return map_memref(value.type)
-
     def halo(self, value: SSAValue) -> Halo:
         """The halo of a map."""
         layout = layout_of(value.type)
@@ -140,11 +127,7 @@ class BlockedKernel(TileKernel):
     def at(self, value: SSAValue, n: Index, block: Index, y: Index, x: Index, lane: Index = 0) -> list[Index]:
         """The memref indices of a logical position of a map."""
         rows, cols = self.halo(value)
-        return self.place(value, [*self.held(value, n, block, self.b.add(y, rows)), self.b.add(x, cols), lane])
-
-    def place(self, value: SSAValue, indices: list[Index]) -> list[Index]:
-        """The memref indices of an element of a map's layout: [picture, block, row, column, lane]."""
-        return map_place(self.b, value, indices)
+        return map_place(self.b, value, [*self.held(value, n, block, self.b.add(y, rows)), self.b.add(x, cols), lane])
 
     def walks(self, value: SSAValue, dims: Sequence[int]) -> list[int]:
         """The dimensions of a map's memref that a tile walks, from those of its layout."""
@@ -171,13 +154,13 @@ class BlockedKernel(TileKernel):
     # -- sums of several blocks of channels: of an open map, whose blocks lie apart by what a call decides, a tile is
     #    written block by block, and its sums are [1, columns, vectors, 1, lanes]
 
-    def repeated(self, vector: SSAValue, tile: MapTile) -> SSAValue:
+    def repeated(self, values: SSAValue, tile: MapTile) -> SSAValue:
         """A vector by channel as the sums of a tile, the same for each pixel."""
         rows, columns, vectors, lanes = tile.shape
         if vectors == 1 or not is_open([self.yielded[0]]):
-            return self.b.tile_load(self.inputs[vector], [tile.block, 0], [0, 0, 0, 1], tile.shape, steps=[0, 0, 1, 1])
+            return self.b.tile_load(self.inputs[values], [tile.block, 0], [0, 0, 0, 1], tile.shape, steps=[0, 0, 1, 1])
         shape = (rows, columns, vectors, 1, lanes)
-        return self.b.tile_load(self.inputs[vector], [tile.block, 0], [0, 0, 0, 0, 1], shape, steps=[0, 0, 1, 0, 1])
+        return self.b.tile_load(self.inputs[values], [tile.block, 0], [0, 0, 0, 0, 1], shape, steps=[0, 0, 1, 0, 1])
 
     def weights_at(self, weight: SSAValue, at: Sequence[Index], channels: int, sums: SSAValue) -> SSAValue:
         """The weights of so many input channels for a tile's sums: [channels, vectors, lanes]."""
@@ -247,7 +230,7 @@ class BlockedKernel(TileKernel):
                 column = b.broadcast(zero, (cols, self.lanes))
                 with b.loop(b.add(first, rows), b.add(last, rows), name="y") as y:
                     for side in (0, width + cols):
-                        where = self.place(value, [n, at, y.iv, side, 0])
+                        where = map_place(self.b, value, [n, at, y.iv, side, 0])
                         b.tile_store(column, memref, where, self.walks(value, [3, 4]))
             if rows:
                 pixel = b.broadcast(zero, (self.lanes,))
@@ -257,7 +240,9 @@ class BlockedKernel(TileKernel):
                         b.loop(start, start + rows, name="y") as y,
                         b.loop(0, width + 2 * cols, name="x") as x,
                     ):
-                        b.tile_store(pixel, memref, self.place(value, [n, at, y.iv, x.iv, 0]), self.walks(value, [4]))
+                        b.tile_store(
+                            pixel, memref, map_place(self.b, value, [n, at, y.iv, x.iv, 0]), self.walks(value, [4])
+                        )
 
     def row_end(self, first: Index, band: int, rows: int) -> Index:
         """The end of the band of rows that starts at `first`."""
@@ -296,12 +281,12 @@ class BlockedKernel(TileKernel):
     def across_open(self, width: Index, columns: int, body: Callable[[Index, int], None], start: Index = 0) -> None:
         """`across` from `start` on for a width that a call decides: what is left behind the last tile that is needed by
         more than its half goes to tiles of about a third, and so on, as does all of a row that is narrower than a
-        tile: each length is code of its own."""
-        b, known = self.b, self.b.number(width)
+        tile: each length is code of its own. Where other blocks compute what is before `start`, no tile lies there."""
+        b, known, overlaps = self.b, self.b.number(width), self.overlaps and self.b.number(start) == 0
         first, end = b.index(start), b.index(width)
         divisor = 1 if known is None else common_divisor(known)  # of what is left
         while True:
-            spare = columns - 1 - columns // 2 if self.overlaps else 0
+            spare = columns - 1 - columns // 2 if overlaps else 0
             many = b.divmod(b.add(b.op(arith.SubiOp, end, first), spare), columns)[0]
             if spare:
                 many = b.select(b.cmpi("sge", end, b.index(columns)), many, b.index(0))
@@ -311,10 +296,8 @@ class BlockedKernel(TileKernel):
             divisor = gcd(divisor, columns)
             if divisor == columns:
                 return
-            first, columns = (
-                b.op(arith.MinSIOp, stop, end) if spare else stop,
-                1 << max((columns // 3).bit_length() - 1, 0),
-            )
+            first = b.op(arith.MinSIOp, stop, end) if spare else stop
+            columns = 1 << max((columns // 3).bit_length() - 1, 0)
 
     def down(self, first: Index, last: Index, height: int, rows: int, body: Callable[[Index, int], None]) -> None:
         """`body` on tiles of the rows [first, last) of `height`, given the first row and how many: what the last rows

@@ -44,8 +44,6 @@ from lightnet.runtime.dims import Dim, Size, greatest
 BLOCK = 8_000
 #: Accumulators of a tile, at most; steps of an unrolled body, and taps of one.
 PIXELS, BODY, TAPS = 14, 120, 9
-#: Accumulators of a tile of a row whose length a call decides.
-OPEN_PIXELS = 8
 #: Bytes of scratch that a row may take.
 MAX_SCRATCH = 4 << 20
 
@@ -97,7 +95,7 @@ class _Pool(BlockedGenerator):
 def even_part(width: Size) -> int:
     """Columns of a tile: of as few as cover a row, all alike."""
     if isinstance(width, Dim):
-        return OPEN_PIXELS
+        return 8
     return -(-width // -(-width // PIXELS))
 
 

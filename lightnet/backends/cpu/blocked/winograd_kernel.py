@@ -22,7 +22,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index, vector_type
 from lightnet.backends.cpu.blocked.depthwise import conv_of
-from lightnet.backends.cpu.blocked.kernel import BlockedKernel, MapTile
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, MapTile, map_place
 from lightnet.backends.cpu.blocked.winograd_model import OUTPUTS, PANELS, TILES, TiledAxis, WinogradSchedule
 from lightnet.backends.cpu.blocked.winograd_transforms import (
     Inputs,
@@ -146,7 +146,7 @@ class Products(BlockedKernel):
         b, schedule = self.b, self.schedule
         source = self.anchor.operands[0]
         inputs = Inputs(b, schedule, self.kernel, self.inputs[source], self.stage, self.transformed,
-                        lambda indices: self.place(source, indices))  # fmt: skip
+                        lambda indices: map_place(b, source, indices))  # fmt: skip
         with b.loop(b.lo, b.hi, name="block") as block:
             n, gy, gx = group_place(b, schedule, block.iv)
             with b.loop(0, schedule.in_blocks, name="channels") as channels:

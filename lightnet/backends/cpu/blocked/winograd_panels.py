@@ -10,7 +10,8 @@ the kernel with transformed weights.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import f32
@@ -40,11 +41,8 @@ class Panels(Products):
             return self.by_groups()
         with b.loop(b.lo, b.hi, name="panel") as panel:
             self.clear()
-            with b.loop(0, schedule.in_blocks, schedule.part, name="first") as first:
-                last = b.op(arith.MinSIOp, b.index(b.add(first.iv, schedule.part)), b.index(schedule.in_blocks))
-                self.transform(panel.iv, b.mul(first.iv, schedule.lanes), b.mul(last, schedule.lanes))
-                with b.loop(0, schedule.all_groups, name="group") as group:
-                    self.add_products(group.iv, group.iv, first.iv, last)
+            with self.parts(panel.iv) as (first, last), b.loop(0, schedule.all_groups, name="group") as group:
+                self.add_products(group.iv, group.iv, first, last)
             with b.loop(0, schedule.all_groups, name="group") as group:
                 n, gy, gx = group_place(b, schedule, group.iv)
                 self.panel(n, gy, gx, panel.iv, group.iv)
@@ -59,14 +57,21 @@ class Panels(Products):
             group, panel = b.divmod(block.iv, schedule.panels)
             self.transformed = group_view(b, schedule, self.workspace, group)
             self.clear()
-            with b.loop(0, schedule.in_blocks, schedule.part, name="first") as first:
-                last = b.op(arith.MinSIOp, b.index(b.add(first.iv, schedule.part)), b.index(schedule.in_blocks))
-                self.transform(panel, b.mul(first.iv, schedule.lanes), b.mul(last, schedule.lanes))
-                self.add_products(0, group, first.iv, last)
+            with self.parts(panel) as (first, last):
+                self.add_products(0, group, first, last)
             n, gy, gx = group_place(b, schedule, group)
             self.panel(n, gy, gx, panel, 0)
             self.zero(n, gy, gx, *extent(b, schedule.out_blocks, schedule.vectors, panel))
         return self.done(schedule.panels * schedule.all_groups)
+
+    @contextmanager
+    def parts(self, panel: Index) -> Iterator[tuple[Index, Index]]:
+        """The parts of the input channels, [from, to) in blocks, with the weights of a panel for them transformed."""
+        b, schedule = self.b, self.schedule
+        with b.loop(0, schedule.in_blocks, schedule.part, name="first") as first:
+            last = b.op(arith.MinSIOp, b.index(b.add(first.iv, schedule.part)), b.index(schedule.in_blocks))
+            self.transform(panel, b.mul(first.iv, schedule.lanes), b.mul(last, schedule.lanes))
+            yield first.iv, last
 
     def clear(self) -> None:
         """Zeros for all products."""

@@ -16,8 +16,9 @@ from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType, f32, i8
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
-from lightnet.backends.cpu.blocked.kernel import map_memref, map_place
+from lightnet.backends.cpu.blocked.kernel import map_place
 from lightnet.backends.cpu.blocked.winograd_model import TiledAxis, WinogradSchedule
+from lightnet.backends.cpu.tile_kernel import memref_of
 from lightnet.backends.launches import Argument, Launch
 from lightnet.ir import winograd
 from lightnet.ir.kernel import KernelOp
@@ -213,7 +214,7 @@ def input_launch(kernel: KernelOp, schedule: WinogradSchedule, name: str) -> Lau
     work = MemRefType(i8, [DYNAMIC_INDEX]) if schedule.is_run else MemRefType(f32, schedule.input_shape)
     b = Builder.kernel(
         name,
-        [map_memref(source.type), work, MemRefType(f32, schedule.tile_shape)],
+        [memref_of(source.type), work, MemRefType(f32, schedule.tile_shape)],
         opt="none",
         hints=[source.name_hint, "transformed", "scratch"],
         location=kernel.ops[0].location,
