@@ -226,6 +226,7 @@ def with_choices(op: LnOp, choices: Mapping[str, str]) -> KernelOp:
     return kernel
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("features", ["avx512", "avx2"])
 @pytest.mark.parametrize("number", range(len(OPS)), ids=lambda k: f"{OPS[k][0]}-{k}")
 def test_ops(number: int, features: str) -> None:
@@ -250,6 +251,7 @@ def test_blocks_share_the_work(number: int) -> None:
     assert np.array_equal(run(arrays, call, backwards=True)[0], run(arrays, call)[0])
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("number", range(len(OPS)), ids=lambda k: f"{OPS[k][0]}-{k}")
 def test_the_interpreter_agrees(number: int) -> None:
     """It checks each index, and rounds twice where the machine multiplies and adds in one step."""

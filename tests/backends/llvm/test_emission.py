@@ -36,7 +36,8 @@ REFUSED = {
         ("%y = memref.alloca() : memref<65536xf32>\n%z = memref.alloca() : memref<1xi32>",),
     "memref.view: only static shapes are supported, got memref<2xf32, strided<[2]>>":
         ("%c0 = arith.constant 0 : index\n%y = memref.view %x[%c0][] : memref<64xi8> to memref<2xf32, strided<[2]>>", ", %x: memref<64xi8>"),
-    "level 4 needs rank 1 or a static shape, and the identity layout, got memref<?x4xf32>": ("", ", %x: memref<?x4xf32>"),
+    "level 4 needs the identity layout, and a shape of which only the first extent may be open, got memref<4x?xf32>":
+        ("", ", %x: memref<4x?xf32>"),
     "level 4 has no machine type for f128": ("%a = arith.constant 1.0 : f128",),
     "vector.broadcast: vector<4x8xf32> does not extend to vector<8xf32>":
         (LOAD + "%b = vector.broadcast %v : vector<4x8xf32> to vector<8xf32>", V),
