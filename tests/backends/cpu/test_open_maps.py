@@ -90,6 +90,8 @@ OPS: list[tuple[str, dict[str, str], Callable[[], LnOp]]] = [
         lambda: conv(16, 16, (3, 1), padding=(1, 0, 1, 0)), lambda: conv(16, 16, (1, 3), padding=(0, 1, 0, 1)),
         lambda: conv(16, 16, (3, 3), dilation=(2, 2), padding=(2, 2, 2, 2)), lambda: conv(16, 16, (3, 3), (1, 9, W), **SAME),
     )),
+    ("depthwise", {}, lambda: conv(24, 24, (3, 3), group=24, **SAME)), ("depthwise", {}, lambda: conv(9, 9, (5, 5), group=9, stride=(2, 2), padding=(2, 1, 2, 3))),
+    ("depthwise", {}, lambda: conv(8, 8, (3, 3), group=8, dilation=(2, 3), padding=(2, 3, 2, 3))), ("depthwise", {}, lambda: conv(16, 16, (7, 7), (1, 9, W), group=16, padding=(3, 3, 3, 3))),
     ("deconv", {}, lambda: deconv(16, 32, (2, 2), stride=(2, 2))), ("deconv", {}, lambda: deconv(9, 17, (4, 4), stride=(2, 2), **SAME)),
     ("deconv", {}, lambda: deconv(16, 8, (3, 3), stride=(1, 3), padding=(1, 0, 0, 1))), ("deconv", {}, lambda: deconv(16, 16, (3, 3), **SAME)),
     ("pool", {}, lambda: pool(16, (2, 2), (N, TALL, WIDE), stride=(2, 2))), ("pool", {}, lambda: pool(9, (3, 3), stride=(2, 2), **SAME)),
@@ -280,7 +282,7 @@ def test_changes_of_layout(channels: int, features: str, back: bool) -> None:
 
 
 @pytest.mark.parametrize("in_place", [False, True])
-@pytest.mark.parametrize(("alg", "anchor"), [(OPS[k][0], k) for k in (0, 1, 12, 15, 34, 38)], ids=str)
+@pytest.mark.parametrize(("alg", "anchor"), [(OPS[k][0], k) for k in (0, 1, 12, 15, 32, 38, 42)], ids=str)
 def test_an_epilogue(alg: str, anchor: int, in_place: bool) -> None:
     """Another map, a number a channel, and what a function makes of it; the map may be where the result goes."""
     _, choices, op = OPS[anchor]

@@ -46,12 +46,10 @@ class Transposed(KernelGenerator):
         return self._plan(kernel, form, machine, chosen(kernel, machine))
 
     def opened(self, kernel: KernelOp, largest: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
-        most = phases(_deconv_of(largest))
-        if (given := choice_ints(kernel, "tile")) is not None:
-            shape = chosen_conv_tile(kernel, most, machine.lanes, given, 1)
-        else:
-            shape = shape_for((phases(_deconv_of(kernel)), most), machine)
-        return self._plan(kernel, form, machine, shape)
+        if choice_ints(kernel, "tile") is not None:
+            return self._plan(kernel, form, machine, chosen(largest, machine))
+        both = phases(_deconv_of(kernel)), phases(_deconv_of(largest))
+        return self._plan(kernel, form, machine, shape_for(both, machine))
 
     def _plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel, shape: ConvTile) -> Plan:
         geometry = phases(_deconv_of(kernel))

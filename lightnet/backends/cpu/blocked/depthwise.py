@@ -24,7 +24,7 @@ from lightnet.backends.cpu.blocked.base import (
 )
 from lightnet.backends.cpu.blocked.conv_model import Geometry
 from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
-from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, MapTile
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, MapTile, map_place
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Conv2d
@@ -33,6 +33,7 @@ from lightnet.ir.layout import Packed
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr, spec_of, vector_type_of
+from lightnet.runtime.dims import Dim, typical
 
 #: Multiply-adds of an unrolled body, at most, and taps of one: their weights should stay in registers. Taps of an
 #: unrolled row.
@@ -44,7 +45,7 @@ BLOCK = 12_000
 class Depthwise(KernelGenerator):
     """The generator of `conv2d` with one input channel and one output channel a group, of f32."""
 
-    alg = "depthwise"
+    alg, opens = "depthwise", True
 
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         return convolution_form(
@@ -52,7 +53,15 @@ class Depthwise(KernelGenerator):
         )
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
-        conv, tile = conv_of(kernel), _tile_of(kernel, machine)
+        return self._plan(kernel, form, machine, _tile_of(kernel, machine))
+
+    def opened(self, kernel: KernelOp, largest: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
+        width, given = conv_of(largest).result_specs[0].dims[3], choice_ints(kernel, "tile")
+        tile = (1, min(tile_sums(machine), width))
+        return self._plan(kernel, form, machine, (given and chosen_depthwise_tile(kernel, (1, width), given)) or tile)
+
+    def _plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel, tile: tuple[int, int]) -> Plan:
+        conv = conv_of(kernel)
         vectors = _vectors(conv, machine.lanes)
         taps = conv.size[0] * conv.size[1]
         compute = 2 * machine.lanes * vectors * (taps + 3) / machine.flops
@@ -113,7 +122,7 @@ def best_depthwise_tile(height: int, width: int, machine: ProcessorModel) -> tup
     """The rows and columns of a tile for a result of this size: nearly all registers are accumulators, and windows are
     walked row by row (5 to 15 % faster than half of them and all taps unrolled). Of long rows, which come from a cache
     far away, two at once."""
-    pixels = 14 * machine.registers // 16
+    pixels = tile_sums(machine)
     columns = row_tile(width, machine) if width <= 2 * pixels else -(-width // -(-width // (pixels // 2)))
     rows = 2 if 2 * columns <= pixels and height > 1 else 1
     return rows, columns
@@ -121,7 +130,12 @@ def best_depthwise_tile(height: int, width: int, machine: ProcessorModel) -> tup
 
 def row_tile(width: int, machine: ProcessorModel) -> int:
     """The columns of a tile of one row, where what it reads is near."""
-    return -(-width // -(-width // (14 * machine.registers // 16)))
+    return -(-width // -(-width // tile_sums(machine)))
+
+
+def tile_sums(machine: ProcessorModel) -> int:
+    """Accumulators of a tile."""
+    return 14 * machine.registers // 16
 
 
 class DepthwiseKernel(BlockedKernel):
@@ -151,7 +165,9 @@ class DepthwiseKernel(BlockedKernel):
 
     def band(self) -> int:
         """Rows of a block of the grid: a multiple of the tile's, and all of them where they leave no multiple."""
-        row = self.width * self.anchor.size[0] * self.anchor.size[1]
+        row = typical(self.width) * self.anchor.size[0] * self.anchor.size[1]
+        if isinstance(self.height, Dim):
+            return max(1, BLOCK // row)
         bands = min(-(-self.height * row // BLOCK), -(-self.height // self.rows))
         even = -(-self.height // bands)
         band = -(-even // self.rows) * self.rows
@@ -213,7 +229,8 @@ class DepthwiseKernel(BlockedKernel):
     def tap(self, at: tuple[Index, Index, Index, Index], tap: tuple[Index, Index, Index], acc: SSAValue) -> SSAValue:
         """acc + weight[block, tap] * the pixels from place `at` of the input's memory on."""
         b, (src, weight, _), shape = self.b, self.anchor.operands, vector_type_of(acc).get_shape()
-        pixels = b.tile_load(self.inputs[src], [*at, 0], [2, 3, 1, 4], shape, steps=[*self.anchor.stride, 1, 1])
+        place, walked = map_place(b, src, [*at, 0]), self.walks(src, [2, 3, 1, 4])
+        pixels = b.tile_load(self.inputs[src], place, walked, shape, steps=[*self.anchor.stride, 1, 1])
         factor = b.tile_load(self.inputs[weight], [*tap, 0], [0, 1, 2, 3], (1, 1, 1, self.lanes))
         return b.op(vector.FMAOp, pixels, b.broadcast(factor, shape), acc)
 

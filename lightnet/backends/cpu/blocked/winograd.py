@@ -23,7 +23,6 @@ from lightnet.backends.cpu.blocked.winograd_few import direct_time, few_pixels, 
 from lightnet.backends.cpu.blocked.winograd_model import (
     PANELS,
     WinogradSchedule,
-    open_winograd_schedule_of,
     winograd_schedule_of,
     winograd_time_of,
 )
@@ -64,13 +63,11 @@ class Winograd(BlockedGenerator):
 
     def opened(self, kernel: KernelOp, largest: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         def schedule(machine: ProcessorModel) -> WinogradSchedule:
-            made = open_winograd_schedule_of(kernel, largest, self.m, machine)
-            if made.order != PANELS:
-                return made
+            """Runs of tiles that are as long as suits the largest map: on a smaller one they end earlier."""
+            made = winograd_kernel.sized_for(kernel, winograd_schedule_of(largest, self.m, machine, is_run=True))
             given = choice_ints(kernel, "few", 1)
-            return replace(
-                made, few=few_pixels(made, Geometry.of(conv_of(kernel)), machine) if given is None else given[0]
-            )
+            few = given[0] if given else few_pixels(made, Geometry.of(conv_of(kernel)), machine)
+            return replace(made, few=few if made.order == PANELS else 0)
 
         return self._with_lean(kernel, form, machine, schedule)
 

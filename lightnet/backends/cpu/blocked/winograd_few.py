@@ -29,8 +29,6 @@ from lightnet.runtime.dims import Size, dim_min, greatest, least
 
 #: Sides of the square maps that are asked for: odd ones, which tiles do not fit.
 SIDES = (15, 13, 11, 9, 7, 5, 3, 1)
-#: Rows that a block of the grid computes.
-ROWS = 4
 
 
 def few_pixels(schedule: WinogradSchedule, geometry: Geometry, machine: ProcessorModel) -> int:
@@ -66,7 +64,7 @@ def with_few(kernel: KernelOp, schedule: WinogradSchedule, launches: list[Launch
     if least(pixels) > schedule.few:
         return launches
     many = dim_min(pixels // (schedule.few + 1), 1)
-    walk = TileWalk(model.OUTPUTS, min(ROWS, greatest(schedule.y.positions)), 0)
+    walk = TileWalk(model.OUTPUTS, min(4, greatest(schedule.y.positions)), 0)
     made = ConvSchedule(Geometry.of(typical_op(conv_of(kernel))), _tile_of(schedule, machine), walk)
     direct = _FewKernel(kernel, made, name, aliases).build()
     direct = replace(direct, grid=direct.grid * (1 - many))

@@ -211,14 +211,14 @@ class WinogradSchedule:
 # -- choices -----------------------------------------------------------------------------------------------------------
 
 
-def winograd_schedule_of(kernel: KernelOp, m: int, machine: ProcessorModel) -> WinogradSchedule:
+def winograd_schedule_of(kernel: KernelOp, m: int, machine: ProcessorModel, is_run: bool = False) -> WinogradSchedule:
     """The plan of a kernel by its choices, and by the model where it has none. Raises `LightNetError` for choices that
     no kernel of this kind can have."""
     conv = kernel.ops[0]
     assert isinstance(conv, Conv2d)
     y, x = TiledAxis.cut(conv, 0, m), TiledAxis.cut(conv, 1, m)
     (batch, channels, _, _), outputs = conv.operand_specs[0].dims, conv.result_specs[0].dims[1]
-    start = WinogradSchedule(m, machine.lanes, batch, channels, outputs, y, x, (1, 1), 1, 1, 1, TILES, 1)
+    start = WinogradSchedule(m, machine.lanes, batch, channels, outputs, y, x, (1, 1), 1, 1, 1, TILES, 1, is_run)
     given: Given = (
         _chosen(kernel, "tiles", 2),
         _chosen(kernel, "tile", 3),
@@ -230,33 +230,6 @@ def winograd_schedule_of(kernel: KernelOp, m: int, machine: ProcessorModel) -> W
         if all(problems):
             raise choice_error(kernel, "winograd.choices", str(problems[0]))
     return _best_schedule(start, machine, given)
-
-
-def open_winograd_schedule_of(kernel: KernelOp, largest: KernelOp, m: int, machine: ProcessorModel) -> WinogradSchedule:
-    """The plan for open maps of which a kernel has the typical ones, and `largest` the largest: their groups are runs
-    of tiles, as long as suits the largest map, for a smaller one ends earlier. Raises `LightNetError` as
-    `winograd_schedule_of`."""
-    starts = []
-    for op in (kernel.ops[0], largest.ops[0]):
-        assert isinstance(op, Conv2d)
-        (batch, channels, _, _), outputs = op.operand_specs[0].dims, op.result_specs[0].dims[1]
-        y, x = TiledAxis.cut(op, 0, m), TiledAxis.cut(op, 1, m)
-        starts.append(
-            WinogradSchedule(m, machine.lanes, batch, channels, outputs, y, x, (1, 1), 1, 1, 1, TILES, 1, is_run=True)
-        )
-    given = (
-        _chosen(kernel, "tiles", 2),
-        _chosen(kernel, "tile", 3),
-        choice(kernel, "order"),
-        _chosen(kernel, "share", 1),
-    )
-    problems = [problem(schedule) for schedule in _variants(starts[1], machine, given)]
-    if all(problems):
-        raise choice_error(kernel, "winograd.choices", str(problems[0]))
-    best = _best_schedule(starts[1], machine, given)
-    return replace(
-        starts[0], **{name: getattr(best, name) for name in ("group", "rows", "vectors", "unroll", "order", "share")}
-    )
 
 
 #: What the choices say: `tiles`, `tile`, `order` and `share`.
