@@ -57,8 +57,9 @@ class Depthwise(KernelGenerator):
 
     def opened(self, kernel: KernelOp, largest: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         width, given = conv_of(largest).result_specs[0].dims[3], choice_ints(kernel, "tile")
-        tile = (1, min(tile_sums(machine), width))
-        return self._plan(kernel, form, machine, (given and chosen_depthwise_tile(kernel, (1, width), given)) or tile)
+        if given is not None:
+            return self._plan(kernel, form, machine, chosen_depthwise_tile(kernel, (1, width), given))
+        return self._plan(kernel, form, machine, (1, min(tile_sums(machine), width)))
 
     def _plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel, tile: tuple[int, int]) -> Plan:
         conv = conv_of(kernel)
