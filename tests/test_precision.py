@@ -171,6 +171,9 @@ STEPS = {
     "sums": ("""%s = ln.add %t, %t : tensor<4x2xf32>
       %u = ln.reduce_sum %s {axes = [1]} : tensor<4x1xf32>
       %r = ln.sub %t, %u : tensor<4x2xf32>""", lambda t: t - 2 * t.sum(1, keepdims=True)),
+    "scales": ("""%f = ln.param {data = [0.25]} : tensor<1xf32> as ("f")
+      %m = ln.mul %t, %f : tensor<4x2xf32>
+      %r = ln.floor %m : tensor<4x2xf32>""", lambda t: np.floor(t * np.float32(0.25))),
 }  # fmt: skip
 
 

@@ -35,8 +35,8 @@ PRODUCT: Interval = (-(128.0**2), 128.0**2)
 #: The largest number of f16. bf16 holds larger ones, with fewer bits; what leaves this range stays f32 for its sake,
 #: too.
 LIMIT = BY_NAME["f16"].limits[1]
-#: Functions that give integers of integers.
-WHOLE = {"add", "sub", "mul", "neg", "abs", "min", "max", "select", "cast"}
+#: Functions that give integers of integers, and those that round: what they round counts whole ones.
+WHOLE = {"add", "sub", "mul", "neg", "abs", "min", "max", "select", "cast", "round", "rint", "floor", "ceil"}
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,8 @@ class PrecisionPass(LnPass):
     * if it adds indices to floats, or reads elements at places that floats give: positions, which rounding by a share
       moves;
     * if what it makes becomes integers, directly or behind what gives integers of integers (moves, sums, products, the
-      largest and the least): sums that f32 holds exactly (quantised products), which rounding by a share moves;
+      largest and the least) or rounds: sums that f32 holds exactly (quantised products), which rounding by a share
+      moves, and which f16 may not hold;
     * if it has no definition but code (sorts, recurrent layers), or does not take the type.
     Ops on params alone stay f32 as well: they cost nothing where `hoist` puts them, and only what they give is rounded.
     A move of what an op of f32 made is one of f32. Other types than f32 are left alone.
