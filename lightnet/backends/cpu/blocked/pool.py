@@ -95,7 +95,7 @@ class _Pool(BlockedGenerator):
 def even_part(width: Size) -> int:
     """Columns of a tile: of as few as cover a row, all alike."""
     if isinstance(width, Dim):
-        return 8
+        return 8  # and shorter ones for what is left
     return -(-width // -(-width // PIXELS))
 
 
@@ -106,7 +106,10 @@ class _PoolKernel(BlockedKernel):
         self, kernel: KernelOp, window: PoolWindow, name: str, aliases: Mapping[int, int], host: Host | None = None
     ):
         lanes, self.typical = lanes_of(kernel), window
-        window = pool_window_of(kernel.ops[0]) or window
+        if is_open(kernel.operands):  # planned for the typical map
+            found = pool_window_of(kernel.ops[0])
+            assert found is not None
+            window = found
         super().__init__(kernel, name, lanes, aliases, row_bytes(window, lanes), host=host)
         self.window = window
         self.source = kernel.ops[0].operands[0]

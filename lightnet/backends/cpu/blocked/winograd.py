@@ -65,9 +65,11 @@ class Winograd(BlockedGenerator):
         def schedule(machine: ProcessorModel) -> WinogradSchedule:
             """Runs of tiles that are as long as suits the largest map: on a smaller one they end earlier."""
             made = winograd_kernel.sized_for(kernel, winograd_schedule_of(largest, self.m, machine, is_run=True))
+            if made.order != PANELS:
+                return made
             given = choice_ints(kernel, "few", 1)
             few = given[0] if given else few_pixels(made, Geometry.of(conv_of(kernel)), machine)
-            return replace(made, few=few if made.order == PANELS else 0)
+            return replace(made, few=few)
 
         return self._with_lean(kernel, form, machine, schedule)
 

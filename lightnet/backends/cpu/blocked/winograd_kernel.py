@@ -123,12 +123,10 @@ class Products(BlockedKernel):
         self.stage = self.part(0, schedule.tile_shape)
         offset = padded_bytes(schedule.tile_shape)
         self.made = self.part(offset, schedule.product_shape)
-        if schedule.order == PANELS and schedule.is_run:
-            pass  # of one group each
-        elif schedule.order != TILES:
-            self.transformed = self.b.view(self.workspace, 0, MemRefType(f32, schedule.input_shape), name="transformed")
-        else:
+        if schedule.order == TILES:
             self.transformed = self.part(offset + plane_bytes(schedule), schedule.input_shape)
+        elif not schedule.is_run:  # of runs, each block looks at its group's
+            self.transformed = self.b.view(self.workspace, 0, MemRefType(f32, schedule.input_shape), name="transformed")
 
     def memref(self, value: SSAValue) -> MemRefType:
         """The memref of a value; of the weights, a panel's outputs are [vectors, lanes]."""
@@ -303,7 +301,7 @@ class Products(BlockedKernel):
             values = biased(schedule.y, [made(k) for k in range(schedule.products)])
 
             def finish_rows(y: Index, values: Sequence[SSAValue]) -> None:
-                if not schedule.is_open:
+                if not schedule.is_run:
                     return finish(y, x, len(values), 1, values)
                 for k, value in enumerate(values):  # a tile of an open map has one row
                     finish(b.add(y, k * schedule.y.dilation), x, 1, 1, [value])

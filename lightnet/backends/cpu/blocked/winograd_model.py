@@ -20,7 +20,7 @@ from lightnet.ir import winograd
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.windows import Axis
-from lightnet.runtime.dims import Dim, Size
+from lightnet.runtime.dims import Size
 
 #: Sums in registers that a choice may ask for, at most.
 MOST_SUMS = 32
@@ -125,11 +125,6 @@ class WinogradSchedule:
     def panels(self) -> int:
         """Register tiles along the output channels."""
         return -(-self.out_blocks // self.vectors)
-
-    @property
-    def is_open(self) -> bool:
-        """True if a call decides how many tiles there are."""
-        return isinstance(self.y.tiles, Dim) or isinstance(self.x.tiles, Dim)
 
     @cached_property
     def groups(self) -> tuple[int, int]:
