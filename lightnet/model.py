@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from xdsl.context import Context as XdslContext
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.source import Source
 from lightnet.ir.budget import limited

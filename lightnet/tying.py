@@ -9,12 +9,12 @@ tied can be fed no other contents than its twin (`Executable`). Imports the dial
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import ReturnOp
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.move import Transpose
 from lightnet.dialects.ln.source import ParamOp

@@ -8,12 +8,12 @@ of a fused kernel at which NaN begins. Imports steps and arrays.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from xdsl.ir import SSAValue
 
+from lightnet.dataclasses import dataclass
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.names import tensor_names
 from lightnet.ir.op import LnOp

@@ -5,11 +5,11 @@ runtime alone can compare, too.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from lightnet.dataclasses import dataclass
 from lightnet.runtime.dtypes import is_float
 
 

@@ -7,11 +7,11 @@ are where to look. Imports arrays, tensors and NumPy.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import SourceLoc
 from lightnet.dialects.ln.source import Source
 from lightnet.ir.locations import loc_of

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightnet.cli.network import PEERS, Network
+from lightnet.dataclasses import replace
 from lightnet.diagnostics import LightNetError, SourceLoc
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from xdsl.ir import Operation
 
+from lightnet.dataclasses import asdict, dataclass, replace
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.launch import CopyOp, LaunchLine
 from lightnet.ir.kernel import KernelOp

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import time
-from dataclasses import dataclass, replace
 from functools import cache
 
 from xdsl.dialects import arith, vector
@@ -18,6 +17,7 @@ from xdsl.dialects.builtin import MemRefType, ModuleOp, f32
 
 from lightnet.backends.builder import Builder
 from lightnet.backends.llvm.jit import CodeMachine, compile_module
+from lightnet.dataclasses import dataclass, replace
 from lightnet.runtime.arrays import aligned
 from lightnet.tables import size
 

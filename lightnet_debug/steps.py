@@ -12,7 +12,6 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
@@ -24,6 +23,7 @@ from xdsl.ir import Operation, SSAValue
 
 from lightnet.backends.builder import Builder
 from lightnet.backends.llvm.jit import NativeModule, compile_module
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import CopyOp, LaunchLine, LaunchOp, copies_piece, kernel_symbols, kernels, lines_of
 from lightnet.dialects.ln.source import Source

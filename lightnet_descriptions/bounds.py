@@ -10,7 +10,6 @@ also bounds the partial sums (`Range.size`): none leaves 64 bits on the way to a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -18,6 +17,7 @@ from xdsl.dialects import arith, memref, scf
 from xdsl.dialects.builtin import FloatAttr, IndexType, IntegerAttr, IntegerType, MemRefType
 from xdsl.ir import Block, Operation, Region, SSAValue
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.locations import loc_of
 from lightnet.ir.notation import MAX_TRIPS

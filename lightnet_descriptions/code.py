@@ -9,10 +9,10 @@ params of one op. What a `run` does with tensors is in `steps.py`. Imports `c`, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from math import prod
 from typing import Any, TypeVar
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.constants import Env
 from lightnet.ir.op import Schema

@@ -14,13 +14,13 @@ import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from xdsl.ir import SSAValue
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import DescriptionWarning, LightNetError
 from lightnet.ir import constants, notation
 from lightnet.ir.constraints import Message, constant_env, inferred

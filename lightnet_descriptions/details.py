@@ -17,10 +17,10 @@ beside it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from xdsl.ir import SSAValue
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Create, ParamOp
 from lightnet.ir.expr import Str

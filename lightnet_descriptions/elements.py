@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lightnet.dataclasses import dataclass
 from lightnet.ir.expr import format_number
 from lightnet.ir.values import FUNCTION_NAMES
 from lightnet_descriptions import c

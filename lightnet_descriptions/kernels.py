@@ -15,7 +15,6 @@ the kernel of the target, and the interpreter of level 4 runs it elsewhere. The 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from lightnet.backends.builder import Builder
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import constants
 from lightnet.ir.constraints import ConstraintError

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lightnet.dataclasses import dataclass
 from lightnet.ir.constants import Env
 from lightnet_descriptions import c, code
 from lightnet_descriptions.c import arguments, library

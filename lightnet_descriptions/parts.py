@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lightnet.dataclasses import dataclass, field, replace
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.constraints import Message
 from lightnet.ir.expr import Array, Attr, Binary, Expr, Name, Num, Str, format_expr

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from lightnet import json_text
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.json_text import JsonSource, json_kind
 from lightnet.parsing import Token, lexed

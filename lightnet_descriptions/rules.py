@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count, islice, takewhile
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from xdsl.ir import Operation
 from xdsl.pattern_rewriter import PatternRewriter
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import InternalWarning, LightNetError, SourceLoc
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp

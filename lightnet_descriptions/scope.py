@@ -8,11 +8,11 @@ and the modules beside it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from xdsl.ir import SSAValue
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import LightNetError, near
 from lightnet.dialects.ln.dialect import find_op
 from lightnet.dialects.ln.source import Source

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from lightnet.dataclasses import dataclass, field, replace
 from lightnet.dialects.ln.dialect import built_in_optypes, optypes
 from lightnet.ir.expr import Expr, format_expr
 from lightnet.ir.op import LnOp

@@ -10,9 +10,9 @@ never run as code.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lightnet.dataclasses import dataclass, field, replace
 from lightnet.diagnostics import LightNetError, near_or_all
 from lightnet.ir import constants
 from lightnet.ir.expr import (

@@ -14,10 +14,10 @@ are refused. Imports `c`, `code`, `calls` and `ir`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.dialect import built_in_optypes
 from lightnet.ir.constants import Env

@@ -8,9 +8,9 @@ are imported when they are needed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import PurePath
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.registry import FRONTENDS
 from lightnet_lsp.text import Completion, Finding, Hover, Place, Symbol, Text, findings

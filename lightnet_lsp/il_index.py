@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.frontends.il.includes import Folders
 from lightnet.frontends.il.lexer import NAME, OPEN_COMMENT, STRING, SourceFile

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
+from lightnet.dataclasses import dataclass, field
 from lightnet_lsp.text import Span
 
 TOKEN = re.compile(

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from lsprotocol import types as lsp
 from pygls.uris import from_fs_path, to_fs_path
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import SourceLoc
 from lightnet_lsp.documents import MAX_TEXT
 from lightnet_lsp.text import Completion, Finding, Span, Symbol, Text

@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from lsprotocol import types as lsp
@@ -20,6 +19,7 @@ from pygls.exceptions import JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
 
 from lightnet import __version__
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet_lsp import protocol
 from lightnet_lsp.connection import Connection

@@ -8,12 +8,12 @@ thread has waited, any access to it is a finding. Groups are per thread.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lightnet.dataclasses import dataclass
 from lightnet_ptx.memory import PENDING, SET, of_state
 
 if TYPE_CHECKING:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from lightnet.dataclasses import dataclass, field
 from lightnet_ptx import tree as ptx
 from lightnet_ptx.memory import OUTSIDE
 

@@ -9,11 +9,11 @@ phase orders.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import SourceLoc
 from lightnet_ptx import findings
 from lightnet_ptx.clocks import MOST_MBARRIERS, owners

@@ -7,11 +7,11 @@ for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from lightnet.dataclasses import dataclass, field
 from lightnet_ptx import findings
 from lightnet_ptx.clocks import GROUP
 from lightnet_ptx.rounding import f32

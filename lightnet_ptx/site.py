@@ -5,11 +5,11 @@ and `lightnet.diagnostics`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import LightNetError
 from lightnet_ptx import tree as ptx
 from lightnet_ptx.kernel import Symbol

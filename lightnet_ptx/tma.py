@@ -8,11 +8,11 @@ somebody waits for.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from lightnet.dataclasses import replace
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.cuda.tensor_map import BYTES, MAP_ALIGNMENT, MOST_OFFSET, Im2col, TensorMap
 from lightnet_ptx import findings

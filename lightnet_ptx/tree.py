@@ -7,8 +7,8 @@ from __future__ import annotations
 import re
 import struct
 from bisect import bisect_right
-from dataclasses import dataclass, field
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import LightNetError, SourceLoc
 
 #: What the file is called in locations.

@@ -6,10 +6,9 @@ Imports `ir` and dims.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import ModuleOp
 
+from lightnet.dataclasses import dataclass
 from lightnet.ir.instances import instance_of, symbols_of
 from lightnet.ir.memory import call_symbols, memory_of
 from lightnet.runtime.dim_text import text

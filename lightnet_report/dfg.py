@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TextIO
 
 from xdsl.ir import Operation
 
+from lightnet.dataclasses import dataclass, field, replace
 from lightnet.diagnostics import LightNetError, SourceLoc, printable
 
 #: A picture has at most so many nodes; what comes behind is left out, and counted.

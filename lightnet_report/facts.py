@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
 
+from lightnet.dataclasses import asdict, dataclass, field
 from lightnet.diagnostics import SourceLoc, printable
 from lightnet.tables import count, shape, shortened, size, some, table
 from lightnet_report.calls import OpenInfo

@@ -7,12 +7,12 @@ follow from memory: who wrote last what a launch reads. Imports xDSL, `ir`, dial
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, MemRefType, ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAValue
 
+from lightnet.dataclasses import replace
 from lightnet.dialects.accesses import Access, LineAccesses
 from lightnet.dialects.dependences import writers_of
 from lightnet.dialects.launch import CopyOp, LaunchLine, Line, lines_of

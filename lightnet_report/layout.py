@@ -10,7 +10,8 @@ nothing of ours.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from lightnet.dataclasses import dataclass
 
 #: Pixels between neighbours of a layer, and between layers.
 GAP_X, GAP_Y = 26, 44

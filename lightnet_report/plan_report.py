@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
+from lightnet.dataclasses import asdict, dataclass
 from lightnet.ir.instances import instance_of
 from lightnet.ir.layout import byte_size
 from lightnet.ir.memory import ARENA, is_upstream, workspace_size

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from typing import TextIO
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.ir.passes import Instrumentation
 from lightnet.ir.printer import TextForm, module_text
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import io
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate, chain
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.memory import memory_of
 from lightnet.ir.printer import LnPrinter, printing, wrapped_line

@@ -10,7 +10,6 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp, TensorType
@@ -19,6 +18,7 @@ from xdsl.ir import Attribute, Operation
 from xdsl.passes import ModulePass
 
 from lightnet import tables
+from lightnet.dataclasses import dataclass, field
 from lightnet.dialects.launch import LaunchLine, lines_of, memref_bytes
 from lightnet.dialects.ln.source import ParamOp
 from lightnet.dialects.ln.structure import OnceOp

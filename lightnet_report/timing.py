@@ -7,11 +7,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
+from lightnet.dataclasses import dataclass
 from lightnet.ir.module import count_ops
 from lightnet.ir.passes import Instrumentation
 

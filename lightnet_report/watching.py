@@ -11,12 +11,12 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightnet.cli.network import names_of
 from lightnet.cli.watching import text_form
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.passes import Instrumentation
 from lightnet.runtime.files import write_atomic

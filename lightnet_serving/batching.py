@@ -11,11 +11,11 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from lightnet.dataclasses import dataclass, field
 from lightnet_serving.errors import RequestError
 
 Arrays = Mapping[str, np.ndarray]

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import near
 from lightnet_serving.elements import array_of, raw_bytes, raw_of, values_of, whole_text
 from lightnet_serving.errors import RequestError, shown_value

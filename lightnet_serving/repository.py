@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet_serving.batching import Queue, QueuedRequest, Workers, mixes_rows
 from lightnet_serving.errors import RequestError, shown_value

@@ -8,12 +8,12 @@ shows. Imports the passes' driver, `ir`, and the files of this folder.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
+from lightnet.dataclasses import dataclass, replace
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.passes import Instrumentation, run_pipeline
 from lightnet.ir.printer import module_text

@@ -6,10 +6,9 @@ Imports NumPy and `runtime.dtypes`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from lightnet.dataclasses import dataclass
 from lightnet.runtime.arrays import bits, same_bytes
 from lightnet.runtime.dtypes import BFLOAT16, BY_NP, is_float, is_stored
 

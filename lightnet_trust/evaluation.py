@@ -10,10 +10,10 @@ import os
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from lightnet.dataclasses import dataclass
 from lightnet.ir.op import LnOp
 from lightnet.runtime.arrays import same_bytes
 

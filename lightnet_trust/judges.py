@@ -16,11 +16,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import LightNetError
 
 #: Seconds for one test.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import random
 import sys
 import time
-from dataclasses import dataclass, field
 from itertools import groupby
 
 import numpy as np
@@ -23,6 +22,7 @@ from xdsl.passes import ModulePass
 
 from lightnet.backends.interpreter.arena import POISON
 from lightnet.backends.loop_cost import LoopCost
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import launch
 from lightnet.dialects.accesses import LineAccesses

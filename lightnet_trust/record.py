@@ -5,11 +5,11 @@ Imports NumPy, the `ln` dialect's sources and `ir`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import SourceLoc
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import OnceOp

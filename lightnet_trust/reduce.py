@@ -9,13 +9,13 @@ give equal output. Imports xDSL, `ir`, the passes' checks, and the edits of this
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.memory import MEMORY, memory_of
 from lightnet.ir.module import count_ops

@@ -8,13 +8,13 @@ builder and the tile dialect.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
 from lightnet.backends.elementwise import applied, constant, loaded_value, takes_vectors
 from lightnet.backends.kernel_loops import bind_op
+from lightnet.dataclasses import dataclass
 from lightnet.ir import bound, notation
 from lightnet.ir.body import epilogue_of
 from lightnet.ir.op import LnOp

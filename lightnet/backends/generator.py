@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Generic, TypeVar
 
 from xdsl.ir import Attribute, SSAValue
 
+from lightnet.dataclasses import dataclass, field, replace
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Layout

@@ -5,12 +5,12 @@ they ask for. Imports xDSL.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from xdsl.dialects.builtin import MemRefType
 from xdsl.dialects.func import FuncOp
 
+from lightnet.dataclasses import dataclass
 from lightnet.dialects.launch import memref_bytes
 from lightnet.runtime.arrays import align_up
 from lightnet.runtime.dims import Size, dim_max

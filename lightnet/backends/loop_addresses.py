@@ -7,9 +7,9 @@ Imports `ir`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from lightnet.backends.loop_shapes import collapsed, collapsed_reductions, unfolded
+from lightnet.dataclasses import replace
 from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import I64, Apply, Const, Node, Read, Statement, rebuild
 from lightnet.ir.fusion import Nest, inside, linearize

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
@@ -36,6 +35,7 @@ from lightnet.backends.loop_shapes import (
 )
 from lightnet.backends.loop_values import wins
 from lightnet.backends.loop_vectors import ConsecutiveValues, width_of
+from lightnet.dataclasses import dataclass
 from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import (
     I64,

@@ -15,9 +15,9 @@ does where lanes can be computed that are none. All that follows (`loops.py`) kn
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 
+from lightnet.dataclasses import dataclass, replace
 from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import (
     BOOL,

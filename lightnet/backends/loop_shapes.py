@@ -5,10 +5,10 @@ Part of `loops.py`; works on bound statements with linear addresses alone, befor
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import gcd
 
 from lightnet.backends.elementwise import signed
+from lightnet.dataclasses import dataclass, replace
 from lightnet.ir.affine import IndexSpace, Linear, constant_divisor, exact_quotient
 from lightnet.ir.bound import (
     BOOL,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 from xdsl.dialects import arith
@@ -16,6 +15,7 @@ from xdsl.ir import Attribute, Block, SSAValue
 
 from lightnet.backends.builder import INDEX, Builder
 from lightnet.backends.elementwise import applied, constant, loaded_value, scalar_type
+from lightnet.dataclasses import dataclass, field
 from lightnet.ir.affine import IndexSpace, whole
 from lightnet.ir.bound import I64, Apply, Const, Idx, Node, Read, operand_nodes, walk_nodes
 from lightnet.runtime.dims import Size, dim_max, least

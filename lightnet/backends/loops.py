@@ -7,12 +7,12 @@ writes the functions, `loop_points.py` those of threads. Imports `ir` and xDSL.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from lightnet.backends.loop_function import NO_LABELS, Labels, LoopFunction, LoopKernel, uses
 from lightnet.backends.loop_layouts import Layouts, covers, gaps, laid_out
 from lightnet.backends.loop_points import Part, PointFunction, beside
+from lightnet.dataclasses import dataclass
 from lightnet.ir.bound import BoundDefinition, Idx
 from lightnet.ir.fusion import Nest, nests
 from lightnet.ir.types import TensorSpec

@@ -9,11 +9,11 @@ and binding.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from lightnet.backends.kernel_loops import bind_op
+from lightnet.dataclasses import dataclass
 from lightnet.ir.bound import Apply, Const, Idx, Node, Read, Statement
 from lightnet.ir.instances import changed_kernel
 from lightnet.ir.kernel import KernelOp

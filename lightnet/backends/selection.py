@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Generic, NoReturn, TypeVar
 from weakref import WeakKeyDictionary
@@ -20,6 +19,7 @@ from xdsl.ir import Attribute
 
 from lightnet.backends.generator import Generator, GeneratorError, Plan, form_of_arguments
 from lightnet.backends.kernel_loops import writes_nothing
+from lightnet.dataclasses import dataclass, replace
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.body import OfEqualKernels, choice, kernel_identity

@@ -8,7 +8,6 @@ other. Imports the builder and the `cuda` dialect.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from xdsl.ir import Operation, SSAValue
 from lightnet.backends.builder import Index
 from lightnet.backends.cuda.simt import Sizes
 from lightnet.backends.simt_memory import async_copy, round_tf32, tma_load
+from lightnet.dataclasses import dataclass, field
 from lightnet.dialects.cuda_checks import WARP
 from lightnet.dialects.cuda_hopper import TmaLoadOp
 from lightnet.dialects.cuda_matrix import RoundTf32Op

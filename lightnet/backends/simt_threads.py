@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from math import prod
 
 from xdsl.dialects import arith, func, memref
@@ -23,6 +22,7 @@ from lightnet.backends.builder import Builder, Index
 from lightnet.backends.cuda.simt import Sizes
 from lightnet.backends.simt_ops import OPS, Thread, axis, bytes_of
 from lightnet.backends.simt_warpgroups import SUMS_DIMS, sums_array, sums_at
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import WARP, block_of, is_shared
 from lightnet.dialects.cuda_hopper import WarpgroupMmaOp

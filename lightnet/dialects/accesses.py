@@ -8,7 +8,6 @@ launches.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -16,6 +15,7 @@ from xdsl.dialects.builtin import DYNAMIC_INDEX, ArrayAttr, IntegerAttr, MemRefT
 from xdsl.dialects.func import CallOp, FuncOp
 from xdsl.ir import Attribute, BlockArgument, SSAValue
 
+from lightnet.dataclasses import dataclass, replace
 from lightnet.dialects import tile_memory
 from lightnet.dialects.launch import CopyOp, HostOp, LaunchLine, LaunchOp, kernels, memref_bytes
 from lightnet.ir.place import PlaceAttr

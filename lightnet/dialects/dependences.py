@@ -9,9 +9,9 @@ Two lines depend on each other where both touch a byte and one of them writes it
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from lightnet.dataclasses import dataclass
 from lightnet.ir.interval_map import SpaceMap
 
 if TYPE_CHECKING:

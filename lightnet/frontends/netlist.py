@@ -6,8 +6,7 @@ It is text-near (nothing is checked here beyond its form) and knows no IR: `impo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import SourceLoc
 from lightnet.ir.params import ParamValue
 from lightnet.source import Texts

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from xdsl.ir import Block
 
+from lightnet.dataclasses import dataclass, replace
 from lightnet.ir.bound import Apply, BoundDefinition, Const, Idx, Node, Read, Statement, indices, reads, show
 from lightnet.ir.constraints import check_op
 from lightnet.ir.notation import bind

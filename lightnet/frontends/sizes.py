@@ -8,11 +8,11 @@ nothing of sizes never takes a bound for the true size. `bound` is the dim in th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
 from typing import Any
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.runtime.dims import Dim, Size, Symbol, Undecided, greatest, is_same
 
 _MADE = count()

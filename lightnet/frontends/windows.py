@@ -7,8 +7,8 @@ counted padding have ops of their own. Imports the graph builder, the composites
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+from lightnet.dataclasses import dataclass, replace
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.window import ceil_output_dim
 from lightnet.frontends.composites import full

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.ir.bound import BOOL, I64, Apply, Const, Idx, Loop, Node, Read, rebuild, show
 from lightnet.runtime.dims import Dim, Size, dim_max, dim_min, greatest, is_known, least, typical
 from lightnet.runtime.dtypes import DType

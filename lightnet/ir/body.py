@@ -7,12 +7,12 @@ A `Body` may be the union of two kernels that are not merged yet, so that a refu
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import fused, set_loc
 from lightnet.ir.op import OP_NAME, SUFFIX, LnOp

@@ -18,10 +18,10 @@ An expression is a tree of `Const`, `Idx` (a loop index, i64), `Read` and `Apply
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from lightnet.dataclasses import dataclass
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dims import Dim, Size, Symbol
 from lightnet.runtime.dtypes import BY_NAME, DType

@@ -7,12 +7,12 @@ Imports xDSL's context, the registry and nothing of the dialects.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 from xdsl.context import Context
 from xdsl.ir import Dialect, Operation
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.locations import SourceMap
 from lightnet.ir.registry import ARCH_OPS, DIALECTS

@@ -8,9 +8,9 @@ oracle of every step. Imports `ir.bound` and `ir.affine`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 
+from lightnet.dataclasses import dataclass, replace
 from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import (
     BOOL,

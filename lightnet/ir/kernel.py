@@ -8,7 +8,6 @@ and nothing else. A target derives one op class of its own (`cpu.kernel`); every
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerAttr, IntegerType, StringAttr, UnitAttr, i1, i64
@@ -19,6 +18,7 @@ from xdsl.printer import Printer
 from xdsl.traits import IsolatedFromAbove, IsTerminator, Pure
 from xdsl.utils.exceptions import VerifyException
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.ir.op import (
     SUFFIX,
     LnOp,

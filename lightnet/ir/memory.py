@@ -6,13 +6,13 @@ A size that a call decides is a `Dim`. Imports xDSL, the names of ops and parame
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.ir import Attribute, Operation
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.names import PLACES, WORKSPACE
 from lightnet.ir.types import ParamAttr

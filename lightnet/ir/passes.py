@@ -50,7 +50,7 @@ XDSL_PASSES = {
 
 @dataclass(frozen=True)
 class LnPass(ModulePass):
-    """Base of our passes. A subclass is a frozen dataclass with a `name`, options as fields, and `apply`.
+    """Base of our passes. A subclass has a `name` and `apply`; one with options is a frozen dataclass of them.
 
     A field ``target: str`` takes the value of ``--target`` unless the pipeline gives another.
     """

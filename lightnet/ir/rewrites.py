@@ -18,7 +18,6 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from xdsl.dialects.builtin import ModuleOp
@@ -27,6 +26,7 @@ from xdsl.ir import ErasedSSAValue, Operation, SSAValue
 from xdsl.pattern_rewriter import RewritePattern
 from xdsl.printer import Printer
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import MEMORY, unplan

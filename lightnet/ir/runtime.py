@@ -11,10 +11,10 @@ makes code with, it imports when it makes some.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Protocol
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import LightNetError, near
 from lightnet.ir.resolving import resolve_beside
 from lightnet.runtime.formats import CodeFormat

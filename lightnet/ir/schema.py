@@ -7,11 +7,11 @@ reads. Imports the types and the runtime's number model.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from types import EllipsisType, SimpleNamespace
 from typing import Any
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.ir.constants import Env, evaluate
 from lightnet.ir.params import ParamValue
 from lightnet.ir.types import TensorSpec

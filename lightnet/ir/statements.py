@@ -5,9 +5,9 @@ Grammar: docs/design.md, "Index notation". Imports `expr` only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import lru_cache
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.ir.expr import ArraySlice, Expr, NotationParser, Pack, format_expr
 
 MAX_STATEMENTS = 256

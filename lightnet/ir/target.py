@@ -9,7 +9,6 @@ take it by name, so that `--load` can add one. Imports xDSL, `ir` and the runtim
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,6 +16,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 from xdsl.pattern_rewriter import RewritePattern
 
+from lightnet.dataclasses import dataclass, field, replace
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import Body
 from lightnet.ir.kernel import KernelOp

@@ -12,11 +12,11 @@ so each position is a window of ceil(K / s) inputs, the same one for all phases.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from lightnet.dataclasses import dataclass, replace
 from lightnet.runtime.dims import Dim, greatest
 
 

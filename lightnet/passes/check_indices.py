@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol, runtime_checkable
 
@@ -30,7 +29,6 @@ class _Indexing(Protocol):
     def index_limits(self) -> Sequence[int]: ...
 
 
-@dataclass(frozen=True)
 class CheckIndicesPass(LnPass):
     """For each op that reads or writes at indices, compute the first one outside of its axis, and return that, too.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation
@@ -20,7 +18,6 @@ from lightnet.ir.passes import LnPass
 from lightnet.passes.graph import graphs, is_pure
 
 
-@dataclass(frozen=True)
 class CsePass(LnPass):
     """Replace an op by an earlier one that computes the same from the same operands.
 

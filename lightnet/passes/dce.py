@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 from xdsl.ir import Block
@@ -16,7 +14,6 @@ from lightnet.ir.passes import LnPass
 from lightnet.passes.graph import graphs, is_pure
 
 
-@dataclass(frozen=True)
 class DcePass(LnPass):
     """Remove ops without effects whose results nobody uses: unused inputs and params, too.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
@@ -13,7 +11,6 @@ from lightnet.ir.op import LnOp
 from lightnet.ir.passes import LnPass, rewrite_greedily
 
 
-@dataclass(frozen=True)
 class DecomposePass(LnPass):
     """Replace each op that has a decomposition by it.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
@@ -14,7 +12,6 @@ from lightnet.ir.passes import LnPass
 from lightnet.passes.graph import graphs
 
 
-@dataclass(frozen=True)
 class DefusePass(LnPass):
     """Split each kernel of several ops into kernels of one.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -21,7 +19,6 @@ from lightnet.passes.graph import is_constant, is_pure
 MAX_ELEMENTS = 64
 
 
-@dataclass(frozen=True)
 class FoldPass(LnPass):
     """Compute ops on small constants.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
@@ -21,7 +19,6 @@ from lightnet.ir.passes import LnPass
 from lightnet.passes.graph import graphs, static_values, tensor_names_in
 
 
-@dataclass(frozen=True)
 class FoldBatchnormPass(LnPass):
     """Fold `batchnorm` into the weights of the convolution (or deconvolution of one group) before it.
 

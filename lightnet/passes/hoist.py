@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, Region, SSAValue, Use
@@ -18,7 +16,6 @@ from lightnet.ir.passes import LnPass
 from lightnet.passes.graph import depends_on_params_alone, graphs, static_values
 
 
-@dataclass(frozen=True)
 class HoistPass(LnPass):
     """Move every param, and all that depends on params and constants alone, into one `ln.once` at the front.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -18,6 +17,7 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.utils.exceptions import VerifyException
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError, PipelineWarning
 from lightnet.dialects.launch import LaunchLine, Line, lines_of
 from lightnet.dialects.ln.source import Source

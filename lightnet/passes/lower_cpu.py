@@ -12,7 +12,6 @@ choices, alias pattern and alignment share one function, whatever their names an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -29,7 +28,6 @@ from lightnet.passes.lowering import Lowering
 from lightnet.runtime.dims import greatest
 
 
-@dataclass(frozen=True)
 class LowerCpuPass(LnPass):
     """Lower planned kernels to functions of loops and a list of launches."""
 

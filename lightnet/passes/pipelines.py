@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
 from xdsl.passes import ModulePass
 
+from lightnet.dataclasses import dataclass, replace
 from lightnet.diagnostics import LightNetError, did_you_mean
 from lightnet.ir.op import LnOp
 from lightnet.ir.passes import parse_pipeline

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
 
@@ -20,6 +19,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Operation, OpResult, SSAValue
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.dialects.ln.source import Input, ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp, planned_ops
 from lightnet.ir import budget

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation
@@ -13,7 +11,6 @@ from lightnet.ir.passes import LnPass
 from lightnet.passes.plan_upstream import is_kept_by_upstream
 
 
-@dataclass(frozen=True)
 class PreprocessPass(LnPass):
     """Move ops that make static tensors of static tensors to the front, as upstream does before and behind its
     expander.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -19,7 +19,6 @@ from lightnet.passes.graph import graphs, tensor_names_in
 from lightnet.runtime.dims import greatest, least
 
 
-@dataclass(frozen=True)
 class TrimWindowsPass(LnPass):
     """Leave out the outer rows and columns of a `conv2d`'s window that lie in the padding wherever the window stands.
 

@@ -16,11 +16,11 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir import registry
 

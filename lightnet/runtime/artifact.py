@@ -14,13 +14,13 @@ import stat
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.runtime import dtypes, lnx
 from lightnet.runtime.copies import LEAST

@@ -15,11 +15,11 @@ what it is at most and that c·q lies within c - 1 below e are known (`dim_bound
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import gcd, isinf, prod
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 
 

@@ -10,12 +10,13 @@ executable.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+
+from lightnet.dataclasses import dataclass
 
 #: NumPy's dtypes to ours, and bfloat16's NumPy type (without ml_dtypes, what such an array looks like): made when asked
 #: for.

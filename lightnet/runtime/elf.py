@@ -7,8 +7,8 @@ System V ABI, chapters 4 (object files) and 5, and its AMD64 supplement. Imports
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 
 X86_64, AARCH64 = 62, 183

@@ -12,11 +12,11 @@ import os
 import tempfile
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TextIO
 
 import numpy as np
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.arrays import ALIGNMENT, aligned
 from lightnet.runtime.formats import CodeFormat

@@ -18,9 +18,9 @@ import os
 import struct
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.runtime.files import reason_of
 

@@ -21,11 +21,11 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError, SourceLoc, first_twice
 from lightnet.runtime.containers import MAX_NAME, Entry
 from lightnet.runtime.dtypes import BY_NAME

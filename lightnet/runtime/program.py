@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from lightnet.dataclasses import asdict, dataclass, fields, replace
 from lightnet.diagnostics import LightNetError, alike, did_you_mean
 from lightnet.runtime.arrays import checked_array
 from lightnet.runtime.dims import Dim, Size, Symbol, at, is_known

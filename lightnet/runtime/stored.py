@@ -10,11 +10,11 @@ Source: the OCP formats of 8-bit floats (2023) and of microscaling (2023); onnx.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
+from lightnet.dataclasses import dataclass
 from lightnet.runtime.dtypes import BY_NAME, DType
 
 

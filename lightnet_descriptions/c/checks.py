@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from lightnet.dataclasses import dataclass, field
 from lightnet_descriptions.c import tree
 from lightnet_descriptions.c.functions import CFunction, check_count, unknown_value
 from lightnet_descriptions.c.parser import parse_code

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from lightnet.dataclasses import dataclass, field
 from lightnet_descriptions.c import tree
 from lightnet_descriptions.c.arithmetic import c_arithmetic, c_element_type, c_kind, c_size_of, equal, integer, negated
 from lightnet_descriptions.c.functions import (

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import near, near_or_all
 
 #: Steps of one run (expressions and statements, and the elements and characters that a function goes through, so many a

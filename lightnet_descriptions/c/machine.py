@@ -13,9 +13,9 @@ index outside of an array, a division by zero, a function that the table has not
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet_descriptions.c import tree
 from lightnet_descriptions.c.arithmetic import c_size_of

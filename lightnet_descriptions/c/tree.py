@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
 from typing import Any
+
+from lightnet.dataclasses import dataclass, field, fields
 
 
 @dataclass(frozen=True, slots=True)

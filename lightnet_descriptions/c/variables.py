@@ -4,9 +4,9 @@ the values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from lightnet.dataclasses import dataclass
 from lightnet_descriptions.c.tree import Type
 from lightnet_descriptions.c.values import CMemory, Struct
 

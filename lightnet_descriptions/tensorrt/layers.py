@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeGuard, TypeVar
 
 from xdsl.ir import Block, SSAValue
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.dialect import built_in_optypes, find_op
 from lightnet.ir.kernel import KernelOp, LayerEntry

@@ -11,12 +11,12 @@ stand in `layers.py` and `ops.py`; `model.py` walks the module. Imports the IR.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
 from xdsl.ir import SSAValue
 
+from lightnet.dataclasses import dataclass
 from lightnet.dialects.ln.source import Zeros
 from lightnet.frontends.nnvm.pairs import NNVM_DTYPES
 from lightnet.ir.decorated import FunctionTable

@@ -13,12 +13,12 @@ Imports NumPy, the IR and the runtime's dtypes; `onnx` only where the finished m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.onnx.model import ELEM_TYPES
 from lightnet.ir.decorated import FunctionTable

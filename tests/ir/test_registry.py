@@ -191,7 +191,7 @@ def test_pass_is_documented(name: str) -> None:
 
 #: A file imports its own layer and lower ones when it is loaded; what it imports inside of functions is on demand.
 LAYERS = {
-    "diagnostics": 0, "source": 0, "parsing": 0, "json_text": 0, "tables": 0, "runtime": 1, "ir": 2, "dialects": 3, "frontends": 4, "backends": 4,
+    "diagnostics": 0, "source": 0, "parsing": 0, "json_text": 0, "tables": 0, "dataclasses": 0, "runtime": 1, "ir": 2, "dialects": 3, "frontends": 4, "backends": 4,
     "passes": 5, "plugins": 6, "cli": 7,
 }  # fmt: skip
 API = 6  # the modules of the package itself: model, compiler, executable, context
@@ -228,12 +228,13 @@ def test_no_layer_imports_a_higher_one() -> None:
 
 
 def test_source_imports_the_standard_library_and_diagnostics_only() -> None:
-    found = set(imports(PACKAGE / "source.py", on_load=False)) - {"lightnet.diagnostics"}
+    found = set(imports(PACKAGE / "source.py", on_load=False)) - {"lightnet.diagnostics", "lightnet.dataclasses"}
     assert {i.partition(".")[0] for i in found} <= sys.stdlib_module_names
 
 
-def test_diagnostics_imports_the_standard_library_only() -> None:
-    found = {i.partition(".")[0] for i in imports(PACKAGE / "diagnostics.py", on_load=False)}
+@pytest.mark.parametrize("name", ["diagnostics", "dataclasses"])
+def test_the_lowest_modules_import_the_standard_library_only(name: str) -> None:
+    found = {i.partition(".")[0] for i in imports(PACKAGE / f"{name}.py", on_load=False)}
     assert found <= sys.stdlib_module_names
 
 

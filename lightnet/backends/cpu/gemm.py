@@ -10,7 +10,6 @@ and the TLB cannot hold.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from xdsl.dialects.builtin import MemRefType
@@ -21,6 +20,7 @@ from lightnet.backends.cpu.registers import MOST_BODY, REGISTERS, cover
 from lightnet.backends.cpu.tile_kernel import TileKernel
 from lightnet.backends.expressions import TileView, has_tile_epilogue
 from lightnet.backends.launches import Launch
+from lightnet.dataclasses import dataclass
 from lightnet.dialects.ln.matmul import Matmul, gemm_shape
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp

@@ -9,8 +9,6 @@ row. Imports the geometry of windows and the general kernel.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import SSAValue
@@ -21,6 +19,7 @@ from lightnet.backends.cpu.window import StagedWindow
 from lightnet.backends.cpu.window_kernel import TiledKernel, pieces_of
 from lightnet.backends.expressions import TileView
 from lightnet.backends.launches import Launch
+from lightnet.dataclasses import dataclass
 from lightnet.runtime.arrays import align_up
 
 #: Bytes of the staged rows of one block.

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType
@@ -25,6 +24,7 @@ from lightnet.backends.expressions import TileEvaluator, TileView, has_tile_epil
 from lightnet.backends.kernel_loops import bind_op
 from lightnet.backends.launches import Launch
 from lightnet.backends.open_rows import open_rows_of
+from lightnet.dataclasses import dataclass
 from lightnet.dialects.ln.matmul import Matmul, gemm_shape
 from lightnet.ir import bound
 from lightnet.ir.kernel import KernelOp

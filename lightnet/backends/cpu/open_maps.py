@@ -7,7 +7,6 @@ A batch alone is a matter of strips (`strips.py`). Imports the base of generator
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -15,6 +14,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.cpu.blocked.base import AdaptedGenerator, ProcessorModel
 from lightnet.backends.generator import Plan, form_of_arguments, numbered
+from lightnet.dataclasses import replace
 from lightnet.ir.instances import typical_kernel
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp

@@ -7,7 +7,6 @@ Both are rows of the table of generators like those of blocked maps. Imports the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from math import prod
 from types import ModuleType
 
@@ -24,6 +23,7 @@ from lightnet.backends.generator import Plan
 from lightnet.backends.kernel_loops import bind_op
 from lightnet.backends.launches import Launch
 from lightnet.backends.loop_layouts import laid_out
+from lightnet.dataclasses import replace
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.move import Forward
 from lightnet.ir.access import data_operands

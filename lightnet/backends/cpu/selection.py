@@ -5,7 +5,6 @@ are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import NoReturn
 
 from xdsl.dialects.builtin import IntegerAttr, i64
@@ -24,6 +23,7 @@ from lightnet.backends.cpu.strips import open_ways
 from lightnet.backends.generator import Generator, Plan
 from lightnet.backends.kernel_loops import takes_layouts
 from lightnet.backends.selection import PINNED, Candidate, Selection, has_maps, layouts
+from lightnet.dataclasses import replace
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp

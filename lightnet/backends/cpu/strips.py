@@ -10,7 +10,6 @@ one before. Imports the base of generators.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache, reduce
 
 from xdsl.dialects import arith, func
@@ -30,6 +29,7 @@ from lightnet.backends.generator import Plan, form_of_arguments, numbered
 from lightnet.backends.launches import Argument, Launch, launch_memory_of
 from lightnet.backends.open_rows import OpenRows, leading, open_rows_of
 from lightnet.backends.selection import has_maps
+from lightnet.dataclasses import dataclass, replace
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import SYMBOLS, memref_bytes
 from lightnet.ir.body import Body

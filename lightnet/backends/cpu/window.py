@@ -8,8 +8,7 @@ transposed convolution of stride s is s*s convolutions of stride 1, one for each
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from lightnet.dataclasses import dataclass
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.pool import Avgpool2d, Maxpool2d
 from lightnet.ir import windows

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
 
@@ -25,6 +24,7 @@ from lightnet.backends.cpu.tile_kernel import TileKernel
 from lightnet.backends.cpu.window import BLOCKS, Phase, StagedWindow, Tap
 from lightnet.backends.expressions import TileView
 from lightnet.backends.launches import Launch
+from lightnet.dataclasses import dataclass
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.types import spec_of, vector_type_of
 

@@ -7,13 +7,13 @@ Imports choices, layouts, the epilogue's conditions and the device's model.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.ir import SSAValue
 
 from lightnet.backends import generator
 from lightnet.backends.cuda.device import DeviceModel
 from lightnet.backends.expressions import has_tile_epilogue
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.kernel import KernelOp, choice_integers
 from lightnet.ir.layout import ChannelsLast

@@ -7,8 +7,8 @@ was measured on an H100. A model only has to order the ways to compute a kernel.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import ARCHS
 

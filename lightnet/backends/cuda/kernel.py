@@ -4,13 +4,13 @@ and layouts."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.cuda.simt import Simt, SimtLaunch, Sizes
 from lightnet.backends.launches import Argument
+from lightnet.dataclasses import dataclass, field
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import layout_of
 from lightnet.ir.types import spec_of, storage_type

@@ -11,7 +11,6 @@ What definitions say runs on row-major tensors and on maps. Imports the loops an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import SSAValue
@@ -24,6 +23,7 @@ from lightnet.backends.cuda.simt import Simt, SimtLaunch
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.backends.loops import launches_by_point
+from lightnet.dataclasses import replace
 from lightnet.dialects.ln.move import Forward
 from lightnet.ir.access import is_elementwise
 from lightnet.ir.kernel import KernelOp

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import gcd
 
 from xdsl.dialects.builtin import IndexType, MemRefType, ModuleOp
@@ -24,6 +23,7 @@ from lightnet.backends.llvm import control, emitter
 from lightnet.backends.llvm.function import FunctionEmitter, flatten
 from lightnet.backends.llvm.memory_ops import stored_type
 from lightnet.backends.llvm.values import Lin, Mem, llvm_type, size_of
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import argument_alignment, block_of
 from lightnet.dialects.cuda_hopper import tensor_maps

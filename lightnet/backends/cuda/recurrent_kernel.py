@@ -10,7 +10,6 @@ state is, too. Two barriers a product are what a step waits for. Imports the bui
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IndexType
@@ -19,6 +18,7 @@ from xdsl.ir import SSAValue
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.recurrent_layer import Multiplier, Product, RecurrentCode, RecurrentSchedule, pitch_of
 from lightnet.backends.cuda.simt import SimtLaunch
+from lightnet.dataclasses import dataclass
 from lightnet.ir.kernel import KernelOp
 
 

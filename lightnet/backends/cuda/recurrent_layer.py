@@ -8,7 +8,6 @@ neighbouring addresses, times one slice of the state's elements. Imports the bui
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import gcd
 
 from xdsl.dialects.builtin import MemRefType
@@ -17,6 +16,7 @@ from xdsl.ir import SSAValue
 from lightnet.backends.builder import Index, vector_type
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.simt import Simt
+from lightnet.dataclasses import dataclass
 from lightnet.dialects.ln.gates import Maths
 from lightnet.dialects.ln.recurrent import Recurrent
 from lightnet.ir.kernel import KernelOp

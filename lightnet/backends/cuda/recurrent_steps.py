@@ -11,7 +11,6 @@ Imports the parts that it shares with the function of all steps.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IndexType, MemRefType, i32
@@ -27,6 +26,7 @@ from lightnet.backends.cuda.recurrent_layer import (
 )
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.backends.launches import Argument
+from lightnet.dataclasses import replace
 from lightnet.dialects.cuda_checks import WARP
 from lightnet.dialects.ln.recurrent import Recurrent
 from lightnet.ir.kernel import KernelOp

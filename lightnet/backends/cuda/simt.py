@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import reduce
 
 from xdsl.dialects import arith, vector
@@ -14,6 +13,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from lightnet.backends.builder import Builder, Index, empty_function
 from lightnet.backends.launches import Argument
+from lightnet.dataclasses import dataclass
 from lightnet.dialects.cuda_checks import BLOCK_ATTRIBUTE
 from lightnet.dialects.cuda_hopper import (
     Im2colAttr,

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import inf
 
 from lightnet.backends.llvm.function import FunctionEmitter
 from lightnet.backends.llvm.values import leaf_type, literal, mangled, splat_literal
+from lightnet.dataclasses import dataclass
 
 FLOATS = ("float", "double")
 #: Bits of a type, of its significand, and the bias of its exponent.

@@ -8,7 +8,6 @@ definitions go into their module (`definitions`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from xdsl.ir import Operation
 
@@ -16,6 +15,7 @@ from lightnet.backends.elementary.code import BodyText, Definition, TypedText
 from lightnet.backends.elementary.table import BY_OP, FUNCTIONS, PREFIX
 from lightnet.backends.llvm.function import FunctionEmitter, flatten
 from lightnet.backends.llvm.short_floats import element_text
+from lightnet.dataclasses import dataclass
 
 TYPES = {"f32": "float", "f64": "double"}
 

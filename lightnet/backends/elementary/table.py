@@ -8,13 +8,13 @@ double are functions. Imports xDSL; a definition's module when it is asked for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 
 from xdsl.dialects import math
 from xdsl.ir import Operation
 
 from lightnet.backends.elementary.code import BodyText, Definition, TypedText
+from lightnet.dataclasses import dataclass
 
 #: What symbols of functions begin with.
 PREFIX = "ln."

@@ -14,12 +14,12 @@ import hashlib
 import os
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import llvmlite
 import llvmlite.binding as llvm
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.files import write_atomic
 from lightnet.runtime.folder import FOLDER_VARIABLE as FOLDER_VARIABLE

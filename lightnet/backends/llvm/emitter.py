@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
@@ -20,6 +19,7 @@ from lightnet.backends.llvm.function import FunctionEmitter, flatten
 from lightnet.backends.llvm.launch_list import emit_main, thread_scratch_of
 from lightnet.backends.llvm.short_floats import bfloats_as_bits
 from lightnet.backends.llvm.values import llvm_type
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import launch
 

@@ -16,7 +16,6 @@ The handlers of the ops are in `scalar_ops`, `index_ops`, `memory_ops`, `slice_o
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import gcd
 from types import MappingProxyType
 from typing import Any
@@ -36,6 +35,7 @@ from lightnet.backends.llvm.values import (
     size_of,
     splat_literal,
 )
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import LightNetError
 
 Value = str | Lin | Mem | Vec

@@ -11,7 +11,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cached_property
 
 import llvmlite.binding as llvm
@@ -20,6 +19,7 @@ from xdsl.dialects.builtin import ModuleOp
 from lightnet.backends.llvm import apart, cache, unlocked
 from lightnet.backends.llvm.emitter import Emitted, TargetVectors, emit_module
 from lightnet.backends.llvm.pool import pool_text
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.native import NativeCode, initialize
 from lightnet.runtime.pool import POOL_ENTRY

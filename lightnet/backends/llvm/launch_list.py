@@ -17,13 +17,13 @@ no LLVM.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeGuard
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from lightnet.backends.llvm.sizes import SizeTexts
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.accesses import LineAccesses
 from lightnet.dialects.dependences import Touch, barriers

@@ -14,7 +14,6 @@ internal to the module. The static tensors are an array `NAME_weights`, which th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import llvmlite.binding as llvm
 
@@ -22,6 +21,7 @@ from lightnet.backends.llvm.emitter import Emitted
 from lightnet.backends.llvm.jit import CodeMachine, Compiler
 from lightnet.backends.llvm.pool import pool_text, scratch_stride
 from lightnet.backends.llvm.sizes import SizeTexts
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime import elf
 from lightnet.runtime.arrays import ALIGNMENT

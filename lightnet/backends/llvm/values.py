@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from math import gcd, prod
 from typing import NamedTuple
@@ -28,6 +27,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 
 _FLOATS: dict[type[Attribute], str] = {

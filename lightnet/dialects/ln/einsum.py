@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from lightnet.dataclasses import dataclass
 from lightnet.dialects.ln.numeric import widened
 from lightnet.ir.op import ConstraintError, LnOp, case, ln_op, operand, result, string
 from lightnet.ir.types import TensorSpec

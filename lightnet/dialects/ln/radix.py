@@ -8,13 +8,13 @@ belongs to the keys is gathered once at the end. Each pass is stable, so the sor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IndexType, IntegerType, MemRefType, i32
 from xdsl.ir import SSAValue
 
+from lightnet.dataclasses import dataclass
 from lightnet.ir.types import TensorSpec, storage_type
 from lightnet.runtime.arrays import align_up
 

@@ -13,8 +13,8 @@ import re
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import ErrorList, LightNetError
 from lightnet.frontends.il.eval_expr import evaluate_perl
 from lightnet.frontends.il.lexer import Token

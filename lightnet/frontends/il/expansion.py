@@ -11,9 +11,9 @@ diagnostics only.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Any
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import ErrorList, LightNetError, LimitError
 from lightnet.frontends.il.lexer import (
     CHAR,

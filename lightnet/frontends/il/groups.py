@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from lightnet.dataclasses import dataclass
 from lightnet.frontends.il.lexer import Token, TokenError
 
 #: The directives of conditional groups. What follows `el` is the test of the group, as in `#if`.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from lightnet.dataclasses import dataclass
 from lightnet.frontends.il.lexer import NAME, PUNCT, Token, TokenError
 
 # What a step of a plan does: a token of the body; a parameter, expanded; a parameter as it was written (beside ##);

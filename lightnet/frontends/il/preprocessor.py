@@ -11,8 +11,8 @@ file's folder and the include folders (`includes.py`); everything is bounded (`L
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import ErrorList, LightNetError, LimitError, SourceLoc, alike, did_you_mean
 from lightnet.frontends.il.condition import condition_holds as evaluate_condition
 from lightnet.frontends.il.expansion import Expander, Limits

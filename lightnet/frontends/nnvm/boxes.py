@@ -9,10 +9,10 @@ of i64. Imports the graph builder and the table of handlers.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
+from lightnet.dataclasses import dataclass
 from lightnet.frontends import composites
 from lightnet.frontends.graph import Value
 from lightnet.frontends.nnvm.node import Node

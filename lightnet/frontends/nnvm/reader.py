@@ -14,11 +14,11 @@ attributes are called `param` (`attr` are the user's), entries have two elements
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.frontends.json_ir.form import check_depth
 from lightnet.json_text import MAX_DEPTH, FormError, JsonText, Path

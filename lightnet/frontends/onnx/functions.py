@@ -7,9 +7,9 @@ it is built for the node); those of a model's own functions come with the model.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
+from lightnet.dataclasses import replace
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.model import ELEM_TYPES, TRAINING, AttributeRef, OnnxFunction, OnnxNode

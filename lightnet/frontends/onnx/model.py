@@ -6,11 +6,11 @@ Imports NumPy, the runtime's types, and the package `onnx` where a node is wante
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.stored import FORMATS

@@ -13,12 +13,12 @@ Imports the model and the host part's table; no xDSL.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from lightnet.dataclasses import dataclass, field, replace
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.onnx.model import STRINGS, OnnxGraph, OnnxModel, OnnxNode, OnnxTensor, ValueInfo, type_name
 from lightnet.frontends.onnx.textual import names_classes, names_columns, names_text

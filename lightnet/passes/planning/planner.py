@@ -7,9 +7,9 @@ order of a few buffers, or the ejection search. Imports the rest of `planning`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import permutations
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.arrays import align_up
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import reduce
 from itertools import combinations, islice, product
 from math import inf
@@ -19,6 +18,7 @@ from random import Random
 
 import numpy as np
 
+from lightnet.dataclasses import replace
 from lightnet.diagnostics import FallbackWarning
 from lightnet.runtime.arrays import align_up
 from lightnet.runtime.dims import Dim, Size, at, dim_max, dim_of_terms, is_never_below, typical

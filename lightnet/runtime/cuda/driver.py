@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ import os
 import weakref
 from collections.abc import Callable, Sequence
 from ctypes import c_float, c_size_t, c_uint64, c_void_p
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.cuda import api
 from lightnet.runtime.cuda.api import Api, CudaError, KernelNode

@@ -6,8 +6,8 @@ import ctypes
 import re
 import weakref
 from ctypes import c_char_p, c_int, c_void_p
-from dataclasses import dataclass
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError, SourceLoc, near
 from lightnet.runtime.cuda import api
 from lightnet.runtime.cuda.api import CudaError

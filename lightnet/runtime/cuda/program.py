@@ -8,12 +8,12 @@ and the runtime: no xDSL, no LLVM.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, TextIO
 
 import numpy as np
 
+from lightnet.dataclasses import asdict, dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.cuda.driver import DeviceLaunch, Driver, LaunchGraph, Module, arguments
 from lightnet.runtime.cuda.machine import MACHINE

@@ -8,10 +8,10 @@ emptied while the device works on the other. Imports the standard library and Nu
 from __future__ import annotations
 
 from ctypes import addressof, c_ubyte, c_void_p
-from dataclasses import dataclass
 
 import numpy as np
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.cuda.api import EVENT_DISABLE_TIMING
 from lightnet.runtime.cuda.context import DeviceContext

@@ -9,10 +9,10 @@ cuTensorMapEncodeIm2col), with interleaving off and the 128-byte swizzle. Import
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 
 #: Bytes of an encoded map, which is a parameter of a kernel, and what divides its address.

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NoReturn
 
 import numpy as np
 
+from lightnet.dataclasses import dataclass, replace
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.arrays import as_array, checked_array
 from lightnet.runtime.dtypes import BY_NAME, BY_NP

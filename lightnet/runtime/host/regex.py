@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
 from typing import NoReturn
 
+from lightnet.dataclasses import dataclass, replace
 from lightnet.diagnostics import LightNetError
 
 #: Characters of a pattern, nodes that its automaton is made of (those that are repeated as often), nesting of groups.

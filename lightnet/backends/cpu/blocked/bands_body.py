@@ -9,7 +9,6 @@ and a pool too. Imports the generators of the single convolutions and the model 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from xdsl.ir import SSAValue
@@ -22,6 +21,7 @@ from lightnet.backends.cpu.blocked.conv_model import Geometry
 from lightnet.backends.cpu.blocked.depthwise import DEPTHWISE, is_depthwise
 from lightnet.backends.cpu.blocked.first import FIRST, MOST_CHANNELS
 from lightnet.backends.cpu.blocked.forms import lies_right
+from lightnet.dataclasses import dataclass
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir.body import Body
 from lightnet.ir.kernel import KernelOp

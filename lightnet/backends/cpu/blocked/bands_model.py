@@ -10,7 +10,6 @@ processor at hand beside them. Imports the geometry of convolutions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 from lightnet.backends.cpu.blocked import conv_model
@@ -18,6 +17,7 @@ from lightnet.backends.cpu.blocked.base import ProcessorModel, blocks_of
 from lightnet.backends.cpu.blocked.conv_model import ConvTile, Geometry
 from lightnet.backends.cpu.blocked.depthwise import best_depthwise_tile, row_tile
 from lightnet.backends.cpu.blocked.first_model import tile_of
+from lightnet.dataclasses import dataclass, replace
 
 #: Share of the second-level cache that a band's maps and all weights of a chain may take together, so that weights stay
 #: for the next band; and the share that the maps alone should take.

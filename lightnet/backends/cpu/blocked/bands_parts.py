@@ -6,7 +6,6 @@ Imports what chains are as bodies, the model in numbers, and the checks of the s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from xdsl.dialects.builtin import IntegerAttr, IntegerType, MemRefType
@@ -24,6 +23,7 @@ from lightnet.backends.cpu.blocked.first import FIRST
 from lightnet.backends.cpu.blocked.first_model import band_of
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel
 from lightnet.backends.generator import Plan
+from lightnet.dataclasses import dataclass, replace
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, Layout, with_layout
 from lightnet.ir.target import Form, Halo

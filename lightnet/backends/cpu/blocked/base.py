@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from xdsl.ir import SSAValue
 
 from lightnet.backends import generator
+from lightnet.dataclasses import dataclass, replace
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.kernel import KernelOp, choice_integers
 from lightnet.ir.layout import Blocked, layout_of

@@ -10,7 +10,6 @@ the moves.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import accumulate, pairwise
 
@@ -22,6 +21,7 @@ from lightnet.backends.cpu.blocked.base import NO_HALO, BlockedGenerator, Proces
 from lightnet.backends.cpu.blocked.kernel import RowsKernel
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.move import Concat, Forward, Reshape, Slice, Transpose
 from lightnet.ir.kernel import KernelOp

@@ -7,12 +7,12 @@ Imports the model in numbers, layouts and kernels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from lightnet.backends.cpu.blocked import conv_model as model
 from lightnet.backends.cpu.blocked.base import NO_HALO, ProcessorModel, choice_error, choice_ints
 from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, ROWS, ConvTile, Geometry, TileWalk
 from lightnet.backends.cpu.blocked.depthwise import conv_of
+from lightnet.dataclasses import dataclass, replace
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, layout_of

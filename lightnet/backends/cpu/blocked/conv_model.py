@@ -11,12 +11,12 @@ the ops.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 import numpy as np
 
 from lightnet.backends.cpu.blocked.base import ProcessorModel, blocks_of, read_rate
+from lightnet.dataclasses import dataclass, replace
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir.target import Halo
 from lightnet.ir.windows import Axis, Window

@@ -9,10 +9,9 @@ bytes a nanosecond from the second-level cache, and from behind it): 125 and 105
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lightnet.backends.cpu.blocked.base import ProcessorModel, read_rate
 from lightnet.backends.cpu.registers import MOST_BODY, even
+from lightnet.dataclasses import dataclass
 
 #: Tiles (rows, vectors) by registers, and the share of the peak that they reach on long sums.
 TILES = {

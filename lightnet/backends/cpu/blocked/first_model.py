@@ -5,9 +5,8 @@ Imports the choices of kernels; no IR is made here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lightnet.backends.cpu.blocked.base import ProcessorModel, blocks_of, choice_error, choice_ints
+from lightnet.dataclasses import dataclass
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
 from lightnet.ir.windows import Axis

@@ -9,7 +9,6 @@ kernels of both make the code, as parts of this one. Imports these and the base 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from xdsl.dialects import arith
@@ -40,6 +39,7 @@ from lightnet.backends.cpu.blocked.pool import POOL, WindowsKernel
 from lightnet.backends.cpu.blocked.pool_model import PoolWindow, pool_window_of
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
+from lightnet.dataclasses import dataclass
 from lightnet.ir.body import Body
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, byte_size

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd, prod
 
@@ -27,6 +26,7 @@ from lightnet.backends.cpu.blocked.evaluator import BlockedEvaluator
 from lightnet.backends.cpu.blocked.forms import keeps_zero
 from lightnet.backends.cpu.tile_kernel import TileKernel
 from lightnet.backends.launches import Launch
+from lightnet.dataclasses import dataclass, replace
 from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, layout_of

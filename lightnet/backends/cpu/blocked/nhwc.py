@@ -9,7 +9,6 @@ epilogue.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
@@ -25,6 +24,7 @@ from lightnet.backends.expressions import TileEvaluator, runs_on_tiles
 from lightnet.backends.expressions import TileView as PlainTile
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
+from lightnet.dataclasses import dataclass
 from lightnet.dialects.ln.move import Forward, Reshape, Slice, Transpose
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import byte_size, layout_of

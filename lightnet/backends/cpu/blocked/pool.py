@@ -10,7 +10,6 @@ window over all of a map needs no scratch. Imports the base of blocked kernels a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import reduce
 
 import numpy as np
@@ -32,6 +31,7 @@ from lightnet.backends.cpu.blocked.pool_model import (
 )
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
+from lightnet.dataclasses import replace
 from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp

@@ -5,10 +5,9 @@ Imports the pools and reductions of `ln`, and no IR is made here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from lightnet.dataclasses import dataclass
 from lightnet.dialects.ln.pool import Avgpool2d, Maxpool2d
 from lightnet.dialects.ln.pool_nd import Avgpool, Maxpool
 from lightnet.dialects.ln.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceSum

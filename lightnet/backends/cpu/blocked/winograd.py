@@ -9,7 +9,6 @@ and 4 times larger, and round differently: a sum of 512 channels is off by 2e-6 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
@@ -28,6 +27,7 @@ from lightnet.backends.cpu.blocked.winograd_model import (
 )
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
+from lightnet.dataclasses import replace
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp

@@ -8,7 +8,6 @@ in the padding, and are passed over. Imports the direct kernel and both models.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import gcd
 
 from xdsl.ir import SSAValue
@@ -22,6 +21,7 @@ from lightnet.backends.cpu.blocked.conv_model import ConvTile, Geometry, TileWal
 from lightnet.backends.cpu.blocked.depthwise import conv_of
 from lightnet.backends.cpu.blocked.winograd_model import WinogradSchedule, winograd_time_of
 from lightnet.backends.launches import Launch
+from lightnet.dataclasses import replace
 from lightnet.ir.instances import typical_op
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.types import vector_type_of

@@ -12,7 +12,6 @@ kernels, the plan and the transforms.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
@@ -35,6 +34,7 @@ from lightnet.backends.cpu.blocked.winograd_transforms import (
     transform_output,
 )
 from lightnet.backends.launches import Launch
+from lightnet.dataclasses import replace
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.types import memref_type_of, spec_of
 from lightnet.runtime.arrays import align_up

@@ -9,12 +9,12 @@ at hand beside them. Imports the machine model, the maths and the ops.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import inf, prod
 
 from lightnet.backends.cpu.blocked.base import ProcessorModel, blocks_of, choice_error, choice_ints, read_rate
 from lightnet.backends.cpu.registers import even
+from lightnet.dataclasses import dataclass, replace
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir import winograd
 from lightnet.ir.body import choice

@@ -9,7 +9,6 @@ sums is the same for all cores (`epilogue.py`). Imports the builder and the prob
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from xdsl.ir import Attribute, SSAValue
@@ -18,6 +17,7 @@ from lightnet.backends.builder import Index
 from lightnet.backends.cuda.gemm.problem import GemmProblem
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.simt import Simt
+from lightnet.dataclasses import dataclass
 
 
 @dataclass(frozen=True)

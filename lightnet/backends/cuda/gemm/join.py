@@ -11,7 +11,6 @@ generators of products.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 from xdsl.dialects.builtin import StringAttr
@@ -27,6 +26,7 @@ from lightnet.backends.cuda.gemm.wgmma import WGMMA
 from lightnet.backends.cuda.kernel import KernelFunction, KernelTask
 from lightnet.backends.cuda.simt import SimtLaunch
 from lightnet.backends.generator import Plan
+from lightnet.dataclasses import dataclass, replace
 from lightnet.dialects.ln.move import Concat
 from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.layout import layout_of

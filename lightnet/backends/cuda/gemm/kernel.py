@@ -6,7 +6,6 @@ epilogue.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 
@@ -20,6 +19,7 @@ from lightnet.backends.cuda.gemm.epilogue import Epilogue
 from lightnet.backends.cuda.gemm.problem import GemmProblem
 from lightnet.backends.cuda.kernel import KernelFunction, KernelTask
 from lightnet.backends.cuda.simt import SimtLaunch
+from lightnet.dataclasses import dataclass
 from lightnet.ir.views import alignment_of
 from lightnet.runtime.arrays import align_up
 

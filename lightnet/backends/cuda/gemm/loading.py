@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from math import gcd
 from typing import NamedTuple
 
@@ -21,6 +20,7 @@ from xdsl.ir import SSAValue
 from lightnet.backends.builder import Index
 from lightnet.backends.cuda.gemm.problem import GemmProblem
 from lightnet.backends.cuda.simt import Simt
+from lightnet.dataclasses import dataclass, field
 
 #: Bytes that `cp.async` copies, the largest first.
 COPY_BYTES = (16, 8, 4)

@@ -11,7 +11,6 @@ the second-level cache for each tile beside. Imports the cores' tiles, the probl
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from xdsl.ir import Attribute
@@ -20,6 +19,7 @@ from lightnet.backends.cuda.device import DeviceModel
 from lightnet.backends.cuda.gemm.core import Core, ProductTile
 from lightnet.backends.cuda.gemm.kernel import GemmSchedule
 from lightnet.backends.cuda.gemm.problem import GemmProblem
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.types import storage_type
 

@@ -9,7 +9,6 @@ windows and the epilogue's conditions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from math import prod
@@ -18,6 +17,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.cuda.base import MAP, PRODUCT_TYPES, is_all_epilogue
 from lightnet.backends.cuda.gemm.windows import Interleave, interleave_of, is_product, product_window_of
+from lightnet.dataclasses import dataclass, replace
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.matmul import Matmul, gemm_shape
 from lightnet.ir.kernel import KernelOp

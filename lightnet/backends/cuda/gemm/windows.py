@@ -4,9 +4,9 @@ columns are pixels of the result, (phase row, phase column, channel), see `ir/wi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
+from lightnet.dataclasses import dataclass
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.ir.layout import MAX_PHASES
 from lightnet.ir.windows import Window, transposed_axis

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 
 from xdsl.ir import SSAValue
 
@@ -17,6 +16,7 @@ from lightnet.backends.cuda.rows.teams import Found, Team, step_of, tree
 from lightnet.backends.elementwise import memory_value, scalar_type
 from lightnet.backends.loop_shapes import identity_number
 from lightnet.backends.loop_values import Values
+from lightnet.dataclasses import dataclass, replace
 from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import I64, Apply, Const, Idx, Node, Read, reads, substitute
 

@@ -6,7 +6,6 @@ Nothing is measured. Imports stages, teams and the device.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
@@ -15,6 +14,7 @@ from lightnet.backends.cuda.device import DeviceModel
 from lightnet.backends.cuda.rows.kernel import READ_AHEAD, RowWalk
 from lightnet.backends.cuda.rows.stages import PIECE, POINT, ROW, Rows
 from lightnet.backends.cuda.rows.teams import Team
+from lightnet.dataclasses import dataclass
 from lightnet.dialects.cuda_checks import WARP
 from lightnet.ir.bound import Const, Idx, Node, Read, reads
 from lightnet.ir.types import TensorSpec

@@ -13,9 +13,9 @@ in the tensors' layouts. Imports `ir` and layouts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 
+from lightnet.dataclasses import dataclass, replace
 from lightnet.ir.affine import IndexSpace
 from lightnet.ir.bound import (
     I64,

@@ -10,7 +10,6 @@ Imports the builder of threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 from xdsl.dialects import arith
@@ -19,6 +18,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.cuda.simt import Simt
 from lightnet.backends.elementwise import combine, loaded_value, memory_value
+from lightnet.dataclasses import dataclass
 from lightnet.dialects.cuda_checks import WARP
 from lightnet.ir.types import storage_type
 from lightnet.runtime.dtypes import DType

@@ -7,11 +7,11 @@ channels-first ops. One spatial dimension is a picture of height 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import ceil, prod
 
 import numpy as np
 
+from lightnet.dataclasses import dataclass, replace
 from lightnet.frontends.graph import Value
 from lightnet.frontends.nnvm.node import Lazy, Node, nnvm_op
 from lightnet.frontends.windows import SpatialWindow, average_pool, convolution, max_pool, transposed_convolution

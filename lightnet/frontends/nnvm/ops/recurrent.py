@@ -7,9 +7,9 @@ order input, forget, cell, output (LSTM) and reset, update, new (GRU).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
+from lightnet.dataclasses import dataclass
 from lightnet.frontends import composites
 from lightnet.frontends.graph import Value
 from lightnet.frontends.nnvm.node import Lazy, Node, nnvm_op

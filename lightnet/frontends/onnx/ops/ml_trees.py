@@ -9,11 +9,11 @@ leads to the leaves, whose values are summed. Imports the composites and the tab
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from lightnet.dataclasses import dataclass
 from lightnet.frontends.composites import concat, expand, full, positions_along
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op

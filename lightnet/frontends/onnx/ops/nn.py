@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 
+from lightnet.dataclasses import replace
 from lightnet.frontends import windows
 from lightnet.frontends.composites import full
 from lightnet.frontends.graph import Value

@@ -6,8 +6,7 @@ Imports the composites and the table of handlers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+from lightnet.dataclasses import dataclass, field
 from lightnet.frontends.composites import cut, element_at, full, number_of, stack
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op

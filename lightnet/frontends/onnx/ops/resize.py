@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
 
 import numpy as np
 
+from lightnet.dataclasses import dataclass
 from lightnet.frontends import resampling
 from lightnet.frontends.composites import cut, number_of
 from lightnet.frontends.graph import Value
