@@ -102,7 +102,7 @@ def _init(cls: Any, frozen: bool) -> Any:
         value = f"_make_{name}()" if makes else name
         if f.init:
             default = f"=_default_{name}" if makes or f.default is not MISSING else ""
-            arguments[f.kw_only].append(name + default)
+            arguments[f.kw_only is True].append(name + default)
             value = f"{value} if {name} is _new else {name}" if makes else value
         elif not makes:
             continue  # its default is an attribute of the class

@@ -51,7 +51,7 @@ class JsonDocument(Document):
 
             load_descriptions(reader.read_description(text, self.path))
         elif is_nnvm(text):
-            from lightnet.frontends.nnvm import importer
+            from lightnet_nnvm import importer
 
             importer.read(text, self.path)
         elif _NETWORK.search(text):

@@ -128,8 +128,8 @@ def _node_info(node: OnnxNode, known: Mapping[str, TensorInfo], graph: OnnxGraph
 
 
 def _nnvm(path: str, text: str, error: LightNetError) -> Inspection:
-    from lightnet.frontends.nnvm import reader
-    from lightnet.frontends.nnvm.node import handlers
+    from lightnet_nnvm import reader
+    from lightnet_nnvm.node import handlers
 
     graph = reader.read(text, path)
     nodes = [graph.nodes[i] for i in graph.order]

@@ -18,6 +18,7 @@ HOOKS = {
     "lightnet_debug": ["backends/cpu/runtime.py", "backends/cuda/runtime.py", "backends/listed.py", "cli/run.py"],
     "lightnet_descriptions": ["cli/lightnet.py", "ir/registry.py"],
     "lightnet_export": ["__init__.py", "cli/lightnet.py", "ir/registry.py"],
+    "lightnet_nnvm": ["frontends/loading.py", "ir/registry.py"],
     "lightnet_ptx": ["runtime/cuda/driver.py"],
     "lightnet_report": ["cli/inspect.py", "cli/watching.py", "passes/plan.py"],
     "lightnet_serving": ["cli/lightnet.py"],
@@ -31,6 +32,7 @@ def test_what_stands_beside() -> None:
         "lightnet_descriptions",
         "lightnet_export",
         "lightnet_lsp",
+        "lightnet_nnvm",
         "lightnet_ptx",
         "lightnet_report",
         "lightnet_serving",
@@ -92,7 +94,7 @@ for words in (["run", net, "-t", "cuda", "--emulate", "-i", "random"], ["run", "
               ["run", net, "-t", "teapot"], ["describe", "relu"],
               ["serve", "net.lnx"], ["inspect", net], ["-c", net, "--report=net.html"],
               *(["run", net, "-i", "random", option] for option in ("--profile", "--check-nan", "--compare=want.npz")),
-              ["-c", net, "--onnx=net.onnx"], ["-c", net, "--nnvm=net.json"]):
+              ["run", "graph.json", "-i", "random"], ["-c", net, "--onnx=net.onnx"], ["-c", net, "--nnvm=net.json"]):
     assert main(words) == 1, words
 for name in ("to_onnx", "to_nnvm"):
     try:
@@ -109,6 +111,7 @@ for words in (["--check", net], ["--bisect", net], ["--dot=net.dot", net], ["--s
 
 def test_the_package_works_without(tmp_path: Path) -> None:
     """Networks run, and are compiled for every target of its own; what asks for more says what to install."""
+    (tmp_path / "graph.json").write_text('{"nodes": [], "arg_nodes": [], "heads": []}')
     for name in ("lightnet", *BESIDE):
         (tmp_path / name).symlink_to(ROOT / name)
     command = [sys.executable, "-c", WITHOUT, str(tmp_path), str(ROOT / "examples" / "nets" / "mlp.net"), *BESIDE]
@@ -132,6 +135,7 @@ def test_the_package_works_without(tmp_path: Path) -> None:
             f"error: option '--{name}' {missing.format('lightnet_debug')}"
             for name in ("profile", "check-nan", "compare")
         ),
+        f"error: the front end for NNVM {missing.format('lightnet_nnvm')}",
         *(f"error: option '--{name}' {missing.format('lightnet_export')}" for name in ("onnx", "nnvm")),
         *(f"error: lightnet.{name} {missing.format('lightnet_export')}" for name in ("to_onnx", "to_nnvm")),
         *(f"error: option '--{name}' {missing.format('lightnet_trust')}" for name in ("check", "bisect")),

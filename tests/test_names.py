@@ -25,8 +25,6 @@ SHARED = {
     "read": ("frontends/", "what a front end reads (`FrontEnd`)"),
     "read_file": ("frontends/", "what a front end reads (`FrontEnd`)"),
     "to_module": ("frontends/", "a network of a form as a module"),
-    "handlers": ("frontends/", "the table of a format's handlers"),
-    "Node": ("frontends/", "a node of a graph format as its handler sees it"),
     "load": ("model.py plugins/__init__.py", "what users call: `lightnet.load`, `lightnet.plugins.load`"),
     "accepts": ("backends/", "a hook of `Target`"),
     "supports": ("backends/", "a hook of `Target`"),
@@ -45,8 +43,6 @@ SHARED = {
 }  # fmt: skip
 #: The same of constants.
 SHARED_CONSTANTS = {
-    "ACTIVATIONS": "ops of a graph format and ours", "COMPARISONS": "ops of a graph format and ours",
-    "REDUCTIONS": "ops of a graph format and ours", "UNARY": "ops of a graph format and ours",
     "MAX_NAME": "characters of a name", "OUTPUTS": "a choice of blocked kernels", "SELECTION": "that of each target",
 }  # fmt: skip
 RELATIVE = re.compile(r"(What|Whether|How|Which|Where|Why|When|Who|Whose|Whom|That)\b")

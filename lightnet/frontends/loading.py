@@ -18,6 +18,7 @@ from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.context import sources_of
 from lightnet.ir.locations import loc_of
+from lightnet.ir.resolving import resolve_beside
 from lightnet.runtime.weights import WeightStore
 
 if TYPE_CHECKING:
@@ -94,9 +95,8 @@ def _il(text: str, name: str, ctx: Any, options: ReadOptions) -> Imported:
 def _json(text: str, name: str, ctx: Any, options: ReadOptions) -> Imported:
     sources_of(ctx).add(name, text)
     if is_nnvm(text):
-        from lightnet.frontends.nnvm import importer
-
-        return Imported(*importer.read(text, name, shapes=options.shapes, weights=options.weights))
+        read = resolve_beside("lightnet_nnvm.importer:read", "the front end for NNVM")
+        return Imported(*read(text, name, shapes=options.shapes, weights=options.weights))
     from lightnet.frontends import json_ir
     from lightnet.frontends.importer import to_module
 

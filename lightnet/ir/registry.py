@@ -306,9 +306,9 @@ ONNX_EXPORTERS = Table("family of ONNX exporters", {
                  "sampling")
 })  # fmt: skip
 
-#: Families of handlers of NNVM's and MXNet's ops (`frontends/nnvm/node.py`).
+#: Families of handlers of NNVM's and MXNet's ops (`lightnet_nnvm/node.py`).
 NNVM_OPS = Table("family of NNVM ops", {
-    name: f"lightnet.frontends.nnvm.ops.{name}"
+    name: f"lightnet_nnvm.ops.{name}"
     for name in ("convolution", "norm", "elementwise", "reduce", "shape", "slicing", "constant", "indexing", "resize",
                  "sampling", "recurrent", "detection", "multibox", "proposal")
 })  # fmt: skip

@@ -18,11 +18,11 @@ from xdsl.ir import SSAValue
 
 from lightnet.dataclasses import dataclass
 from lightnet.dialects.ln.source import Zeros
-from lightnet.frontends.nnvm.pairs import NNVM_DTYPES
 from lightnet.ir.decorated import FunctionTable
 from lightnet.ir.op import LnOp
 from lightnet.ir.registry import NNVM_EXPORTERS
 from lightnet.ir.types import TensorSpec, spec_of
+from lightnet_nnvm.pairs import NNVM_DTYPES
 
 #: NNVM has no bf16.
 DTYPE_NAMES = {ours: name for name, ours in NNVM_DTYPES.items() if ours != "bf16"}

@@ -21,7 +21,6 @@ from xdsl.ir import Operation, SSAValue
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Input, ParamOp, Source
 from lightnet.frontends.handlers import list_refused
-from lightnet.frontends.nnvm.pairs import DTYPE_NUMBERS, OUTPUT_NAMES
 from lightnet.ir.host import refuse_host
 from lightnet.ir.instances import refuse_open
 from lightnet.ir.locations import loc_of
@@ -32,6 +31,7 @@ from lightnet.ir.types import TensorSpec, spec_of
 from lightnet.runtime.files import write_atomic
 from lightnet.runtime.weights import WeightStore
 from lightnet_export.nnvm.calls import DTYPE_NAMES, Exporting, NodeCall, NotInNnvm, plan
+from lightnet_nnvm.pairs import DTYPE_NUMBERS, OUTPUT_NAMES
 
 if TYPE_CHECKING:
     from lightnet.model import Model

@@ -9,7 +9,6 @@ from typing import Any
 from xdsl.ir import SSAValue
 
 from lightnet.dialects.ln.move import Reshape
-from lightnet.frontends.nnvm.pairs import ARITHMETIC, COMPARISONS, EXPORTED, REDUCTIONS
 from lightnet.ir.types import spec_of
 from lightnet_export.nnvm.calls import (
     DTYPE_NAMES,
@@ -23,6 +22,7 @@ from lightnet_export.nnvm.calls import (
     written,
 )
 from lightnet_export.nnvm.layers import dense_with_bias
+from lightnet_nnvm.pairs import ARITHMETIC, COMPARISONS, EXPORTED, REDUCTIONS
 
 # -- element by element -----------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from lightnet.frontends import json_ir
 from lightnet.frontends.graph import Graph
 from lightnet.frontends.handlers import MAX_LISTED, MAX_NAMED, list_refused
 from lightnet.frontends.importer import WORKSPACE, to_module
-from lightnet.frontends.nnvm import reader
+from lightnet_nnvm import reader
 
 
 def op(name: str, optype: str, ins: dict, outs: dict, body: list | None = None, **params: object) -> dict:

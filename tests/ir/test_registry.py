@@ -100,7 +100,7 @@ def test_every_target_has_a_row() -> None:
     ("table", "files", "others"),
     [
         (ONNX_OPS, "lightnet/frontends/onnx/ops/*.py", ()),
-        (NNVM_OPS, "lightnet/frontends/nnvm/ops/*.py", ()),
+        (NNVM_OPS, "lightnet_nnvm/ops/*.py", ()),
         (ONNX_EXPORTERS, "lightnet_export/onnx/*.py", ("graph", "model")),
         (NNVM_EXPORTERS, "lightnet_export/nnvm/*.py", ("calls", "model")),
     ],

@@ -11,18 +11,18 @@ import pytest
 
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends import counted
-from lightnet.frontends.nnvm import node as nnvm
 from lightnet.frontends.onnx import node as onnx
 from lightnet.ir.registry import FUNCTION_TABLES
 from lightnet.plugins import load
 from lightnet.runtime import formats
 from lightnet_export.nnvm import calls
 from lightnet_export.onnx import graph
+from lightnet_nnvm import node as nnvm
 
 #: By the name of the decorator's module: the decorator, a name that is free, one of ours, and the table.
 DECORATORS = {
     "onnx_op": ("lightnet.frontends.onnx.node", "onnx_op", "MyOp", "Relu", onnx._HANDLERS),
-    "nnvm_op": ("lightnet.frontends.nnvm.node", "nnvm_op", "my_op", "relu", nnvm._HANDLERS),
+    "nnvm_op": ("lightnet_nnvm.node", "nnvm_op", "my_op", "relu", nnvm._HANDLERS),
     "onnx exporter": ("lightnet_export.onnx.graph", "exporter", "my_op", "relu", graph._EXPORTERS),
     "nnvm exporter": ("lightnet_export.nnvm.calls", "exporter", "my_op", "relu", calls._EXPORTERS),
     "counted_rule": ("lightnet.frontends.counted", "counted_rule", "my_op", "topk", counted.RULES),

@@ -42,7 +42,7 @@ UPSTREAM = {"squeezedet": "squeezedet", "shuffledet": "shuffledet_dac_demo", "sh
 #: The set over which the geometric mean is taken.
 NETWORKS = {n: EXAMPLES / f"{n}.net" for n in STANDARD} | {n: DATA / f"{f}.net" for n, f in UPSTREAM.items()}
 #: Code that decides what a network is made into.
-_SOURCES = ("lightnet/dialects/ln", "lightnet/frontends", "lightnet/runtime", "lightnet_export", "tools/sampled_weights.py", "tools/benching/networks.py",
+_SOURCES = ("lightnet/dialects/ln", "lightnet/frontends", "lightnet/runtime", "lightnet_export", "lightnet_nnvm", "tools/sampled_weights.py", "tools/benching/networks.py",
             "tools/benching/reference.py")  # fmt: skip
 
 

@@ -1,5 +1,5 @@
 """Element by element: arithmetic, comparisons, functions and activations, of MXNet and NNVM. See
-`frontends/nnvm/node.py`.
+`lightnet_nnvm/node.py`.
 
 Each op is one line in a table: its names, and a function of the builder and the values. MXNet compares floats into
 floats (1 and 0); NNVM's and MXNet's scalars have the type of their tensor.
@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable
 
 from lightnet.frontends.graph import Value
-from lightnet.frontends.nnvm.node import Lazy, Node, nnvm_op
-from lightnet.frontends.nnvm.pairs import (
+from lightnet_nnvm.node import Lazy, Node, nnvm_op
+from lightnet_nnvm.pairs import (
     ACTIVATIONS,
     ALIASES,
     ARITHMETIC,
@@ -87,9 +87,9 @@ _BINARY = {**_ARITHMETIC, **{name: _as_number(f) for name, f in _COMPARE.items()
 
 def _both(n: Node, a: Value | Lazy, b: Value | Lazy) -> tuple[Value, Value]:
     """Two operands of one shape, of which one may be of open shape; floats in the type of the first."""
-    if isinstance(a, Lazy) and isinstance(b, Lazy):
-        n.fail(f"the shapes of '{a.name}' and '{b.name}' follow from nothing: give them with --shape")
     if isinstance(a, Lazy):
+        if isinstance(b, Lazy):
+            n.fail(f"the shapes of '{a.name}' and '{b.name}' follow from nothing: give them with --shape")
         a = n.fixed(a, b.dims, b)
     elif isinstance(b, Lazy):
         b = n.fixed(b, a.dims, a)

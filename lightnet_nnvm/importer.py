@@ -17,15 +17,15 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.handlers import MAX_LISTED, Unsupported, arity, called, list_refused
 from lightnet.frontends.loading import Imported, OpenError
-from lightnet.frontends.nnvm import attributes, reader
-from lightnet.frontends.nnvm.node import Handler, Lazy, Node, handlers
-from lightnet.frontends.nnvm.pairs import DTYPE_NUMBERS, OUTPUT_NAMES
-from lightnet.frontends.nnvm.reader import Entry, GraphNode, NnvmGraph, who
 from lightnet.ir.collector import collector_paused
 from lightnet.runtime.dtypes import BY_NAME, DType
 from lightnet.runtime.mxnet import strip_prefix
 from lightnet.runtime.program import unknown
 from lightnet.runtime.weights import WeightStore
+from lightnet_nnvm import attributes, reader
+from lightnet_nnvm.node import Handler, Lazy, Node, handlers
+from lightnet_nnvm.pairs import DTYPE_NUMBERS, OUTPUT_NAMES
+from lightnet_nnvm.reader import Entry, GraphNode, NnvmGraph, who
 
 #: Ends of names that MXNet gives to parameters and states.
 _PARAM_SUFFIXES = ("_weight", "_bias", "_gamma", "_beta", "_moving_mean", "_moving_var", "_running_mean",

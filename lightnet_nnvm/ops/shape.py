@@ -1,4 +1,4 @@
-"""Shapes and layouts, repeating and padding, of MXNet and NNVM. See `frontends/nnvm/node.py`."""
+"""Shapes and layouts, repeating and padding, of MXNet and NNVM. See `lightnet_nnvm/node.py`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from math import prod
 
 from lightnet.frontends import composites
 from lightnet.frontends.graph import Value
-from lightnet.frontends.nnvm.node import Lazy, Node, nnvm_op
 from lightnet.ir.types import MAX_RANK
+from lightnet_nnvm.node import Lazy, Node, nnvm_op
 
 # -- reshaping --------------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,5 @@
 """Constants, and what an op makes of the type or the shape of a tensor alone, of MXNet and NNVM. See
-`frontends/nnvm/node.py`."""
+`lightnet_nnvm/node.py`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from lightnet.frontends import composites
 from lightnet.frontends.graph import MAX_MADE, Value
-from lightnet.frontends.nnvm.node import Lazy, Node, nnvm_op
 from lightnet.runtime.dtypes import DType
+from lightnet_nnvm.node import Lazy, Node, nnvm_op
 
 
 def filled(n: Node, dims: Sequence[int], dtype: DType, value: float) -> Value | Lazy:

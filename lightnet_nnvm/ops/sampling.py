@@ -1,4 +1,4 @@
-"""Sampling of pictures at computed places: MXNet's samplers and region pooling. See `frontends/nnvm/node.py`."""
+"""Sampling of pictures at computed places: MXNet's samplers and region pooling. See `lightnet_nnvm/node.py`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from lightnet.frontends import composites
 from lightnet.frontends.graph import Value
-from lightnet.frontends.nnvm.node import Node, nnvm_op
+from lightnet_nnvm.node import Node, nnvm_op
 
 
 @nnvm_op("BilinearSampler")

@@ -1,4 +1,4 @@
-"""Resampling of pictures, of MXNet and NNVM. See `frontends/nnvm/node.py`."""
+"""Resampling of pictures, of MXNet and NNVM. See `lightnet_nnvm/node.py`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 
 from lightnet.frontends import resampling
 from lightnet.frontends.graph import Value
-from lightnet.frontends.nnvm.node import Lazy, Node, nnvm_op
-from lightnet.frontends.nnvm.ops.slicing import joined
 from lightnet.frontends.windows import SpatialWindow, transposed_convolution
+from lightnet_nnvm.node import Lazy, Node, nnvm_op
+from lightnet_nnvm.ops.slicing import joined
 
 
 def linear(n: Node, x: Value, size: Sequence[int], mode: str) -> Value:

@@ -15,7 +15,7 @@ from nnvm_graphs import Graph, run, run_op
 import lightnet
 from lightnet.diagnostics import LightNetError
 
-DATA = Path(__file__).parents[2] / "data" / "nnvm"
+DATA = Path(__file__).parents[1] / "data" / "nnvm"
 RECORDED = json.loads((DATA / "vision-cases.json").read_text())
 #: One recorded case of each op, for targets on which compiling takes time.
 ONE_OF_EACH = sorted(

@@ -6,7 +6,7 @@ A handler takes a `Node` and one `Value` for each input (None for an absent one)
     def convolution(n: Node, x: Value, weight: Lazy, bias: Lazy | None = None) -> Value: ...
 
 Graphs do not say the shapes of their variables. What an op decides itself, the shape of a weight above all, it takes as
-a `Lazy` and fixes with `Node.fixed`. Handlers stand in `frontends/nnvm/ops/<family>.py`, which `registry.NNVM_OPS`
+a `Lazy` and fixes with `Node.fixed`. Handlers stand in `lightnet_nnvm/ops/<family>.py`, which `registry.NNVM_OPS`
 lists. Imports the graph builder, the attribute grammar and the registry.
 """
 
@@ -23,12 +23,12 @@ from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.handlers import HandledNode
-from lightnet.frontends.nnvm import attributes
-from lightnet.frontends.nnvm.pairs import DTYPE_NUMBERS, NNVM_DTYPES
-from lightnet.frontends.nnvm.reader import GraphNode
 from lightnet.ir.decorated import FunctionTable
 from lightnet.ir.registry import NNVM_OPS
 from lightnet.runtime.dtypes import BY_NAME, DType, convert
+from lightnet_nnvm import attributes
+from lightnet_nnvm.pairs import DTYPE_NUMBERS, NNVM_DTYPES
+from lightnet_nnvm.reader import GraphNode
 
 
 class Lazy:

@@ -1,4 +1,4 @@
-"""Convolutions, their transposes, dense layers and pools: MXNet's and NNVM's. See `frontends/nnvm/node.py`.
+"""Convolutions, their transposes, dense layers and pools: MXNet's and NNVM's. See `lightnet_nnvm/node.py`.
 
 Data of another layout than channels first is transposed there and back, and so are weights; both settle down to the
 channels-first ops. One spatial dimension is a picture of height 1.
@@ -13,8 +13,8 @@ import numpy as np
 
 from lightnet.dataclasses import dataclass, replace
 from lightnet.frontends.graph import Value
-from lightnet.frontends.nnvm.node import Lazy, Node, nnvm_op
 from lightnet.frontends.windows import SpatialWindow, average_pool, convolution, max_pool, transposed_convolution
+from lightnet_nnvm.node import Lazy, Node, nnvm_op
 
 Param = Value | Lazy
 

@@ -12,7 +12,7 @@ import pytest
 from nnvm_graphs import Graph, run, run_op
 
 from lightnet.diagnostics import LightNetError
-from lightnet.frontends.nnvm.node import handlers
+from lightnet_nnvm.node import handlers
 
 RNG = np.random.default_rng(11)
 

@@ -54,6 +54,7 @@ def _tuple(pieces: list[tuple], at: int, depth: int) -> tuple[tuple[Attribute, .
     values: list[Attribute] = []
     at += 1
     while at < len(pieces) and pieces[at][0] != closing:
+        value: Attribute
         mark, double, single, bare = pieces[at]
         if mark in _CLOSING:
             value, at = _tuple(pieces, at, depth + 1)

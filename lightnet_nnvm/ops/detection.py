@@ -1,5 +1,5 @@
 """Boxes of detectors: MXNet's decoder, and non-maximum suppression as MXNet, and as NNVM defines it. See
-`frontends/nnvm/node.py`.
+`lightnet_nnvm/node.py`.
 
 NNVM's semantics are those of TVM's `topi.vision` (0.3 to 0.6). Where its generic schedule reads memory that nobody
 wrote, there is -1.
@@ -13,9 +13,9 @@ import numpy as np
 
 from lightnet.frontends import composites
 from lightnet.frontends.graph import Value
-from lightnet.frontends.nnvm import boxes
-from lightnet.frontends.nnvm.boxes import Columns, column
-from lightnet.frontends.nnvm.node import Node, nnvm_op
+from lightnet_nnvm import boxes
+from lightnet_nnvm.boxes import Columns, column
+from lightnet_nnvm.node import Node, nnvm_op
 
 
 @nnvm_op("_contrib_box_decode", "box_decode")

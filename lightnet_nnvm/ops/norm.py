@@ -1,4 +1,4 @@
-"""Normalisations and softmaxes, of MXNet and NNVM. See `frontends/nnvm/node.py`."""
+"""Normalisations and softmaxes, of MXNet and NNVM. See `lightnet_nnvm/node.py`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import prod
 
 from lightnet.frontends import composites
 from lightnet.frontends.graph import Value
-from lightnet.frontends.nnvm.node import Lazy, Node, nnvm_op
+from lightnet_nnvm.node import Lazy, Node, nnvm_op
 
 Param = Value | Lazy
 

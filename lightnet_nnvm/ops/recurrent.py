@@ -1,6 +1,6 @@
 """MXNet's fused recurrent layers, `RNN`: several layers, one or two directions, all parameters in one vector.
 
-See `frontends/nnvm/node.py`. The vector has, layer by layer and direction by direction, the weights of the input [G H,
+See `lightnet_nnvm/node.py`. The vector has, layer by layer and direction by direction, the weights of the input [G H,
 I] and of the state [G H, H]; behind all weights, in the same order, the two biases [G H] of each. Gates stand in the
 order input, forget, cell, output (LSTM) and reset, update, new (GRU).
 """
@@ -12,7 +12,7 @@ from math import prod
 from lightnet.dataclasses import dataclass
 from lightnet.frontends import composites
 from lightnet.frontends.graph import Value
-from lightnet.frontends.nnvm.node import Lazy, Node, nnvm_op
+from lightnet_nnvm.node import Lazy, Node, nnvm_op
 
 #: `ln` op, its activation, and MXNet's gates in the order of that op, by mode.
 _MODES: dict[str, tuple[str, str | None, tuple[int, ...]]] = {

@@ -1,4 +1,4 @@
-"""Region proposals (Ren et al., "Faster R-CNN", 2015, section 3.1), as MXNet has them. See `frontends/nnvm/node.py`."""
+"""Region proposals (Ren et al., "Faster R-CNN", 2015, section 3.1), as MXNet has them. See `lightnet_nnvm/node.py`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 
 from lightnet.frontends import composites
 from lightnet.frontends.graph import Value
-from lightnet.frontends.nnvm import boxes
-from lightnet.frontends.nnvm.node import Lazy, Node, nnvm_op
+from lightnet_nnvm import boxes
+from lightnet_nnvm.node import Lazy, Node, nnvm_op
 
 
 @nnvm_op(

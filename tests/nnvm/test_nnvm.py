@@ -17,10 +17,10 @@ from nnvm_nets import DATA, DETECTORS, TOLERANCE, Net, error, nets, old_nets
 import lightnet
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.loading import OpenError
-from lightnet.frontends.nnvm import importer, reader
-from lightnet.frontends.nnvm.attributes import AttributeText, parse_attribute
 from lightnet.model import Model
 from lightnet.runtime.weights import open_weights, save_wts
+from lightnet_nnvm import importer, reader
+from lightnet_nnvm.attributes import AttributeText, parse_attribute
 
 QUICK = ("lenet_module", "lstm_embed", "mobilenet0.25", "cifar_resnet20_v1", "public/deepwater_lenet")
 

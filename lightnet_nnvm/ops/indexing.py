@@ -1,4 +1,4 @@
-"""Picking elements by indices, conditions and sequences, of MXNet and NNVM. See `frontends/nnvm/node.py`.
+"""Picking elements by indices, conditions and sequences, of MXNet and NNVM. See `lightnet_nnvm/node.py`.
 
 MXNet's indices may be floats: they are truncated.
 """
@@ -9,8 +9,8 @@ from math import prod
 
 from lightnet.frontends import composites
 from lightnet.frontends.graph import Value
-from lightnet.frontends.nnvm.node import Lazy, Node, nnvm_op
-from lightnet.frontends.nnvm.ops.elementwise import truth
+from lightnet_nnvm.node import Lazy, Node, nnvm_op
+from lightnet_nnvm.ops.elementwise import truth
 
 
 def as_index(n: Node, x: Value) -> Value:

@@ -15,7 +15,7 @@ import numpy as np
 from lightnet.dataclasses import dataclass
 from lightnet.frontends import composites
 from lightnet.frontends.graph import Value
-from lightnet.frontends.nnvm.node import Node
+from lightnet_nnvm.node import Node
 
 
 @dataclass(frozen=True)

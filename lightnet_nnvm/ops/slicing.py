@@ -1,4 +1,4 @@
-"""Joining and cutting tensors, of MXNet and NNVM. See `frontends/nnvm/node.py`."""
+"""Joining and cutting tensors, of MXNet and NNVM. See `lightnet_nnvm/node.py`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from lightnet.frontends import composites
 from lightnet.frontends.graph import Value
-from lightnet.frontends.nnvm.node import Node, nnvm_op
+from lightnet_nnvm.node import Node, nnvm_op
 
 # -- joining ----------------------------------------------------------------------------------------------------------
 

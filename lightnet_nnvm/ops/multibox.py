@@ -1,5 +1,5 @@
 """The heads of single-shot detectors (Liu et al., "SSD", 2016), as MXNet and NNVM have them, and of YOLO version 2
-(Redmon and Farhadi, "YOLO9000", 2016), as NNVM and darknet do. See `frontends/nnvm/node.py`."""
+(Redmon and Farhadi, "YOLO9000", 2016), as NNVM and darknet do. See `lightnet_nnvm/node.py`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from lightnet.frontends import composites
 from lightnet.frontends.graph import Value
-from lightnet.frontends.nnvm import boxes
-from lightnet.frontends.nnvm.node import Node, nnvm_op
+from lightnet_nnvm import boxes
+from lightnet_nnvm.node import Node, nnvm_op
 
 #: The versions of MXNet since which widths follow the aspect of the map, and since which all sizes have the first
 #: ratio.

@@ -1,11 +1,11 @@
-"""Reductions, sorting and products of matrices, of MXNet and NNVM. See `frontends/nnvm/node.py`."""
+"""Reductions, sorting and products of matrices, of MXNet and NNVM. See `lightnet_nnvm/node.py`."""
 
 from __future__ import annotations
 
 from lightnet.frontends import composites
 from lightnet.frontends.graph import Value
-from lightnet.frontends.nnvm.node import Node, nnvm_op
-from lightnet.frontends.nnvm.pairs import MXNET_REDUCTIONS, REDUCTIONS
+from lightnet_nnvm.node import Node, nnvm_op
+from lightnet_nnvm.pairs import MXNET_REDUCTIONS, REDUCTIONS
 
 _NAMES = REDUCTIONS | MXNET_REDUCTIONS
 
