@@ -61,6 +61,7 @@ def compile(
     threads: int | str | None = None,
     seed: int | str | None = None,
     check_indices: bool = False,
+    specialize: Mapping[str, int | Sequence[int]] | None = None,
     budget: float | None = None,
     instrumentation: Sequence[Any] = (),
     **options: Any,
@@ -86,6 +87,8 @@ def compile(
     transformed at run time, which takes longer). `threads` is how many threads a call may use (unless given that of the
     environment variable LIGHTNET_THREADS, else, as for ``"any"``, whatever number: a call takes as many as there are
     processors where it runs); results do not depend on it. `seed` is `lightnet.load`'s, of a network that is read here.
+    `specialize` names values of dims that calls decide, as ``{"length": [128, 384]}``: kernels get faster code for
+    these beside that for all, and read the same weights (target cpu).
     With `check_indices`, a call raises for an index outside of its axis, which is clamped otherwise. `budget` is how
     many seconds of this thread's processor time compiling may take, by which it also bounds the size of each kernel's
     code (`ir/budget.py`; generous unless given).
@@ -110,7 +113,8 @@ def compile(
                      "check_indices": check_indices, "budget": budget, "instrumentation": instrumentation,
                      **options}  # fmt: skip
             special = partial(compile, **again)
-            return hosted(opened.host, SpecializingExecutable(opened, special, model, general_of(opened, special)))
+            general = general_of(opened, partial(special, specialize=specialize), bool(specialize))
+            return hosted(opened.host, SpecializingExecutable(opened, special, model, general))
     elif shapes:
         raise LightNetError("shapes are given to who reads the network: lightnet.load(path, shapes=...)")
     elif seed is not None:
@@ -140,7 +144,9 @@ def compile(
     whole = whole.around(("check-indices",) if check_indices else (), settings.behind)
     told = {"target": target, "plan": plan, "layout": layout, "exact": exact, "weight_memory": weight_memory,
             "threads": asked.bound if asked.is_said else min(asked.bound, SHAPED), "most": asked.bound,
-            "precision": precision if precision in architecture.precisions else None, **settings.passes}  # fmt: skip
+            "precision": precision if precision in architecture.precisions else None,
+            "specialize": _specialize_text(specialize or {}),
+            **settings.passes}  # fmt: skip
     with driven(disable, bool(pipeline)) as watchers:
         planning, lowering = whole.parsed(told)
         compilation = Compilation(
@@ -148,10 +154,17 @@ def compile(
         )
     said = {"target": target, "plan": plan, "precision": precision, "layout": layout, "threads": asked.number,
             "exact": exact,
-            "weight_memory": weight_memory, "pipeline": pipeline, "check_indices": check_indices, **compilation.options,
+            "weight_memory": weight_memory, "pipeline": pipeline, "check_indices": check_indices,
+            "specialize": told["specialize"], **compilation.options,
             "disable": tuple(disable)}  # fmt: skip
     said = {name: value for name, value in said.items() if value is not None and value is not False and value != ()}
     return hosted(host, Executable(compilation, store, model.seed, options=said, tied=tied))
+
+
+def _specialize_text(values: Mapping[str, int | Sequence[int]]) -> str | None:
+    """The option of the pass `choose` for values by name; None where there are none."""
+    said = {name: [given] if isinstance(given, int) else given for name, given in values.items()}
+    return ";".join(f"{name}={','.join(map(str, given))}" for name, given in said.items()) or None
 
 
 def hosted(host: HostProgram | None, executable: Compiled) -> Compiled:

@@ -264,17 +264,23 @@ class SpecializingExecutable(Compiled):
         return {n: (dims, BY_NAME[dtype].np) for n, (dtype, dims) in self.signature.items() if dtype in BY_NAME}
 
 
-def general_of(opened: OpenError, compile: Callable[[Model], Executable]) -> Executable | None:
+def general_of(opened: OpenError, compile: Callable[[Model], Executable], asked: bool = False) -> Executable | None:
     """The executable of an open network for all calls whose dims are in the default ranges. None where there is none:
     values decide, the target wants numbers, or a kernel that multiplies much is several times as fast where dims are
-    numbers."""
+    numbers. Where it is `asked` for, it may be slow, and LightNetError says why there is none."""
     if opened.named is None:
+        if asked:
+            raise LightNetError("specialize: values decide shapes of this network, each call's its own")
         return None
     try:
         module, weights = opened.named(lambda loc, message: None)
         found = compile(Model(module, _source_of(opened), weights, brings_weights=weights is not None))
     except LightNetError:
+        if asked:
+            raise
         return None
+    if asked:
+        return found
     target = get_target(found.options["target"])
     last = {g.alg for g in (target.generators.in_order() if target.generators is not None else ()) if g.last}
     slow = (_is_slow(op, last) for op in found.planned.walk() if isinstance(op, KernelOp))

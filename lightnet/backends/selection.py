@@ -39,7 +39,7 @@ Candidate = tuple[Generator, Form]
 #: What a pinned `alg` adds to the time of the other ways, in nanoseconds: no other reason counts as much.
 PINNED = 1e12
 #: Choices that say how a kernel is run, and nothing of its code.
-OF_RUNS = ("threads", WORKSPACE_SIZE)
+OF_RUNS = ("threads", WORKSPACE_SIZE, "specialize")
 
 
 @dataclass(frozen=True)

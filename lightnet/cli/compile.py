@@ -94,6 +94,13 @@ def _parser(argv: Sequence[str] | None = None) -> common.ToolParser:
         metavar="KEY.pem",
         help="sign the .lnx with a private Ed25519 key, for --trust (needs the package cryptography)",
     )
+    option(
+        "--specialize",
+        metavar="NAME=N,...",
+        action="append",
+        default=[],
+        help="values of a dim that calls decide, for which kernels get faster code beside that for all: length=128,384",
+    )
     option("--exact", action="store_true", help="only algorithms that sum what an op's definition does (no Winograd)")
     option("--keep", metavar="TENSOR,...", default="", help="further tensors to return, by name")
     add_planning(parser)
@@ -177,6 +184,15 @@ def _compiled(args: argparse.Namespace, files: dict[str, str], warnings: Warning
     return 0
 
 
+def _special_values(text: str) -> tuple[str, list[int]]:
+    """``length=128,384`` as a name and values."""
+    name, _, values = text.partition("=")
+    try:
+        return name, [int(value) for value in values.split(",")]
+    except ValueError:
+        raise LightNetError(f"--specialize {text}: expected NAME=N,…, as in length=128,384") from None
+
+
 def _threads(text: str) -> int | str:
     """The number of threads that a text gives, or its word. Raises ValueError where it is neither."""
     return ANY if text == ANY else int(text)
@@ -203,6 +219,7 @@ def _made(
         "threads": threads,
         "exact": args.exact,
         "weight_memory": args.weight_memory,
+        "specialize": dict(map(_special_values, args.specialize)),
     }
     if args.layout is not None:
         options["layout"] = args.layout

@@ -93,7 +93,8 @@ class Request:
     the `threads` that a kernel is shaped for, and the `most` that may share it (0: as many), and whether results should
     be `exact`: those of a direct evaluation but for the order of sums; `weight_memory` is how many bytes transformed
     weights may take beyond the plain ones (None: what the target thinks right), `precision` to what the factors of
-    products of f32 may be rounded.
+    products of f32 may be rounded; `special` are the values of symbols, by name, for which open kernels should have
+    faster code of their own.
     """
 
     features: str = ""
@@ -102,6 +103,7 @@ class Request:
     weight_memory: int | None = None
     precision: str = "f32"
     most: int = 0
+    special: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 #: Bytes that a change of layout moves in a nanosecond, read and written.

@@ -14,6 +14,7 @@ from xdsl.utils.exceptions import ParseError
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.context import make_context
+from lightnet.ir.instances import symbols_of
 from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import tensor_names
@@ -21,6 +22,8 @@ from lightnet.ir.passes import LnPass
 from lightnet.ir.target import Request, Target, get_target
 from lightnet.ir.types import parse_param_value
 from lightnet.passes.graph import graphs
+from lightnet.runtime.dims import Symbol
+from lightnet.runtime.program import unknown
 
 #: Choices that every kernel may have, whatever its target returns for it.
 ANY_KERNEL = ("alg", "lanes", "threads")
@@ -40,7 +43,9 @@ class ChoosePass(LnPass):
     avx512, avx2, neon; cuda: the architecture), `threads` how many a kernel is shaped for, `most` how many may share it
     (0: as many); `exact` refuses algorithms that sum something else than the definition does (Winograd's);
     `weight_memory` is how many bytes transformed weights may take beyond the plain ones; `precision` (cuda) is to what
-    the factors of products of f32 may be rounded: ``f32``, not at all, or ``tf32``. It stands before `pack` and `plan`,
+    the factors of products of f32 may be rounded: ``f32``, not at all, or ``tf32``; `specialize` (cpu) names values of
+    dims that calls decide, for which kernels get code of their own where that is faster, beside that for all:
+    ``choose{specialize="length=128,384;batch=1"}``. It stands before `pack` and `plan`,
     because layouts of weights and workspace depend on it. A kernel that no generator takes as it is, and for which
     nothing is pinned, runs on row-major memory, or op by op, with a warning.
     """
@@ -55,6 +60,7 @@ class ChoosePass(LnPass):
     weight_memory: int | None = None
     precision: str = "f32"
     set: str = ""
+    specialize: str = ""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         target = get_target(self.target)
@@ -65,7 +71,10 @@ class ChoosePass(LnPass):
                 "number of bytes",
                 label="choose.limits",
             )
-        request = Request(self.features, self.threads, self.exact, self.weight_memory, self.precision, self.most)
+        special = _values(self.specialize, symbols_of(op)) if self.specialize else {}
+        request = Request(
+            self.features, self.threads, self.exact, self.weight_memory, self.precision, self.most, special
+        )
         pinned = _parsed(self.set)
         for block in graphs(op):
             kernels = deque(kernel for kernel in block.ops if isinstance(kernel, KernelOp))
@@ -138,6 +147,24 @@ def _names(kernel: KernelOp) -> list[str | None]:
     """The names that a kernel may be called by: a tensor that it makes, inside or out, or an op of its body."""
     inside = (name for op in kernel.ops for name in (op.op_name, *op.tensor_names))
     return list(dict.fromkeys((*tensor_names(kernel), *inside)))
+
+
+def _values(text: str, symbols: Mapping[str, Symbol]) -> dict[str, tuple[int, ...]]:
+    """``length=128,384;batch=1`` as values by name. Raises `LightNetError` for anything else, and for what no call can
+    decide."""
+    found: dict[str, tuple[int, ...]] = {}
+    for part in text.split(";"):
+        name, _, values = part.partition("=")
+        if (name := name.strip()) not in symbols:
+            raise unknown("dim that calls decide", name, symbols)
+        try:
+            found[name] = tuple(dict.fromkeys(int(value) for value in values.split(",")))
+            for value in found[name]:
+                symbols[name].check(value)
+        except ValueError as e:
+            said = e if str(e).startswith(name) else f"'{part}' should be name=value,…, as in length=128,384"
+            raise LightNetError(f"specialize: {said}", label="choose.specialize") from None
+    return found
 
 
 def _parsed(text: str) -> dict[str | None, dict[str, Attribute]]:

@@ -108,7 +108,9 @@ BOUNDS = Bounds()
 @lru_cache(1 << 16)
 def _least(dim: Dim) -> int:
     if (parts := BOUNDS.of_extremes(dim)) is not None:
-        return (min if parts[1] else max)(map(BOUNDS.least, parts[0]))
+        found = (min if parts[1] else max)(map(BOUNDS.least, parts[0]))
+        # Factors that are 0 or 1 make polynomials of each other's arguments, which ranges say less of than of them.
+        return found if found == min(dim.samples) else max(found, BOUNDS.of_corners(dim))
     found = BOUNDS.of_corners(dim)
     return found if found == min(dim.samples) else max([found, *BOUNDS.of_quotients(dim)])
 
@@ -151,7 +153,7 @@ def _is_never_negative(size: Size) -> bool:
     if min(size.samples) < 0:
         return False
     if (parts := BOUNDS.of_extremes(size)) is not None:
-        return (all if parts[1] else any)(map(_is_never_negative, parts[0]))
+        return (all if parts[1] else any)(map(_is_never_negative, parts[0])) or BOUNDS.of_corners(size) >= 0
     without, times = without_quotients(size)
     if (BOUNDS.of_corners(without) if isinstance(without, Dim) else without) > -times:
         return True

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
-from xdsl.dialects.builtin import IntegerAttr, i64
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute
 
 from lightnet.backends.cpu.blocked.base import (
@@ -19,10 +19,11 @@ from lightnet.backends.cpu.blocked.base import (
 )
 from lightnet.backends.cpu.blocked.forms import lies_right
 from lightnet.backends.cpu.plain import LOOPS, PLAIN_FORM, Tiles, plain_time_of
+from lightnet.backends.cpu.special import ASKED, SPECIAL, with_cases
 from lightnet.backends.cpu.strips import open_ways
 from lightnet.backends.generator import Generator, Plan
 from lightnet.backends.kernel_loops import takes_layouts
-from lightnet.backends.selection import PINNED, Candidate, Selection, has_maps, layouts
+from lightnet.backends.selection import PINNED, Candidate, Chosen, Selection, has_maps, layouts
 from lightnet.dataclasses import replace
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import ParamOp, Source
@@ -89,6 +90,26 @@ class CpuSelection(Selection[ProcessorModel]):
 
     def default(self, kernel: KernelOp) -> str | None:
         return LOOPS.alg if all(layout_of(v.type).is_plain for v in (*kernel.operands, *kernel.results)) else None
+
+    def chosen(self, kernel: KernelOp, plan: Plan, offers: Sequence[Plan], machine: ProcessorModel) -> Chosen:
+        return super().chosen(kernel, self._with_cases(kernel, plan, machine), offers, machine)
+
+    def _read(self, kernel: KernelOp) -> Plan | None:
+        plan, machine = super()._read(kernel), self.machine_for(kernel)
+        return plan if plan is None or machine is None else self._with_cases(kernel, plan, machine)
+
+    def _with_cases(self, kernel: KernelOp, plan: Plan, machine: ProcessorModel) -> Plan:
+        """A plan with those for values that the kernel names, by whichever generators are fastest for these."""
+
+        def offers(static: KernelOp) -> Sequence[Plan]:
+            pinned, found = choice(static, "alg"), list[Candidate]()
+            for generator, form in self.candidates(static, machine):
+                static.attributes["alg"] = StringAttr(generator.alg)  # its weights may be packed, by who owns them
+                if pinned in (None, generator.alg) and self.fits(generator, form, static, machine):
+                    found.append((generator, form))
+            return self.offers(static, found, machine) if found else ()
+
+        return with_cases(kernel, plan, offers, machine) if {SPECIAL, ASKED} & kernel.attributes.keys() else plan
 
     def refuse(self, kernel: KernelOp, machine: ProcessorModel, usable: Sequence[Candidate]) -> NoReturn:
         pinned, what = choice(kernel, "alg"), f"{kernel.name} of {', '.join(op.optype for op in kernel.ops)}"

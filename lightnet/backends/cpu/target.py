@@ -18,6 +18,7 @@ from lightnet.backends.cpu.blocked.first_pool import pair_around
 from lightnet.backends.cpu.parallel import THREADS, worthwhile
 from lightnet.backends.cpu.plain import accepts
 from lightnet.backends.cpu.selection import SELECTION, is_blocked
+from lightnet.backends.cpu.special import asking
 from lightnet.backends.cpu.strips import found_among_rows
 from lightnet.backends.cpu.subgraphs import SUBGRAPHS
 from lightnet.backends.selection import Chosen, with_workspace
@@ -38,7 +39,8 @@ def _choose(kernel: KernelOp, request: Request) -> Mapping[str, Attribute]:
     """The choices of a kernel (`Target.choose`): `alg`, what goes with it, the threads that share it, and the bytes of
     workspace that it needs."""
     machine = SELECTION.machine(kernel, request.features, request.threads)
-    return _choices(kernel, SELECTION.choose(kernel, machine, request.exact), request)
+    with asking(kernel, request.special):
+        return _choices(kernel, SELECTION.choose(kernel, machine, request.exact), request)
 
 
 def _choices(kernel: KernelOp, made: Chosen, request: Request) -> Mapping[str, Attribute]:
@@ -57,7 +59,8 @@ def settle(kernels: Sequence[KernelOp], request: Request) -> None:
         for name in kernel.choices:
             del kernel.attributes[name]
         machine = SELECTION.machine(kernel, request.features, request.threads)
-        made = SELECTION.chosen(kernel, plan, (plan,), machine)
+        with asking(kernel, request.special):
+            made = SELECTION.chosen(kernel, plan, (plan,), machine)
         choices = _choices(kernel, made, request)
         kernel.attributes.update({k: choices[k] for k in ("alg", "order") if k in choices})  # what changed comes first
         kernel.attributes.update(choices)
