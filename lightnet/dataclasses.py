@@ -42,7 +42,8 @@ else:
 
 def _comparisons(names: list[str], frozen: bool) -> dict[str, Any]:
     """`__eq__` of instances of one class by these fields, and `__hash__`, which those that may change have none of."""
-    key: Any = attrgetter(*names) if len(names) > 1 else lambda self: tuple(getattr(self, n) for n in names)
+    get: Any = attrgetter(*names) if names else lambda self: ()
+    key = get if len(names) != 1 else lambda self: (get(self),)
 
     def __eq__(self: Any, other: object) -> bool:
         return key(self) == key(other) if other.__class__ is self.__class__ else NotImplemented

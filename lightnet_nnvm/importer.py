@@ -17,7 +17,9 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.handlers import MAX_LISTED, Unsupported, arity, called, list_refused
 from lightnet.frontends.loading import Imported, OpenError
+from lightnet.frontends.open_dims import LearntError, equal
 from lightnet.ir.collector import collector_paused
+from lightnet.runtime.dims import Dim, Undecided
 from lightnet.runtime.dtypes import BY_NAME, DType
 from lightnet.runtime.mxnet import strip_prefix
 from lightnet.runtime.program import unknown
@@ -45,9 +47,10 @@ def read(text: str, name: str, *, shapes: Mapping[str, Sequence[int]] | None = N
          internals: bool = False) -> tuple[ModuleOp, WeightStore]:  # fmt: skip
     """The level-1 module of a graph in JSON, and the store of its constants and of what `weights` hold for it.
 
-    `shapes` gives variables their dims; the names in `weights` may begin with ``arg:`` or ``aux:``. With `internals`,
-    the outputs of all nodes are outputs of the network. Raises `OpenError` where the shape of an input is open, and
-    `LightNetError`, with a place, for what is no valid graph and (all of it at once) for what cannot be imported.
+    `shapes` gives variables their dims, numbers or symbols; the names in `weights` may begin with ``arg:`` or ``aux:``.
+    With `internals`, the outputs of all nodes are outputs of the network. Raises `LearntError` where an op needs a fact
+    on symbols, `OpenError` where the shape of an input is open, and `LightNetError`, with a place, for what is no valid
+    graph and (all of it at once) for what cannot be imported.
     """
     graph = reader.read(text, name)
     try:
@@ -156,7 +159,7 @@ class _Importer:
             dtype = self.weights.dtype(stored) or dtype
             return self.weights.dims(stored), dtype
         if name in self.shapes:
-            return tuple(int(d) for d in self.shapes[name]), dtype
+            return tuple(d if isinstance(d, Dim) else int(d) for d in self.shapes[name]), dtype
         for text in (node.hidden.get("shape"), self.inferred("shape", "list_shape", node)):
             dims = attributes.as_ints(_parsed(text)) if isinstance(text, str) else text
             if isinstance(dims, list | tuple) and dims and all(type(d) is int for d in dims):
@@ -192,6 +195,11 @@ class _Importer:
                 found = self.attempt(node, handler, name)
             except Unsupported as e:
                 self.refused.append((node, str(e)))
+                found = None
+            except Undecided as e:
+                if e.is_same and (facts := equal(e.dim)):
+                    raise LearntError(facts, who(node)) from None
+                self.refused.append((node, f"{e}: give it a number"))
                 found = None
             except LightNetError as e:
                 if e.source_line is None:

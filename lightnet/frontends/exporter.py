@@ -31,7 +31,7 @@ from lightnet.dialects.ln.structure import OnceOp
 from lightnet.frontends.netlist import Netlist, NetOp, NetParam, NetTensor, ParamValue
 from lightnet.ir.counts import counts_of
 from lightnet.ir.host import refuse_host
-from lightnet.ir.instances import refuse_open
+from lightnet.ir.instances import is_open_value, refuse_open
 from lightnet.ir.kernel import CompositeKernelOp, KernelOp, YieldOp
 from lightnet.ir.layout import layout_of
 from lightnet.ir.locations import loc_of
@@ -50,7 +50,8 @@ BASE = 64
 def from_module(module: ModuleOp) -> Netlist:
     """The netlist of a module of level 1, 2 or 3. Raises `LightNetError` for an op that no netlist can say."""
     refuse_host(module, "a netlist (IL, JSON IR)")
-    refuse_open(module, "a netlist (IL, JSON IR)")
+    if memory_of(module):  # words of 32 bits say where tensors stand
+        refuse_open(module, "a planned netlist (JSON IR)")
     return _Exporter(module).run()
 
 
@@ -341,7 +342,7 @@ def _flat(kernel: KernelOp) -> LnOp | None:
 def _choice(op: Operation, key: str, attr: Attribute) -> ParamValue:
     """A choice of a kernel as a parameter's value. An array of a netlist is not empty, and of one kind."""
     match attr:
-        case ParamAttr() if attr.data != ():
+        case ParamAttr() if attr.data != () and not is_open_value(attr.data):
             return attr.data
         case UnitAttr():
             return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from xdsl.dialects import func
 from xdsl.dialects.builtin import (
@@ -29,9 +30,10 @@ from lightnet.dialects.ln.dialect import find_op, optypes
 from lightnet.dialects.ln.source import Create, Input, ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.frontends import planned
-from lightnet.frontends.netlist import Netlist, NetOp, NetTensor, ParamValue
+from lightnet.frontends.netlist import OPEN_SIZE, Netlist, NetOp, NetTensor, ParamValue
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.counts import Count, counts_of, set_counts
+from lightnet.ir.instances import check_ranges
 from lightnet.ir.kernel import CompositeKernelOp, KernelOp, LayerEntry, YieldOp
 from lightnet.ir.layout import Layout, byte_size, with_layout
 from lightnet.ir.locations import file_loc, set_loc
@@ -41,6 +43,7 @@ from lightnet.ir.place import PlaceAttr
 from lightnet.ir.registry import KERNELS, TARGETS
 from lightnet.ir.target import get_target
 from lightnet.ir.types import spec_of
+from lightnet.runtime.dim_text import parse_size
 from lightnet.runtime.numbers import INT_MAX, INT_MIN
 
 #: What an optype of upstream's ends in, in front of the arch, whose operands or results are parts of each other.
@@ -57,6 +60,7 @@ def to_module(netlist: Netlist, on_error: Callable[[LightNetError], None] | None
     errors = ErrorList(on_error, MAX_ERRORS if on_error is None else None)
     try:
         module = _Importer(netlist, errors).run()
+        check_ranges(module)
     except LightNetError as e:
         raise errors.joined(e) from None
     errors.check()
@@ -277,9 +281,26 @@ class _Importer:
             value = values.get(p.name, ...)
             if value is None and p.is_array:
                 values[p.name] = ()
-            elif p.realtype == "int" and p.kind.startswith("number"):
+                continue
+            if p.kind.startswith("number"):
+                value = self.sized(op, cls, p.name, value)
+                values |= {} if value is ... else {p.name: value}
+            if p.realtype == "int" and p.kind.startswith("number"):
                 self.check_integers(op, cls, p.name, value)
         return values
+
+    def sized(self, op: NetOp, cls: type[LnOp], name: str, value: Any) -> Any:
+        """A parameter of numbers in which texts are sizes that calls decide."""
+        if isinstance(value, tuple):
+            return tuple(self.sized(op, cls, name, v) for v in value)
+        if not isinstance(value, str) or not value.startswith(OPEN_SIZE):
+            return value
+        try:
+            return parse_size(value.removeprefix(OPEN_SIZE))
+        except LightNetError as e:
+            raise _mistake(
+                op, f"'s `{name}` param has the size '{value}': {e.message}", f"{cls.optype}.{name}.size"
+            ) from e
 
     def check_integers(self, op: NetOp, cls: type[LnOp], name: str, value: ParamValue) -> None:
         """Refuse integers beyond 32 bits: read as C's int they would be others, which nobody means."""

@@ -22,6 +22,7 @@ from lightnet.ir.resolving import resolve_beside
 from lightnet.runtime.weights import WeightStore
 
 if TYPE_CHECKING:
+    from lightnet.frontends.open_dims import DimTable
     from lightnet.runtime.host.program import HostProgram
 
 
@@ -95,8 +96,14 @@ def _il(text: str, name: str, ctx: Any, options: ReadOptions) -> Imported:
 def _json(text: str, name: str, ctx: Any, options: ReadOptions) -> Imported:
     sources_of(ctx).add(name, text)
     if is_nnvm(text):
+        from lightnet.frontends.open_dims import DimTable
+
         read = resolve_beside("lightnet_nnvm.importer:read", "the front end for NNVM")
-        return Imported(*read(text, name, shapes=options.shapes, weights=options.weights))
+        dims = DimTable(options.dims or {})
+        found = dims.taught(lambda: read(text, name, shapes=_sized(options.shapes, dims), weights=options.weights))
+        for remark in dims.remarks if options.on_warning is not None else ():
+            options.on_warning(SourceLoc(name), remark)
+        return Imported(*found)
     from lightnet.frontends import json_ir
     from lightnet.frontends.importer import to_module
 
@@ -145,12 +152,14 @@ def reshaped(module: ModuleOp, options: ReadOptions) -> ModuleOp:
     from lightnet.frontends.open_dims import DimTable
     from lightnet.frontends.reshaping import with_shapes
 
-    dims = DimTable(options.dims or {})
-    found = {
-        name: dims.dims(name, (), given) if isinstance(given, list | tuple) else given
-        for name, given in options.shapes.items()
+    return with_shapes(module, _sized(options.shapes, DimTable(options.dims or {})))
+
+
+def _sized(shapes: Mapping[str, Any], dims: DimTable) -> dict[str, Any]:
+    """The dims of inputs that the caller gives, with symbols for names."""
+    return {
+        name: dims.dims(name, (), given) if isinstance(given, list | tuple) else given for name, given in shapes.items()
     }
-    return with_shapes(module, found)
 
 
 def is_nnvm(text: str) -> bool:

@@ -11,6 +11,9 @@ from lightnet.diagnostics import SourceLoc
 from lightnet.ir.params import ParamValue
 from lightnet.source import Texts
 
+#: What a text begins with that stands for a size which each call decides, as in JSON IR's ``"?batch(1..16)"``.
+OPEN_SIZE = "?"
+
 
 @dataclass(slots=True)
 class NetTensor:

@@ -8,11 +8,11 @@ an expression of others, or its range shrinks, and the model is read again. Impo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from math import lcm
-from typing import Any
+from typing import Any, TypeVar
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.constraints import check_op
@@ -32,6 +32,7 @@ MAX_FACTS, MAX_FACTS_OF_OP = 256, 3
 _RANGE = re.compile(r"(\d{1,12})(?:\.\.(\d{1,12})(?::(\d{1,12}))?)?")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
+T = TypeVar("T")
 #: The symbols that a fact replaces, by name.
 Facts = Mapping[str, Size]
 
@@ -87,6 +88,15 @@ class DimTable:
             self.named(f"{name}.{axis}") if d is None else self.size(d) if isinstance(d, str) else d
             for axis, d in enumerate(found)
         )
+
+    def taught(self, read: Callable[[], T]) -> T:
+        """What reading a model gives, again with each fact that it teaches. Raises what `read` does."""
+        while True:
+            self.used.clear()
+            try:
+                return read()
+            except LearntError as e:
+                self.learn(e)
 
     def learn(self, error: LearntError) -> None:
         """Keep a fact. Raises `LightNetError` for too many of them."""

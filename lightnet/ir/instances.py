@@ -124,22 +124,31 @@ def typical_kernel(kernel: KernelOp, typical: Change = typical) -> KernelOp:
 # -- modules
 
 
-def symbols_in(module: ModuleOp) -> Iterator[Symbol]:
-    """The symbols in the types and parameters of a module of level 1 to 3, some several times: an input that nothing
-    reads any more may have decided a parameter."""
+def symbols_in(module: ModuleOp) -> Iterator[tuple[Symbol, Operation]]:
+    """The symbols in the types and parameters of a module of level 1 to 3, some several times, each with the op that
+    has it: an input that nothing reads any more may have decided a parameter."""
     for op in module.walk():
         for value in op.results:
             if isinstance(value.type, TensorType) and isinstance(value.type.encoding, DimsAttr):
-                yield from (s for d in value.type.encoding.data.dims for s in d.symbols)
+                yield from ((s, op) for d in value.type.encoding.data.dims for s in d.symbols)
         for attr in op.properties.values():
             if isinstance(attr, ParamAttr) and is_open_value(attr.data):
                 sizes = attr.data if isinstance(attr.data, tuple) else (attr.data,)
-                yield from (s for d in sizes if isinstance(d, Dim) for s in d.symbols)
+                yield from ((s, op) for d in sizes if isinstance(d, Dim) for s in d.symbols)
 
 
 def symbols_of(module: ModuleOp) -> dict[str, Symbol]:
     """The symbols of a module of level 1 to 3, by name."""
-    return {s.name: s for s in symbols_in(module)}
+    return {s.name: s for s, _ in symbols_in(module)}
+
+
+def check_ranges(module: ModuleOp) -> None:
+    """Raise `LightNetError` for a symbol that has another range elsewhere in a module, which a file may say."""
+    known: dict[str, Symbol] = {}
+    for symbol, op in symbols_in(module):
+        if (first := known.setdefault(symbol.name, symbol)) != symbol:
+            message = f"'{symbol.name}' is {symbol.domain} here and {first.domain} before: a name has one range"
+            raise LightNetError(message, loc_of(op), label="dims.range")
 
 
 def refuse_open(module: ModuleOp, what: str, label: str = "dims.numbers") -> None:

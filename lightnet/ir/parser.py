@@ -59,7 +59,12 @@ def parse_mlir(ctx: Context, text: str, file: str = "<mlir>", *, first_line: int
 
     Raises `LightNetError` at the place of the mistake.
     """
-    return LocatedParser(ctx, text, file, first_line).parse_file()
+    module = LocatedParser(ctx, text, file, first_line).parse_file()
+    if "#ln.dims" in text:  # or else nothing is open
+        from lightnet.ir.instances import check_ranges
+
+        check_ranges(module)
+    return module
 
 
 class _Lexer(MLIRLexer):

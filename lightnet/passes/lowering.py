@@ -102,7 +102,7 @@ class Lowering(ABC, Generic[M]):
             except LightNetError as e:
                 raise e.at(loc_of(op)) from None
         self.settle_memory(main.body.block.ops)
-        set_call_symbols(self.module, symbols_in(self.module))
+        set_call_symbols(self.module, (s for s, _ in symbols_in(self.module)))
         self.module.body.block.erase_op(main)
         block = self.module.body.block
         block.add_ops(self.functions)

@@ -262,7 +262,7 @@ def test_exported_sizes_are_computed(tool) -> None:
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (["-c", "-o", "out.json"], "a netlist (IL, JSON IR)"),
+        (["-c", "-o", "out.json"], "a planned netlist (JSON IR)"),
         (["-c", "--nnvm", "out.json"], "an NNVM graph"),
         (["compile", "-t", "cuda", "-o", "out.lnx"], "target cuda"),
         (["ln-opt", "--pass=@cuda"], "target cuda"),

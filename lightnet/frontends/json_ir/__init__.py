@@ -4,7 +4,8 @@
     op      := {"name": string, "optype": string, "tensors_in": [tensor], "tensors_out": [tensor], "params": [param],
                 "body": [op]}
     tensor  := {"arg_name": string, "name": string, "dims": [int], "offset_h": int, "offset_l": int, "layout": string}
-    param   := {"arg_name": string, "value": null | string | number | bool | [string] | [number] | [bool]}
+    param   := {"arg_name": string, "value": null | string | number | bool | [string] | [number | size] | [bool]}
+    size    := "?" and the text of a size that each call decides, "?2*length(1..512) + 1" (ours; `runtime/dim_text.py`)
 
 `body`, `dims`, the offsets and the memory sizes are optional: a kernel region has the first, a planned network the
 others. A `_h`/`_l` pair is the high and the low 32-bit word of one number of bytes. Other keys are ignored, but those
@@ -12,7 +13,7 @@ of the top level are kept (`Netlist.extra`). Comments (`//` and `/* */`) are tak
 and Infinity are not.
 
 `json_text.py` reads the text, so that memory holds one raw operator at a time. Imports the standard library, the
-netlist, `form`, `json_text`, `source` and diagnostics only.
+netlist, `form`, `json_text`, `source`, the text of dims and diagnostics only.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from typing import Any
 
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.json_ir.form import check_depth, check_encodable, join_words, to_op, to_words
-from lightnet.frontends.netlist import Netlist, NetOp, NetTensor
+from lightnet.frontends.netlist import OPEN_SIZE, Netlist, NetOp, NetTensor
 from lightnet.json_text import MAX_DEPTH, MAX_FILE, JsonText
+from lightnet.runtime.dim_text import text
+from lightnet.runtime.dims import Dim
 from lightnet.source import STDIN_NAME, Texts, read_text
 
 MAX_OPS = 250_000
@@ -155,12 +158,18 @@ def _op_json(op: NetOp) -> dict[str, Any]:
         "tensors_in": [_tensor_json(t) for t in op.tensors_in],
         "tensors_out": [_tensor_json(t) for t in op.tensors_out],
         "params": [
-            {"arg_name": p.arg, "value": list(p.value) if isinstance(p.value, tuple) else p.value} for p in op.params
+            {"arg_name": p.arg, "value": [*map(_said, p.value)] if isinstance(p.value, tuple) else _said(p.value)}
+            for p in op.params
         ],
     }
     if op.body is not None:
         entry["body"] = [_op_json(o) for o in op.body]
     return entry
+
+
+def _said(value: Any) -> Any:
+    """One value of a parameter; a size that calls decide as text."""
+    return f"{OPEN_SIZE}{text(value)}" if isinstance(value, Dim) else value
 
 
 def _tensor_json(tensor: NetTensor) -> dict[str, Any]:

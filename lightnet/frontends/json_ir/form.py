@@ -11,7 +11,7 @@ import json
 from typing import Any
 
 from lightnet.diagnostics import SourceLoc
-from lightnet.frontends.netlist import NetOp, NetParam, NetTensor, ParamValue
+from lightnet.frontends.netlist import OPEN_SIZE, NetOp, NetParam, NetTensor, ParamValue
 from lightnet.json_text import MAX_DEPTH, FormError, Path, json_kind
 
 MAX_DIMS = 64
@@ -97,10 +97,11 @@ def _param(raw: Any, who: str, path: Path, depth: int) -> NetParam:
 def _value(raw: Any, who: str, path: Path) -> ParamValue:
     if type(raw) is list:
         kinds = set(map(type, raw))
-        if kinds not in _HOMOGENEOUS:
+        sizes = kinds == {int, str} and all(type(v) is int or v.startswith(OPEN_SIZE) for v in raw)
+        if kinds not in _HOMOGENEOUS and not sizes:
             raise _bad_array(raw, kinds, who, path)
-        if kinds == {str}:
-            for i, text in enumerate(raw):
+        if str in kinds:
+            for i, text in enumerate(v if type(v) is str else "" for v in raw):
                 _check_string(text, who, (*path, i))
         return tuple(raw)
     if type(raw) is dict:

@@ -98,19 +98,14 @@ def read_named(
         raise LightNetError("a network with text has no named dims: give the shapes of its inputs",
                             SourceLoc(model.path), label="onnx.symbol")  # fmt: skip
     given = set(dims.table)
-    while True:
-        dims.used.clear()
-        try:
-            with collector_paused():
-                found = Importer(model, shapes, values, seed, dims=dims).run()
-            break
-        except LearntError as e:
-            dims.learn(e)
-        except OpenError as e:
-            own = [i for i in model.graph.inputs if i.name not in model.graph.initializers]
-            e.signature = {i.name: (i.dtype, i.dims) for i in own}
-            e.again = lambda shapes, values: _read_numbers(model, shapes, values, seed)
-            raise
+    try:
+        with collector_paused():
+            found = dims.taught(lambda: Importer(model, shapes, values, seed, dims=dims).run())
+    except OpenError as e:
+        own = [i for i in model.graph.inputs if i.name not in model.graph.initializers]
+        e.signature = {i.name: (i.dtype, i.dims) for i in own}
+        e.again = lambda shapes, values: _read_numbers(model, shapes, values, seed)
+        raise
     for name in given - dims.used:
         raise unknown("open dim", name, sorted(dims.used - given))
     for remark in dims.remarks:
