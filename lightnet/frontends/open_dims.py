@@ -90,7 +90,7 @@ class DimTable:
         )
 
     def taught(self, read: Callable[[], T]) -> T:
-        """What reading a model gives, again with each fact that it teaches. Raises what `read` does."""
+        """The result of `read`, which is called again with each fact that the model teaches. Raises what it does."""
         while True:
             self.used.clear()
             try:

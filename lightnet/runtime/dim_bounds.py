@@ -62,7 +62,7 @@ class Bounds:
     def of_extremes(self, dim: Dim) -> tuple[list[Size], bool] | None:
         """The first minimum or maximum taken apart: ``rest - max(a, b)`` is never below a bound of both of two (True),
         and that is exact, ``rest + max(a, b)`` of either. None where there is none, or too many."""
-        if not 0 < dim.extremes <= self.MOST_EXTREMES:
+        if not 0 < len(dim.extremes) <= self.MOST_EXTREMES:
             return None
         either = None
         for atom in dim.atoms:

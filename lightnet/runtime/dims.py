@@ -7,16 +7,15 @@ nor false, as does whatever needs the number itself (a loop of Python's, a table
 `==` is sameness of the polynomial: two dims that differ may be equal in some call.
 
 Forms are canonical: a quotient that is whole for all values is a polynomial (a ``height`` that is a multiple of 32 has
-the half ``height floordiv 2``), any other is an *atom* beside the symbols, as minima and maxima are. Bounds follow from
-the corners of the symbols' ranges, and are exact for what is linear in each symbol; of a quotient q = floor(e / c) both
-what it is at most and that c·q lies within c - 1 below e are known (`dim_bounds.py`). Imports diagnostics.
+the half ``height floordiv 2``), any other is an *atom* beside the symbols, as minima and maxima are. Bounds
+(`dim_bounds.py`) are exact for what is linear in each symbol. Imports diagnostics.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
-from math import gcd, isinf, prod
+from math import gcd, prod
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lightnet.dataclasses import dataclass
@@ -24,8 +23,7 @@ from lightnet.diagnostics import LightNetError
 
 
 class Undecided(LightNetError):
-    """A number is needed, or a comparison asked for, where calls differ: of `dim`. `is_same` says that it was asked
-    whether this is 0."""
+    """A number of `dim` is needed, or a comparison (`is_same`: with 0), where calls differ."""
 
     def __init__(self, dim: Dim, message: str | None = None, is_same: bool = False):
         self.dim, self.is_same = dim, is_same
@@ -34,19 +32,20 @@ class Undecided(LightNetError):
 
 @dataclass(frozen=True)
 class Symbol:
-    """A number that a call decides: a multiple of `multiple` from `low` to `high`, both multiples of it.
-
-    In the terms of a `Dim` it stands for its *unit*, the value divided by `multiple`: so what divides is seen.
-    """
+    """A number that a call decides: a multiple of `multiple` from `low` to `high`, both multiples of it. In the terms
+    of a `Dim` it stands for its *unit*, the value divided by `multiple`: so what divides is seen."""
 
     name: str
     low: int
     high: int
     multiple: int = 1
 
-    @cached_property
+    @property
     def key(self) -> str:
         return self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     @property
     def dim(self) -> Dim:
@@ -75,8 +74,7 @@ class Symbol:
 
     @cached_property
     def typical(self) -> int:
-        """The value for which is decided what only costs time: a quarter of the largest one, as callers give a bound
-        that they seldom reach."""
+        """The value for which is decided what only costs time: a quarter of the largest, which callers seldom reach."""
         return max(self.low, self.high // 4 // self.multiple * self.multiple)
 
     @property
@@ -96,6 +94,9 @@ class Quotient:
     @cached_property
     def key(self) -> str:
         return f"({self.dividend.key}) floordiv {self.divisor}"
+
+    def __hash__(self) -> int:
+        return hash(self.key)
 
     @cached_property
     def range(self) -> tuple[int, int]:
@@ -119,6 +120,9 @@ class Extreme:
     @cached_property
     def key(self) -> str:
         return f"{self.fn}({', '.join(a.key if isinstance(a, Dim) else str(a) for a in self.args)})"
+
+    def __hash__(self) -> int:
+        return hash(self.key)
 
     @cached_property
     def range(self) -> tuple[int, int]:
@@ -177,15 +181,14 @@ class Dim:
 
     @cached_property
     def samples(self) -> tuple[int, ...]:
-        """Its numbers where all symbols have their smallest values, their largest, and their typical ones: what one of
-        these refutes need not be proved."""
+        """Its numbers where symbols are smallest, largest, and typical: what these refute need not be proved."""
         return tuple(sum(c * prod([a.samples[k] for a in term]) for term, c in self.terms.items()) for k in range(3))
 
     @cached_property
-    def extremes(self) -> int:
-        """The number of minima and maxima in it, those inside of others too."""
-        found = [a for a in self.atoms if isinstance(a, Extreme)]
-        return len(found) + sum(x.extremes for a in found for x in a.args if isinstance(x, Dim))
+    def extremes(self) -> frozenset[Extreme]:
+        """The minima and maxima in it, those inside of others too."""
+        found = frozenset(a for a in self.atoms if isinstance(a, Extreme))
+        return found.union(*(x.extremes for a in found for x in a.args if isinstance(x, Dim)))
 
     @property
     def divisor(self) -> int:
@@ -352,8 +355,7 @@ def greatest(size: Size) -> int:
 
 
 def at(size: Size, values: Mapping[str, int]) -> int:
-    """The number that a size is in a call with these values of symbols. ValueError for one that is out of bounds,
-    KeyError for one that is missing."""
+    """The number that a size is in a call. ValueError for a symbol's value out of bounds, KeyError for one missing."""
     if not isinstance(size, Dim):
         return size
     return sum(c * prod(a.at(values) for a in term) for term, c in size.terms.items())
@@ -472,9 +474,8 @@ def dim_of_terms(terms: dict[Monomial, int]) -> Size:
     return terms[()] if terms.keys() == {()} else Dim(terms)
 
 
-def _is_infinite(x: Any) -> bool:
-    """Return whether it is an infinity, which bounds of indices may be."""
-    return isinstance(x, float) and isinf(x)
+#: Whether it is an infinity, which bounds of indices may be.
+_is_infinite = (float("inf"), float("-inf")).__contains__
 
 
 def _terms(x: Any) -> Terms | None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.cpu.blocked.base import AdaptedGenerator, ProcessorModel
 from lightnet.backends.generator import Plan, form_of_arguments, numbered
@@ -20,7 +20,7 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dims import Dim, Size, at, greatest
+from lightnet.runtime.dims import Dim, Size, at, greatest, typical
 
 
 class OpenMaps(AdaptedGenerator):
@@ -34,9 +34,17 @@ class OpenMaps(AdaptedGenerator):
         return self.inner.form(ops, yielded, machine)
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
-        form, largest = numbered(form, kernel), typical_kernel(kernel, greatest)
-        kernels = [typical_kernel(kernel), typical_kernel(kernel, _half), largest]
-        plans = [self.inner.opened(k, largest, form_of_arguments(form, k), machine) for k in kernels]
+        plans = [self._plan(kernel, numbered(form, kernel), machine, way) for way in self.inner.ways(kernel)]
+        lean = next((plan.lean for plan in plans if plan.lean is not None), None)
+        return replace(min(plans, key=lambda plan: plan.time), lean=lean)
+
+    def _plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel, way: Mapping[str, Attribute]) -> Plan:
+        """The plan with the choices of one way."""
+        sizes = (typical, _half, greatest)
+        kernels = [typical_kernel(kernel, size) for size in sizes]
+        for copy in kernels:
+            copy.attributes.update(way)
+        plans = [self.inner.opened(k, kernels[-1], form_of_arguments(form, k), machine) for k in kernels]
         elements = [sum(s.len for s in k.ops[0].result_specs) for k in kernels]
 
         def of(plans: Sequence[Plan]) -> Plan:

@@ -54,11 +54,15 @@ Offers = Callable[[KernelOp], Sequence[Plan]]
 
 
 @dataclass(frozen=True)
-class Case:
+class SpecialCase:
     """The plan of a kernel where symbols have `values`."""
 
     values: Mapping[str, int]
     plan: Plan
+
+    def may_meet(self, other: SpecialCase) -> bool:
+        """Return whether a call may be of both, of which it runs the first."""
+        return all(other.values.get(name, value) == value for name, value in self.values.items())
 
 
 class Special(AdaptedGenerator):
@@ -75,21 +79,21 @@ class Special(AdaptedGenerator):
         done = [
             replace(c, plan=c.plan.generator.completed(_at(kernel, c.values, c.plan.choices), c.plan)) for c in cases
         ]
-        return _of(general.generator.completed(kernel, general), done, symbols_of(kernel))
+        return _of(general.generator.completed(kernel, general), done, symbols_in_kernel(kernel))
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        (general, cases), symbols = plan.schedule, symbols_of(kernel)
+        (general, cases), symbols = plan.schedule, symbols_in_kernel(kernel)
         others: Size = 1
-        made = []
+        made, seen = list[Launch](), list[SpecialCase]()
         for case in cases:
-            meant = _is_meant(case.values, symbols)
+            meant = reduce(lambda n, c: n * (1 - _is_meant(c.values, symbols)), filter(case.may_meet, seen),
+                           _is_meant(case.values, symbols))  # fmt: skip
             others = others * (1 - meant)
-            static = _at(kernel, case.values, case.plan.choices)
-            known: dict[func.FuncOp, func.FuncOp] = {}
-            for launch in case.plan.build(static, name, aliases):
-                function = known.setdefault(launch.function, launch.function)
-                if function is launch.function:
-                    known[launch.function] = function = _on_open_maps(launch, kernel)
+            seen.append(case)
+            functions: dict[func.FuncOp, func.FuncOp] = {}  # one may be launched again
+            for launch in case.plan.build(_at(kernel, case.values, case.plan.choices), name, aliases):
+                function = functions.get(launch.function) or _on_open_maps(launch, kernel)
+                functions[launch.function] = function
                 made.append(Launch(function, launch.grid * meant, launch.args, _workspace_of(launch) * meant))
         found = general.generator.build(kernel, general, name, aliases)
         made = [*(replace(launch, grid=launch.grid * others) for launch in found), *made]
@@ -103,7 +107,9 @@ def asking(kernel: KernelOp, values: Mapping[str, Sequence[int]]) -> Iterator[No
     """Ask for cases of a kernel, unless some are pinned: all combinations of the `values` of symbols that its dims
     have. Raises `LightNetError` for more than `MOST`."""
     names = (
-        [name for name in values if name in symbols_of(kernel)] if values and SPECIAL not in kernel.attributes else []
+        [name for name in values if name in symbols_in_kernel(kernel)]
+        if values and SPECIAL not in kernel.attributes
+        else []
     )
     found = [dict(zip(names, chosen)) for chosen in product(*(values[name] for name in names))] if names else []
     if len(found) > MOST:
@@ -128,12 +134,12 @@ def _said(values: Mapping[str, int]) -> DictionaryAttr:
 def with_cases(kernel: KernelOp, general: Plan, offers: Offers, machine: ProcessorModel) -> Plan:
     """The plan of a kernel with those of the cases that its choice `special` asks for, of which each gains by it.
     Raises `LightNetError` where that choice is none."""
-    found, symbols = list[Case](), symbols_of(kernel)
+    found, symbols = list[SpecialCase](), symbols_in_kernel(kernel)
     for values, pinned in _asked(kernel, symbols):
         plans = [p for p in offers(_at(kernel, values, pinned)) if dict(p.weights) == dict(general.weights)]
         best = min(plans, key=lambda p: (p.generator.last, p.time), default=None)
         if best is not None and (pinned or _gains(kernel, general, values, best, machine)):
-            found.append(Case(values, best))
+            found.append(SpecialCase(values, best))
     return _of(general, found, symbols) if found else general
 
 
@@ -144,7 +150,7 @@ def _gains(kernel: KernelOp, general: Plan, values: Mapping[str, int], best: Pla
         return False
     if not isinstance(general.generator, AdaptedGenerator):
         return True
-    copy = typical_kernel(kernel, lambda size: with_sizes(size, _around(values, symbols_of(kernel))))
+    copy = typical_kernel(kernel, lambda size: with_sizes(size, _around(values, symbols_in_kernel(kernel))))
     copy.attributes.update(_attributes(general.choices))
     try:
         plan = general.generator.planned(copy, form_of_arguments(general.form, copy), machine)
@@ -194,7 +200,7 @@ def _at(kernel: KernelOp, values: Mapping[str, int], choices: Mapping[str, Attri
     return changed_kernel(kernel, lambda dims: tuple(map(size, dims)), size, {**lanes, **_attributes(choices)})
 
 
-def symbols_of(kernel: KernelOp) -> dict[str, Symbol]:
+def symbols_in_kernel(kernel: KernelOp) -> dict[str, Symbol]:
     """The symbols that the types and parameters of a kernel have, by name."""
     values = [v for op in kernel.ops for v in (*op.operands, *op.results)]
     sizes: list[Any] = [d for v in (*kernel.operands, *values) for d in spec_of(v.type).dims]
@@ -205,7 +211,7 @@ def symbols_of(kernel: KernelOp) -> dict[str, Symbol]:
     return {s.name: s for size in sizes if isinstance(size, Dim) for s in size.symbols}
 
 
-def _of(general: Plan, cases: Sequence[Case], symbols: Mapping[str, Symbol]) -> Plan:
+def _of(general: Plan, cases: Sequence[SpecialCase], symbols: Mapping[str, Symbol]) -> Plan:
     """A plan of the general one and of cases."""
     said = []
     for case in cases:
@@ -247,7 +253,7 @@ def _on_open_maps(launch: Launch, kernel: KernelOp) -> func.FuncOp:
     if whole == list(types):
         return inner
     hints = [a.name_hint for a in block.args[2 + len(names) :]]
-    symbols = [s for s in symbols_of(kernel).values() if s.name in names]
+    symbols = [s for s in symbols_in_kernel(kernel).values() if s.name in names]
     b = Builder.kernel(inner.sym_name.data, whole, hints=hints, location=inner.location, symbols=symbols)
     b.function.attributes.update({k: v for k, v in inner.attributes.items() if k != SYMBOLS})
     given: list[SSAValue] = list(b.entry.args[: 2 + len(names)])

@@ -176,7 +176,7 @@ def test_in_a_network():
     session = onnxruntime.InferenceSession(model)
     for threads in (1, 3):
         dims = {"n": (1, 4), "h": (1, 300), "w": (1, 300)}
-        run = lightnet.compile(lightnet.loads(model, ".onnx", dims=dims), threads=threads)
+        run = lightnet.compile(lightnet.loads(model, ".onnx", dims=dims), threads=threads, layout="plain")
         kernels = [k for k in run.planned.walk() if isinstance(k, KernelOp)]
         assert [choice(k, "alg") for k in kernels if isinstance(k.ops[0], Conv2d)] == ["direct"] * 2
         for shape in ((1, 3, 1, 1), (2, 3, 30, 67), (1, 3, 65, 9)):

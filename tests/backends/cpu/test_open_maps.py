@@ -83,6 +83,9 @@ OPS: list[tuple[str, dict[str, str], Callable[[], LnOp]]] = [
     ("direct", {}, lambda: conv(64, 32, (3, 3), group=2, **SAME)), ("direct", {}, lambda: conv(16, 16, (3, 3), dilation=(12, 12), padding=(12, 12, 12, 12))),
     ("direct", {}, lambda: conv(16, 32, (3, 3), (1, H, 20), **SAME)), ("direct", {}, lambda: conv(16, 32, (3, 3), (2, 9, W), **SAME)),
     ("direct", {}, lambda: conv(16, 32, (1, 1), (1, E, E))),
+    # Many weights: tiles of several rows where maps are narrow.
+    ("direct", {}, lambda: conv(64, 64, (3, 3), stride=(2, 2), **SAME)), ("direct", {}, lambda: conv(72, 60, (3, 3), (1, E, E), padding=(1, 1, 1, 1))),
+    ("direct", {}, lambda: conv(128, 136, (1, 1), stride=(2, 2))), ("direct", {}, lambda: conv(40, 64, (3, 5), dilation=(2, 1), padding=(2, 2, 2, 2))),
     *((f"winograd{m}", {"order": order}, op) for m in (2, 4) for order in ("tiles", "panels") for op in (
         lambda: conv(16, 32, (3, 3), **SAME), lambda: conv(20, 9, (3, 3), padding=(2, 0, 1, 3)), lambda: conv(16, 40, (3, 3), (1, E, E), **SAME),
     )),
@@ -96,6 +99,9 @@ OPS: list[tuple[str, dict[str, str], Callable[[], LnOp]]] = [
     ("deconv", {}, lambda: deconv(16, 8, (3, 3), stride=(1, 3), padding=(1, 0, 0, 1))), ("deconv", {}, lambda: deconv(16, 16, (3, 3), **SAME)),
     ("pool", {}, lambda: pool(16, (2, 2), (N, TALL, WIDE), stride=(2, 2))), ("pool", {}, lambda: pool(9, (3, 3), stride=(2, 2), **SAME)),
     ("pool", {}, lambda: pool(16, (5, 5), padding=(2, 2, 2, 2))), ("pool", {}, lambda: pool(16, (1, 3), (N, TALL, WIDE), stride=(1, 2))),
+    ("first", {}, lambda: conv(3, 16, (3, 3), stride=(2, 2), **SAME)), ("first", {}, lambda: conv(1, 9, (5, 3), padding=(2, 0, 1, 3))),
+    ("first", {}, lambda: conv(4, 40, (3, 3), dilation=(2, 3), padding=(2, 3, 2, 3))), ("first", {}, lambda: conv(3, 48, (7, 7), stride=(2, 3), padding=(3, 3, 3, 3))),
+    ("first", {}, lambda: conv(2, 16, (1, 1))), ("first", {}, lambda: conv(3, 17, (3, 3), (1, 9, W), **SAME)), ("first", {}, lambda: conv(3, 24, (3, 3), (2, H, 70), stride=(1, 2), **SAME)),
     ("map", {}, lambda: made(Relu, [(N, 12, H, W)])), ("map", {}, lambda: made(Sigmoid, [(2, 16, H, W)])),
     ("resample", {}, lambda: made(Upsample, [(N, 12, H, W)], mode="TL_NEAREST", scales=(1.0, 1.0, 2.0, 3.0))),
 ]  # fmt: skip
@@ -380,13 +386,13 @@ def test_in_a_network(threads: int) -> None:
     run = lightnet.compile(lightnet.loads(data, ".onnx", dims=dims), threads=threads)
     kernels = [k for k in run.planned.walk() if isinstance(k, KernelOp)]
     anchors = [k for k in kernels if isinstance(k.ops[0], Conv2d | Deconv2d | Maxpool2d)]
-    blocked = [k for k in anchors if isinstance(layout_of(k.operands[0].type), Blocked)]
+    blocked = [k for k in anchors if any(isinstance(layout_of(v.type), Blocked) for v in (k.operands[0], k.results[0]))]
     assert len(anchors) == 6 and len(blocked) >= 5
     for shape in ((1, 3, 2, 2), (2, 3, 6, 46), (1, 3, 96, 34), (3, 3, 18, 18)):
         x = random.standard_normal(shape).astype(np.float32)
         for name, want in zip("yz", session.run(None, {"x": x})):
             agree(run(x=x)[name], want, 1e-4)
-    assert {choice(k, "alg") for k in blocked} >= {"pool", "deconv"}
+    assert {choice(k, "alg") for k in blocked} >= {"first", "pool", "deconv"}
 
 
 def test_a_network_is_compiled_once_by_default(tmp_path: Path) -> None:

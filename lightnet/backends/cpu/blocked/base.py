@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends import generator
 from lightnet.dataclasses import dataclass, replace
@@ -82,6 +82,10 @@ class BlockedGenerator(generator.Generator[ProcessorModel]):
         """The plan for a kernel on open maps: `kernel` has the typical ones, for which it says the time, and `largest`
         the largest. What it says besides holds for maps of any size."""
         return self.plan(kernel, form, machine)
+
+    def ways(self, kernel: KernelOp) -> Sequence[Mapping[str, Attribute]]:
+        """Choices of an open kernel between which only all of its maps together can decide."""
+        return ({},)
 
     def shared_bytes(self, kernel: KernelOp, plan: generator.Plan) -> Size:
         """The `workspace_bytes` of a plan of `opened`, for the open kernel."""

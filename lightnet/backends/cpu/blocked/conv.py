@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import partial, reduce
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import MemRefType
+from xdsl.dialects.builtin import IntegerType, MemRefType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
@@ -33,7 +33,7 @@ from lightnet.ir.layout import Blocked, Packed, layout_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr, vector_type_of
-from lightnet.runtime.dims import Size, greatest
+from lightnet.runtime.dims import Size, greatest, least
 
 #: Sums that a tile of an open map has at least, so that multiply-adds need not wait for each other.
 FEW_SUMS = 8
@@ -50,7 +50,9 @@ class Direct(KernelGenerator):
             geometry = Geometry.of(conv)
             if geometry.groups > 1 and (geometry.channels % machine.lanes or geometry.outputs % machine.lanes):
                 return None
-            return (0, geometry.cols.halo) if geometry.is_open else model.halo_of(geometry, machine)
+            if geometry.is_open:
+                return geometry.rows.halo if model.may_be_narrow(geometry) else 0, geometry.cols.halo
+            return model.halo_of(geometry, machine)
 
         return convolution_form(ops, yielded, Conv2d, halo_of)
 
@@ -96,6 +98,12 @@ class DirectKernel(BlockedKernel):
             self.geometry = geometry_of(kernel)
         super().__init__(kernel, name, lanes_of(kernel), aliases, host=host)
         self.src, self.weight, self.bias = self.anchor.operands
+        #: Rows and columns of the tiles of narrow open maps, where they may be that; what is above and below is there.
+        self.tall: tuple[int, int] | None = None
+        if model.may_be_narrow(self.geometry, self.shape.columns):
+            across = max(1, min(self.shape.columns // 3, least(self.geometry.cols.positions))) if self.overlaps else 1
+            if self.halo(self.src)[0] >= self.geometry.rows.halo:
+                self.tall = min(self.shape.columns // across, model.TALL), across
 
     def memref(self, value: SSAValue) -> MemRefType:
         """The memref of a value; maps are one row where the geometry is `flat`."""
@@ -132,6 +140,9 @@ class DirectKernel(BlockedKernel):
         b.location = self.anchor.location
         self.n, self.group, self.first = n, group, b.mul(group, self.shape.vectors)
         self.source_block = self.first_source()
+        if self.tall is not None:
+            self.open_rows(y0, y1, x1, *self.tall)
+            return
         for rows, lo, hi in self.row_tiles(y0, y1):
             with b.loop(lo, hi, rows, name="y") as y:
                 self.row(y.iv, rows, x0, x1)
@@ -179,6 +190,64 @@ class DirectKernel(BlockedKernel):
         with self.only(last, width):
             self.tile(y, whole, rows, rest)
 
+    def open_rows(self, first: Index, last: Index, width: Index, down: int, across: int) -> None:
+        """Rows [first, last) of an open map that may be narrow: what whole tiles of one row leave at its end, or all of
+        it, goes to tiles of `down` rows. The last of these sums a row several times where there are fewer; a row that
+        is alone has short tiles."""
+        b, columns = self.b, self.shape.columns
+        spare = columns - 1 - columns // 2 if self.overlaps else 0
+        whole = b.divmod(b.add(width, spare), columns)[0]
+        whole = b.select(b.cmpi("sge", b.index(width), b.index(columns)), whole, b.index(0))
+        stop = b.op(arith.MinSIOp, b.mul(whole, columns), b.index(width))
+        with b.loop(first, last, down, name="y") as y:
+            end = b.op(arith.MinSIOp, b.add(y.iv, down), b.index(last))
+            with b.loop(y.iv, end, name="line") as line, b.loop(0, b.mul(whole, columns), columns, name="x") as x:
+                self.tile(line.iv, b.op(arith.MinSIOp, x.iv, b.add(width, -columns)) if spare else x.iv, 1, columns)
+            alone = b.cmpi("slt", b.op(arith.SubiOp, end, y.iv), b.index(2))
+            with b.when(alone):
+                small = 1 << max((columns // 3).bit_length() - 1, 0)
+                self.across_open(width, small, lambda x, columns: self.tile(y.iv, x, 1, columns), stop)
+            with b.when(b.op(arith.XOrIOp, alone, b.const(1, IntegerType(1)))):
+                lines = [b.op(arith.MinSIOp, b.add(y.iv, k), b.add(end, -1)) for k in range(down)]
+                with b.loop(stop, width, across, name="x") as x:
+                    at = b.op(arith.MinSIOp, x.iv, b.add(width, -across)) if across > 1 else x.iv
+                    self.tall_tile(lines, at, across, b.op(arith.SubiOp, end, y.iv))
+
+    def tall_tile(self, lines: Sequence[Index], x: Index, columns: int, count: Index) -> None:
+        """A tile of some rows, each of which lies where a call says: each has sums of its own, by the same weights.
+        Rows of the window outside the picture read its halo. The first `count` are rows of the result."""
+        b, g, u = self.b, self.geometry, self.shape.unroll
+        shape = (1, columns, self.shape.vectors, self.lanes)
+        tiles = [MapTile(self.n, self.first, line, x, shape, self.used) for line in lines]
+        left = self.times(x, g.stride[1], -g.before[1])
+        tops = [self.times(line, g.stride[0], -g.before[0]) for line in lines]
+        sums = [self.repeated(self.bias, tiles[0])] * len(tiles)
+        steps = partial(summed_channels, b, g.input_steps(self.lanes, u), lanes=self.lanes)
+        walked = self.walks(self.src, [2, 3, 4])
+        with b.loop(0, g.rows.taps, carry=sums, name="r") as r:
+            places = [b.add(top, b.mul(r.iv, g.rows.dilation)) for top in tops]
+            with b.loop(*self.inside(left, 1, columns), carry=r.args, name="q") as q:  # a narrow map has few of them
+                column = b.add(left, b.mul(q.iv, g.cols.dilation))
+                with b.loop(0, model.blocks_of(g.channels, self.lanes), carry=q.args, name="block") as block:
+                    source = b.add(self.source_block, block.iv)
+                    with b.loop(0, steps(block.iv), u, carry=block.args, name="c") as c:
+                        made = list(c.args)
+                        for channel in (b.add(c.iv, k) for k in range(u)):  # weights stay in registers for all rows
+                            weights = self.weights(r.iv, block.iv, q.iv, channel, 1, sums[0])
+                            for k, place in enumerate(places):
+                                at = self.at(self.src, self.n, source, place, column, channel)
+                                pixels = b.tile_load(
+                                    self.inputs[self.src], at, walked, (1, columns, 1), steps=[*g.stride, 1]
+                                )
+                                made[k] = b.fma(pixels, weights, made[k])
+                        c.yields(*made)
+                    block.yields(*c.results)
+                q.yields(*block.results)
+            r.yields(*q.results)
+        for k, (tile, total) in enumerate(zip(tiles, r.results)):
+            with b.when(b.cmpi("sgt", b.index(count), b.index(k))):  # once: it may overwrite what it reads
+                self.finish_blocks(tile, total)
+
     def tile(self, y: Index, x: Index, rows: int, columns: int) -> None:
         """One tile: the bias, the sum over channels and taps, the epilogue."""
         tile = MapTile(self.n, self.first, y, x, (rows, columns, self.shape.vectors, self.lanes), self.used)
@@ -199,9 +268,10 @@ class DirectKernel(BlockedKernel):
         share = self.share_of_weights(y, x)
         with b.loop(*bounds, carry=sums, name="r") as r:
             line = b.called(b.add(top, b.mul(r.iv, g.rows.dilation)), "line")
+            short = self.tall is not None and columns < self.shape.columns
             if (
-                self.skips and rows == 1
-            ):  # its own few columns outside: inside, their count would be mispredicted in each block
+                self.skips or short
+            ) and rows == 1:  # its own few columns outside: inside, their count would be mispredicted in each block
                 with b.loop(*self.inside(left, 1, columns), carry=r.args, name="q") as q:
                     with b.loop(0, blocks, carry=q.args, name="block") as block:
                         block.yields(*self.tap(block.args, r.iv, q.iv, block.iv, line, left))

@@ -71,7 +71,10 @@ def open_schedule_of(kernel: KernelOp, largest: KernelOp, machine: ProcessorMode
         shape = shape_for((geometry, most), machine)
     found = _with_walk(kernel, geometry, machine, shape)
     columns = _with_walk(kernel, most, machine, shape).walk.columns if geometry.flat else geometry.positions[1]
-    return replace(found, walk=replace(found.walk, columns=columns))
+    rows = found.walk.rows
+    if choice(kernel, "band") is None and model.has_many_weights(geometry):
+        rows = -(-rows // model.TALL) * model.TALL  # of which tall tiles are whole
+    return replace(found, walk=replace(found.walk, rows=rows, columns=columns))
 
 
 def shape_for(geometries: Sequence[Geometry], machine: ProcessorModel) -> ConvTile:

@@ -20,6 +20,7 @@ from lightnet.dataclasses import dataclass, replace
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir.target import Halo
 from lightnet.ir.windows import Axis, Window
+from lightnet.runtime.dims import greatest, least
 
 #: Multiply-adds of an unrolled body, at most: larger ones overflow the cache of decoded instructions.
 MOST_CONV_BODY = 250
@@ -101,6 +102,25 @@ def _spread(op: Conv2d) -> Geometry:
 def _flat(op: Conv2d) -> Geometry:
     (height, width), found = op.operand_specs[0].dims[2:], Geometry.of(op)
     return replace(found.over((1, height * width), (1, height * width)), flat=True)
+
+
+#: Bytes of weights from which on it costs to read them again for few pixels.
+MANY_WEIGHTS = 64 << 10
+#: Rows of a tile of a narrow map, at most.
+TALL = 4
+
+
+def may_be_narrow(geometry: Geometry, columns: int = 16) -> bool:
+    """Return whether an open map may have rows shorter than a tile's, which then would read all weights for few pixels:
+    there tiles may have several rows."""
+    narrow = least(geometry.cols.positions) < columns and greatest(geometry.rows.positions) > 1
+    return geometry.is_open and narrow and has_many_weights(geometry)
+
+
+def has_many_weights(geometry: Geometry) -> bool:
+    """Return whether the weights of a convolution of windows are worth several rows of a tile."""
+    weights = 4 * geometry.channels * geometry.outputs * geometry.rows.taps * geometry.cols.taps
+    return not geometry.flat and weights >= MANY_WEIGHTS
 
 
 @dataclass(frozen=True)

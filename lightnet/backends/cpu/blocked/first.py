@@ -18,7 +18,15 @@ from xdsl.ir import SSAValue
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked.base import KernelGenerator, ProcessorModel, blocks_of, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.conv_model import TRAFFIC
-from lightnet.backends.cpu.blocked.first_model import FirstConvTile, picture_bytes, shape_of, staged_bytes, staged_dims
+from lightnet.backends.cpu.blocked.first_model import (
+    OPEN_PIECE,
+    FirstConvTile,
+    open_shape_of,
+    picture_bytes,
+    shape_of,
+    staged_bytes,
+    staged_dims,
+)
 from lightnet.backends.cpu.blocked.forms import epilogue_form, weight_layouts
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, MapTile
 from lightnet.backends.generator import Plan
@@ -40,7 +48,7 @@ MAX_STAGED = 1 << 20
 class First(KernelGenerator):
     """The generator of `conv2d` in one group, of f32, on a plain picture of at most `MOST_CHANNELS` channels."""
 
-    alg = "first"
+    alg, opens = "first", True
 
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         if not ops or not isinstance(ops[0], Conv2d):
@@ -50,10 +58,28 @@ class First(KernelGenerator):
         if conv.group != 1 or conv.operand_specs[0].dims[1] > MOST_CHANNELS or conv.operand_specs[0].len == 0:
             return None
         form = epilogue_form(conv, rest, yielded, {}, [weight], [bias])
-        return None if form is None or staged_bytes(conv, 1) > MAX_STAGED else form
+        piece = OPEN_PIECE if Axis.of(conv, 0).is_open or Axis.of(conv, 1).is_open else 0
+        return None if form is None or staged_bytes(conv, 1, piece) > MAX_STAGED else form
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
-        conv, shape = kernel.ops[0], shape_of(kernel, machine)
+        shape = shape_of(kernel, machine)
+        return self._plan(kernel, form, machine, shape, (shape.band,), picture_bytes(kernel.ops[0], shape))
+
+    def opened(self, kernel: KernelOp, largest: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
+        shape = open_shape_of(largest, machine)
+        size = staged_bytes(kernel.ops[0], shape.band, shape.piece)
+        return self._plan(kernel, form, machine, shape, (shape.band, shape.piece), size)
+
+    def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
+        if not plan.schedule.piece:
+            return super().build(kernel, plan, name, aliases)
+        from lightnet.backends.cpu.blocked.first_open import OpenFirstKernel
+
+        return [OpenFirstKernel(kernel, plan.schedule, name, aliases).build()]
+
+    def _plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel, shape: FirstConvTile, band: tuple[int, ...],
+              scratch: int) -> Plan:  # fmt: skip
+        conv = kernel.ops[0]
         n, channels, height, width = conv.result_specs[0].dims
         taps = conv.operand_specs[1].len // channels
         tiles = (
@@ -70,9 +96,9 @@ class First(KernelGenerator):
         packed = {conv.operands[1]: Packed("o", shape.vectors * machine.lanes)}
         return Plan.of(
             self, kernel, form, time, shape,
-            choices={"tile": ParamAttr((shape.rows, shape.columns, shape.vectors)), "band": ParamAttr((shape.band,))},
+            choices={"tile": ParamAttr((shape.rows, shape.columns, shape.vectors)), "band": ParamAttr(band)},
             weights=weight_layouts(kernel, form, machine.lanes, packed),
-            scratch_bytes=picture_bytes(conv, shape),
+            scratch_bytes=scratch,
         )  # fmt: skip
 
 

@@ -14,16 +14,20 @@ from lightnet.ir.windows import Axis
 #: Bytes of scratch that a staged band of the picture takes, about: a first-level cache, and bands enough for several
 #: threads.
 STAGED = 48 << 10
+#: Columns of the piece that a block of an open picture has, about.
+OPEN_PIECE = 60
 
 
 @dataclass(frozen=True)
 class FirstConvTile:
-    """A tile, `rows` x `columns` pixels by `vectors` blocks of output channels, and the rows of a block of the grid."""
+    """A tile, `rows` x `columns` pixels by `vectors` blocks of output channels, and the rows of a block of the grid; of
+    an open picture, whose tiles are single rows, also its columns, `piece`."""
 
     rows: int
     columns: int
     vectors: int
     band: int
+    piece: int = 0
 
 
 def shape_of(kernel: KernelOp, machine: ProcessorModel) -> FirstConvTile:
@@ -68,13 +72,40 @@ def band_of(conv: LnOp, rows: int) -> int:
     return -(-height // rows // bands) * rows
 
 
-def staged_dims(conv: LnOp, band: int) -> tuple[int, int, int]:
-    """Channels, rows and columns of the staged picture of `band` output rows."""
-    return conv.operand_specs[0].dims[1], Axis.of(conv, 0).span(band), Axis.of(conv, 1).reach
+def open_shape_of(kernel: KernelOp, machine: ProcessorModel) -> FirstConvTile:
+    """`shape_of` for an open picture, `kernel` being that of the largest."""
+    conv = kernel.ops[0]
+    _, channels, height, _ = conv.result_specs[0].dims
+    blocks = blocks_of(channels, machine.lanes)
+    rows, columns, vectors = choice_ints(kernel, "tile", 3) or (
+        1,
+        *tile_of(1, OPEN_PIECE, blocks, machine.registers)[1:],
+    )
+    band, piece = choice_ints(kernel, "band", 2) or (open_band_of(conv, height), -(-OPEN_PIECE // columns) * columns)
+    if rows != 1 or min(columns, vectors, band, piece) < 1 or blocks % vectors or columns * vectors > 64:
+        message = f"tile = {[rows, columns, vectors]}, band = {[band, piece]}: of open pictures, a tile is one row by "
+        message += f"columns by vectors that divide {blocks}, the product at most 64, and a band rows by columns"
+        raise choice_error(kernel, "first.tile", message)
+    return FirstConvTile(rows, columns, vectors, band, piece)
 
 
-def staged_bytes(conv: LnOp, band: int) -> int:
-    channels, rows, columns = staged_dims(conv, band)
+def open_band_of(conv: LnOp, height: int) -> int:
+    """Rows of a band of which the part of a piece fits into `STAGED`."""
+    base, step = (
+        staged_bytes(conv, 1, OPEN_PIECE),
+        staged_bytes(conv, 2, OPEN_PIECE) - staged_bytes(conv, 1, OPEN_PIECE),
+    )
+    return max(1, min(1 + (STAGED - base) // step, height))
+
+
+def staged_dims(conv: LnOp, band: int, piece: int = 0) -> tuple[int, int, int]:
+    """Channels, rows and columns of the staged picture of `band` output rows, of `piece` columns unless that is 0."""
+    x = Axis.of(conv, 1)
+    return conv.operand_specs[0].dims[1], Axis.of(conv, 0).span(band), x.span(piece) if piece else x.reach
+
+
+def staged_bytes(conv: LnOp, band: int, piece: int = 0) -> int:
+    channels, rows, columns = staged_dims(conv, band, piece)
     return 4 * channels * rows * columns
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.cpu.blocked import winograd_kernel
 from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, choice_ints, machine_for
@@ -72,6 +72,10 @@ class Winograd(BlockedGenerator):
             return replace(made, few=few)
 
         return self._with_lean(kernel, form, machine, schedule)
+
+    def ways(self, kernel: KernelOp) -> Sequence[Mapping[str, Attribute]]:
+        """Panels have the plain weights, which few pixels can be computed by."""
+        return ({},) if choice(kernel, "order") is not None else ({}, {"order": StringAttr(PANELS)})
 
     def shared_bytes(self, kernel: KernelOp, plan: Plan) -> Size:
         return winograd_kernel.workspace_bytes(winograd_kernel.sized_for(kernel, plan.schedule))
