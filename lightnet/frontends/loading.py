@@ -101,8 +101,9 @@ def _json(text: str, name: str, ctx: Any, options: ReadOptions) -> Imported:
         read = resolve_beside("lightnet_nnvm.importer:read", "the front end for NNVM")
         dims = DimTable(options.dims or {})
         found = dims.taught(lambda: read(text, name, shapes=_sized(options.shapes, dims), weights=options.weights))
-        for remark in dims.remarks if options.on_warning is not None else ():
-            options.on_warning(SourceLoc(name), remark)
+        warn = options.on_warning or (lambda loc, message: None)
+        for remark in dims.remarks:
+            warn(SourceLoc(name), remark)
         return Imported(*found)
     from lightnet.frontends import json_ir
     from lightnet.frontends.importer import to_module

@@ -27,7 +27,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Builder
-from lightnet.backends.cpu.blocked.base import AdaptedGenerator, ProcessorModel, choice_error
+from lightnet.backends.cpu.blocked.base import AdaptedGenerator, BlockedGenerator, ProcessorModel, choice_error
 from lightnet.backends.cpu.strips import one_row
 from lightnet.backends.generator import Plan, form_of_arguments
 from lightnet.backends.launches import Argument, Launch
@@ -86,9 +86,10 @@ class Special(AdaptedGenerator):
         others: Size = 1
         made, seen = list[Launch](), list[SpecialCase]()
         for case in cases:
-            meant = reduce(lambda n, c: n * (1 - _is_meant(c.values, symbols)), filter(case.may_meet, seen),
-                           _is_meant(case.values, symbols))  # fmt: skip
+            meant = _is_meant(case.values, symbols)
             others = others * (1 - meant)
+            for earlier in filter(case.may_meet, seen):
+                meant = meant * (1 - _is_meant(earlier.values, symbols))
             seen.append(case)
             functions: dict[func.FuncOp, func.FuncOp] = {}  # one may be launched again
             for launch in case.plan.build(_at(kernel, case.values, case.plan.choices), name, aliases):
@@ -124,7 +125,8 @@ def asking(kernel: KernelOp, values: Mapping[str, Sequence[int]]) -> Iterator[No
 
 
 def _attributes(choices: Mapping[str, Any]) -> dict[str, Attribute]:
-    return {k: choice_attr(v.data) if isinstance(v, ParamAttr) else v for k, v in choices.items()}
+    """A plan's choices as they are written on a kernel."""
+    return {k: choice_attr(v.data) if isinstance(v, ParamAttr) else v for k, v in choices.items()}  # type: ignore[arg-type]
 
 
 def _said(values: Mapping[str, int]) -> DictionaryAttr:
@@ -136,6 +138,8 @@ def with_cases(kernel: KernelOp, general: Plan, offers: Offers, machine: Process
     Raises `LightNetError` where that choice is none."""
     found, symbols = list[SpecialCase](), symbols_in_kernel(kernel)
     for values, pinned in _asked(kernel, symbols):
+        if any(case.values.items() <= values.items() for case in found):
+            continue  # all of its calls are of an earlier one
         plans = [p for p in offers(_at(kernel, values, pinned)) if dict(p.weights) == dict(general.weights)]
         best = min(plans, key=lambda p: (p.generator.last, p.time), default=None)
         if best is not None and (pinned or _gains(kernel, general, values, best, machine)):
@@ -218,6 +222,7 @@ def _of(general: Plan, cases: Sequence[SpecialCase], symbols: Mapping[str, Symbo
         own = _attributes(case.plan.choices)
         said.append(DictionaryAttr({AT: _said(case.values), "alg": StringAttr(case.plan.alg), **own}))
     shared = [align_up(c.plan.workspace_bytes) * _is_meant(c.values, symbols) for c in cases]
+    assert isinstance(general.generator, BlockedGenerator)
     return replace(
         general, generator=Special(general.generator), schedule=(general, tuple(cases)),
         choices={**general.choices, SPECIAL: ArrayAttr(said)},
@@ -258,6 +263,7 @@ def _on_open_maps(launch: Launch, kernel: KernelOp) -> func.FuncOp:
     b.function.attributes.update({k: v for k, v in inner.attributes.items() if k != SYMBOLS})
     given: list[SSAValue] = list(b.entry.args[: 2 + len(names)])
     for argument, type, taken in zip(b.args, types, whole):
+        assert isinstance(type, MemRefType)
         given.append(argument if type == taken else b.view(argument, 0, type, argument.name_hint))
     for old, new in zip(block.args, given):
         old.replace_all_uses_with(new)

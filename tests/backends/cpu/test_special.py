@@ -157,6 +157,24 @@ def test_the_choice_is_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         assert message in capsys.readouterr().err
 
 
+def test_a_call_of_two_cases_runs_the_first(tmp_path: Path) -> None:
+    """A case that is said twice, or by fewer symbols, does nothing twice: a kernel may overwrite what it reads."""
+    (tmp_path / "net.onnx").write_bytes(data := network(TEXT))
+    words = [str(tmp_path / "net.onnx"), "--dim", "batch=1..4", "--dim", "length=1..96"]
+    passes = 'choose{specialize="length=17,64"}'
+    assert ln_opt.main([*words, f"--pass=@cpu:plan-choose+before:pack:{passes}", "-o", str(tmp_path / "plan.mlir")]) == 0
+    planned = (tmp_path / "plan.mlir").read_text()
+    twice = planned.replace("special = [", "special = [{at = {batch = 2 : i64}}, {at = {length = 17 : i64}}, ")
+    assert twice.count("batch = 2 : i64") >= 3
+    (tmp_path / "plan.mlir").write_text(twice)
+    model, session = lightnet.loads(data, ".onnx", dims=RANGES), onnxruntime.InferenceSession(data)
+    run = lightnet.compile(lightnet.load(tmp_path / "plan.mlir", weights=model.weights), compiled=True, threads=1)
+    for batch, length in ((2, 17), (1, 17), (2, 64), (2, 5), (3, 64)):
+        given = feeds(batch, length)
+        for name, want in zip("yzs", session.run(None, given)):
+            agree(run(given)[name], want, 1e-4)
+
+
 def test_each_pass_keeps_the_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "net.onnx").write_bytes(network(TEXT))
     words = [str(tmp_path / "net.onnx"), "--dim", "batch=1..2", "--dim", "length=1..9", "--check", "-o", os.devnull]
