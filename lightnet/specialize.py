@@ -270,7 +270,7 @@ def general_of(opened: OpenError, compile: Callable[[Model], Executable], asked:
     numbers. Where it is `asked` for, it may be slow, and LightNetError says why there is none."""
     if opened.named is None:
         if asked:
-            raise LightNetError("specialize: values decide shapes of this network, each call's its own")
+            raise LightNetError("specialize: values decide shapes of this network", label="choose.specialize")
         return None
     try:
         module, weights = opened.named(lambda loc, message: None)

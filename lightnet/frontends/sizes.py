@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any
 
 from lightnet.dataclasses import dataclass, field
-from lightnet.runtime.dims import Dim, Size, Symbol, Undecided, greatest, is_same
+from lightnet.runtime.dims import Dim, Size, Symbol, Undecided, greatest, is_same, least
 
 _MADE = count()
 
@@ -62,6 +62,13 @@ def same(a: Size, b: Size) -> bool:
     """Return whether two dims are the same one. Raises `Undecided` where calls decide that; those that the data decides
     are if they have one form."""
     return a == b or (not (is_counted(a) or is_counted(b)) and is_same(a, b))
+
+
+def is_one(size: Size) -> bool:
+    """Return whether a dim is 1. Raises `Undecided` where calls decide that: either is right, and nothing is learnt."""
+    if isinstance(size, Dim) and not is_counted(size) and least(size) <= 1 <= greatest(size):
+        raise Undecided(size, f"it needs to know whether {size!s} is 1, which each call decides")
+    return size == 1
 
 
 def bound(size: Size) -> Size:

@@ -156,7 +156,7 @@ def _values(text: str, symbols: Mapping[str, Symbol]) -> dict[str, tuple[int, ..
     for part in text.split(";"):
         name, _, values = part.partition("=")
         if (name := name.strip()) not in symbols:
-            raise unknown("dim that calls decide", name, symbols)
+            raise LightNetError(unknown("dim that calls decide", name, symbols).message, label="choose.specialize")
         try:
             found[name] = tuple(dict.fromkeys(int(value) for value in values.split(",")))
             for value in found[name]:

@@ -7,7 +7,9 @@ from math import prod
 
 from lightnet.frontends import composites
 from lightnet.frontends.graph import Value
+from lightnet.frontends.sizes import is_one
 from lightnet.ir.types import MAX_RANK
+from lightnet.runtime.dims import is_same
 from lightnet_nnvm.node import Lazy, Node, nnvm_op
 
 # -- reshaping --------------------------------------------------------------------------------------------------------
@@ -105,9 +107,9 @@ def expand_dims(n: Node, x: Value) -> Value:
 @nnvm_op("squeeze")
 def squeeze(n: Node, x: Value) -> Value:
     axes = n.axes(n.ints("axis", ()), x.ndim)
-    if any(x.dims[a] != 1 for a in axes):
+    if not all(is_same(x.dims[a], 1) for a in axes):
         n.fail(f"axes {list(axes)} of {list(x.dims)} should have length 1")
-    dims = tuple(d for i, d in enumerate(x.dims) if (i not in axes if axes else d != 1))
+    dims = tuple(d for i, d in enumerate(x.dims) if (i not in axes if axes else not is_one(d)))
     return n.g.reshape(x, dims or (1,))
 
 

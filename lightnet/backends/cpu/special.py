@@ -95,7 +95,7 @@ class Special(AdaptedGenerator):
             for launch in case.plan.build(_at(kernel, case.values, case.plan.choices), name, aliases):
                 function = functions.get(launch.function) or _on_open_maps(launch, kernel)
                 functions[launch.function] = function
-                made.append(Launch(function, launch.grid * meant, launch.args, _workspace_of(launch) * meant))
+                made.append(Launch(function, launch.grid * meant, launch.args, _workspace_of(launch)))
         found = general.generator.build(kernel, general, name, aliases)
         made = [*(replace(launch, grid=launch.grid * others) for launch in found), *made]
         for k, function in enumerate(dict.fromkeys(launch.function for launch in made)):
@@ -221,7 +221,8 @@ def _of(general: Plan, cases: Sequence[SpecialCase], symbols: Mapping[str, Symbo
     for case in cases:
         own = _attributes(case.plan.choices)
         said.append(DictionaryAttr({AT: _said(case.values), "alg": StringAttr(case.plan.alg), **own}))
-    shared = [align_up(c.plan.workspace_bytes) * _is_meant(c.values, symbols) for c in cases]
+    # In all calls: sizes that jump where symbols have values are more than what plans can be proved by.
+    shared = [align_up(c.plan.workspace_bytes) for c in cases]
     assert isinstance(general.generator, BlockedGenerator)
     return replace(
         general, generator=Special(general.generator), schedule=(general, tuple(cases)),

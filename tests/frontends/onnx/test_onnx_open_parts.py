@@ -184,3 +184,15 @@ def test_a_size_that_no_type_has_is_refused_where_sizes_are_numbers() -> None:
     net = model([("Shape", ["x"], ["z"], {})], {"x": (F, ["n", 5])})
     with pytest.raises(lightnet.LightNetError, match="target cuda needs numbers for sizes, and each call decides 'n'"):
         lightnet.compile(lightnet.load(net, dims={"n": "1..9"}), "cuda")
+
+
+def test_a_rank_that_calls_decide_is_each_calls_own() -> None:
+    """A Squeeze without axes leaves out a dim that is 1 in a call: no executable is for all of them, but where it cannot be 1."""
+    net = model([("Squeeze", ["x"], ["z"], {})], {"x": (F, ["n", 1, 3])})
+    with pytest.raises(lightnet.LightNetError, match=r"whether n\(1\.\.1024\) is 1, which each call decides"):
+        lightnet.load(net)
+    run = lightnet.compile(net)
+    for n in (1, 2, 1, 5):
+        x = np.random.default_rng(n).standard_normal((n, 1, 3)).astype(np.float32)
+        assert np.array_equal(run({"x": x})["z"], x.squeeze())
+    check(net, {"n": "2..9"}, [(2, 1, 3), (9, 1, 3)])

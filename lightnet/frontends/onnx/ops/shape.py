@@ -25,7 +25,7 @@ from lightnet.frontends.graph import MAX_MADE, Value
 from lightnet.frontends.onnx.model import OnnxTensor
 from lightnet.frontends.onnx.node import Items, Node, onnx_op
 from lightnet.frontends.onnx.storage import marked
-from lightnet.frontends.sizes import is_counted, same
+from lightnet.frontends.sizes import is_counted, is_one, same
 from lightnet.runtime.dims import Dim, dim_max, greatest, is_known, least
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.stored import FORMATS
@@ -173,7 +173,7 @@ def _axes_of(n: Node, axes: Value | None, ndim: int) -> tuple[int, ...] | None:
 def squeeze_(n: Node, x: Value, axes: Value | None = None) -> Value:
     which = _axes_of(n, axes, x.ndim)
     if which is None:
-        which = tuple(k for k, d in enumerate(x.dims) if d == 1)
+        which = tuple(k for k, d in enumerate(x.dims) if is_one(d))
     if not all(same(x.dims[k], 1) for k in which):
         n.fail(f"axes {list(which)} of {x.spec} should have length 1")
     return squeeze(n.g, x, which)
