@@ -30,6 +30,7 @@ from lightnet.backends.builder import Builder
 from lightnet.backends.cpu.blocked.base import AdaptedGenerator, BlockedGenerator, ProcessorModel, choice_error
 from lightnet.backends.cpu.strips import one_row
 from lightnet.backends.generator import Plan, form_of_arguments
+from lightnet.backends.kernel_loops import writes_nothing
 from lightnet.backends.launches import Argument, Launch
 from lightnet.dataclasses import dataclass, replace
 from lightnet.diagnostics import LightNetError
@@ -140,7 +141,9 @@ def with_cases(kernel: KernelOp, general: Plan, offers: Offers, machine: Process
     for values, pinned in _asked(kernel, symbols):
         if any(case.values.items() <= values.items() for case in found):
             continue  # all of its calls are of an earlier one
-        plans = [p for p in offers(_at(kernel, values, pinned)) if dict(p.weights) == dict(general.weights)]
+        if writes_nothing(static := _at(kernel, values, pinned)):
+            continue
+        plans = [p for p in offers(static) if dict(p.weights) == dict(general.weights)]
         best = min(plans, key=lambda p: (p.generator.last, p.time), default=None)
         if best is not None and (pinned or _gains(kernel, general, values, best, machine)):
             found.append(SpecialCase(values, best))

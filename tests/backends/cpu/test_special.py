@@ -120,6 +120,27 @@ def test_values_of_maps() -> None:
         agree(run(x=x)["y"], session.run(None, {"x": x})[0], 1e-4)
 
 
+#: A window of three rows of which one may be padding: a map of one row has none of them.
+EMPTY = """<ir_version: 9, opset_import: ["" : 18]>
+g (float[n, 3, h, 10] x) => (float[n, 9, p, q] y) <float[9, 1, 3, 3] a> {
+    y = Conv <group = 3, pads = [0, 0, 1, 0], strides = [1, 3]> (x, a)
+}"""
+
+
+def test_a_value_that_leaves_nothing() -> None:
+    """Where a result is empty, there is no code for it, and an empty array comes out."""
+    data = network(EMPTY)
+    model = lightnet.loads(data, ".onnx", dims={"n": (1, 3), "h": (1, 20)})
+    run, session = lightnet.compile(model, specialize={"h": [1, 5]}), onnxruntime.InferenceSession(data)
+    assert [len(k.attributes[SPECIAL]) for k in cases_of(run)] == [1]
+    for h in (5, 1, 4):
+        x = np.random.default_rng(h).standard_normal((2, 3, h, 10)).astype(np.float32)
+        y = run(x=x)["y"]
+        assert y.shape == (2, 9, h - 1, 3)
+        if h > 1:
+            agree(y, session.run(None, {"x": x})[0], 1e-4)
+
+
 def test_weights_stand_once_and_the_file_has_all(tmp_path: Path) -> None:
     data = network(TEXT)
     (tmp_path / "net.onnx").write_bytes(data)

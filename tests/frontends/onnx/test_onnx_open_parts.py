@@ -189,7 +189,7 @@ def test_a_size_that_no_type_has_is_refused_where_sizes_are_numbers() -> None:
 def test_a_rank_that_calls_decide_is_each_calls_own() -> None:
     """A Squeeze without axes leaves out a dim that is 1 in a call: no executable is for all of them, but where it cannot be 1."""
     net = model([("Squeeze", ["x"], ["z"], {})], {"x": (F, ["n", 1, 3])})
-    with pytest.raises(lightnet.LightNetError, match=r"whether n\(1\.\.1024\) is 1, which each call decides"):
+    with pytest.raises(OpenError):
         lightnet.load(net)
     run = lightnet.compile(net)
     for n in (1, 2, 1, 5):
