@@ -101,11 +101,12 @@ class CpuSelection(Selection[ProcessorModel]):
     def _with_cases(self, kernel: KernelOp, plan: Plan, machine: ProcessorModel) -> Plan:
         """A plan with those for values that the kernel names, by whichever generators are fastest for these."""
 
-        def offers(static: KernelOp) -> Sequence[Plan]:
+        def offers(static: KernelOp, exact: bool) -> Sequence[Plan]:
             pinned, found = choice(static, "alg"), list[Candidate]()
             for generator, form in self.candidates(static, machine):
                 static.attributes["alg"] = StringAttr(generator.alg)  # its weights may be packed, by who owns them
-                if pinned in (None, generator.alg) and self.fits(generator, form, static, machine):
+                allowed = pinned == generator.alg or (pinned is None and (not exact or generator.is_exact(static.ops)))
+                if allowed and self.fits(generator, form, static, machine):
                     found.append((generator, form))
             return self.offers(static, found, machine) if found else ()
 

@@ -23,6 +23,7 @@ from xdsl.dialects.builtin import (
     IntegerType,
     MemRefType,
     StringAttr,
+    UnitAttr,
 )
 from xdsl.ir import Attribute, SSAValue
 
@@ -42,7 +43,7 @@ from lightnet.runtime.arrays import align_up
 from lightnet.runtime.dims import Dim, Size, Symbol, dim_max, dim_min, typical, with_sizes
 
 #: The choice that holds the cases: dictionaries of choices, and of values by symbol (`AT`).
-SPECIAL, AT = "special", "at"
+SPECIAL, AT, EXACT = "special", "at", "exact"
 #: The attribute of a kernel that asks for cases while it chooses.
 ASKED = "specialize"
 #: Cases of one kernel, at most: each is code of its own.
@@ -50,8 +51,8 @@ MOST = 16
 #: Part of the general plan's time that a case may take, to be worth its code.
 GAIN = 0.97
 _BYTES = MemRefType(IntegerType(8), [DYNAMIC_INDEX])
-#: The plans of a static kernel, of which the first is the best.
-Offers = Callable[[KernelOp], Sequence[Plan]]
+#: The plans of a static kernel, of exact algorithms alone if so asked.
+Offers = Callable[[KernelOp, bool], Sequence[Plan]]
 
 
 @dataclass(frozen=True)
@@ -105,9 +106,9 @@ class Special(AdaptedGenerator):
 
 
 @contextmanager
-def asking(kernel: KernelOp, values: Mapping[str, Sequence[int]]) -> Iterator[None]:
-    """Ask for cases of a kernel, unless some are pinned: all combinations of the `values` of symbols that its dims
-    have. Raises `LightNetError` for more than `MOST`."""
+def asking(kernel: KernelOp, values: Mapping[str, Sequence[int]], exact: bool) -> Iterator[None]:
+    """Ask for cases of a kernel, `exact` ones or any, unless some are pinned: all combinations of the `values` of
+    symbols that its dims have. Raises `LightNetError` for more than `MOST`."""
     names = (
         [name for name in values if name in symbols_in_kernel(kernel)]
         if values and SPECIAL not in kernel.attributes
@@ -118,7 +119,8 @@ def asking(kernel: KernelOp, values: Mapping[str, Sequence[int]]) -> Iterator[No
         message = f"{len(found)} combinations of values of {', '.join(names)}: at most {MOST} have code of their own"
         raise choice_error(kernel, "choose.specialize", message)
     if found:
-        kernel.attributes[ASKED] = ArrayAttr([DictionaryAttr({AT: _said(values)}) for values in found])
+        marks = {EXACT: UnitAttr()} if exact else {}
+        kernel.attributes[ASKED] = ArrayAttr([DictionaryAttr({AT: _said(values), **marks}) for values in found])
     try:
         yield
     finally:
@@ -141,9 +143,10 @@ def with_cases(kernel: KernelOp, general: Plan, offers: Offers, machine: Process
     for values, pinned in _asked(kernel, symbols):
         if any(case.values.items() <= values.items() for case in found):
             continue  # all of its calls are of an earlier one
+        exact = pinned.pop(EXACT, None) is not None
         if writes_nothing(static := _at(kernel, values, pinned)):
             continue
-        plans = [p for p in offers(static) if dict(p.weights) == dict(general.weights)]
+        plans = [p for p in offers(static, exact) if dict(p.weights) == dict(general.weights)]
         best = min(plans, key=lambda p: (p.generator.last, p.time), default=None)
         if best is not None and (pinned or _gains(kernel, general, values, best, machine)):
             found.append(SpecialCase(values, best))

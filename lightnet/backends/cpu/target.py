@@ -39,7 +39,7 @@ def _choose(kernel: KernelOp, request: Request) -> Mapping[str, Attribute]:
     """The choices of a kernel (`Target.choose`): `alg`, what goes with it, the threads that share it, and the bytes of
     workspace that it needs."""
     machine = SELECTION.machine(kernel, request.features, request.threads)
-    with asking(kernel, request.special):
+    with asking(kernel, request.special, request.exact):
         return _choices(kernel, SELECTION.choose(kernel, machine, request.exact), request)
 
 
@@ -59,7 +59,7 @@ def settle(kernels: Sequence[KernelOp], request: Request) -> None:
         for name in kernel.choices:
             del kernel.attributes[name]
         machine = SELECTION.machine(kernel, request.features, request.threads)
-        with asking(kernel, request.special):
+        with asking(kernel, request.special, request.exact):
             made = SELECTION.chosen(kernel, plan, (plan,), machine)
         choices = _choices(kernel, made, request)
         kernel.attributes.update({k: choices[k] for k in ("alg", "order") if k in choices})  # what changed comes first

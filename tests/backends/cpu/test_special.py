@@ -120,6 +120,13 @@ def test_values_of_maps() -> None:
         agree(run(x=x)["y"], session.run(None, {"x": x})[0], 1e-4)
 
 
+def test_exact_is_asked_of_cases_too() -> None:
+    model = lightnet.loads(network(MAPS), ".onnx", dims={"h": (3, 40), "w": (3, 40)})
+    run = lightnet.compile(model, threads=1, exact=True, specialize={"h": [7, 24], "w": [5, 24]})
+    found = [case.data["alg"].data for k in cases_of(run) for case in k.attributes[SPECIAL]]
+    assert found and not any("winograd" in alg for alg in found)
+
+
 #: A window of three rows of which one may be padding: a map of one row has none of them.
 EMPTY = """<ir_version: 9, opset_import: ["" : 18]>
 g (float[n, 3, h, 10] x) => (float[n, 9, p, q] y) <float[9, 1, 3, 3] a> {
