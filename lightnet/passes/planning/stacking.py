@@ -21,7 +21,7 @@ import numpy as np
 from lightnet.dataclasses import replace
 from lightnet.diagnostics import FallbackWarning
 from lightnet.runtime.arrays import align_up
-from lightnet.runtime.dims import Dim, Size, at, dim_max, dim_of_terms, is_never_below, typical
+from lightnet.runtime.dims import Dim, Size, at, dim_max, dim_of_terms, is_never_below, samples, typical
 
 from .buffers import Buffer, Conflicts, lower_bound
 from .planner import MemoryPlan, pack
@@ -58,16 +58,17 @@ def stack_buffers(buffers: Sequence[Buffer], sizes: Mapping[str, Size], plan: Me
 
 
 def _fewest(sums: Sequence[Size]) -> tuple[list[Size], bool]:
-    """The sums that may be the largest; and True if some of them were joined, as they are too many."""
+    """The sums that may be the largest; and True if some of them were joined, as they are too many, and that is more in
+    the smallest, the largest or the typical call."""
     kept: list[Size] = []
     for new in sorted(dict.fromkeys(sums), key=typical, reverse=True):
         if not any(is_never_below(k, new) for k in kept):
             kept = [k for k in kept if not is_never_below(new, k)] + [new]
-    many = len(kept) > MOST_SUMS
+    most = [*map(max, zip(*map(samples, kept)))]
     while len(kept) > MOST_SUMS:
         a, b = min(combinations(kept, 2), key=lambda pair: typical(upper_join(*pair)) - max(map(typical, pair)))
         kept, _ = _fewest([k for k in kept if k not in (a, b)] + [upper_join(a, b)])
-    return kept, many
+    return kept, [*map(max, zip(*map(samples, kept)))] != most
 
 
 def upper_join(a: Size, b: Size) -> Size:
