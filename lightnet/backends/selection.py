@@ -177,7 +177,7 @@ class Selection(ABC, Generic[M]):
     def chosen(self, kernel: KernelOp, plan: Plan, offers: Sequence[Plan], machine: M) -> Chosen:
         """A plan as what a kernel has chosen, which is kept for the passes to come."""
         plan = plan.generator.completed(kernel, plan)
-        own = {k: choice_attr(v.data) if isinstance(v, ParamAttr) else v for k, v in plan.choices.items()}
+        own = written_choices(plan.choices)
         made = Chosen(plan, tuple(offers), {**self.named_by(plan, machine), **own})
         types = list(kernel.operand_types)
         self._keep(kernel, types, made)
@@ -244,6 +244,11 @@ class Selection(ABC, Generic[M]):
     def workspace_bytes(self, kernel: KernelOp) -> int:
         """Bytes that the launches of a kernel use beside its operands and results."""
         return 0 if writes_nothing(kernel) else self.plan_of(kernel).memory
+
+
+def written_choices(choices: Mapping[str, Attribute]) -> dict[str, Attribute]:
+    """A plan's choices as they are written on a kernel."""
+    return {k: choice_attr(v.data) if isinstance(v, ParamAttr) else v for k, v in choices.items()}  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=4)

@@ -124,10 +124,10 @@ def typical_kernel(kernel: KernelOp, typical: Change = typical) -> KernelOp:
 # -- modules
 
 
-def symbols_in(module: ModuleOp) -> Iterator[tuple[Symbol, Operation]]:
-    """The symbols in the types and parameters of a module of level 1 to 3, some several times, each with the op that
-    has it: an input that nothing reads any more may have decided a parameter."""
-    for op in module.walk():
+def symbols_in(root: Operation) -> Iterator[tuple[Symbol, Operation]]:
+    """The symbols in the types of results, and in parameters, of ops of level 1 to 3 inside of one (a module), some
+    several times, each with the op that has it: an input that nothing reads any more may have decided a parameter."""
+    for op in root.walk():
         for value in op.results:
             if isinstance(value.type, TensorType) and isinstance(value.type.encoding, DimsAttr):
                 yield from ((s, op) for d in value.type.encoding.data.dims for s in d.symbols)

@@ -33,14 +33,15 @@ from lightnet.backends.cpu.strips import one_row
 from lightnet.backends.generator import Plan, form_of_arguments
 from lightnet.backends.kernel_loops import writes_nothing
 from lightnet.backends.launches import Argument, Launch
+from lightnet.backends.selection import written_choices
 from lightnet.dataclasses import dataclass, replace
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import SYMBOLS, kernel_symbols, memref_bytes
-from lightnet.ir.instances import changed_kernel, is_open, is_open_value, typical_kernel
+from lightnet.ir.instances import changed_kernel, is_open, symbols_in, typical_kernel
 from lightnet.ir.kernel import KernelOp, choice_attr
-from lightnet.ir.types import ParamAttr, spec_of
+from lightnet.ir.types import spec_of
 from lightnet.runtime.arrays import align_up
-from lightnet.runtime.dims import Dim, Size, Symbol, dim_max, dim_min, typical, with_sizes
+from lightnet.runtime.dims import Size, Symbol, dim_max, dim_min, typical, with_sizes
 
 #: The choice that holds the cases: dictionaries of choices, and of values by symbol (`AT`).
 SPECIAL, AT, EXACT = "special", "at", "exact"
@@ -109,12 +110,9 @@ class Special(AdaptedGenerator):
 def asking(kernel: KernelOp, values: Mapping[str, Sequence[int]], exact: bool) -> Iterator[None]:
     """Ask for cases of a kernel, `exact` ones or any, unless some are pinned: all combinations of the `values` of
     symbols that its dims have. Raises `LightNetError` for more than `MOST`."""
-    names = (
-        [name for name in values if name in symbols_in_kernel(kernel)]
-        if values and SPECIAL not in kernel.attributes
-        else []
-    )
-    found = [dict(zip(names, chosen)) for chosen in product(*(values[name] for name in names))] if names else []
+    known = symbols_in_kernel(kernel) if values and SPECIAL not in kernel.attributes else {}
+    names = [name for name in values if name in known]
+    found = [dict(zip(names, chosen)) for chosen in product(*(values[name] for name in names)) if names]
     if len(found) > MOST:
         message = f"{len(found)} combinations of values of {', '.join(names)}: at most {MOST} have code of their own"
         raise choice_error(kernel, "choose.specialize", message)
@@ -125,11 +123,6 @@ def asking(kernel: KernelOp, values: Mapping[str, Sequence[int]], exact: bool) -
         yield
     finally:
         kernel.attributes.pop(ASKED, None)
-
-
-def _attributes(choices: Mapping[str, Any]) -> dict[str, Attribute]:
-    """A plan's choices as they are written on a kernel."""
-    return {k: choice_attr(v.data) if isinstance(v, ParamAttr) else v for k, v in choices.items()}  # type: ignore[arg-type]
 
 
 def _said(values: Mapping[str, int]) -> DictionaryAttr:
@@ -161,7 +154,7 @@ def _gains(kernel: KernelOp, general: Plan, values: Mapping[str, int], best: Pla
     if not isinstance(general.generator, AdaptedGenerator):
         return True
     copy = typical_kernel(kernel, lambda size: with_sizes(size, _around(values, symbols_in_kernel(kernel))))
-    copy.attributes.update(_attributes(general.choices))
+    copy.attributes.update(written_choices(general.choices))
     try:
         plan = general.generator.planned(copy, form_of_arguments(general.form, copy), machine)
     except LightNetError:  # a tile that is none of so small a map
@@ -207,25 +200,20 @@ def _at(kernel: KernelOp, values: Mapping[str, int], choices: Mapping[str, Attri
         return with_sizes(size, values)
 
     lanes = {k: v for k, v in kernel.attributes.items() if k == "lanes"}
-    return changed_kernel(kernel, lambda dims: tuple(map(size, dims)), size, {**lanes, **_attributes(choices)})
+    return changed_kernel(kernel, lambda dims: tuple(map(size, dims)), size, {**lanes, **written_choices(choices)})
 
 
 def symbols_in_kernel(kernel: KernelOp) -> dict[str, Symbol]:
     """The symbols that the types and parameters of a kernel have, by name."""
-    values = [v for op in kernel.ops for v in (*op.operands, *op.results)]
-    sizes: list[Any] = [d for v in (*kernel.operands, *values) for d in spec_of(v.type).dims]
-    for op in kernel.ops:
-        for attr in op.properties.values():
-            if isinstance(attr, ParamAttr) and is_open_value(attr.data):
-                sizes += attr.data if isinstance(attr.data, tuple) else (attr.data,)
-    return {s.name: s for size in sizes if isinstance(size, Dim) for s in size.symbols}
+    read = (s for v in kernel.operands for d in spec_of(v.type).open_dims for s in d.symbols)
+    return {s.name: s for s in (*read, *(s for s, _ in symbols_in(kernel)))}
 
 
 def _of(general: Plan, cases: Sequence[SpecialCase], symbols: Mapping[str, Symbol]) -> Plan:
     """A plan of the general one and of cases."""
     said = []
     for case in cases:
-        own = _attributes(case.plan.choices)
+        own = written_choices(case.plan.choices)
         said.append(DictionaryAttr({AT: _said(case.values), "alg": StringAttr(case.plan.alg), **own}))
     # In all calls: sizes that jump where symbols have values are more than what plans can be proved by.
     shared = [align_up(c.plan.workspace_bytes) for c in cases]

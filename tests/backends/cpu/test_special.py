@@ -15,6 +15,7 @@ from onnx import numpy_helper
 
 import lightnet
 from lightnet import LightNetError
+from lightnet.backends.cpu import selection
 from lightnet.backends.cpu.special import SPECIAL
 from lightnet.cli import ln_opt
 from lightnet.cli.lightnet import main
@@ -120,11 +121,21 @@ def test_values_of_maps() -> None:
         agree(run(x=x)["y"], session.run(None, {"x": x})[0], 1e-4)
 
 
-def test_exact_is_asked_of_cases_too() -> None:
+def test_exact_is_asked_of_cases_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, seen = selection.with_cases, list[bool]()
+
+    def watched(kernel: KernelOp, general: Any, offers: Any, machine: Any) -> Any:
+        return made(kernel, general, lambda static, exact: (seen.append(exact), offers(static, exact))[1], machine)
+
+    monkeypatch.setattr(selection, "with_cases", watched)
     model = lightnet.loads(network(MAPS), ".onnx", dims={"h": (3, 40), "w": (3, 40)})
     run = lightnet.compile(model, threads=1, exact=True, specialize={"h": [7, 24], "w": [5, 24]})
     found = [case.data["alg"].data for k in cases_of(run) for case in k.attributes[SPECIAL]]
     assert found and not any("winograd" in alg for alg in found)
+    assert seen and all(seen)
+    seen.clear()
+    lightnet.compile(model, threads=1, specialize={"h": 8})
+    assert seen and not any(seen)
 
 
 #: A window of three rows of which one may be padding: a map of one row has none of them.
