@@ -23,7 +23,7 @@ from lightnet.backends.cpu.blocked.base import KernelGenerator, ProcessorModel, 
 from lightnet.backends.cpu.blocked.conv_choices import ConvSchedule, conv_schedule_of, geometry_of, open_schedule_of
 from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, Geometry
 from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
-from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, MapTile
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, MapTile, shorter_tile
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Conv2d
@@ -205,8 +205,7 @@ class DirectKernel(BlockedKernel):
                 self.tile(line.iv, b.op(arith.MinSIOp, x.iv, b.add(width, -columns)) if spare else x.iv, 1, columns)
             alone = b.cmpi("slt", b.op(arith.SubiOp, end, y.iv), b.index(2))
             with b.when(alone):
-                small = 1 << max((columns // 3).bit_length() - 1, 0)
-                self.across_open(width, small, lambda x, columns: self.tile(y.iv, x, 1, columns), stop)
+                self.across_open(width, shorter_tile(columns), lambda x, columns: self.tile(y.iv, x, 1, columns), stop)
             with b.when(b.op(arith.XOrIOp, alone, b.const(1, IntegerType(1)))):
                 lines = [b.op(arith.MinSIOp, b.add(y.iv, k), b.add(end, -1)) for k in range(down)]
                 with b.loop(stop, width, across, name="x") as x:

@@ -77,10 +77,7 @@ def open_shape_of(kernel: KernelOp, machine: ProcessorModel) -> FirstConvTile:
     conv = kernel.ops[0]
     _, channels, height, _ = conv.result_specs[0].dims
     blocks = blocks_of(channels, machine.lanes)
-    rows, columns, vectors = choice_ints(kernel, "tile", 3) or (
-        1,
-        *tile_of(1, OPEN_PIECE, blocks, machine.registers)[1:],
-    )
+    rows, columns, vectors = choice_ints(kernel, "tile", 3) or tile_of(1, OPEN_PIECE, blocks, machine.registers)
     band, piece = choice_ints(kernel, "band", 2) or (open_band_of(conv, height), -(-OPEN_PIECE // columns) * columns)
     if rows != 1 or min(columns, vectors, band, piece) < 1 or blocks % vectors or columns * vectors > 64:
         message = f"tile = {[rows, columns, vectors]}, band = {[band, piece]}: of open pictures, a tile is one row by "
@@ -91,11 +88,8 @@ def open_shape_of(kernel: KernelOp, machine: ProcessorModel) -> FirstConvTile:
 
 def open_band_of(conv: LnOp, height: int) -> int:
     """Rows of a band of which the part of a piece fits into `STAGED`."""
-    base, step = (
-        staged_bytes(conv, 1, OPEN_PIECE),
-        staged_bytes(conv, 2, OPEN_PIECE) - staged_bytes(conv, 1, OPEN_PIECE),
-    )
-    return max(1, min(1 + (STAGED - base) // step, height))
+    base, more = (staged_bytes(conv, rows, OPEN_PIECE) for rows in (1, 2))
+    return max(1, min(1 + (STAGED - base) // (more - base), height))
 
 
 def staged_dims(conv: LnOp, band: int, piece: int = 0) -> tuple[int, int, int]:

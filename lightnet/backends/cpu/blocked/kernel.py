@@ -297,7 +297,7 @@ class BlockedKernel(TileKernel):
             if divisor == columns:
                 return
             first = b.op(arith.MinSIOp, stop, end) if spare else stop
-            columns = 1 << max((columns // 3).bit_length() - 1, 0)
+            columns = shorter_tile(columns)
 
     def down(self, first: Index, last: Index, height: int, rows: int, body: Callable[[Index, int], None]) -> None:
         """`body` on tiles of the rows [first, last) of `height`, given the first row and how many: what the last rows
@@ -357,6 +357,11 @@ class BlockedKernel(TileKernel):
                 body(block, self.lanes)
         with self.only(block if blocks > 1 else 0, blocks - 1):
             body(blocks - 1, used)
+
+
+def shorter_tile(columns: int) -> int:
+    """The next shorter tile of an open row: about a third as long, a power of two."""
+    return 1 << max((columns // 3).bit_length() - 1, 0)
 
 
 class RowsKernel(BlockedKernel):
