@@ -40,7 +40,9 @@ def model(tmp_path: Path) -> lightnet.Model:
 def test_json_keeps_open_dims(model: lightnet.Model, tmp_path: Path) -> None:
     """What is written reads as the same network, at level 1 and with kernels."""
     text = json_ir.write(exporter.from_module(model.module))
-    params = {p["arg_name"]: p["value"] for op in json.loads(text)["ops"] for p in op["params"] if op["optype"] == "reshape"}
+    params = {
+        p["arg_name"]: p["value"] for op in json.loads(text)["ops"] for p in op["params"] if op["optype"] == "reshape"
+    }
     assert params["dims"] == ["?batch(1..4)", "?16*n(1..50)"]
     (tmp_path / "net.json").write_text(text)
     read = lightnet.load(tmp_path / "net.json", weights=model.weights)
@@ -62,7 +64,9 @@ def test_json_keeps_open_dims(model: lightnet.Model, tmp_path: Path) -> None:
 
 
 def test_json_of_a_plan_needs_numbers(model: lightnet.Model) -> None:
-    with pytest.raises(LightNetError, match=r"a planned netlist \(JSON IR\) needs numbers for sizes, and each call decides 'batch'"):
+    with pytest.raises(
+        LightNetError, match=r"a planned netlist \(JSON IR\) needs numbers for sizes, and each call decides 'batch'"
+    ):
         exporter.from_module(lightnet.compile(model).planned)
 
 
@@ -90,19 +94,29 @@ def relu(name: str, source: str) -> dict[str, Any]:
         (["?a(1..4)", "?a(1..5)"], "'a' is in 1..5 here and in 1..4 before: a name has one range"),
     ],
 )  # fmt: skip
-def test_sizes_in_json(dims: list[Any], message: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sizes_in_json(
+    dims: list[Any], message: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "net.json"
     path.write_text(json.dumps({"ops": [create("x", dims), relu("y", "x")]}))
     assert ln_opt.main([str(path), "-o", str(tmp_path / "out.mlir")]) == (message is not None)
     err = capsys.readouterr().err
-    assert (err == "" and (tmp_path / "out.mlir").exists()) if message is None else (message in err and "net.json:1:" in err)
+    assert (
+        (err == "" and (tmp_path / "out.mlir").exists())
+        if message is None
+        else (message in err and "net.json:1:" in err)
+    )
 
 
 def test_a_name_has_one_range_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "net.mlir"
     types = [f'tensor<?xf32, #ln.dims<"a(1..{high})">>' for high in (4, 8)]
     lines = [f'%{name} = ln.input : {type} as ("{name}")' for name, type in zip("xy", types)]
-    path.write_text("\n".join([f"func.func @main() -> ({', '.join(types)}) {{", *lines, f"func.return %x, %y : {', '.join(types)}", "}"]))
+    path.write_text(
+        "\n".join(
+            [f"func.func @main() -> ({', '.join(types)}) {{", *lines, f"func.return %x, %y : {', '.join(types)}", "}"]
+        )
+    )
     assert ln_opt.main([str(path)]) == 1
     assert "net.mlir:3:6: error: 'a' is in 1..8 here and in 1..4 before" in capsys.readouterr().err
 
@@ -133,7 +147,9 @@ def test_a_graph_of_any_size() -> None:
     """Height and width, against the graph with numbers."""
     net = Net("resnet18_v1")
     weights = net.weights()
-    model = lightnet.load(net.path, shapes={"data": [1, 3, "h", "w"]}, dims={"h": "32..128:32", "w": "32..128:32"}, weights=weights)
+    model = lightnet.load(
+        net.path, shapes={"data": [1, 3, "h", "w"]}, dims={"h": "32..128:32", "w": "32..128:32"}, weights=weights
+    )
     run = lightnet.compile(model, threads=1)
     for h, w in ((32, 64), (128, 96)):
         x = np.random.default_rng(h).standard_normal((1, 3, h, w)).astype(np.float32)

@@ -179,8 +179,13 @@ def test_the_choice_is_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     words = [str(tmp_path / "net.onnx"), "--dim", "batch=1..4", "--dim", "length=1..96"]
     passes = 'choose{specialize="length=17,64"}'
     assert ln_opt.main([*words, "--pass=@cpu:plan", "-o", str(tmp_path / "plain.mlir")]) == 0
-    for name, text in (("plan", f"@cpu:plan-choose+before:pack:{passes}"), ("loops", f"@cpu-choose+before:pack:{passes}")):
-        assert ln_opt.main([*words, f"--pass={text}", "-o", str(tmp_path / f"{name}.mlir")]) == 0, capsys.readouterr().err
+    for name, text in (
+        ("plan", f"@cpu:plan-choose+before:pack:{passes}"),
+        ("loops", f"@cpu-choose+before:pack:{passes}"),
+    ):
+        assert ln_opt.main([*words, f"--pass={text}", "-o", str(tmp_path / f"{name}.mlir")]) == 0, (
+            capsys.readouterr().err
+        )
     planned = (tmp_path / "plan.mlir").read_text()
     assert "special = [{at = {length = 17 : i64}" in planned
     again = [str(tmp_path / "plan.mlir"), "--pass=lower-cpu", "-o", str(tmp_path / "again.mlir")]
@@ -201,7 +206,9 @@ def test_a_call_of_two_cases_runs_the_first(tmp_path: Path) -> None:
     (tmp_path / "net.onnx").write_bytes(data := network(TEXT))
     words = [str(tmp_path / "net.onnx"), "--dim", "batch=1..4", "--dim", "length=1..96"]
     passes = 'choose{specialize="length=17,64"}'
-    assert ln_opt.main([*words, f"--pass=@cpu:plan-choose+before:pack:{passes}", "-o", str(tmp_path / "plan.mlir")]) == 0
+    assert (
+        ln_opt.main([*words, f"--pass=@cpu:plan-choose+before:pack:{passes}", "-o", str(tmp_path / "plan.mlir")]) == 0
+    )
     planned = (tmp_path / "plan.mlir").read_text()
     twice = planned.replace("special = [", "special = [{at = {batch = 2 : i64}}, {at = {length = 17 : i64}}, ")
     assert twice.count("batch = 2 : i64") >= 3
@@ -245,4 +252,6 @@ def test_a_path_takes_it(tmp_path: Path) -> None:
     with pytest.raises(LightNetError, match="no dim that calls decide is called 'width'"):
         lightnet.compile(tmp_path / "net.onnx", specialize={"width": 64})
     with pytest.raises(LightNetError, match="no dim that calls decide is called 'length'"):
-        lightnet.compile(lightnet.load(tmp_path / "net.onnx", shapes={"x": (1, 4, 32), "c": (1, 8, 4)}), specialize={"length": 4})
+        lightnet.compile(
+            lightnet.load(tmp_path / "net.onnx", shapes={"x": (1, 4, 32), "c": (1, 8, 4)}), specialize={"length": 4}
+        )
