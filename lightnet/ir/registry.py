@@ -164,6 +164,7 @@ PASSES = Table("pass", {
     "decompose": "lightnet.passes.decompose:DecomposePass",
     "trim-windows": "lightnet.passes.trim_windows:TrimWindowsPass",
     "fold-batchnorm": "lightnet.passes.fold_batchnorm:FoldBatchnormPass",
+    "move-scales": "lightnet.passes.move_scales:MoveScalesPass",
     "simplify": "lightnet.passes.simplify:SimplifyPass",
     "precision": "lightnet.passes.precision:PrecisionPass",
     "expand": "lightnet.passes.expand:ExpandPass",

@@ -7,8 +7,8 @@ equation.
         inner = producer(op.src, Reshape)
         return None if inner is None else Reshape.make([inner.src], {"dims": op.dims})
 
-A rule returns None (no match), a new op that takes the old one's place, or a value (a sequence of values for several
-results) that is equal bit for bit, whatever the data: rounding may not change, NaN stays NaN, -0 stays -0. A rule never
+A rule returns None (no match), a new op that takes the old one's place (or a sequence of ops, of which the last does),
+or a value (a sequence of values for several results) that is equal bit for bit, whatever the data: rounding may not change, NaN stays NaN, -0 stays -0. A rule never
 makes an op dearer, and never undoes another rule. Rules stand in `rewrites` of their op's class; `simplify` applies
 them. Imports xDSL and `ir`.
 """
@@ -27,7 +27,7 @@ from lightnet.ir.registry import check_names
 from lightnet.ir.rewriting import keep_names
 
 OpT = TypeVar("OpT", bound=Operation)
-Replacement = Operation | SSAValue | Sequence[SSAValue] | None
+Replacement = Operation | Sequence[Operation] | SSAValue | Sequence[SSAValue] | None
 
 
 def rule(*optypes: str) -> Callable[[Callable[[Any], Replacement]], type[RewritePattern]]:
@@ -40,10 +40,13 @@ def rule(*optypes: str) -> Callable[[Callable[[Any], Replacement]], type[Rewrite
             if op.name not in names:
                 return
             new = function(op)
-            if isinstance(new, Operation):
-                rewriter.replace(op, new)
-            elif new is not None:
-                replace_by_values(op, [new] if isinstance(new, SSAValue) else new, rewriter)
+            if new is None:
+                return
+            found = [new] if isinstance(new, Operation | SSAValue) else list(new)
+            if isinstance(found[-1], Operation):
+                rewriter.replace(op, found)
+            else:
+                replace_by_values(op, found, rewriter)
 
         namespace = {
             "match_and_rewrite": match_and_rewrite,
