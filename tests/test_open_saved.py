@@ -261,12 +261,22 @@ def test_dims_of_what_nothing_reads(tmp_path: Path) -> None:
 # -- files that lie
 
 
+def file_of(pipeline: str | None) -> tuple[bytes, Callable[[int, int], dict[str, np.ndarray]]]:
+    net = lightnet.loads(fuzz_executables._OPEN, ".mlir", weights={"w": np.ones((16, 8), np.float32)})
+    data = pickle.dumps(lightnet.compile(net, pipeline=pipeline))
+    return pickle.loads(data)._made.args[0], lambda batch, n: {"x": random(batch, n, 16), "m": random(batch, n, 8)}
+
+
 @pytest.fixture(scope="module")
 def honest() -> tuple[bytes, Callable[[int, int], dict[str, np.ndarray]]]:
-    """The bytes of a file, and what it is called with."""
-    net = lightnet.loads(fuzz_executables._OPEN, ".mlir", weights={"w": np.ones((16, 8), np.float32)})
-    data = pickle.dumps(lightnet.compile(net))
-    return pickle.loads(data)._made.args[0], lambda batch, n: {"x": random(batch, n, 16), "m": random(batch, n, 8)}
+    """The bytes of a file, all of whose tensors stand in the arena, and what it is called with."""
+    return file_of("@cpu:kernels,plan{ports=0},lower-cpu")
+
+
+@pytest.fixture(scope="module")
+def ported() -> tuple[bytes, Callable[[int, int], dict[str, np.ndarray]]]:
+    """One whose inputs and outputs are the caller's memory."""
+    return file_of(None)
 
 
 def lied(data: bytes, change: Callable[[dict[str, Any]], None]) -> bytes:
@@ -357,6 +367,30 @@ def test_what_is_wrong_in_some_calls_only(honest, change, says: str) -> None:
             loaded(given)
         assert says in str(e.value)
     assert right(feeds(4, 600))["r"].shape == (4, 600, 8)
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    (tensor("inputs", 0, dims=["batch", "n", "n*n*n"]), "a port that no tensor stands at"),
+    (lambda p: p.update(residents=[p["inputs"][0]]), "'x' is not all of its port"),
+    (lambda p: p["memory"].update(out0="64*n"), "the code was compiled for another memory"),
+])  # fmt: skip
+def test_what_a_file_cannot_say_of_ports(ported, change, says: str) -> None:
+    with pytest.raises(LightNetError, match=says):
+        lightnet.load_executable(lied(ported[0], change))
+
+
+@pytest.mark.parametrize("change", [
+    tensor("inputs", 0, dims=["batch", "n", "16 + max(0, n - 200)"]),
+    tensor("outputs", 0, dims=["batch", "n - max(0, n - 200)", 8]),
+])  # fmt: skip
+def test_a_port_that_some_calls_do_not_fill(ported, change) -> None:
+    data, feeds = ported
+    loaded, given = lightnet.load_executable(lied(data, change)), feeds(4, 600)
+    if "16 +" in str(change.__closure__[0].cell_contents):
+        given["x"] = random(4, 600, 416)
+    with pytest.raises(LightNetError, match="the executable lies where batch is 4, n is 600: "):
+        loaded(given)
+    assert lightnet.load_executable(data)(feeds(4, 600))["r"].shape == (4, 600, 8)
 
 
 def test_a_dim_elsewhere_only_gives_other_numbers(honest) -> None:

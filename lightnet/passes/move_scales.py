@@ -54,7 +54,7 @@ def _length(value: SSAValue) -> int:
     return typical(spec_of(value.type).len)
 
 
-def _scaled(value: SSAValue) -> tuple[list[LnOp], Mul | None]:
+def _scaled(value: SSAValue) -> tuple[list[LnOp], LnOp | None]:
     """The ops between a value and the product with a number that it is a rearrangement of, the last first, and that
     product; nothing else uses any of them."""
     moves: list[LnOp] = []
@@ -65,13 +65,13 @@ def _scaled(value: SSAValue) -> tuple[list[LnOp], Mul | None]:
     return moves, scale if isinstance(scale, Mul) and value.has_one_use() and _number(scale) is not None else None
 
 
-def _number(scale: Mul) -> int | None:
+def _number(scale: LnOp) -> int | None:
     """Which operand is one number, by which the other is scaled."""
-    dst = spec_of(scale.dst.type)
+    (dst,) = scale.result_specs
     return next((k for k in (0, 1) if scale.operand_specs[k].len == 1 and scale.operand_specs[1 - k] == dst), None)
 
 
-def _move(product: Matmul, moves: list[LnOp], scale: Mul, static: set[SSAValue]) -> list[LnOp]:
+def _move(product: Matmul, moves: list[LnOp], scale: LnOp, static: set[SSAValue]) -> list[LnOp]:
     """Put a product of the scaled first factor and the second as it is in the place of `product`; its new ops."""
     new: list[LnOp] = []
 
@@ -79,7 +79,7 @@ def _move(product: Matmul, moves: list[LnOp], scale: Mul, static: set[SSAValue])
         new.append(op)
         return op.results[0]
 
-    def number(of: Mul, k: int) -> SSAValue:
+    def number(of: LnOp, k: int) -> SSAValue:
         value = of.operands[k]
         return add(Reshape.make([value], {"dims": ()})) if spec_of(value.type).ndim else value
 
@@ -101,7 +101,7 @@ def _move(product: Matmul, moves: list[LnOp], scale: Mul, static: set[SSAValue])
     return new
 
 
-def _replace(product: Matmul, scale: Mul, moves: list[LnOp], new: list[LnOp]) -> None:
+def _replace(product: Matmul, scale: LnOp, moves: list[LnOp], new: list[LnOp]) -> None:
     block = product.parent
     assert block is not None
     location = fused([scale, product])
@@ -110,7 +110,7 @@ def _replace(product: Matmul, scale: Mul, moves: list[LnOp], new: list[LnOp]) ->
         block.insert_op_before(op, product)
     product.dst.replace_all_uses_with(new[-1].results[0])
     before = product.a.owner
-    for old in (product, *moves, scale, *([before] if isinstance(before, Mul) and not before.dst.uses else [])):
+    for old in (product, *moves, scale, *([before] if isinstance(before, Mul) else [])):
         if not any(r.uses for r in old.results):
             old.detach()
             old.erase()

@@ -32,12 +32,15 @@ from lightnet.passes.planning import Buffer, lower_bound
 from lightnet.passes.planning.buffers import load_profile
 from lightnet.passes.planning.spans import OpenSpans, Spans
 from lightnet.passes.planning.stacking import MOST_CALLS, telling_calls
-from lightnet.runtime.dims import Undecided, at, dim_max, dim_min, is_known, typical
+from lightnet.runtime.dims import Dim, Undecided, at, dim_max, dim_min, is_known, typical
 
 #: Merging two groups compares at most so many pairs of values; larger ones stay apart.
 MAX_PAIRS = 20_000
 #: Calls that are asked which merges are worth while, where calls decide sizes.
 MOST_GROUPINGS = 3
+#: A tensor whose size calls decide is a port from this part of the bytes on from which others are: a call of a new
+#: shape makes a view of it to copy by, which takes as long as to say where an array is.
+OPEN_SHARE = 64
 
 
 def in_arena(value: OpResult) -> str:
@@ -197,7 +200,8 @@ class PlannedValues:
                 group = slot.group
                 if group.space != ARENA or group.sources != (kind == "in") or id(group) in taken:
                     continue
-                if typical(slot.size) < self.ports or (group.lo, group.hi) != (slot.offset, slot.offset + slot.size):
+                least_bytes = self.ports // OPEN_SHARE if isinstance(slot.size, Dim) else self.ports
+                if typical(slot.size) < least_bytes or (group.lo, group.hi) != (slot.offset, slot.offset + slot.size):
                     continue
                 found[f"{kind}{number}"] = group
                 taken.add(id(group))

@@ -111,15 +111,7 @@ class Instance:
         self._static_address = static.ctypes.data
         self._idle: list[Arena] = []
         self._fed = set(self.inputs)
-        self._is_plain = bool(self.inputs) and not (
-            program.hosts
-            or program.residents
-            or program.overwritten
-            or program.restore
-            or program.unread
-            or program.checks
-            or program.counts
-        )
+        self._is_plain = program.is_plain
 
     def quick(self, feeds: Any, arena: Arena | None = None) -> dict[str, np.ndarray] | None:
         """The result of `call` for `feeds`, where that is the common case: a dict of exactly one array an input, each

@@ -20,10 +20,9 @@ from lightnet.runtime.calls import Invocation
 from lightnet.runtime.dims import Dim, Size, Symbol, at
 from lightnet.runtime.instance import Arena, Contents, Instance, Outputs
 from lightnet.runtime.lnx_check import Lie, check_places
+from lightnet.runtime.plain_calls import KEPT, PlainCalls
 from lightnet.runtime.program import Program, not_fed
-
-#: Shapes whose instances are kept.
-KEPT = 64
+from lightnet.runtime.size_numbers import line_of
 
 
 class Room:
@@ -62,7 +61,7 @@ class OpenInstance:
         self.program, self.static, self.defaults, self._code = program, static, dict(defaults), code
         self.inputs = {t.name: t for t in program.inputs}
         self._made: OrderedDict[tuple[int, ...], Instance] = OrderedDict()
-        self._by_shape: dict[tuple[Any, ...], Instance] = {}
+        self._plain = PlainCalls.of(program, static, code)
         self._rooms: list[Room] = []
 
     def of(self, values: tuple[int, ...]) -> Instance:
@@ -75,7 +74,6 @@ class OpenInstance:
             found = self._made[values] = Instance(program, self.static, self.defaults, self._code)
             while len(self._made) > KEPT:
                 self._made.popitem(last=False)
-                self._by_shape.clear()
         return found
 
     def _check(self, program: Program) -> None:
@@ -88,32 +86,12 @@ class OpenInstance:
 
     def quick(self, feeds: Any) -> dict[str, np.ndarray] | None:
         """The result of `call` in the common case, or None."""
-        if type(feeds) is not dict:
-            return None
-        try:
-            shapes = {name: feeds[name].shape for name in self.inputs}
-        except (KeyError, AttributeError):
-            return None
-        key = tuple(shapes.values())
-        instance = self._by_shape.get(key)
-        if instance is None:
-            try:
-                instance = self._by_shape[key] = self.of(bound_values(self.program, shapes))
-            except LightNetError:  # `call` says the same of it
-                return None
-        room = self._room()
-        try:
-            return instance.quick(feeds, room.arena(instance))
-        finally:
-            self._rooms.append(room)
+        return self._plain(feeds) if self._plain is not None and type(feeds) is dict else None
 
     def call(self, call: Invocation, static: np.ndarray | None = None, residents: Contents | None = None) -> Outputs:
         """Run once, on the shapes of what is fed."""
         self.program.check_fed(call.feeds)
-        shapes = fed_shapes(call.feeds)
-        instance = self.of(bound_values(self.program, shapes))
-        if shapes.keys() >= self.inputs.keys():
-            self._by_shape[tuple([shapes[name] for name in self.inputs])] = instance
+        instance = self.of(bound_values(self.program, fed_shapes(call.feeds)))
         room = self._room()
         try:
             return instance.call(call, static, residents, room.arena(instance))
@@ -179,12 +157,9 @@ def _symbols(size: Size) -> list[Symbol]:
 def _solved(dim: Size, got: int) -> tuple[Symbol, int | None] | None:
     """The symbol that a dim is a multiple of, but for a constant, and its value where the dim is `got` (None where it
     is so for no number); None for any other dim."""
-    if not isinstance(dim, Dim) or len(dim.symbols) != 1:
+    if (line := line_of(dim)) is None:
         return None
-    (symbol,) = dim.symbols
-    factor, rest = dim.terms.get((symbol,), 0), dim.terms.get((), 0)
-    if not factor or len(dim.terms) > 1 + (() in dim.terms):
-        return None
+    symbol, factor, rest = line
     units, left = divmod(got - rest, factor)
     return symbol, None if left else units * symbol.multiple
 

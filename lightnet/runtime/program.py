@@ -166,6 +166,12 @@ class Program:
         return self.at(bound_values(self, fed_shapes(feeds))) if self.symbols else self
 
     @property
+    def is_plain(self) -> bool:
+        """Whether a run does nothing but compute outputs from inputs."""
+        more = self.hosts, self.residents, self.overwritten, self.restore, self.unread, self.checks, self.counts
+        return bool(self.inputs) and not any(more)
+
+    @property
     def ports(self) -> tuple[str, ...]:
         """Its ports, in the order of the frame."""
         return ports_of(self.memory)

@@ -13,39 +13,36 @@ from lightnet.dialects.ln.numeric import SHORT, broadcast_dims, cases
 from lightnet.dialects.ln.rules import rule
 from lightnet.ir.op import LnOp, case, ln_op, operand, result
 from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dims import Size
 
 
-# a[b, g*r, m, :] x (b repeated r times along g) = reshape(reshape(a)[b, g, r*m, :] x b): heads of a group are its rows
+# a[.., g*r, m, :] x (b repeated r times along g) = reshape(reshape(a)[.., g, r*m, :] x b): heads of a group are rows
 @rule("matmul")
 def matmul_of_repeated(op):
     if (b := rearranged(op.b)) is None:
         return None
     *batch, inner, columns = b.axes
     head = next((k for k, axis in enumerate(batch) if any(f.repeats for f in axis)), None)
-    rows, out = op.operand_specs[0].dims, op.result_specs[0].dims
-    if head is None or any(f.repeats for f in (*inner, *columns)) or 0 in (*rows, *out):
+    if head is None or any(f.repeats for f in (*inner, *columns)):
         return None
     own = [f for f in batch[head] if not f.repeats]
     repeated = batch[head][len(own) :]
-    at = len(out) - 2 - len(batch) + head
-    lead = len(rows) - len(out) + at  # the axis of `a`
-    if [*own, *repeated] != [*batch[head]] or any(batch[head + 1 :]) or not _is_once(rows, out, lead, at):
+    behind = len(batch) - head - 1  # of the axis of heads, before the matrices
+    if [*own, *repeated] != [*batch[head]] or any(batch[head + 1 :]):
         return None
+    rows, out = op.operand_specs[0].dims, op.result_specs[0].dims
+    *outer, heads = rows[: len(rows) - 2 - behind] or (None,)
+    if heads != out[-3 - behind] or any(n != 1 for n in out[len(out) - 2 - behind : -2]) or 0 in (*rows, *out):
+        return None
+    ones = (1,) * behind
     moved = [f for axis in b.axes for f in axis if not f.repeats]
-    dims = (*map(product, batch[:head]), product(own), *(1,) * (len(batch) - head - 1), product(inner), product(columns))
-    new = [Reshape.make([b.source], {"dims": sizes(b.order)})]
-    new.append(Transpose.make([new[-1].dst], {"axes": tuple(b.order.index(f) for f in moved)}))
-    new.append(Reshape.make([new[-1].dst], {"dims": dims}))
-    times = product(repeated)
-    grouped = Reshape.make([op.a], {"dims": (*rows[:lead], product(own), *rows[lead + 1 : -2], times * rows[-2], rows[-1])})
-    joined = Matmul.make([grouped.dst, new[-1].dst], name=op.op_name)
-    return [*new, grouped, joined, Reshape.make([joined.dst], {"dims": out})]
-
-
-def _is_once(rows: Sequence[Size], out: Sequence[Size], lead: int, at: int) -> bool:
-    """Whether `a` has an axis of heads that the result has, and none of more than one behind it but its matrices'."""
-    return lead >= 0 and rows[lead] == out[at] and all(n == 1 for n in out[at + 1 : -2])
+    flat = Reshape.make([b.source], {"dims": sizes(b.order)})
+    turned = Transpose.make([flat.dst], {"axes": tuple(b.order.index(f) for f in moved)})
+    dims = (*map(product, batch[:head]), product(own), *ones, product(inner), product(columns))
+    once = Reshape.make([turned.dst], {"dims": dims})
+    dims = (*outer, product(own), *ones, product(repeated) * rows[-2], rows[-1])
+    grouped = Reshape.make([op.a], {"dims": dims})
+    joined = Matmul.make([grouped.dst, once.dst], name=op.op_name)
+    return [flat, turned, once, grouped, joined, Reshape.make([joined.dst], {"dims": out})]
 
 
 @ln_op

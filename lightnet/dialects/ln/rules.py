@@ -8,9 +8,9 @@ equation.
         return None if inner is None else Reshape.make([inner.src], {"dims": op.dims})
 
 A rule returns None (no match), a new op that takes the old one's place (or a sequence of ops, of which the last does),
-or a value (a sequence of values for several results) that is equal bit for bit, whatever the data: rounding may not change, NaN stays NaN, -0 stays -0. A rule never
-makes an op dearer, and never undoes another rule. Rules stand in `rewrites` of their op's class; `simplify` applies
-them. Imports xDSL and `ir`.
+or a value (a sequence of values for several results) that is equal bit for bit, whatever the data: rounding may not
+change, NaN stays NaN, -0 stays -0. A rule never makes an op dearer, and never undoes another rule. Rules stand in
+`rewrites` of their op's class; `simplify` applies them. Imports xDSL and `ir`.
 """
 
 from __future__ import annotations
@@ -40,13 +40,15 @@ def rule(*optypes: str) -> Callable[[Callable[[Any], Replacement]], type[Rewrite
             if op.name not in names:
                 return
             new = function(op)
-            if new is None:
-                return
-            found = [new] if isinstance(new, Operation | SSAValue) else list(new)
-            if isinstance(found[-1], Operation):
-                rewriter.replace(op, found)
-            else:
-                replace_by_values(op, found, rewriter)
+            if isinstance(new, Operation):
+                rewriter.replace(op, new)
+            elif isinstance(new, SSAValue):
+                replace_by_values(op, [new], rewriter)
+            elif new is not None:
+                if ops := [o for o in new if isinstance(o, Operation)]:
+                    rewriter.replace(op, ops)
+                else:
+                    replace_by_values(op, [v for v in new if isinstance(v, SSAValue)], rewriter)
 
         namespace = {
             "match_and_rewrite": match_and_rewrite,
