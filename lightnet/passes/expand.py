@@ -73,14 +73,17 @@ class _Expander:
         self.unsupported: list[tuple[SourceLoc | None, str]] = []
 
     def run(self, block: Block) -> None:
+        found: list[LnOp] = []  # patterns see all ops before them as they are, and may take them in
         for op in list(block.ops):
             if op.parent is block and _is_computed(op):
-                for new in self.nothing(op) if _is_nothing(op) else self.expansion(op):
-                    self.wrap(new)
+                found += self.nothing(op) if _is_nothing(op) else self.expansion(op)
             elif self.placing and isinstance(op, LnOp):
                 self.place(op)
             elif isinstance(op, KernelOp):
                 self.check_kernel(op)
+        for new in found:
+            if new.parent is block:
+                self.wrap(new)
 
     def check_kernel(self, op: KernelOp) -> None:
         """A kernel that is there already (of a network in compiled form) is of the target, or an arch that it takes."""
