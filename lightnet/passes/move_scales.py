@@ -66,7 +66,7 @@ def _scaled(value: SSAValue) -> tuple[list[LnOp], LnOp | None]:
 
 
 def _number(scale: LnOp) -> int | None:
-    """Which operand is one number, by which the other is scaled."""
+    """The number of the operand that is one number, by which the other is scaled."""
     (dst,) = scale.result_specs
     return next((k for k in (0, 1) if scale.operand_specs[k].len == 1 and scale.operand_specs[1 - k] == dst), None)
 

@@ -19,7 +19,7 @@ from lightnet.runtime.arrays import ALIGNMENT, aligned
 from lightnet.runtime.dims import Symbol
 from lightnet.runtime.pool import pool_run
 from lightnet.runtime.program import BODY_ENTRY, FRAME, Program, Tensor, is_port
-from lightnet.runtime.size_numbers import Numbers, line_of
+from lightnet.runtime.size_numbers import SizeNumbers, line_of
 from lightnet.runtime.threads import processors
 
 #: Shapes whose numbers are kept.
@@ -59,7 +59,7 @@ class PlainCalls:
     """The plain calls of a program; `code` is its machine code (`instance._Code`)."""
 
     def __init__(self, program: Program, static: np.ndarray, code: Any):
-        numbers = Numbers(program.symbols)
+        numbers = SizeNumbers(program.symbols)
         self._numbers = numbers
         self._symbols = program.symbols
         ports = {space: len(FRAME) + k for k, space in enumerate(program.ports)}
@@ -187,7 +187,7 @@ def _fits(t: _Place, numbers: Sequence[int]) -> bool:
 
 
 def _solutions(program: Program) -> list[tuple[Symbol, int, int, int, int, int]]:
-    """How the symbols follow from the inputs' shapes: each with (input, axis, rank, factor, rest), where that dim is
+    """The way from the inputs' shapes to the symbols: each with (input, axis, rank, factor, rest), where that dim is
     `factor` units of the symbol and `rest`. A symbol that no dim says so is left out."""
     found: dict[str, tuple[Symbol, int, int, int, int, int]] = {}
     for k, t in enumerate(program.inputs):

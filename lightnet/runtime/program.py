@@ -167,7 +167,7 @@ class Program:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a run does nothing but compute outputs from inputs."""
+        """True if a run does nothing but compute outputs from inputs."""
         more = self.hosts, self.residents, self.overwritten, self.restore, self.unread, self.checks, self.counts
         return bool(self.inputs) and not any(more)
 

@@ -14,7 +14,7 @@ from lightnet.runtime.dims import Atom, Dim, Quotient, Size, Symbol
 Step = Callable[[list[int]], int]
 
 
-class Numbers:
+class SizeNumbers:
     """The numbers of sizes in a call: `place` gives each size a place in the list that `at` computes. Sizes of other
     symbols than `symbols` raise KeyError."""
 

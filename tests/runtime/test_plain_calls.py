@@ -10,7 +10,7 @@ import pytest
 
 import lightnet
 from lightnet.runtime.dims import Size, at, dim_max, dim_min, symbol
-from lightnet.runtime.size_numbers import Numbers, line_of
+from lightnet.runtime.size_numbers import SizeNumbers, line_of
 
 N, M = symbol("n", 1, 60), symbol("m", 0, 96, 8)
 #: The new state is a longer one; so are two outputs of odd sizes, one of which stands in the arena.
@@ -37,7 +37,7 @@ def size(rng: random.Random, depth: int = 3) -> Size:
 def test_numbers_are_those_of_each_size(seed: int) -> None:
     rng = random.Random(seed)
     sizes = [size(rng) for _ in range(6)]
-    numbers = Numbers([next(iter(s.symbols)) for s in (N, M)])
+    numbers = SizeNumbers([next(iter(s.symbols)) for s in (N, M)])
     places = [numbers.place(s) for s in sizes]
     for n in (1, 2, 17, 60):
         for m in (0, 8, 96):
@@ -46,7 +46,7 @@ def test_numbers_are_those_of_each_size(seed: int) -> None:
 
 
 def test_equal_sizes_are_computed_once() -> None:
-    numbers = Numbers([next(iter(N.symbols))])
+    numbers = SizeNumbers([next(iter(N.symbols))])
     assert len({numbers.place(s) for s in (2 * N + 1, N + N + 1, 1 + 2 * N)}) == 1
     assert len(numbers.at((5,))) == 2
 

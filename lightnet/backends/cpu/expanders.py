@@ -63,4 +63,4 @@ def _is_known(value: SSAValue) -> bool:
     return isinstance(value.owner, OnceOp | ParamOp)
 
 
-EXPANDERS: tuple[type[RewritePattern], ...] = (RowsByColumns,)
+CPU_EXPANDERS: tuple[type[RewritePattern], ...] = (RowsByColumns,)

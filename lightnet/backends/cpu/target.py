@@ -15,7 +15,7 @@ from lightnet.backends.cpu import budget
 from lightnet.backends.cpu.blocked.bands_body import chain_around
 from lightnet.backends.cpu.blocked.base import processor_model_of
 from lightnet.backends.cpu.blocked.first_pool import pair_around
-from lightnet.backends.cpu.expanders import EXPANDERS
+from lightnet.backends.cpu.expanders import CPU_EXPANDERS
 from lightnet.backends.cpu.parallel import THREADS, worthwhile
 from lightnet.backends.cpu.plain import accepts
 from lightnet.backends.cpu.selection import SELECTION, is_blocked
@@ -104,7 +104,7 @@ CPU = Target(
     accepts=accepts,
     choose=_choose,
     settle=settle,
-    expanders=EXPANDERS,
+    expanders=CPU_EXPANDERS,
     subgraphs=SUBGRAPHS,
     layouts=("blocked", "plain"),
     generators=GENERATORS,

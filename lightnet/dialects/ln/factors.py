@@ -1,4 +1,4 @@
-"""Which element of a tensor each element of a rearrangement of it is, as far as dims are products of *factors*.
+"""The elements of a tensor that those of a rearrangement of it are, as far as dims are products of *factors*.
 
     [2, T, 64] -> reshape [2, 1, T, 64] -> expand [2, 4, T, 64] -> reshape [8, T, 64] -> transpose [8, 64, T]
 

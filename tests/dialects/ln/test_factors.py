@@ -1,4 +1,4 @@
-"""Which element of a source each element of a rearrangement is, by factors (`dialects/ln/factors.py`), and the rule of `matmul` that goes by it."""
+"""The elements of a source that those of a rearrangement are, by factors (`dialects/ln/factors.py`), and the rule of `matmul` that goes by it."""
 
 from __future__ import annotations
 
