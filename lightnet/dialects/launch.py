@@ -34,7 +34,7 @@ from lightnet.ir.names import SUFFIX, parse_suffix, print_suffix
 from lightnet.ir.place import PlaceAttr, parse_places, print_places
 from lightnet.ir.types import format_param_value, parse_open_size
 from lightnet.runtime.arrays import ALIGNMENT
-from lightnet.runtime.dims import Size, greatest, least
+from lightnet.runtime.dims import Size, greatest, is_never_below
 from lightnet.runtime.threads import MAX_THREADS
 
 
@@ -116,7 +116,7 @@ class LaunchOp(LaunchLine):
         return 0 if self.scratch is None else self.scratch.value.data
 
     def verify_(self) -> None:
-        if least(self.blocks) < 0:
+        if not is_never_below(self.blocks, 0):
             raise VerifyException("a grid has at least 0 blocks")
         if self.threads is not None and not 1 <= self.threads.value.data <= MAX_THREADS:
             raise VerifyException(f"a launch runs on 1 to {MAX_THREADS} threads, not {self.threads.value.data}")

@@ -9,7 +9,8 @@ one before. Imports the base of generators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache, reduce
 
 from xdsl.dialects import arith, func
@@ -135,11 +136,11 @@ class Strips(AdaptedGenerator):
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         rows, strips, made = _rows(kernel), plan.schedule, list[Launch]()
-        for (count, first), strip in zip(cover_rows(rows.count, strips, bool(aliases)), strips):
+        for k, ((count, first), strip) in enumerate(zip(cover_rows(rows.count, strips, bool(aliases)), strips)):
             static = rows.kernel(kernel, strip.rows, {**_own(kernel), **strip.plan.choices})
             launches = strip.plan.build(static, name, aliases)
             shared = align_up(launch_memory_of(launches).shared)
-            walk = _Walk(count, first, strip.rows, not aliases, shared)
+            walk = _Walk(count, first, strip.rows, not aliases, shared, few=k > 0)
             known: dict[func.FuncOp, Launch] = {}  # a function may be launched again
             for launch in launches:
                 found = known.get(launch.function) or _in_strips(launch, kernel, rows, walk)
@@ -227,36 +228,40 @@ def _copied(value: SSAValue, copies: Mapping[KernelOp, KernelOp], other: SSAValu
 
 def cover_rows(count: Size, strips: Sequence[Strip], in_place: bool) -> list[tuple[Size, Size]]:
     """For strips of some rows, the most first: how many there are of `count` rows, and the row at which they begin.
-    Where nothing is computed in place, the last strip may lie on the one before: what the largest leave goes to the
-    next size, all rows to the largest of the others that fits."""
+
+    Where nothing is computed in place, a last strip may lie on rows that are done. So the strips of a size take what
+    the larger ones leave, with one more where fewer rows are computed again than the least strip has; those take all
+    the rest, and single rows are for calls of fewer."""
     found: list[tuple[Size, Size]] = []
     first: Size = 0
-    larger: Size = 0  # 1 where larger strips have taken all
-    for k, strip in enumerate(strips):
-        if in_place or strip.rows == 1:
-            number = (count - first) // strip.rows if in_place else count * (1 - larger)
-            found.append((number, first))
-            first = first + number * strip.rows if in_place else 0
-        elif k == 0 and strips[1].rows > 1:
-            first = count // strip.rows * strip.rows
-            found.append((count // strip.rows, 0))
+    larger: Size = 0  # 1 where a larger strip fits
+    least = min((strip.rows for strip in strips if strip.rows > 1), default=1)
+    for strip in strips:
+        if in_place:
+            number = (count - first) // strip.rows
+        elif strip.rows == 1:
+            first, number = 0, count * (1 - larger)
         else:
-            fits = dim_min(count // strip.rows, 1)
-            found.append((-(-(count - first) // strip.rows) * (fits * (1 - larger)), first))
-            first, larger = 0, fits
+            larger = dim_min(count // strip.rows, 1)
+            wanted = dim_max((count - first + least - 1) // strip.rows, 0)
+            number = dim_min(wanted, larger * greatest(wanted))
+        found.append((number, first))
+        first = first + number * strip.rows
     return found
 
 
 @dataclass(frozen=True)
 class _Walk:
     """The walk of a launch over strips: `count` of them, of `rows` rows each, from row `first` on; where they
-    `overlap`, the last one ends with the rows. Each has `shared` bytes of workspace of its own."""
+    `overlap`, the last one ends with the rows. Each has `shared` bytes of workspace of its own. Those of a block follow
+    each other where they are `few`: what it reads of weights comes from memory once."""
 
     count: Size
     first: Size
     rows: int
     overlap: bool
     shared: int
+    few: bool
 
 
 def _in_strips(launch: Launch, kernel: KernelOp, rows: OpenRows, walk: _Walk) -> Launch:
@@ -268,17 +273,15 @@ def _in_strips(launch: Launch, kernel: KernelOp, rows: OpenRows, walk: _Walk) ->
     hints = [a.name_hint for a in block.args[2:]]
     b = Builder.kernel(inner.sym_name.data, whole, hints=hints, location=inner.location, symbols=symbols)
     b.function.attributes.update({k: v for k, v in inner.attributes.items() if k != SYMBOLS})
-    grid = launch.grid
-    with b.loop(b.divmod(b.lo, grid)[0], _quotient_up(b, b.hi, grid), name="strip") as strip:
-        low, high = _within(b, strip.iv, grid)
-        start = b.add(b.mul(strip.iv, walk.rows), walk.first)
+    with _strip_and_blocks(b, walk, launch.grid) as (strip, low, high):
+        start = b.add(b.mul(strip, walk.rows), walk.first)
         if walk.overlap and walk.rows > 1:
             start = b.op(arith.MinSIOp, b.index(start), b.index(rows.count - walk.rows))
         given: list[SSAValue] = [b.index(low), b.index(high)]
         for argument, type, value in zip(launch.args, types, b.args):
             if argument.kind == "workspace":
                 assert isinstance(type, MemRefType)
-                value = b.view(value, b.mul(strip.iv, walk.shared), type)
+                value = b.view(value, b.mul(strip, walk.shared), type)
             elif _moves(argument, kernel):
                 assert isinstance(type, MemRefType)
                 value = b.view(value, b.mul(start, memref_bytes(type) // walk.rows), type, value.name_hint)
@@ -290,7 +293,7 @@ def _in_strips(launch: Launch, kernel: KernelOp, rows: OpenRows, walk: _Walk) ->
             if not isinstance(op, func.ReturnOp):
                 b.block.add_op(op)
     used = walk.count * walk.shared if any(a.kind == "workspace" for a in launch.args) else 0
-    return Launch(b.finish(), walk.count * grid, launch.args, used)
+    return Launch(b.finish(), walk.count * launch.grid, launch.args, used)
 
 
 def _moves(argument: Argument, kernel: KernelOp) -> bool:
@@ -299,17 +302,30 @@ def _moves(argument: Argument, kernel: KernelOp) -> bool:
     return values is not None and leading(spec_of(values[argument.number].type).dims) > 0
 
 
-def _quotient_up(b: Builder, value: Index, by: int) -> Index:
-    return value if by == 1 else b.divmod(b.add(value, by - 1), by)[0]
+@contextmanager
+def _strip_and_blocks(b: Builder, walk: _Walk, grid: int) -> Iterator[tuple[SSAValue, Index, Index]]:
+    """The loops over the strips in the function's range: a strip, and the range of its blocks."""
+    if not walk.few or grid == 1:
+        with b.loop(b.divmod(b.lo, grid)[0], _quotient_up(b, b.hi, grid), name="strip") as strip:
+            yield strip.iv, *_within(b, strip.iv, grid)
+        return
+    count = b.op(arith.MaxSIOp, b.index(walk.count), b.index(1))  # there may be none, and then nothing is in the range
+    with b.loop(b.divmod(b.lo, count)[0], _quotient_up(b, b.hi, count), name="block") as block:
+        with b.loop(*_within(b, block.iv, count), name="strip") as strip:
+            yield strip.iv, block.iv, b.add(block.iv, 1)
 
 
-def _within(b: Builder, strip: SSAValue, grid: int) -> tuple[Index, Index]:
-    """The part of a function's range of blocks that is in one strip."""
-    if grid == 1:
+def _quotient_up(b: Builder, value: Index, by: Index) -> Index:
+    return value if by == 1 else b.divmod(b.add(value, b.op(arith.SubiOp, b.index(by), b.index(1))), by)[0]
+
+
+def _within(b: Builder, whole: SSAValue, size: Index) -> tuple[Index, Index]:
+    """The part of a function's range that is in one of the wholes of `size` that it goes over."""
+    if size == 1:
         return 0, 1
-    before = b.mul(strip, grid)
+    before = b.mul(whole, size)
     low = b.op(arith.MaxSIOp, b.op(arith.SubiOp, b.lo, b.index(before)), b.index(0))
-    high = b.op(arith.MinSIOp, b.op(arith.SubiOp, b.hi, b.index(before)), b.index(grid))
+    high = b.op(arith.MinSIOp, b.op(arith.SubiOp, b.hi, b.index(before)), b.index(size))
     return low, high
 
 

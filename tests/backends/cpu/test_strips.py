@@ -20,7 +20,7 @@ from lightnet.backends.open_rows import open_rows_of
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp, choice_integers
 from lightnet.ir.op import LnOp
-from lightnet.runtime.dims import at, symbol
+from lightnet.runtime.dims import at, is_never_below, symbol
 
 HIGH = 70
 
@@ -44,6 +44,19 @@ def test_strips_cover_each_row(sizes, in_place, low):
                 assert 0 <= start <= count - strip.rows
                 times[start : start + strip.rows] += 1
         assert times.min() == 1 and (times.max() == 1 or not in_place)
+        least = next((size for size in reversed(sizes) if size > 1), 1)
+        assert times.sum() < count + least or count < least  # of the rows that are computed again
+
+
+@pytest.mark.parametrize("count", [
+    symbol("n", 1, 512), 4 * symbol("b", 1, 8) * symbol("l", 1, 64), symbol("l", 4, 256, 4) * symbol("b", 1, 16), symbol("n", 1, 9) * 64 + 5,
+], ids=str)  # fmt: skip
+def test_no_number_of_strips_is_below_0(count):
+    """As is proved for all calls, so that it may be a grid."""
+    for sizes in ((64, 16, 4, 1), (16, 4, 1), (64, 4, 1)):
+        for in_place in (False, True):
+            for (number, first), strip in zip(cover_rows(count, [Strip(s, None) for s in sizes], in_place), sizes):
+                assert is_never_below(number, 0) and is_never_below(number * strip, 0) and is_never_below(first, 0)
 
 
 def body(text: str) -> list[LnOp]:
