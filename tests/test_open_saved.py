@@ -261,7 +261,7 @@ def test_dims_of_what_nothing_reads(tmp_path: Path) -> None:
 # -- files that lie
 
 
-def file_of(pipeline: str | None) -> tuple[bytes, Callable[[int, int], dict[str, np.ndarray]]]:
+def file_of(pipeline: str) -> tuple[bytes, Callable[[int, int], dict[str, np.ndarray]]]:
     net = lightnet.loads(fuzz_executables._OPEN, ".mlir", weights={"w": np.ones((16, 8), np.float32)})
     data = pickle.dumps(lightnet.compile(net, pipeline=pipeline))
     return pickle.loads(data)._made.args[0], lambda batch, n: {"x": random(batch, n, 16), "m": random(batch, n, 8)}
@@ -276,7 +276,7 @@ def honest() -> tuple[bytes, Callable[[int, int], dict[str, np.ndarray]]]:
 @pytest.fixture(scope="module")
 def ported() -> tuple[bytes, Callable[[int, int], dict[str, np.ndarray]]]:
     """One whose inputs and outputs are the caller's memory."""
-    return file_of(None)
+    return file_of("@cpu:kernels,plan{ports=65536},lower-cpu")
 
 
 def lied(data: bytes, change: Callable[[dict[str, Any]], None]) -> bytes:

@@ -40,7 +40,7 @@ MAX_PAIRS = 20_000
 MOST_GROUPINGS = 3
 #: A tensor whose size calls decide is a port from this part of the bytes on from which others are: a call of a new
 #: shape makes a view of it to copy by, which takes as long as to say where an array is.
-OPEN_SHARE = 64
+OPEN_SHARE = 16
 
 
 def in_arena(value: OpResult) -> str:

@@ -9,8 +9,8 @@ another shape each time (a decoder, whose cache grows with each token) pays some
 from __future__ import annotations
 
 from array import array as words
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,12 @@ from lightnet.runtime.threads import processors
 KEPT = 64
 
 
+Outputs = dict[str, np.ndarray]
+_Shapes = tuple[tuple[int, ...], ...]
+Write = tuple[int, Callable[[Any, np.ndarray], None]]
+Read = tuple[str, Callable[[], np.ndarray]]
+
+
 @dataclass(frozen=True)
 class _Place:
     """A tensor of a program, by the places of its sizes: dims, offset, and the bytes of its memory; which word of the
@@ -39,20 +45,35 @@ class _Place:
     port: int | None
 
 
-class _Room:
-    """The memory of one call at a time: an arena that has grown to what shapes have needed, and the frame."""
+class _Shape(NamedTuple):
+    """The calls on inputs of some shapes: bytes of the arena, values of the symbols, and by position among the inputs
+    and outputs the dims of each tensor, with its offset in the arena, or its bytes where it is a port."""
 
-    def __init__(self, ports: int, values: int):
+    arena: int
+    values: tuple[int, ...]
+    inputs: list[tuple[tuple[int, ...], int]]
+    outputs: list[tuple[tuple[int, ...], int]]
+
+
+class _Room:
+    """The memory of one call at a time: an arena that has grown to what shapes have needed, the frame, and for shapes
+    how their tensors in the arena are written and read (`views`)."""
+
+    def __init__(self, ports: int, values: int, static: int):
         self.bytes = np.empty(0, np.uint8)
         self.frame = words("Q", bytes(8 * (len(FRAME) + ports + values)))
+        self.frame[1] = static
         self.address: int = self.frame.buffer_info()[0]
+        self.views: dict[_Shapes, tuple[list[Write], list[Read]]] = {}
+        self.shape: _Shape | None = None  # the one whose values are in the frame
 
-    def holds(self, nbytes: int) -> np.ndarray:
-        """The arena, of so many bytes or more: one that grows with each call (a cache does) is seldom a new one."""
+    def hold(self, nbytes: int) -> None:
+        """Let the arena have so many bytes or more: one that grows with each call (a cache does) is seldom a new
+        one."""
         if self.bytes.nbytes < nbytes or not self.bytes.nbytes:
             self.bytes = aligned(max(nbytes + nbytes // 16, 1), ALIGNMENT)
             self.frame[0] = self.bytes.ctypes.data
-        return self.bytes
+            self.views.clear()
 
 
 class PlainCalls:
@@ -75,10 +96,14 @@ class PlainCalls:
         self._outputs = [place(t) for t in program.outputs]
         self._arena = numbers.place(program.memory.get("arena", 0))
         self._solved = _solutions(program)
-        self._made: dict[tuple[tuple[int, ...], ...], list[int]] = {}
+        self._fed = [(t.name, t.dtype, t.port is not None) for t in self._inputs]
+        self._in_ports = [(k, t.port) for k, t in enumerate(self._inputs) if t.port is not None]
+        self._out_ports = [(k, t.name, t.dtype, t.port) for k, t in enumerate(self._outputs) if t.port is not None]
+        self._order: dict[str, Any] = dict.fromkeys(t.name for t in self._outputs)
+        self._made: dict[_Shapes, _Shape] = {}
         self._rooms: list[_Room] = []
-        self._counts = len(ports), len(program.symbols)
-        self._static = static
+        self._static = static  # alive as long as its address
+        self._room = len(ports), len(program.symbols), static.ctypes.data
         self._main: Callable[[int], None] = code.entry()
         self._body = code.address(BODY_ENTRY) if program.widest > 1 else 0
         self._most, self._widest = min(program.bound.wanted, program.widest), program.widest
@@ -96,38 +121,32 @@ class PlainCalls:
             return None
         return cls(program, static, code) if len(_solutions(program)) == len(program.symbols) else None
 
-    def __call__(self, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+    def __call__(self, feeds: dict[str, np.ndarray]) -> Outputs | None:
         """The outputs, or None where this is no plain call."""
-        if len(feeds) != len(self._inputs):
+        if len(feeds) != len(self._fed):
             return None
         arrays = []
-        for t in self._inputs:
-            array = feeds.get(t.name)
-            if type(array) is not np.ndarray or array.dtype != t.dtype:
-                return None
-            if t.port is not None and not array.flags.c_contiguous:
+        for name, dtype, is_whole in self._fed:
+            array = feeds.get(name)
+            if type(array) is not np.ndarray or array.dtype != dtype or (is_whole and not array.flags.c_contiguous):
                 return None
             arrays.append(array)
         shapes = tuple([array.shape for array in arrays])
-        numbers = self._made.get(shapes)
-        if numbers is None:
-            if (numbers := self._of_shapes(shapes)) is None:
-                return None
-            if len(self._made) >= KEPT:
-                self._made.clear()
-            self._made[shapes] = numbers
+        shape = self._made.get(shapes) or self._shape(shapes)
+        if shape is None:
+            return None
         try:
             room = self._rooms.pop()  # one bytecode: no lock is needed
         except IndexError:
-            room = _Room(*self._counts)
+            room = _Room(*self._room)
         try:
-            return self._run(room, arrays, numbers)
+            return self._run(room, shapes, shape, arrays)
         finally:
             self._rooms.append(room)
 
-    def _of_shapes(self, shapes: Sequence[tuple[int, ...]]) -> list[int] | None:
-        """The numbers of a call on inputs of these shapes; None where they do not fit, or a tensor lies outside of its
-        memory (the program of a file may lie)."""
+    def _shape(self, shapes: _Shapes) -> _Shape | None:
+        """The calls on inputs of these shapes; None where they do not fit, or a tensor lies outside of its memory (the
+        program of a file may lie)."""
         values = []
         for symbol, k, axis, ndim, factor, rest in self._solved:
             if len(shapes[k]) != ndim:
@@ -140,39 +159,61 @@ class PlainCalls:
         numbers = self._numbers.at(values)
         if any(shape != tuple([numbers[d] for d in t.dims]) for t, shape in zip(self._inputs, shapes)):
             return None
-        return numbers if all(_fits(t, numbers) for t in (*self._inputs, *self._outputs)) else None
+        if not all(_fits(t, numbers) for t in (*self._inputs, *self._outputs)):
+            return None
 
-    def _run(self, room: _Room, arrays: Sequence[np.ndarray], numbers: list[int]) -> dict[str, np.ndarray]:
-        arena, frame = room.holds(numbers[self._arena]), room.frame
-        for t, array in zip(self._inputs, arrays):
-            if t.port is None:
-                _view(t, arena, numbers)[...] = array
-            else:
-                frame[t.port] = array.ctypes.data
-        made = []
-        for t in self._outputs:
-            if t.port is not None:
-                nbytes = numbers[t.memory]
-                raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-                address = raw.ctypes.data
-                start = -address % ALIGNMENT
-                frame[t.port] = address + start
-                made.append(np.ndarray([numbers[d] for d in t.dims], t.dtype, raw, start))
-        first = len(frame) - len(self._symbols)
-        for k in range(len(self._symbols)):
-            frame[first + k] = numbers[k]
-        frame[1] = self._static.ctypes.data
+        def standing(t: _Place) -> tuple[tuple[int, ...], int]:
+            return tuple([numbers[d] for d in t.dims]), numbers[t.offset if t.port is None else t.memory]
+
+        if len(self._made) >= KEPT:
+            self._made.clear()
+        found = self._made[shapes] = _Shape(numbers[self._arena], tuple(values), [standing(t) for t in self._inputs],
+                                            [standing(t) for t in self._outputs])  # fmt: skip
+        return found
+
+    def _views(self, room: _Room, shapes: _Shapes, shape: _Shape) -> tuple[list[Write], list[Read]]:
+        """The ways to write the inputs that stand in the arena, by number, and to read such outputs."""
+
+        def views(tensors: Sequence[_Place], standing: Sequence[tuple[tuple[int, ...], int]]) -> Iterator[Any]:
+            for k, (t, (dims, offset)) in enumerate(zip(tensors, standing)):
+                if t.port is None:
+                    yield k, t.name, np.ndarray(dims, t.dtype, room.bytes, offset)
+
+        writes = [(k, view.__setitem__) for k, _, view in views(self._inputs, shape.inputs)]
+        reads = [(name, view.copy) for _, name, view in views(self._outputs, shape.outputs)]
+        if len(room.views) >= KEPT:
+            room.views.clear()
+        room.views[shapes] = writes, reads
+        return writes, reads
+
+    def _run(self, room: _Room, shapes: _Shapes, shape: _Shape, arrays: Sequence[np.ndarray]) -> Outputs:
+        room.hold(shape.arena)
+        frame, found = room.frame, dict(self._order)
+        writes, reads = room.views.get(shapes) or self._views(room, shapes, shape)
+        for k, write in writes:
+            write(..., arrays[k])
+        for k, port in self._in_ports:
+            frame[port] = arrays[k].ctypes.data
+        for k, name, dtype, port in self._out_ports:
+            dims, nbytes = shape.outputs[k]
+            raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+            address = raw.ctypes.data
+            start = -address % ALIGNMENT
+            frame[port] = address + start
+            found[name] = np.ndarray(dims, dtype, raw, start)
+        if room.shape is not shape:
+            room.shape = shape
+            first = len(frame) - len(shape.values)
+            for k, value in enumerate(shape.values, first):
+                frame[k] = value
         threads = min(self._most, processors()) if self._most > 1 else 1
         if threads == 1:
             self._main(room.address)
         else:
             pool_run(self._code)(self._body, room.address, min(threads, self._widest), self._scratch)
-        ready = iter(made)
-        return {t.name: _view(t, arena, numbers).copy() if t.port is None else next(ready) for t in self._outputs}
-
-
-def _view(t: _Place, arena: np.ndarray, numbers: Sequence[int]) -> np.ndarray:
-    return np.ndarray([numbers[d] for d in t.dims], t.dtype, arena, numbers[t.offset])
+        for name, read in reads:
+            found[name] = read()
+        return found
 
 
 def _fits(t: _Place, numbers: Sequence[int]) -> bool:

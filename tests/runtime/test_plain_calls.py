@@ -14,14 +14,14 @@ from lightnet.runtime.size_numbers import SizeNumbers, line_of
 
 N, M = symbol("n", 1, 60), symbol("m", 0, 96, 8)
 #: The new state is a longer one; so are two outputs of odd sizes, one of which stands in the arena.
-GROWS = """func.func @main() -> (tensor<2x?x64xf32, #ln.dims<"n(1..60) + 1">>, tensor<1x?x1xf32, #ln.dims<"n(1..60)">>, tensor<1x1x3xf32>) {
-  %0 = ln.input : tensor<2x?x64xf32, #ln.dims<"n(1..60)">> as ("state")
-  %1 = ln.input {required = true} : tensor<2x1x64xf32> as ("step")
-  %2 = ln.concat %0, %1 {axis = 1} : tensor<2x?x64xf32, #ln.dims<"n(1..60) + 1">> as ("new")
+GROWS = """func.func @main() -> (tensor<2x?x256xf32, #ln.dims<"n(1..60) + 1">>, tensor<1x?x1xf32, #ln.dims<"n(1..60)">>, tensor<1x1x3xf32>) {
+  %0 = ln.input : tensor<2x?x256xf32, #ln.dims<"n(1..60)">> as ("state")
+  %1 = ln.input {required = true} : tensor<2x1x256xf32> as ("step")
+  %2 = ln.concat %0, %1 {axis = 1} : tensor<2x?x256xf32, #ln.dims<"n(1..60) + 1">> as ("new")
   %3 = ln.reduce_sum %0 {axes = [0, 2]} : tensor<1x?x1xf32, #ln.dims<"n(1..60)">> as ("sums")
   %4 = ln.slice %1 {axis = 2, start = 0, len = 3} : tensor<2x1x3xf32>
   %5 = ln.reduce_max %4 {axes = [0, 1]} : tensor<1x1x3xf32> as ("most")
-  func.return %2, %3, %5 : tensor<2x?x64xf32, #ln.dims<"n(1..60) + 1">>, tensor<1x?x1xf32, #ln.dims<"n(1..60)">>, tensor<1x1x3xf32>
+  func.return %2, %3, %5 : tensor<2x?x256xf32, #ln.dims<"n(1..60) + 1">>, tensor<1x?x1xf32, #ln.dims<"n(1..60)">>, tensor<1x1x3xf32>
 }"""
 
 
@@ -29,7 +29,7 @@ def size(rng: random.Random, depth: int = 3) -> Size:
     if depth == 0:
         return rng.choice((N, M, rng.randint(-3, 70)))
     a, b = size(rng, depth - 1), size(rng, depth - 1)
-    return rng.choice((lambda: a + b, lambda: a - b, lambda: a * b, lambda: a // rng.choice((2, 3, 64)), lambda: dim_max(a, b),
+    return rng.choice((lambda: a + b, lambda: a - b, lambda: a * b, lambda: a // rng.choice((2, 3, 256)), lambda: dim_max(a, b),
                        lambda: dim_min(a, b)))()  # fmt: skip
 
 
@@ -64,7 +64,7 @@ def grows() -> lightnet.Executable:
 
 def fed(n: int, seed: int = 0) -> dict[str, np.ndarray]:
     rng = np.random.default_rng((n, seed))
-    return {"state": rng.standard_normal((2, n, 64), np.float32), "step": rng.standard_normal((2, 1, 64), np.float32)}
+    return {"state": rng.standard_normal((2, n, 256), np.float32), "step": rng.standard_normal((2, 1, 256), np.float32)}
 
 
 def check(feeds: dict[str, np.ndarray], found: dict[str, np.ndarray] | None) -> None:
@@ -110,12 +110,12 @@ def test_what_is_no_plain_call_is_a_call(grows: lightnet.Executable, change) -> 
 
 
 @pytest.mark.parametrize("feeds, says", [
-    (lambda: {"state": np.zeros((2, 61, 64), np.float32), "step": np.zeros((2, 1, 64), np.float32)}, "n is 61"),
-    (lambda: {"state": np.zeros((2, 0, 64), np.float32), "step": np.zeros((2, 1, 64), np.float32)}, "n is 0"),
-    (lambda: {"state": np.zeros((2, 5, 15), np.float32), "step": np.zeros((2, 1, 64), np.float32)}, "has shape"),
-    (lambda: {"state": np.zeros((2, 5), np.float32), "step": np.zeros((2, 1, 64), np.float32)}, "has shape"),
-    (lambda: {"state": np.zeros((2, 5, 64), np.float32), "step": np.zeros((2, 2, 64), np.float32)}, "has shape"),
-    (lambda: {"state": np.zeros((2, 5, 64), np.float32)}, "step"),
+    (lambda: {"state": np.zeros((2, 61, 256), np.float32), "step": np.zeros((2, 1, 256), np.float32)}, "n is 61"),
+    (lambda: {"state": np.zeros((2, 0, 256), np.float32), "step": np.zeros((2, 1, 256), np.float32)}, "n is 0"),
+    (lambda: {"state": np.zeros((2, 5, 15), np.float32), "step": np.zeros((2, 1, 256), np.float32)}, "has shape"),
+    (lambda: {"state": np.zeros((2, 5), np.float32), "step": np.zeros((2, 1, 256), np.float32)}, "has shape"),
+    (lambda: {"state": np.zeros((2, 5, 256), np.float32), "step": np.zeros((2, 2, 256), np.float32)}, "has shape"),
+    (lambda: {"state": np.zeros((2, 5, 256), np.float32)}, "step"),
 ])  # fmt: skip
 def test_mistakes_are_said(grows: lightnet.Executable, feeds, says: str) -> None:
     for _ in range(2):
