@@ -161,6 +161,56 @@ NORM = (
     ),
 )  # fmt: skip
 
+_SCALES = """
+%q = ln.input : tensor<2x3x8xf32> as ("q")
+%k = ln.input : tensor<2x5x8xf32> as ("k")
+%s = ln.param {data = [0.6]} : tensor<f32> as ("s")
+%r = ln.param {data = [0.3]} : tensor<f32> as ("r")
+%a = ln.mul %q, %s : tensor<2x3x8xf32>
+%t = ln.transpose %k {axes = [0, 2, 1]} : tensor<2x8x5xf32>
+%b = ln.mul %t, %r : tensor<2x8x5xf32>
+%y = ln.matmul %a, %b : tensor<2x3x5xf32> as ("y")
+func.return %y : tensor<2x3x5xf32>
+"""
+
+#: Keys of two heads, repeated as a whole, and keys that are not turned over.
+_WHOLES = """
+%q = ln.input : tensor<4x3x8xf32> as ("q")
+%k = ln.input : tensor<2x8x5xf32> as ("k")
+%1 = ln.reshape %k : tensor<1x2x8x5xf32>
+%2 = ln.expand %1 : tensor<2x2x8x5xf32>
+%3 = ln.reshape %2 : tensor<4x8x5xf32>
+%y = ln.matmul %q, %3 : tensor<4x3x5xf32> as ("y")
+func.return %y : tensor<4x3x5xf32>
+"""
+
+_STRAIGHT = """
+%q = ln.input : tensor<1x16xf32> as ("q")
+%k = ln.input : tensor<16x5xf32> as ("k")
+%y = ln.matmul %q, %k : tensor<1x5xf32> as ("y")
+func.return %y : tensor<1x5xf32>
+"""
+
+PRODUCTS = (
+    _of(
+        "move-scales", "move-scales", "move-scales", "first-number-lost", "takes the second number for both",
+        Edit("passes/move_scales.py", "add(Mul.make([number(before, own), by]))", "by"), _SCALES,
+    ),
+    _of(
+        "move-scales", "move-scales", "move-scales", "second-number-lost", "does not scale by the number that it takes from the second factor",
+        Edit("passes/move_scales.py", "by, a = add(Mul.make([number(before, own), by])),", "by, a = number(before, own),"), _SCALES,
+    ),
+    _of(
+        "simplify", "simplify", "matmul_of_repeated", "wholes-are-groups", "takes heads that are repeated as a whole for repeated one by one",
+        Edit("dialects/ln/matmul.py", "if [*own, *repeated] != [*batch[head]] or any(", "if any("), _WHOLES,
+    ),
+    _of(
+        "expand", "expand", "RowsByColumns", "every-matrix-turned", "reads any matrix as if it lay turned over",
+        Edit("backends/cpu/expanders.py", "if not columns or b.order != tuple(f for axis in (*batch, columns, inner) for f in axis):",
+             "if not columns:"), _STRAIGHT,
+    ),
+)  # fmt: skip
+
 HOIST = (
     _of(
         "hoist", "hoist", "hoist", "static-tensors-swapped", "hands out the static tensors in another order",
@@ -264,4 +314,4 @@ func.return %a, %b : tensor<4xf32>, tensor<4xf32>
     ),
 )  # fmt: skip
 
-MUTANTS = (*CSE, *DCE, *NORM, *HOIST, *ONE_STEP)
+MUTANTS = (*CSE, *DCE, *NORM, *PRODUCTS, *HOIST, *ONE_STEP)
