@@ -3,8 +3,7 @@
 A row is ``name -> "module:Attribute"``, so that listing costs nothing and grep finds everything. Plugins add rows with
 `Table.add`; a clash is an error that names both sides. What an installed package brings (`lightnet/plugins`) is looked
 for when a table is listed, or lacks a name. Rows may name what stands in a package beside this one
-(`lightnet_descriptions`): where that is not installed, no list has them, and who asks for one is told what to install.
-Imports `resolving`, and the standard library.
+(`lightnet_descriptions`); without it no list has them, and who asks is told what to install. Imports `resolving`.
 """
 
 from __future__ import annotations
