@@ -18,6 +18,9 @@ from lightnet.ir.types import spec_of
 from lightnet.passes.graph import graphs, static_values
 from lightnet.runtime.dims import typical
 
+#: Types of enough range for a number of either factor on the other, and for two in one: 16 bits have too little.
+WIDE = ("f32", "f64")
+
 
 class MoveScalesPass(LnPass):
     """Move the number that scales the second factor of a `matmul`, before or behind a rearrangement, to the first,
@@ -31,7 +34,8 @@ class MoveScalesPass(LnPass):
 
     q (s k) = (s q) k. Exporters write attention so, with the root of the scale on queries and keys: of keys that are in
     a cache, nothing is left to compute then but the product, which may read them where they lie. Two numbers become
-    one, at load. Only rounding changes.
+    one, at load. Only rounding changes;
+    products of 16 bits, whose range is small, are left alone.
     """
 
     name = "move-scales"
@@ -39,7 +43,7 @@ class MoveScalesPass(LnPass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for block in graphs(op):
-            found = [o for o in block.ops if isinstance(o, Matmul) and spec_of(o.dst.type).dtype.is_float]
+            found = [o for o in block.ops if isinstance(o, Matmul) and spec_of(o.dst.type).dtype.name in WIDE]
             static = static_values(block) if found else set()
             for product in found:
                 moves, scale = _scaled(product.b)

@@ -113,18 +113,13 @@ class Instance:
         self._fed = set(self.inputs)
         self._is_plain = program.is_plain
 
-    def quick(self, feeds: Any, arena: Arena | None = None) -> dict[str, np.ndarray] | None:
+    def quick(self, feeds: Any) -> dict[str, np.ndarray] | None:
         """The result of `call` for `feeds`, where that is the common case: a dict of exactly one array an input, each
         of its very type, in a program that does nothing but compute. None for everything else, which `call` does, or
-        complains of. On `arena`, if that is given.
+        complains of.
         """
         if not self._is_plain:
             return None
-        if arena is not None:
-            try:
-                return (arena.quick or self._quick_on(arena))(self, arena, feeds)
-            finally:
-                arena.ports.clear()
         try:
             arena = self._idle.pop()  # one bytecode: no lock is needed
         except IndexError:

@@ -18,33 +18,11 @@ from lightnet.diagnostics import LightNetError
 from lightnet.runtime.arrays import as_array
 from lightnet.runtime.calls import Invocation
 from lightnet.runtime.dims import Dim, Size, Symbol, at
-from lightnet.runtime.instance import Arena, Contents, Instance, Outputs
+from lightnet.runtime.instance import Contents, Instance, Outputs
 from lightnet.runtime.lnx_check import Lie, check_places
-from lightnet.runtime.plain_calls import KEPT, PlainCalls
+from lightnet.runtime.plain_calls import KEPT, PlainCalls, Rooms
 from lightnet.runtime.program import Program, not_fed
 from lightnet.runtime.size_numbers import line_of
-
-
-class Room:
-    """The memory of one call at a time, whatever its shapes."""
-
-    def __init__(self) -> None:
-        self._bytes = np.empty(0, np.uint8)
-        self._arenas: dict[Instance, Arena] = {}
-
-    def arena(self, instance: Instance) -> Arena:
-        """The arena of an instance in this room, which grows where it is too small."""
-        arena = self._arenas.get(instance)
-        if arena is None:
-            if len(self._arenas) >= KEPT:
-                self._arenas.clear()
-            arena = Arena(instance.program, self._bytes)
-            if arena.bytes is not self._bytes:
-                self._bytes = arena.bytes
-                self._arenas.clear()
-            self._arenas[instance] = arena
-        arena.stale = None  # another shape may have used the memory
-        return arena
 
 
 class OpenInstance:
@@ -61,8 +39,8 @@ class OpenInstance:
         self.program, self.static, self.defaults, self._code = program, static, dict(defaults), code
         self.inputs = {t.name: t for t in program.inputs}
         self._made: OrderedDict[tuple[int, ...], Instance] = OrderedDict()
-        self._plain = PlainCalls.of(program, static, code)
-        self._rooms: list[Room] = []
+        self._rooms = Rooms(program, static)
+        self._plain = PlainCalls.of(program, self._rooms, code)
 
     def of(self, values: tuple[int, ...]) -> Instance:
         """The instance where the symbols have these values, in the order of `Program.symbols`."""
@@ -92,17 +70,10 @@ class OpenInstance:
         """Run once, on the shapes of what is fed."""
         self.program.check_fed(call.feeds)
         instance = self.of(bound_values(self.program, fed_shapes(call.feeds)))
-        room = self._room()
-        try:
-            return instance.call(call, static, residents, room.arena(instance))
-        finally:
-            self._rooms.append(room)
-
-    def _room(self) -> Room:
-        try:
-            return self._rooms.pop()
-        except IndexError:
-            return Room()
+        room = self._rooms.take()
+        found = instance.call(call, static, residents, room.arena(instance))
+        self._rooms.give(room)
+        return found
 
 
 def fed_shapes(feeds: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

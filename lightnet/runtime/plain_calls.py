@@ -17,6 +17,8 @@ import numpy as np
 from lightnet.dataclasses import dataclass
 from lightnet.runtime.arrays import ALIGNMENT, aligned
 from lightnet.runtime.dims import Symbol
+from lightnet.runtime.instance import Arena, Instance, Outputs
+from lightnet.runtime.lnx_check import MAX_BYTES
 from lightnet.runtime.pool import pool_run
 from lightnet.runtime.program import BODY_ENTRY, FRAME, Program, Tensor, is_port
 from lightnet.runtime.size_numbers import SizeNumbers, line_of
@@ -26,7 +28,6 @@ from lightnet.runtime.threads import processors
 KEPT = 64
 
 
-Outputs = dict[str, np.ndarray]
 _Shapes = tuple[tuple[int, ...], ...]
 Write = tuple[int, Callable[[Any, np.ndarray], None]]
 Read = tuple[str, Callable[[], np.ndarray]]
@@ -55,34 +56,66 @@ class _Shape(NamedTuple):
     outputs: list[tuple[tuple[int, ...], int]]
 
 
-class _Room:
-    """The memory of one call at a time: an arena that has grown to what shapes have needed, the frame, and for shapes
-    how their tensors in the arena are written and read (`views`)."""
+class Room:
+    """The memory of one call at a time of a program, whatever its shapes: an arena that has grown to what they have
+    needed so far, and the frame; by shapes, how tensors in the arena are written and read (`views`), and the arenas of
+    instances."""
 
-    def __init__(self, ports: int, values: int, static: int):
+    def __init__(self, program: Program, static: np.ndarray):
         self.bytes = np.empty(0, np.uint8)
-        self.frame = words("Q", bytes(8 * (len(FRAME) + ports + values)))
-        self.frame[1] = static
+        self.frame = words("Q", bytes(8 * (len(FRAME) + len(program.ports) + len(program.symbols))))
+        self.frame[1] = static.ctypes.data
         self.address: int = self.frame.buffer_info()[0]
         self.views: dict[_Shapes, tuple[list[Write], list[Read]]] = {}
-        self.shape: _Shape | None = None  # the one whose values are in the frame
+        self.arenas: dict[Instance, Arena] = {}
 
     def hold(self, nbytes: int) -> None:
         """Let the arena have so many bytes or more: one that grows with each call (a cache does) is seldom a new
         one."""
         if self.bytes.nbytes < nbytes or not self.bytes.nbytes:
+            self.views.clear()
+            self.arenas.clear()
             self.bytes = aligned(max(nbytes + nbytes // 16, 1), ALIGNMENT)
             self.frame[0] = self.bytes.ctypes.data
-            self.views.clear()
+
+    def arena(self, instance: Instance) -> Arena:
+        """The arena of an instance, in this memory."""
+        self.hold(instance.program.memory.get("arena", 0))
+        arena = self.arenas.get(instance)
+        if arena is None:
+            if len(self.arenas) >= KEPT:
+                self.arenas.clear()
+            arena = self.arenas[instance] = Arena(instance.program, self.bytes)
+        arena.stale = None  # another shape may have used the memory
+        return arena
+
+
+class Rooms:
+    """The rooms of a program that no call is in."""
+
+    def __init__(self, program: Program, static: np.ndarray):
+        self._made = program, static
+        self._idle: list[Room] = []
+
+    def take(self) -> Room:
+        """A room for a call, which gives it back when it has ended. One whose call ends in an exception, wherever that
+        came, is not used again."""
+        try:
+            return self._idle.pop()  # one bytecode: no lock is needed
+        except IndexError:
+            return Room(*self._made)
+
+    def give(self, room: Room) -> None:
+        """Take a room back."""
+        self._idle.append(room)
 
 
 class PlainCalls:
     """The plain calls of a program; `code` is its machine code (`instance._Code`)."""
 
-    def __init__(self, program: Program, static: np.ndarray, code: Any):
+    def __init__(self, program: Program, rooms: Rooms, code: Any):
         numbers = SizeNumbers(program.symbols)
         self._numbers = numbers
-        self._symbols = program.symbols
         ports = {space: len(FRAME) + k for k, space in enumerate(program.ports)}
         whole = program.port_tensors()
 
@@ -101,16 +134,14 @@ class PlainCalls:
         self._out_ports = [(k, t.name, t.dtype, t.port) for k, t in enumerate(self._outputs) if t.port is not None]
         self._order: dict[str, Any] = dict.fromkeys(t.name for t in self._outputs)
         self._made: dict[_Shapes, _Shape] = {}
-        self._rooms: list[_Room] = []
-        self._static = static  # alive as long as its address
-        self._room = len(ports), len(program.symbols), static.ctypes.data
+        self._rooms = rooms
         self._main: Callable[[int], None] = code.entry()
         self._body = code.address(BODY_ENTRY) if program.widest > 1 else 0
         self._most, self._widest = min(program.bound.wanted, program.widest), program.widest
         self._scratch, self._code = program.scratch, code
 
     @classmethod
-    def of(cls, program: Program, static: np.ndarray, code: Any) -> PlainCalls | None:
+    def of(cls, program: Program, rooms: Rooms, code: Any) -> PlainCalls | None:
         """Those of a program; None where it has none: it does more than compute, or its inputs do not say its symbols
         one by one, or tensors stand elsewhere than in the arena and in ports of their own."""
         spaces = {t.space: t for t in (*program.inputs, *program.outputs)}
@@ -119,7 +150,7 @@ class PlainCalls:
         ours = [t for t in (*program.inputs, *program.outputs) if is_port(t.space)]
         if not (program.is_plain and is_placed and all(tensors.get(t.space) is t for t in ours)):
             return None
-        return cls(program, static, code) if len(_solutions(program)) == len(program.symbols) else None
+        return cls(program, rooms, code) if len(_solutions(program)) == len(program.symbols) else None
 
     def __call__(self, feeds: dict[str, np.ndarray]) -> Outputs | None:
         """The outputs, or None where this is no plain call."""
@@ -135,14 +166,10 @@ class PlainCalls:
         shape = self._made.get(shapes) or self._shape(shapes)
         if shape is None:
             return None
-        try:
-            room = self._rooms.pop()  # one bytecode: no lock is needed
-        except IndexError:
-            room = _Room(*self._room)
-        try:
-            return self._run(room, shapes, shape, arrays)
-        finally:
-            self._rooms.append(room)
+        room = self._rooms.take()
+        found = self._run(room, shapes, shape, arrays)
+        self._rooms.give(room)
+        return found
 
     def _shape(self, shapes: _Shapes) -> _Shape | None:
         """The calls on inputs of these shapes; None where they do not fit, or a tensor lies outside of its memory (the
@@ -153,7 +180,7 @@ class PlainCalls:
                 return None
             units, left = divmod(shapes[k][axis] - rest, factor)
             value = units * symbol.multiple
-            if left or not symbol.low <= value <= symbol.high or value % symbol.multiple:
+            if left or not symbol.low <= value <= symbol.high:
                 return None
             values.append(value)
         numbers = self._numbers.at(values)
@@ -171,7 +198,7 @@ class PlainCalls:
                                             [standing(t) for t in self._outputs])  # fmt: skip
         return found
 
-    def _views(self, room: _Room, shapes: _Shapes, shape: _Shape) -> tuple[list[Write], list[Read]]:
+    def _views(self, room: Room, shapes: _Shapes, shape: _Shape) -> tuple[list[Write], list[Read]]:
         """The ways to write the inputs that stand in the arena, by number, and to read such outputs."""
 
         def views(tensors: Sequence[_Place], standing: Sequence[tuple[tuple[int, ...], int]]) -> Iterator[Any]:
@@ -186,7 +213,7 @@ class PlainCalls:
         room.views[shapes] = writes, reads
         return writes, reads
 
-    def _run(self, room: _Room, shapes: _Shapes, shape: _Shape, arrays: Sequence[np.ndarray]) -> Outputs:
+    def _run(self, room: Room, shapes: _Shapes, shape: _Shape, arrays: Sequence[np.ndarray]) -> Outputs:
         room.hold(shape.arena)
         frame, found = room.frame, dict(self._order)
         writes, reads = room.views.get(shapes) or self._views(room, shapes, shape)
@@ -196,16 +223,10 @@ class PlainCalls:
             frame[port] = arrays[k].ctypes.data
         for k, name, dtype, port in self._out_ports:
             dims, nbytes = shape.outputs[k]
-            raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-            address = raw.ctypes.data
-            start = -address % ALIGNMENT
-            frame[port] = address + start
-            found[name] = np.ndarray(dims, dtype, raw, start)
-        if room.shape is not shape:
-            room.shape = shape
-            first = len(frame) - len(shape.values)
-            for k, value in enumerate(shape.values, first):
-                frame[k] = value
+            found[name] = array = np.ndarray(dims, dtype, aligned(nbytes))
+            frame[port] = array.ctypes.data
+        for k, value in enumerate(shape.values, len(frame) - len(shape.values)):
+            frame[k] = value
         threads = min(self._most, processors()) if self._most > 1 else 1
         if threads == 1:
             self._main(room.address)
@@ -222,7 +243,7 @@ def _fits(t: _Place, numbers: Sequence[int]) -> bool:
     for n in dims:
         nbytes *= n
     offset, memory = numbers[t.offset], numbers[t.memory]
-    if min(dims, default=0) < 0 or offset < 0:
+    if min(dims, default=0) < 0 or max(dims, default=0) > MAX_BYTES or offset < 0:
         return False
     return offset + nbytes <= memory if t.port is None else not offset and nbytes == memory
 

@@ -136,10 +136,52 @@ def test_threads_have_memory_of_their_own(grows: lightnet.Executable) -> None:
 
 def test_memory_grows_and_stays(grows: lightnet.Executable) -> None:
     """An arena that is large enough is kept, one that is not is replaced by a little more than is needed."""
-    plain = grows.instance._plain
+    rooms = grows.instance._rooms
     grows(fed(60))
-    sizes = [room.bytes.nbytes for room in plain._rooms]
+    sizes = [room.bytes.nbytes for room in rooms._idle]
     for n in (1, 30, 60):
         grows(fed(n))
-    assert [room.bytes.nbytes for room in plain._rooms] == sizes
+    assert [room.bytes.nbytes for room in rooms._idle] == sizes
     assert max(sizes) <= 1.07 * grows.program.at((60,)).memory["arena"] + 64
+
+
+def test_calls_of_both_kinds_share_their_memory(grows: lightnet.Executable) -> None:
+    for _ in range(2):
+        check(fed(60), grows(fed(60)))
+        check(fed(60), grows({name: array.tolist() for name, array in fed(60).items()}))
+    (room,) = grows.instance._rooms._idle[-1:]
+    assert room.arenas and all(arena.bytes is room.bytes for arena in room.arenas.values())
+
+
+def test_a_call_that_is_interrupted_leaves_nothing(grows: lightnet.Executable, monkeypatch) -> None:
+    """Wherever it was: the room that it had is not used again."""
+    from lightnet.runtime.plain_calls import Room
+
+    check(fed(60), grows(fed(60)))
+    before, hold = len(grows.instance._rooms._idle), Room.hold
+
+    def interrupted(self: Room, nbytes: int) -> None:
+        hold(self, nbytes)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as m:
+        m.setattr(Room, "hold", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            grows(fed(9))
+    assert len(grows.instance._rooms._idle) == before - 1
+    check(fed(9), grows(fed(9)))
+
+
+def test_an_output_for_which_there_is_no_memory(grows: lightnet.Executable, monkeypatch) -> None:
+    """An error of ours, as from other calls."""
+    check(fed(20), grows(fed(20)))
+
+    def refused(*_: object) -> np.ndarray:
+        raise MemoryError
+
+    feeds = fed(20)
+    with monkeypatch.context() as m:
+        m.setattr(np, "empty", refused)
+        with pytest.raises(lightnet.LightNetError, match="cannot allocate"):
+            grows(feeds)
+    check(feeds, grows(feeds))

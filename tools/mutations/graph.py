@@ -202,7 +202,7 @@ PRODUCTS = (
     ),
     _of(
         "simplify", "simplify", "matmul_of_repeated", "wholes-are-groups", "takes heads that are repeated as a whole for repeated one by one",
-        Edit("dialects/ln/matmul.py", "if [*own, *repeated] != [*batch[head]] or any(", "if any("), _WHOLES,
+        Edit("dialects/ln/matmul.py", "if not all(f.repeats for f in repeated) or any(", "if any("), _WHOLES,
     ),
     _of(
         "expand", "expand", "RowsByColumns", "every-matrix-turned", "reads any matrix as if it lay turned over",

@@ -47,10 +47,12 @@ class RowsByColumns(RewritePattern):
         if not columns or b.order != tuple(f for axis in (*batch, columns, inner) for f in axis):
             return
         dims = spec_of(op.b.type).dims
-        turned = Reshape.make([b.source], {"dims": (*dims[:-2], dims[-1], dims[-2])})
-        product = Einsum.make([op.a, turned.dst], {"equation": "...mk,...nk->...mn"}, name=op.op_name)
+        turned = (*dims[:-2], dims[-1], dims[-2])
+        new: list[LnOp] = [Reshape.make([b.source], {"dims": turned})] if spec_of(b.source.type).dims != turned else []
+        columns_of = new[0].results[0] if new else b.source
+        new.append(Einsum.make([op.a, columns_of], {"equation": "...mk,...nk->...mn"}, name=op.op_name))
         unused = op.b
-        rewriter.replace(op, [turned, product])
+        rewriter.replace(op, new)
         while unused is not b.source and not unused.uses:  # what turned it over
             move = unused.owner
             assert isinstance(move, LnOp)

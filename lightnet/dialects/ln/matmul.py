@@ -12,13 +12,13 @@ from lightnet.dialects.ln.move import Reshape, Transpose
 from lightnet.dialects.ln.numeric import SHORT, broadcast_dims, cases
 from lightnet.dialects.ln.rules import rule
 from lightnet.ir.op import LnOp, case, ln_op, operand, result
-from lightnet.ir.types import TensorSpec
+from lightnet.ir.types import MAX_RANK, TensorSpec
 
 
 # a[.., g*r, m, :] x (b repeated r times along g) = reshape(reshape(a)[.., g, r*m, :] x b): heads of a group are rows
 @rule("matmul")
 def matmul_of_repeated(op):
-    if (b := rearranged(op.b)) is None:
+    if (b := rearranged(op.b)) is None or len(b.order) > MAX_RANK:
         return None
     *batch, inner, columns = b.axes
     head = next((k for k, axis in enumerate(batch) if any(f.repeats for f in axis)), None)
@@ -27,10 +27,12 @@ def matmul_of_repeated(op):
     own = [f for f in batch[head] if not f.repeats]
     repeated = batch[head][len(own) :]
     behind = len(batch) - head - 1  # of the axis of heads, before the matrices
-    if [*own, *repeated] != [*batch[head]] or any(batch[head + 1 :]):
+    if not all(f.repeats for f in repeated) or any(batch[head + 1 :]):
         return None
     rows, out = op.operand_specs[0].dims, op.result_specs[0].dims
-    *outer, heads = rows[: len(rows) - 2 - behind] or (None,)
+    if len(rows) < behind + 3:
+        return None
+    *outer, heads = rows[: len(rows) - 2 - behind]
     if heads != out[-3 - behind] or any(n != 1 for n in out[len(out) - 2 - behind : -2]) or 0 in (*rows, *out):
         return None
     ones = (1,) * behind

@@ -45,10 +45,12 @@ def rule(*optypes: str) -> Callable[[Callable[[Any], Replacement]], type[Rewrite
             elif isinstance(new, SSAValue):
                 replace_by_values(op, [new], rewriter)
             elif new is not None:
-                if ops := [o for o in new if isinstance(o, Operation)]:
+                ops, values = [o for o in new if isinstance(o, Operation)], [v for v in new if isinstance(v, SSAValue)]
+                assert not ops or not values, "a rule returns ops or values"
+                if ops:
                     rewriter.replace(op, ops)
                 else:
-                    replace_by_values(op, [v for v in new if isinstance(v, SSAValue)], rewriter)
+                    replace_by_values(op, values, rewriter)
 
         namespace = {
             "match_and_rewrite": match_and_rewrite,

@@ -139,3 +139,43 @@ def test_other_repetitions_stay(what: str, old: str, new: str) -> None:
     if "%v" in new:
         changed = changed.replace("  %2 = ln", f"  {line}\n  %2 = ln").replace("tensor<1x2x2x?x4", "tensor<1x2x2x?x4")
     assert "ln.expand" in str(simplified(changed)), what
+
+
+@pytest.mark.parametrize("a, b, wide, out", [
+    ("4x8", "1x1x8x5", "4x1x8x5", "4x1x4x5"),  # rows of `a` are no heads
+    ("3x1x4x8", "1x1x8x5", "3x1x8x5", "3x1x4x5"),  # an axis of 1 behind the heads
+    ("2x3x4x8", "2x1x8x5", "2x3x8x5", "2x3x4x5"),
+    ("3x4x8", "2x1x8x5", "2x3x8x5", "2x3x4x5"),
+    ("2x1x4x8", "2x1x8x5", "2x3x8x5", "2x3x4x5"),  # `a` has one head
+], ids=str)  # fmt: skip
+def test_operands_of_other_ranks(a: str, b: str, wide: str, out: str) -> None:
+    text = f"""func.func @main() -> tensor<{out}xf32> {{
+      %a = ln.input : tensor<{a}xf32> as ("a")
+      %b = ln.input : tensor<{b}xf32> as ("b")
+      %1 = ln.expand %b : tensor<{wide}xf32>
+      %y = ln.matmul %a, %1 : tensor<{out}xf32> as ("y")
+      func.return %y : tensor<{out}xf32>
+    }}"""
+    rng = np.random.default_rng(0)
+    feeds = {
+        n: rng.integers(-3, 4, [int(d) for d in dims.split("x")]).astype(np.float32) for n, dims in (("a", a), ("b", b))
+    }
+    expected = feeds["a"] @ np.broadcast_to(feeds["b"], [int(d) for d in wide.split("x")])
+    simplified(text)
+    np.testing.assert_array_equal(lightnet.compile(lightnet.loads(text, ".mlir"))(feeds)["y"], expected)
+
+
+def test_more_factors_than_axes_may_be() -> None:
+    text = """func.func @main() -> tensor<4x3x32xf32> {
+      %a = ln.input : tensor<4x3x512xf32> as ("a")
+      %k = ln.input : tensor<8x8x256xf32> as ("k")
+      %1 = ln.reshape %k : tensor<2x4x2x4x16x16xf32>
+      %2 = ln.transpose %1 {axes = [5, 3, 1, 0, 2, 4]} : tensor<16x4x4x2x2x16xf32>
+      %3 = ln.reshape %2 : tensor<2x8x2x2x2x2x4x16xf32>
+      %4 = ln.transpose %3 {axes = [7, 1, 3, 5, 0, 2, 4, 6]} : tensor<16x8x2x2x2x2x2x4xf32>
+      %5 = ln.reshape %4 : tensor<1x512x32xf32>
+      %6 = ln.expand %5 : tensor<4x512x32xf32>
+      %y = ln.matmul %a, %6 : tensor<4x3x32xf32> as ("y")
+      func.return %y : tensor<4x3x32xf32>
+    }"""
+    simplified(text)
