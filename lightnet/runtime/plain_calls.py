@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array as words
 from collections.abc import Callable, Iterator, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,6 @@ from lightnet.dataclasses import dataclass
 from lightnet.runtime.arrays import ALIGNMENT, aligned
 from lightnet.runtime.dims import Symbol
 from lightnet.runtime.instance import Arena, Instance, Outputs
-from lightnet.runtime.lnx_check import MAX_BYTES
 from lightnet.runtime.pool import pool_run
 from lightnet.runtime.program import BODY_ENTRY, FRAME, Program, Tensor, is_port
 from lightnet.runtime.size_numbers import SizeNumbers, line_of
@@ -26,6 +26,8 @@ from lightnet.runtime.threads import processors
 
 #: Shapes whose numbers are kept.
 KEPT = 64
+#: Bytes of the largest tensor.
+_MOST = 1 << 47
 
 
 _Shapes = tuple[tuple[int, ...], ...]
@@ -239,12 +241,10 @@ class PlainCalls:
 
 def _fits(t: _Place, numbers: Sequence[int]) -> bool:
     """Return whether a tensor lies in its memory, and is all of its port."""
-    nbytes, dims = t.dtype.itemsize, [numbers[d] for d in t.dims]
-    for n in dims:
-        nbytes *= n
-    offset, memory = numbers[t.offset], numbers[t.memory]
-    if min(dims, default=0) < 0 or max(dims, default=0) > MAX_BYTES or offset < 0:
-        return False
+    dims, offset, memory = [numbers[d] for d in t.dims], numbers[t.offset], numbers[t.memory]
+    if min(dims, default=0) < 0 or offset < 0 or t.dtype.itemsize * prod(n or 1 for n in dims) > _MOST:
+        return False  # nor has NumPy such arrays, be they empty
+    nbytes = t.dtype.itemsize * prod(dims)
     return offset + nbytes <= memory if t.port is None else not offset and nbytes == memory
 
 
