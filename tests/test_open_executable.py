@@ -81,12 +81,12 @@ def test_nothing_is_compiled_for_a_shape(network, weights, monkeypatch):
 
 
 def test_memory_does_not_grow_with_the_number_of_shapes(network, weights):
-    """The room of a call is as large as its largest shape needs, whatever shapes there were."""
+    """The room of a call is little larger than its largest shape needs, whatever shapes there were."""
     for n in range(1, 100):
         network(feeds(1 + n % 4, n))
-    (room,) = network.instance._rooms
+    (room,) = network.instance._rooms._idle
     largest = network.instance.of((4, 100)).program.memory["arena"]
-    assert room._bytes.nbytes <= largest
+    assert room.bytes.nbytes <= largest * 17 / 16
 
 
 @pytest.mark.parametrize(
