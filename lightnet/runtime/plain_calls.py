@@ -24,6 +24,7 @@ from lightnet.runtime.program import BODY_ENTRY, FRAME, Program, Tensor, is_port
 from lightnet.runtime.size_numbers import SizeNumbers, line_of
 from lightnet.runtime.threads import processors
 
+_ARENA, _STATIC = map(FRAME.index, ("arena", "static"))
 #: Shapes whose numbers are kept.
 KEPT = 64
 #: Bytes of the largest tensor.
@@ -66,7 +67,7 @@ class Room:
     def __init__(self, program: Program, static: np.ndarray):
         self.bytes = np.empty(0, np.uint8)
         self.frame = words("Q", bytes(8 * (len(FRAME) + len(program.ports) + len(program.symbols))))
-        self.frame[1] = static.ctypes.data
+        self.frame[_STATIC] = static.ctypes.data
         self.address: int = self.frame.buffer_info()[0]
         self.views: dict[_Shapes, tuple[list[Write], list[Read]]] = {}
         self.arenas: dict[Instance, Arena] = {}
@@ -78,7 +79,7 @@ class Room:
             self.views.clear()
             self.arenas.clear()
             self.bytes = aligned(max(nbytes + nbytes // 16, 1), ALIGNMENT)
-            self.frame[0] = self.bytes.ctypes.data
+            self.frame[_ARENA] = self.bytes.ctypes.data
 
     def arena(self, instance: Instance) -> Arena:
         """The arena of an instance, in this memory."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from math import prod
-
 from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from lightnet.dialects.ln.einsum import Einsum
 from lightnet.dialects.ln.factors import rearranged
-from lightnet.dialects.ln.matmul import Matmul
+from lightnet.dialects.ln.matmul import Matmul, gemm_shape
 from lightnet.dialects.ln.move import Reshape
 from lightnet.dialects.ln.source import ParamOp
 from lightnet.dialects.ln.structure import OnceOp
@@ -36,9 +34,8 @@ class RowsByColumns(RewritePattern):
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         if not isinstance(op, Matmul) or op.result_specs[0].dtype.name not in ("f32", "f64"):
             return
-        *outer, rows, length = op.operand_specs[0].dims
-        own = op.operand_specs[1].dims[:-2]
-        if greatest(rows if prod(own) != 1 else prod(outer) * rows) > MOST_ROWS or typical(length) < LEAST_SUM:
+        _, rows, length, _ = gemm_shape(op)
+        if greatest(rows) > MOST_ROWS or typical(length) < LEAST_SUM:
             return
         b = rearranged(op.b)
         if b is None or _is_known(b.source) or any(f.repeats for axis in b.axes for f in axis):
@@ -49,8 +46,8 @@ class RowsByColumns(RewritePattern):
         dims = spec_of(op.b.type).dims
         turned = (*dims[:-2], dims[-1], dims[-2])
         new: list[LnOp] = [Reshape.make([b.source], {"dims": turned})] if spec_of(b.source.type).dims != turned else []
-        columns_of = new[0].results[0] if new else b.source
-        new.append(Einsum.make([op.a, columns_of], {"equation": "...mk,...nk->...mn"}, name=op.op_name))
+        keys = new[0].results[0] if new else b.source
+        new.append(Einsum.make([op.a, keys], {"equation": "...mk,...nk->...mn"}, name=op.op_name))
         unused = op.b
         rewriter.replace(op, new)
         while unused is not b.source and not unused.uses:  # what turned it over
