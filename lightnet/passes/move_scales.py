@@ -34,8 +34,7 @@ class MoveScalesPass(LnPass):
 
     q (s k) = (s q) k. Exporters write attention so, with the root of the scale on queries and keys: of keys that are in
     a cache, nothing is left to compute then but the product, which may read them where they lie. Two numbers become
-    one, at load. Only rounding changes;
-    products of 16 bits, whose range is small, are left alone.
+    one, at load. Only rounding changes; products of 16 bits, whose range is small, are left alone.
     """
 
     name = "move-scales"
@@ -106,6 +105,7 @@ def _move(product: Matmul, moves: list[LnOp], scale: LnOp, static: set[SSAValue]
 
 
 def _replace(product: Matmul, scale: LnOp, moves: list[LnOp], new: list[LnOp]) -> None:
+    """Put `new` in the place of `product`, and leave out what nothing reads any more."""
     block = product.parent
     assert block is not None
     location = fused([scale, product])
