@@ -3,9 +3,11 @@
     @pytest.mark.sampled(every=4, by="name")   # each fourth case, the first of each `name`, and a twentieth of the others
     @pytest.mark.parametrize("name, index", PRODUCT)
 
-A test that is not in the core, with ``every=0``, is one of a whole network or tool whose parts other tests hold: it runs on its share of dates.
+What a test costs is bounded, too: where its cases took more than half a second together when they were last measured (durations.py), a date draws as
+many of them as fit, and a fifth at least, be they marked or not. A run by date is for faults that a change makes somewhere else; who changes
+something runs its file, whole.
 
-Each comes round: a share of 0.3 in a week at the latest, one of 0.05 in 40 days. ``LIGHTNET_SAMPLE`` says the date, or any other word, which is printed at the end and repeats a run; ``today`` is today's, and with
+Each comes round: a share of 0.2 in ten days at the latest, one of 0.05 in 40 days. ``LIGHTNET_SAMPLE`` says the date, or any other word, which is printed at the end and repeats a run; ``today`` is today's, and with
 ``core`` nothing is drawn. Unset, as when one names a file, everything runs: a failure is repeated by its name alone;
 of a case that a drawn run compiles without LLVM's optimizer, by its name and the word.
 
@@ -17,11 +19,14 @@ the product, so that the core has every value of every parameter.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
+from functools import cache
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -30,6 +35,10 @@ VARIABLE = "LIGHTNET_SAMPLE"
 CORE = "core"
 #: Of the cases beyond the core, those that a date draws: each once in twenty days.
 SHARE = 0.05
+#: Seconds that the cases of one test may take together on a date, and the share of them that runs in any case.
+BUDGET, LEAST = 0.5, 0.2
+#: Seconds of a case, in the mean, of tests that take longer (durations.py records them).
+DURATIONS = Path(__file__).parent / "data" / "durations.json"
 
 T = TypeVar("T")
 
@@ -47,8 +56,8 @@ def word() -> str:
 
 def is_drawn(key: str, share: float) -> bool:
     """Whether a case beyond the core runs: on a `share` of the dates, and on one in each 2 / `share` that follow one another."""
-    if word() in ("", CORE):
-        return not word()
+    if share >= 1 or word() in ("", CORE):
+        return share >= 1 or not word()
     try:
         day = date.fromisoformat(word()).toordinal()
     except ValueError:
@@ -76,11 +85,15 @@ class Sample:
 
     def takes(self, key: str, group: Hashable = None) -> bool:
         """Whether the next case runs; a `group` that is None is none."""
+        return is_drawn(key, self.share_of_next(group))
+
+    def share_of_next(self, group: Hashable = None) -> float:
+        """The share of dates on which the next case runs: 1 in the core."""
         number, self.count = self.count, self.count + 1
         is_first = group is not None and group not in self.groups
         self.groups.add(group)
         is_core = self.every > 0 and number % self.every == self.start % self.every
-        return is_first or is_core or is_drawn(key, self.share)
+        return 1 if is_first or is_core else self.share
 
 
 def draw(
@@ -97,17 +110,42 @@ def draw(
 
 
 def split(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """The items that run, and those marked ``sampled`` that do not."""
+    """The items that run, and those that do not: of marked tests beyond their core, and of tests that cost more than their budget."""
     samples: dict[str, Sample] = {}
+    shares = [_share(item, samples) for item in items]
+    cost: dict[str, float] = {}
+    for item, share in zip(items, shares, strict=True):
+        cost[function_of(item)] = cost.get(function_of(item), 0) + share * recorded().get(function_of(item), 0)
     kept: list[pytest.Item] = []
     left: list[pytest.Item] = []
-    for item in items:
-        mark = item.get_closest_marker("sampled")
-        (kept if mark is None or _runs(item, samples, **mark.kwargs) else left).append(item)
+    for item, share in zip(items, shares, strict=True):
+        (kept if is_drawn(item.nodeid, share * affordable(cost[function_of(item)])) else left).append(item)
     return kept, left
 
 
-def _runs(item: pytest.Item, samples: dict[str, Sample], every: int, share: float = SHARE, by: str = "") -> bool:
-    sample = samples.setdefault(item.nodeid.split("[")[0], Sample(every, share))
+def affordable(seconds: float) -> float:
+    """The share of a test's cases that a date draws, which would take so long together. With ``core`` it is all."""
+    return 1 if word() == CORE or seconds <= BUDGET else max(LEAST, BUDGET / seconds)
+
+
+@cache
+def recorded() -> dict[str, float]:
+    """The mean seconds of a case, by the node id of its test without parameters."""
+    return json.loads(DURATIONS.read_text("utf-8")) if DURATIONS.exists() else {}
+
+
+def function_of(item: pytest.Item) -> str:
+    """The node id without parameters."""
+    return item.nodeid.partition("[")[0]
+
+
+def _share(item: pytest.Item, samples: dict[str, Sample]) -> float:
+    """The share of dates on which an item would run if it cost nothing."""
+    mark = item.get_closest_marker("sampled")
+    return 1 if mark is None else _share_of(item, samples, **mark.kwargs)
+
+
+def _share_of(item: pytest.Item, samples: dict[str, Sample], every: int, share: float = SHARE, by: str = "") -> float:
+    sample = samples.setdefault(function_of(item), Sample(every, share))
     params = item.callspec.params if hasattr(item, "callspec") else {}
-    return sample.takes(item.nodeid, tuple(str(params[name]) for name in by.split(",")) if by else None)
+    return sample.share_of_next(tuple(str(params[name]) for name in by.split(",")) if by else None)

@@ -9,6 +9,7 @@ from datetime import date
 from itertools import product
 from pathlib import Path
 
+import durations
 import pytest
 import sampling
 from sampling import CORE, SHARE, VARIABLE, Sample, draw
@@ -87,6 +88,59 @@ def test_unmarked_tests_are_never_left_out(monkeypatch: pytest.MonkeyPatch) -> N
     items = [Item("f", mark, op=op, n=n) for op in "ab" for n in range(5)] + [Item("g", None, n=n) for n in range(3)]
     kept, left = sampling.split(items)  # type: ignore[arg-type]
     assert [i.nodeid for i in kept] == [items[k].nodeid for k in (0, 5, 10, 11, 12)] and len(left) == 8
+
+
+def test_a_test_that_costs_much_runs_as_much_of_it_as_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Marked or not, its cases come round, and take what there is for them in the mean; others run whole, and so does each where nothing is
+    drawn beyond the core, or everything is."""
+    monkeypatch.setattr(sampling, "recorded", lambda: {"test_x.py::f": 0.1, "test_x.py::g": 0.4, "test_x.py::h": 0.02})
+    mark = pytest.mark.sampled(every=2).mark
+    items = [Item(name, mark if name == "g" else None, n=n) for name in "fgh" for n in range(20)]
+
+    def run(day: str) -> list[str]:
+        monkeypatch.setenv(VARIABLE, day)
+        return [item.nodeid for item in sampling.split(items)[0]]  # type: ignore[arg-type]
+
+    days = [date.fromordinal(740000 + n).isoformat() for n in range(200)]
+    draws = [run(day) for day in days]
+    names = [item.nodeid for item in items]
+    assert all(set(names[:20]) == set().union(*draws[n : n + 10]) & {*names[:20]} for n in range(190))
+    assert set(names) == set().union(*draws) and all(set(draw) >= {*names[40:]} for draw in draws)
+    mean = {
+        name: sum(nodeid.startswith(f"test_x.py::{name}") for draw in draws for nodeid in draw) / 200 for name in "fg"
+    }
+    assert abs(mean["f"] - 5) < 0.5, "half a second, of two"
+    assert abs(mean["g"] - 10.5 * sampling.LEAST) < 0.3, "no less than its least share, of four seconds"
+    assert run("") == names and run(CORE) == [*names[:20], *names[20:40:2], *names[40:]]
+
+
+def test_what_is_recorded_stays_while_it_is_there(tmp_path: Path) -> None:
+    """A report of a draw says less of a test than it costs, and nothing of most; tests that are gone are forgotten."""
+    cases = [
+        ("test_sampling", "test_today_is_fixed_once", 0.3),
+        *([("test_sampling", "drawn[1]", 0.4), ("test_sampling", "drawn[2]", 0.6)]),
+    ]
+    text = "".join(f'<testcase classname="tests.tools.{c}" name="{n}" time="{t}"/>' for c, n, t in cases)
+    text += '<testcase classname="tests.tools.test_sampling" name="drawn[3]" time="9"><skipped/></testcase>'
+    report = tmp_path / "report.xml"
+    report.write_text(f"<testsuites><testsuite>{text}</testsuite></testsuites>")
+    here = "tests/tools/test_sampling.py"
+    old = {
+        f"{here}::test_today_is_fixed_once": 2.0,
+        f"{here}::test_groups_count_anew_in_each_product": 1.0,
+        f"{here}::gone": 1.0,
+    }
+    new = durations.merged(old, durations.measured(report))
+    assert new == {
+        f"{here}::drawn": 0.5,
+        f"{here}::test_today_is_fixed_once": 0.3,
+        f"{here}::test_groups_count_anew_in_each_product": 1.0,
+    }
+
+
+def test_what_is_recorded_is_there() -> None:
+    """A test that is gone is forgotten by `python tests/durations.py`, one that is new is recorded by it with a report."""
+    assert sampling.recorded() and [name for name in sampling.recorded() if not durations.is_there(name)] == []
 
 
 def test_groups_count_anew_in_each_product() -> None:
