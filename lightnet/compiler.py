@@ -62,6 +62,7 @@ def compile(
     seed: int | str | None = None,
     check_indices: bool = False,
     specialize: Mapping[str, int | Sequence[int]] | None = None,
+    caches: Mapping[str, str] | str = "",
     budget: float | None = None,
     instrumentation: Sequence[Any] = (),
     **options: Any,
@@ -89,6 +90,9 @@ def compile(
     processors where it runs); results do not depend on it. `seed` is `lightnet.load`'s, of a network that is read here.
     `specialize` names values of dims that calls decide, as ``{"length": [128, 384]}``: kernels get faster code for
     these beside that for all, and read the same weights (target cpu).
+    `caches` names inputs that outputs are with more behind them, as ``{"past_k": "all_k"}``, or is ``"all"`` for each
+    that can: a call on what an earlier one returned writes what is new where that is, and copies nothing
+    (docs/open-shapes.md; target cpu).
     With `check_indices`, a call raises for an index outside of its axis, which is clamped otherwise. `budget` is how
     many seconds of this thread's processor time compiling may take, by which it also bounds the size of each kernel's
     code (`ir/budget.py`; generous unless given).
@@ -113,7 +117,9 @@ def compile(
                      "check_indices": check_indices, "budget": budget, "instrumentation": instrumentation,
                      **options}  # fmt: skip
             special = partial(compile, **again)
-            general = general_of(opened, partial(special, specialize=specialize), bool(specialize))
+            wanted: dict[str, Any] = {"specialize": specialize, "caches": caches}
+            wanted = {name: value for name, value in wanted.items() if value}
+            general = general_of(opened, partial(special, **wanted), next(iter(wanted), ""))
             return hosted(opened.host, SpecializingExecutable(opened, special, model, general))
     elif shapes:
         raise LightNetError("shapes are given to who reads the network: lightnet.load(path, shapes=...)")
@@ -145,7 +151,7 @@ def compile(
     told = {"target": target, "plan": plan, "layout": layout, "exact": exact, "weight_memory": weight_memory,
             "threads": asked.bound if asked.is_said else min(asked.bound, SHAPED), "most": asked.bound,
             "precision": precision if precision in architecture.precisions else None,
-            "specialize": _specialize_text(specialize or {}),
+            "specialize": _specialize_text(specialize or {}), "caches": _caches_text(caches),
             **settings.passes}  # fmt: skip
     with driven(disable, bool(pipeline)) as watchers:
         planning, lowering = whole.parsed(told)
@@ -155,7 +161,7 @@ def compile(
     said = {"target": target, "plan": plan, "precision": precision, "layout": layout, "threads": asked.number,
             "exact": exact,
             "weight_memory": weight_memory, "pipeline": pipeline, "check_indices": check_indices,
-            "specialize": told["specialize"], **compilation.options,
+            "specialize": told["specialize"], "caches": told["caches"], **compilation.options,
             "disable": tuple(disable)}  # fmt: skip
     said = {name: value for name, value in said.items() if value is not None and value is not False and value != ()}
     return hosted(host, Executable(compilation, store, model.seed, options=said, tied=tied))
@@ -165,6 +171,11 @@ def _specialize_text(values: Mapping[str, int | Sequence[int]]) -> str | None:
     """The option of the pass `choose` for values by name; None where there are none."""
     said = {name: [given] if isinstance(given, int) else given for name, given in values.items()}
     return ";".join(f"{name}={','.join(map(str, given))}" for name, given in said.items()) or None
+
+
+def _caches_text(caches: Mapping[str, str] | str) -> str | None:
+    """The option of the pass `grow-caches`; None where there are none."""
+    return (caches if isinstance(caches, str) else ",".join(f"{old}={new}" for old, new in caches.items())) or None
 
 
 def hosted(host: HostProgram | None, executable: Compiled) -> Compiled:

@@ -19,11 +19,12 @@ from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.counts import counts_of
 from lightnet.ir.instances import is_open, symbols_of
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import is_plain
+from lightnet.ir.layout import Layout, layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import call_symbols, is_upstream, memory_of
 from lightnet.ir.module import main_of
 from lightnet.ir.op import LnOp, name_of, tensor_names
+from lightnet.ir.reserved import Reserved
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import moves_left, place_of
 from lightnet.runtime.program import HostCall, Program, Tensor
@@ -75,7 +76,9 @@ def _check_ends(ops: Sequence[Operation]) -> None:
     """Raise `LightNetError` where machine code would read or leave a tensor in another layout than its caller."""
     for op in ops:
         host = isinstance(op, LnOp) and op.is_host
-        if (host or isinstance(op, Input | Create | func.ReturnOp)) and not is_plain(op):
+        known = (Layout,) if host else (Layout, Reserved)
+        ends = [layout_of(v.type) for v in (*op.operands, *op.results)]
+        if (host or isinstance(op, Input | Create | func.ReturnOp)) and any(type(x) not in known for x in ends):
             raise LightNetError(f"{op.name}: what goes into a network or leaves it is row-major: run the pass layout",
                                 loc_of(op),
                                 label="compile.layout")  # fmt: skip
@@ -87,7 +90,9 @@ def _tensor(value: SSAValue, default: str) -> Tensor:
         raise LightNetError("@main has arguments: the pass bind makes inputs of them", label="compile.arguments")
     place, spec = place_of(value), spec_of(value.type)
     space, offset = (place.space.data, place.offset.data) if place is not None else ("", 0)
-    return Tensor(tensor_names(value.op)[value.index] or default, spec.dims, spec.dtype.name, space, offset)
+    layout = layout_of(value.type)
+    lies = layout.physical_dims(spec.dims) if isinstance(layout, Reserved) else ()
+    return Tensor(tensor_names(value.op)[value.index] or default, spec.dims, spec.dtype.name, space, offset, lies)
 
 
 def _outputs(main: func.FuncOp) -> Iterator[Tensor]:

@@ -264,13 +264,14 @@ class SpecializingExecutable(Compiled):
         return {n: (dims, BY_NAME[dtype].np) for n, (dtype, dims) in self.signature.items() if dtype in BY_NAME}
 
 
-def general_of(opened: OpenError, compile: Callable[[Model], Executable], asked: bool = False) -> Executable | None:
+def general_of(opened: OpenError, compile: Callable[[Model], Executable], asked: str = "") -> Executable | None:
     """The executable of an open network for all calls whose dims are in the default ranges. None where there is none:
     values decide, the target wants numbers, or a kernel that multiplies much is several times as fast where dims are
-    numbers. Where it is `asked` for, it may be slow, and LightNetError says why there is none."""
+    numbers. Where it is `asked` for, by an option of that name, it may be slow, and LightNetError says why there is
+    none."""
     if opened.named is None:
         if asked:
-            raise LightNetError("specialize: values decide shapes of this network", label="choose.specialize")
+            raise LightNetError(f"{asked}: values decide shapes of this network", label=f"compile.{asked}")
         return None
     try:
         module, weights = opened.named(lambda loc, message: None)

@@ -16,16 +16,18 @@ from lightnet.backends.launches import Argument, Launch
 from lightnet.backends.loop_function import Labels
 from lightnet.backends.loop_layouts import Layouts
 from lightnet.backends.loops import LOOP_BLOCKS, lower_definition, workspace_of
+from lightnet.dataclasses import replace
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.move import Reshape
 from lightnet.ir import bound, notation
-from lightnet.ir.bound import BoundDefinition
+from lightnet.ir.bound import BoundDefinition, Read
 from lightnet.ir.fusion import Part, compose
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import is_plain, layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.notation import parse
 from lightnet.ir.op import LnOp
+from lightnet.ir.reserved import grown
 from lightnet.ir.types import TensorSpec, flat_memref, spec_of
 from lightnet.runtime.arrays import align_up
 from lightnet.runtime.dtypes import BY_NAME
@@ -148,7 +150,7 @@ def _built(kernel: KernelOp, op: LnOp, name: str) -> list[Launch]:
 
 def _defined(kernel: KernelOp, name: str, aliases: Mapping[int, int], blocks: int | None) -> list[Launch]:
     """A kernel from the definitions of its ops."""
-    definition = composed(kernel)
+    definition = _without_copies(composed(kernel), kernel, aliases)
     names = [n for n, _ in definition.operands + definition.results]
     shared = {f"in{operand}": f"out{result}" for result, operand in aliases.items()}
     labels = _labels(kernel)
@@ -161,6 +163,20 @@ def _defined(kernel: KernelOp, name: str, aliases: Mapping[int, int], blocks: in
         args = tuple(_argument(a, offsets) for a in k.args)
         launches.append(Launch(k.func, k.grid, args))
     return launches
+
+
+def _without_copies(d: BoundDefinition, kernel: KernelOp, aliases: Mapping[int, int]) -> BoundDefinition:
+    """The definition without what writes the elements of an operand that grows to where they are."""
+    growing = {f"out{j}": f"in{k}" for k, j in grown(kernel) if aliases.get(j) == k}
+    if not growing:
+        return d
+    left = [
+        s
+        for s in d.statements
+        if not (isinstance(s.value, Read) and s.value.tensor == growing.get(s.tensor) and s.value.subs == s.subs)
+    ]
+    assert len(left) == len(d.statements) - len(growing)
+    return replace(d, statements=tuple(left))
 
 
 def _labels(kernel: KernelOp) -> Labels:

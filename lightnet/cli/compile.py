@@ -101,6 +101,12 @@ def _parser(argv: Sequence[str] | None = None) -> common.ToolParser:
         default=[],
         help="values of a dim that calls decide, for which kernels get faster code beside that for all: length=128,384",
     )
+    option(
+        "--caches",
+        metavar="INPUT=OUTPUT,...",
+        default="",
+        help="inputs that outputs are with more behind them, or all: they grow where they are, call by call",
+    )
     option("--exact", action="store_true", help="only algorithms that sum what an op's definition does (no Winograd)")
     option("--keep", metavar="TENSOR,...", default="", help="further tensors to return, by name")
     add_planning(parser)
@@ -220,6 +226,7 @@ def _made(
         "exact": args.exact,
         "weight_memory": args.weight_memory,
         "specialize": dict(map(_special_values, args.specialize)),
+        "caches": args.caches,
     }
     if args.layout is not None:
         options["layout"] = args.layout

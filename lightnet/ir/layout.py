@@ -5,7 +5,8 @@ A type's shape is always logical; the encoding says how memory is arranged:
     tensor<1x64x56x56xf32, #ln.layout<"c16h1">>
 
 No encoding is the plain layout, row-major without gaps. The others are for [N, C, H, W] maps (`Blocked`,
-`ChannelsLast`) and for the weights of convolutions and matrix products (`Packed`, `Phases`). Shape rules, references
+`ChannelsLast`), for the weights of convolutions and matrix products (`Packed`, `Phases`), and for what grows
+(`reserved.Reserved`). Shape rules, references
 and definitions use logical indices only; `pack` and `unpack` take them to memory and back, `subscripts` says where an
 element lies: generated loops ask it. What a value's layout leaves unused (`gaps`: halo, lanes behind the last channel)
 its producer writes with zeros on every run. Imports xDSL, `ir.types` and the expressions of bound definitions.
@@ -54,14 +55,16 @@ class Layout:
         """The layout that a token names; `LightNetError` for any other text. ``plain`` is the one without a token."""
         if token == "plain":
             return PLAIN
-        for kind in (Blocked, ChannelsLast, Packed, Phases):
+        from lightnet.ir.reserved import Reserved
+
+        for kind in (Blocked, ChannelsLast, Packed, Phases, Reserved):
             found = kind.of(token)
             if found is not None and str(found) == token:
                 return found
         raise LightNetError(
             f"'{token}' is no layout: 'plain'; a block of channels, a halo or both, as in 'c16h1' or 'c16h2x0'; "
-            "channels last, as in 'nhwc4'; or packed weights, as in 'o32i16', 'w4o32', 'd16', 'n64' or 's2x2nhwc4' (a "
-            f"block is at most {MAX_BLOCK}, a halo at most {MAX_HALO})"
+            "channels last, as in 'nhwc4'; memory for more elements, as in 'r2x512'; or packed weights, as in "
+            f"'o32i16', 'w4o32', 'd16', 'n64' or 's2x2nhwc4' (block at most {MAX_BLOCK}, halo at most {MAX_HALO})"
         )
 
     def __str__(self) -> str:

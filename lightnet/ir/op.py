@@ -120,6 +120,8 @@ class LnOp(Operation):
     unique: ClassVar[bool] = False
     #: True for ops that only move elements: every result element is some operand element.
     is_move: ClassVar[bool] = False
+    #: True for ops whose result is their first operand, at the same subscripts, and more elements along one axis.
+    extends: ClassVar[bool] = False
     #: True for ops whose work happens in the host at run time (print): they never stand in kernels.
     is_host: ClassVar[bool] = False
 

@@ -171,6 +171,7 @@ PASSES = Table("pass", {
     "defuse": "lightnet.passes.defuse:DefusePass",
     "subgraph": "lightnet.passes.subgraph:SubgraphPass",
     "layout": "lightnet.passes.layout:LayoutPass",
+    "grow-caches": "lightnet.passes.grow_caches:GrowCachesPass",
     "bands": "lightnet.passes.bands:BandsPass",
     "choose": "lightnet.passes.choose:ChoosePass",
     "hoist": "lightnet.passes.hoist:HoistPass",

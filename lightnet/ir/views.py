@@ -22,6 +22,7 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import PLAIN, Blocked, ChannelsLast, Layout, byte_size, layout_of
 from lightnet.ir.op import LnOp, places_of
 from lightnet.ir.place import PlaceAttr
+from lightnet.ir.reserved import grown
 from lightnet.ir.types import TensorSpec, spec_of, storage_type
 from lightnet.runtime.arrays import ALIGNMENT
 from lightnet.runtime.dims import Undecided, common_divisor
@@ -234,6 +235,8 @@ def moves_left(op: Operation) -> list[tuple[int, int | None]]:
 def overwritable(op: Operation) -> list[tuple[int, int]]:
     """(operand, result) pairs that may have the same memory, as far as the op is concerned: the operand is read at
     exactly the element that is written, or not at all, and no other result needs it."""
+    if pairs := grown(op):
+        return pairs
     rows = _relations(op)
     pairs = []
     for k, row in enumerate(rows):

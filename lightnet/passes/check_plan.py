@@ -34,6 +34,7 @@ from lightnet.ir.module import main_of, op_label, value_name
 from lightnet.ir.op import WORKSPACE, LnOp, places_of
 from lightnet.ir.passes import LnPass
 from lightnet.ir.place import PlaceAttr
+from lightnet.ir.reserved import grown
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import cut_pieces, joined_pieces, operand_pieces, overwritable
 from lightnet.passes.plan import CAPACITY
@@ -113,6 +114,7 @@ class _Checker:
         self.maps = {space: ByteMap(self.is_open) for space in self.sizes}
         self.content: dict[SSAValue, list[Run]] = {}
         self.kept: list[OpResult] = []  # what must survive the run
+        self.caches = {op.operands[k] for op in self.ops for k, _ in grown(op)}  # which become results where they are
         self.read_last: dict[Leaf | None, Operation] = {}  # where calls decide sizes: which op reads a leaf last
 
     def run(self) -> None:
@@ -149,23 +151,24 @@ class _Checker:
                 self.check_bounds(op, "its workspace", place, workspace_size(op))
 
     def check_ports(self) -> None:
-        """A port is, as a whole, the memory of one input or of one output; one in which nothing stands is nobody's."""
+        """A port is, as a whole, the memory of one input or of one output, or of both, where one grows into the other;
+        one in which nothing stands is nobody's."""
         last = self.ops[-1] if self.ops else None
         returned = [v for v in last.operands if isinstance(v, OpResult)] if isinstance(last, ReturnOp) else []
         inputs = [op.results[0] for op in self.ops if isinstance(op, Input)]
         standing = {self.place(v).space.data for op in self.ops for v in op.results}
         for space in ports_of(space for space in self.sizes if space in standing):
-            owners = [
-                v for v in (inputs if space.startswith("in") else returned) if self.place(v) == PlaceAttr(space, 0)
-            ]
-            if not any(_size(v) == self.sizes[space] for v in owners):
-                what = "input" if space.startswith("in") else "output"
+            kinds = {"input": inputs} if not space.startswith("out") else {}
+            kinds |= {"output": returned} if not space.startswith("in") else {}
+            for what, values in kinds.items():
+                if any(self.place(v) == PlaceAttr(space, 0) and _size(v) == self.sizes[space] for v in values):
+                    continue
                 raise LightNetError(f"the plan is wrong: port '{space}' of {self.sizes[space]} bytes is the memory of "
                                     f"no {what}",
                                     label="check-plan.port")  # fmt: skip
         for op in self.ops:
             for place in map(self.place, op.results):
-                fits = isinstance(op, Input) and place.space.data.startswith("in")
+                fits = isinstance(op, Input) and not place.space.data.startswith("out")
                 if isinstance(op, Source | OnceOp) and is_port(place.space.data) and not fits:
                     raise self.error(op, "port", f"stands at {place}, which is for another")
             for place in self.workspace(op):
@@ -210,7 +213,8 @@ class _Checker:
                         f"'{leaf.name}' of `{leaf.op}` at {leaf.where}; both live throughout",
                     )
             self.store(op, value, None)
-            self.kept.append(value)
+            if value not in self.caches or not place.space.data.startswith("cache"):
+                self.kept.append(value)
 
     def trace(self) -> None:
         """Find which op reads each leaf last."""

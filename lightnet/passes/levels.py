@@ -183,7 +183,8 @@ GRAPH_LEVEL = Level("graph", "a graph of ops", "bind",
               ("bind", "simplify", "trim-windows", "fold-batchnorm", "move-scales", "simplify", "hoist"),
               _unplanned)  # fmt: skip
 KERNEL_LEVEL = Level("kernels", "kernels", "expand",
-                ("expand", "subgraph", "hoist", "combine", "layout", "bands", "choose", "pack", "schedule"),
+                ("expand", "subgraph", "hoist", "combine", "layout", "grow-caches", "bands", "choose", "pack",
+                 "schedule"),
                 _kernels)  # fmt: skip
 PLAN_LEVEL = Level("plan", "places in memory", "plan", ("plan",), _planned)  # which ends with the check of `check-plan`
 LOOP_LEVEL = Level("loops", "loops, and a list of launches", "lower-<target>", (), _launched)  # the target's `lowering`

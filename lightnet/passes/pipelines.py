@@ -3,7 +3,8 @@ pipeline's name is read.
 
 import (-> decompose) -> bind -> simplify -> trim-windows -> fold-batchnorm
        -> simplify (-> precision) -> hoist                                                          level 1, the graph
-       -> expand -> subgraph -> hoist -> combine -> layout -> bands -> choose -> pack -> schedule   level 2, kernels
+       -> expand -> subgraph -> hoist -> combine -> layout -> grow-caches
+       -> bands -> choose -> pack -> schedule                                                       level 2, kernels
        -> plan                                                                                      level 3, places
        -> lower-<target>                                                                            level 4, loops
 

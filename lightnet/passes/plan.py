@@ -36,7 +36,8 @@ from lightnet.ir.passes import LnPass
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.resolving import resolve_beside
 from lightnet.ir.target import Space, get_target
-from lightnet.passes.plan_buffers import PackingProblem, PlannedValues, ValueGroup, best_groups, in_arena
+from lightnet.passes.plan_buffers import PlannedValues, ValueGroup, in_arena
+from lightnet.passes.plan_groups import PackingProblem, best_groups
 from lightnet.passes.planning import MemoryPlan, pack
 from lightnet.passes.planning.buffers import load_profile
 from lightnet.passes.planning.stacking import stack_buffers

@@ -12,32 +12,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cached_property, partial
-from itertools import islice
+from functools import cached_property
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from lightnet.dataclasses import dataclass, field
+from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Input, ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp, planned_ops
 from lightnet.ir import budget
 from lightnet.ir.layout import byte_size
+from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import ARENA, STATIC, workspace_size
-from lightnet.ir.module import main_of, op_label, value_name
+from lightnet.ir.module import main_of, value_name
+from lightnet.ir.reserved import grown
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import cut_pieces, joined_pieces, operand_pieces, overwritable, views_of
-from lightnet.passes.planning import Buffer, lower_bound
-from lightnet.passes.planning.buffers import load_profile
+from lightnet.passes.planning import Buffer
 from lightnet.passes.planning.spans import OpenSpans, Spans
-from lightnet.passes.planning.stacking import MOST_CALLS, telling_calls
-from lightnet.runtime.dims import Dim, Undecided, at, dim_max, dim_min, is_known, typical
+from lightnet.runtime.dims import Dim, Undecided, dim_max, dim_min, is_known, typical
 
 #: Merging two groups compares at most so many pairs of values; larger ones stay apart.
 MAX_PAIRS = 20_000
-#: Calls that are asked which merges are worth while, where calls decide sizes.
-MOST_GROUPINGS = 3
 #: A tensor whose size calls decide is a port from this part of the bytes on from which others are: a call of a new
 #: shape makes a view of it to copy by, which takes as long as to say where an array is.
 OPEN_SHARE = 16
@@ -131,6 +129,7 @@ class PlannedValues:
     pieces: list[list]  # of each op, `views.pieces_of`
     views: list[list]  # of each op
     pairs: list[list[tuple[int, int]]]  # of each op: operands that may be overwritten
+    grown: dict[int, list[tuple[int, int]]]  # of an op: inputs that become results where they are (`reserved.grown`)
     ports: int = 0  # inputs and outputs of at least so many bytes are ports; 0: none is
     number: Callable[[int], int] = typical  # of a size that calls decide, in the call that decides merges
 
@@ -145,6 +144,8 @@ class PlannedValues:
         slots: dict[SSAValue, _Slot] = {}
         moves = [operand_pieces(op) for op in ops]
         needs = _needs(ops, position) if apart else []
+        growing = {i: pairs for i, op in enumerate(ops) if (pairs := _growing(op))}
+        caches = {ops[i].operands[k] for i, pairs in growing.items() for k, _ in pairs}
         for i, op in enumerate(ops):
             source = isinstance(op, Source | OnceOp)
             static = isinstance(op, ParamOp | OnceOp)
@@ -152,7 +153,8 @@ class PlannedValues:
                 spec = spec_of(value.type)
                 readers = [position.get(use.operation, i) for use in value.uses] or [i]
                 last, size = max(readers), byte_size(value.type)
-                lower, upper = (0, end) if source else (i, end if last == end - 1 else last + 1)
+                lower = 0 if source else i
+                upper = end if last == end - 1 or (source and value not in caches) else last + 1
                 freed = upper if source or typical(size) > apart else _freed(needs, readers, upper)
                 space = STATIC if static else ARENA if source else home(value)
                 slot = _Slot(value, len(slots), size, spec.dtype.size, space, lower, upper, source, freed)
@@ -175,6 +177,7 @@ class PlannedValues:
             moves,
             [views_of(op) for op in ops],
             [overwritable(op) if op.operands else [] for op in ops],
+            growing,
             ports,
         )
 
@@ -187,9 +190,10 @@ class PlannedValues:
     def port_groups(self) -> dict[str, ValueGroup]:
         """The groups that are ports, by the names of these: as merged now, what has the bytes of one input or of one
         output and no more. All of an input's other values read it, for it is protected; what else an output's memory
-        holds is for nobody to see."""
-        found: dict[str, ValueGroup] = {}
-        taken: set[int] = set()
+        holds is for nobody to see. An input that grows into an output is always one with it."""
+        caches = [self.slots[self.ops[i].results[j]].group for i, pairs in self.grown.items() for _, j in pairs]
+        found = {f"cache{number}": group for number, group in enumerate(caches)}
+        taken = set(map(id, caches))
         if not self.ports:
             return found
         inputs = [op.results[0] for op in self.ops if isinstance(op, Input)]
@@ -219,6 +223,8 @@ class PlannedValues:
             for k, j, delta in self.views[i]:
                 with suppress(Undecided):
                     self._view(i, op, k, j, delta, i not in disabled)
+            for k, j in self.grown.get(i, ()):
+                self._grow(i, op, k, j)
             if inplace:
                 self._in_place(i, op, i not in disabled)
         return list({id(s.group): s.group for s in self.slots.values()}.values())
@@ -230,6 +236,15 @@ class PlannedValues:
         if target.size > source.size and (not doubtful or source.group.protected):
             return  # the rest of the result would be written among protected bytes
         self._merge(i, source, target, delta)
+
+    def _grow(self, i: int, op: Operation, k: int, j: int) -> None:
+        """Let a result have the memory of the input that it is, grown."""
+        source, target = self.slots[op.operands[k]], self.slots[op.results[j]]
+        if not self._merge(i, source, target, 0):
+            text = (
+                f"'{value_name(target.value)}' cannot grow where '{value_name(source.value)}' is, which is read later"
+            )
+            raise LightNetError(text, loc_of(op), label="plan.grown")
 
     def _in_place(self, i: int, op: Operation, doubtful: bool) -> None:
         taken: set[int] = set()
@@ -304,9 +319,12 @@ class PlannedValues:
         first, second = (s, t) if s.lower < t.lower else (t, s)
         if same:
             return self._in_place_move(second, first, t_offset - s.offset if second is t else s.offset - t_offset)
-        if first.protected or first.upper != second.lower + 1 or s.offset != t_offset or s.size != t.size:
+        if first.upper != second.lower + 1 or s.offset != t_offset or s.size != t.size:
             return False
-        op = self.ops[second.lower]
+        op, growing = self.ops[second.lower], self.grown.get(second.lower, ())
+        grows = any((op.operands[k], op.results[j]) == (first.value, second.value) for k, j in growing)
+        if first.protected and not grows:
+            return False
         if any(
             self._met(self.slots[v], first) or self._met(self.slots[v], second)
             for v in op.operands
@@ -316,6 +334,16 @@ class PlannedValues:
         used = [k for k, v in enumerate(op.operands) if v is first.value]
         made = [j for j, v in enumerate(op.results) if v is second.value]
         return bool(used and made) and all((k, made[0]) in self.pairs[second.lower] for k in used)
+
+
+def _growing(op: Operation) -> list[tuple[int, int]]:
+    """The pairs of `grown` whose operand is an input, and whose result is an output."""
+    return [
+        (k, j)
+        for k, j in grown(op)
+        if isinstance(op.operands[k].owner, Input)
+        and any(isinstance(use.operation, ReturnOp) for use in op.results[j].uses)
+    ]
 
 
 #: How many ops behind its last reader a value keeps its bytes from ops that need not wait for that.
@@ -346,152 +374,3 @@ def _freed(needs: Sequence[set[int] | None], readers: Sequence[int], upper: int)
         if needed is not None and any(i >= j - WINDOW and i not in needed for i in readers):
             return j + 1
     return upper
-
-
-# -- buffers ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class PackingProblem:
-    """The arena as a packing problem: a buffer for each group and each workspace, and what they stand for; and the
-    groups of the other spaces, and those that are ports."""
-
-    groups: list[ValueGroup]
-    buffers: list[Buffer]
-    static: list[ValueGroup]
-    workspaces: dict[int, str]  # op position -> buffer id
-    ids: dict[int, str]  # id(group) -> buffer id
-    elsewhere: dict[str, list[ValueGroup]]  # space -> groups
-    alignment: int
-    names: dict[str, int]  # the ids of buffers that are taken
-    ports: dict[str, ValueGroup]  # by name
-
-    def spill(self, group: ValueGroup) -> None:
-        """Move a group of another space into the arena."""
-        self.elsewhere[group.space].remove(group)
-        group.space = ARENA
-        self.groups.append(group)
-        self.ids[id(group)] = name = _unique(group.name, self.names)
-        self.buffers.append(group.buffer(name, self.alignment, typical))
-
-    def bound(self) -> int:
-        return lower_bound(self.buffers)
-
-    def sizes(self, network: PlannedValues) -> dict[str, int]:
-        """The size of each buffer, which a call may decide."""
-        return {self.ids[id(g)]: g.hi - g.lo for g in self.groups} | {
-            self.workspaces[i]: n for i, n, _ in network.workspaces
-        }
-
-
-def _problem_of(network: PlannedValues, groups: Sequence[ValueGroup], alignment: int) -> PackingProblem:
-    """Buffers for the groups of the arena, and the groups of the static space in order of definition."""
-    ports = network.port_groups()
-    given = {id(g) for g in ports.values()}
-    arena = [g for g in groups if g.space == ARENA and id(g) not in given]
-    static = sorted((g for g in groups if g.space == STATIC), key=lambda g: min(s.number for s in g.slots))
-    names: dict[str, int] = {}
-    buffers, ids = [], {}
-    for g in arena:
-        ids[id(g)] = name = _unique(g.name, names)
-        buffers.append(g.buffer(name, alignment, network.number))
-    elsewhere: dict[str, list[ValueGroup]] = {}
-    for g in groups:
-        if g.space not in (ARENA, STATIC):
-            elsewhere.setdefault(g.space, []).append(g)
-    workspaces = {}
-    for i, size, freed in network.workspaces:
-        workspaces[i] = _unique(f"workspace of {op_label(network.ops[i])}", names)
-        buffers.append(Buffer(workspaces[i], i, freed, network.number(size), alignment))
-    return PackingProblem(arena, buffers, static, workspaces, ids, elsewhere, alignment, names, ports)
-
-
-def _unique(name: str, names: dict[str, int]) -> str:
-    count = names[name] = names.get(name, 0) + 1
-    return name if count == 1 else _unique(f"{name}#{count}", names)
-
-
-def best_groups(network: PlannedValues, alignment: int, peak: Callable[[PackingProblem], int]) -> PackingProblem:
-    """The groups with the lowest `peak`: all merges, less the doubtful ones that the peak can do better without. Where
-    calls decide sizes, those of some calls are held against each other: the groups count that are worst off least."""
-    if not network.is_open:
-        sites, problem = _best_sites(network, alignment, peak)
-        return problem or _problem_of(network, network.groups(sites), alignment)
-    sizes = [*(slot.size for slot in network.slots.values()), *(n for _, n, _ in network.workspaces)]
-    numbers = [partial(at, values=call) for call in islice(telling_calls(sizes), MOST_CALLS)]
-    found: dict[frozenset[int], list[int]] = {}
-    for network.number in numbers[:MOST_GROUPINGS]:
-        found[_best_sites(network, alignment, peak)[0]] = []
-    for sites, bounds in found.items() if len(found) > 1 else ():
-        groups = network.groups(sites)
-        for network.number in numbers:
-            bounds.append(_problem_of(network, groups, alignment).bound())
-    network.number = typical
-    lowest = [min(bounds) for bounds in zip(*found.values())]
-    best = min(found, key=lambda sites: max((n / max(m, 1) for n, m in zip(found[sites], lowest)), default=0))
-    return _problem_of(network, network.groups(best), alignment)
-
-
-def _best_sites(
-    network: PlannedValues, alignment: int, peak: Callable[[PackingProblem], int]
-) -> tuple[frozenset[int], PackingProblem | None]:
-    """The positions of ops whose doubtful merges are left out; and the problem, where it is that of the last grouping,
-    whose offsets stand in the slots.
-
-    At each step the groups that waste bytes at the moment of the highest load lose their doubtful merges; a step is
-    kept if the lower bound falls. Equal peaks go to more merges, which are fewer copies.
-    """
-    disabled: frozenset[int] = frozenset()
-    current = _problem_of(network, network.groups(), alignment)
-    budget = 24 if len(network.ops) <= 2_000 else 6
-    tried: set[int] = set()
-    while suspects := _wasteful(current, network.number) - tried - disabled:
-        for sites in _trials(suspects, current)[:budget]:
-            budget -= 1
-            tried |= sites  # all suspects, by the first
-            trial = _problem_of(network, network.groups(disabled | sites), alignment)
-            if trial.bound() < current.bound():
-                disabled, current = disabled | sites, trial
-                break
-        else:  # the slots have the offsets of the last trial, which was not kept
-            break
-        if not budget:
-            break
-    every = frozenset(range(len(network.ops)))
-    choices = [frozenset[int](), disabled, every] if any(g.doubtful for g in current.groups) or disabled else [disabled]
-    if len(choices) == 1:
-        return disabled, current
-    best, height = choices[0], 0
-    for sites in dict.fromkeys(choices):
-        trial = _problem_of(network, network.groups(sites), alignment)
-        if not height or (trial.bound() < height and peak(trial) < height):
-            best, height = sites, peak(trial)
-    return best, None
-
-
-def _trials(suspects: frozenset[int], problem: PackingProblem) -> list[frozenset[int]]:
-    """Sets of merges to try without: all suspects, then those of each group alone."""
-    each = [frozenset(g.doubtful) & suspects for g in problem.groups]
-    alone = sorted((s for s in each if s), key=len)
-    return [suspects, *(s for s in alone if s != suspects)][:6]
-
-
-def _wasteful(problem: PackingProblem, number: Callable[[int], int]) -> frozenset[int]:
-    """The doubtful merges in groups that, at the moment of the highest load, are larger than what lives in them."""
-    moment, _ = max(load_profile(problem.buffers), key=lambda point: point[1], default=(0, 0))
-    found: set[int] = set()
-    for g in problem.groups:
-        if g.doubtful and g.lower <= moment < g.upper and _live_bytes(g, moment, number) < number(g.hi - g.lo):
-            found.update(g.doubtful)
-    return frozenset(found)
-
-
-def _live_bytes(group: ValueGroup, moment: int, number: Callable[[int], int]) -> int:
-    total, end = 0, number(group.lo)
-    live = [(number(s.offset), number(s.size)) for s in group.slots if s.lower <= moment < s.upper]
-    for offset, size in sorted(live):
-        top = offset + size
-        if top > end:
-            total += top - max(offset, end)
-            end = top
-    return total

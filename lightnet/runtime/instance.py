@@ -20,9 +20,10 @@ import numpy as np
 from lightnet.runtime.arrays import ALIGNMENT, aligned
 from lightnet.runtime.calls import Invocation
 from lightnet.runtime.dtypes import BY_NAME
+from lightnet.runtime.growing import Growth, grown
 from lightnet.runtime.pool import pool_run
 from lightnet.runtime.printing import open_fprint, print_tensor
-from lightnet.runtime.program import BODY_ENTRY, FRAME, HostCall, Program, sized
+from lightnet.runtime.program import BODY_ENTRY, FRAME, HostCall, Program, growing_axis, sized
 from lightnet.runtime.threads import processors
 
 _ARENA, _STATIC, _HOST = range(len(FRAME))
@@ -100,6 +101,9 @@ class Instance:
         self.inputs = {t.name: t for t in program.inputs}
         tensors = program.port_tensors()
         numbered = [(len(FRAME) + k, tensors[space]) for k, space in enumerate(program.ports)]
+        caches = program.caches()
+        self._caches = [(k, *caches[t.space]) for k, t in numbered if t.space in caches]
+        numbered = [(k, t) for k, t in numbered if t.space not in caches]
         self._in_ports = [(k, t) for k, t in numbered if self.inputs.get(t.name) is t]
         self._out_ports = [(k, t) for k, t in numbered if self.inputs.get(t.name) is not t]
         self._filled = {t.name: t for t in (*program.inputs, *program.residents) if tensors.get(t.space) is not t}
@@ -137,7 +141,8 @@ class Instance:
         memory = {"arena": arena.bytes, "static": self.static}
         views = [(t, t.view(memory)) for t in self._filled.values()]
         inputs = [(t.name, view.__setitem__, t.dims, view.dtype) for t, view in views]
-        ports = [(t.name, t.dims, t.np_dtype) for _, t in self._in_ports]
+        ports = [(t.name, t.dims, t.np_dtype, False) for _, t in self._in_ports]
+        ports += [(t.name, t.dims, t.np_dtype, True) for _, t, _ in self._caches]
         copies = [(t.name, t.view(memory).copy) for t in self.program.outputs if t.space in memory]
         count, has_ports, most = len(self._fed), bool(self.program.ports), self._most
         main, address, frame, static_address = self._main, arena.address, arena.frame, self._static_address
@@ -151,13 +156,13 @@ class Instance:
                 if type(array) is not np.ndarray or array.shape != dims or array.dtype != dtype:
                     return None
                 write(..., array)
-            for name, dims, dtype in ports:
+            for name, dims, dtype, lies_anyhow in ports:
                 array = feeds.get(name)
                 if (
                     type(array) is not np.ndarray
                     or array.shape != dims
                     or array.dtype != dtype
-                    or not array.flags.c_contiguous
+                    or not (lies_anyhow or array.flags.c_contiguous)
                 ):
                     return None
             arena.stale = self._fed
@@ -238,7 +243,8 @@ class Instance:
 
     def bind(self, arena: Arena, feeds: Contents, out: Contents = _NONE) -> Outputs:
         """Let the ports stand for the inputs that are fed, which are contiguous, or for what they hold otherwise, and
-        for the arrays of `out` that share no memory with these, or new ones: by the name of the output."""
+        for the arrays of `out` that share no memory with these, or new ones: by the name of the output. What grows
+        does so in the memory of what is fed."""
         made = {}
         for k, tensor in self._in_ports:
             array = feeds[tensor.name] if tensor.name in feeds else self.defaults[tensor.name]
@@ -253,6 +259,9 @@ class Instance:
             arena.ports[tensor.space] = array.reshape(-1).view(np.uint8)
             arena.frame[k] = array.ctypes.data
             made[tensor.name] = array
+        for k, old, new in self._caches:
+            growth = Growth(new.lies, new.dims, growing_axis(old, new), new.np_dtype)
+            made[new.name], arena.frame[k] = grown(feeds[old.name], growth)
         return made
 
     def run(self, arena: Arena, static: np.ndarray, stream: TextIO | None = None, threads: int = 1) -> None:

@@ -218,14 +218,34 @@ def check_places(program: Program) -> None:
         _natural(nbytes, f"the size of memory '{space:.40}'")
     for tensor in (*program.inputs, *program.outputs, *program.residents):
         what = f"'{tensor.name:.80}'"
-        end = _natural(tensor.offset, f"the offset of {what}") + _nbytes(_dims(tensor.dims, what), tensor.dtype, what)
+        lies = _dims(tensor.lies or tensor.dims, what)
+        end = _natural(tensor.offset, f"the offset of {what}") + _nbytes(lies, tensor.dtype, what)
+        inside = len(lies) == len(tensor.dims) and all(n <= most for n, most in zip(_dims(tensor.dims, what), lies))
+        _require(inside, f"{what} is larger than what it lies in")
         _require(end <= program.memory[tensor.space], f"{what} lies outside of its memory")
     for dims in (*(t.dims for t in program.unread), *(h.dims for h in program.hosts)):
         _dims([d for d in dims if is_known([d])], "what nothing reads, or of a run-time call,")
+    _check_caches(program)
     _require(set(program.ports) == set(tensors := program.port_tensors()), "a port that no tensor stands at")
     for tensor in (*program.inputs, *program.residents):
         fits = not is_port(tensor.space) or tensors.get(tensor.space) is tensor
         _require(fits, f"'{tensor.name:.80}' is not all of its port")
+
+
+def _check_caches(program: Program) -> None:
+    """The tensors that grow: an input and an output of one port, which they fill, alike but along one axis."""
+    caches = program.caches()
+    ends = [t for pair in caches.values() for t in pair]
+    for tensor in (*program.inputs, *program.outputs, *program.residents, *program.unread):
+        is_known_end = any(tensor is t for t in ends)
+        grows = bool(tensor.lies) or tensor.space.startswith("cache")
+        _require(is_known_end == grows, f"'{tensor.name:.80}' grows, and becomes nothing")
+    for space, (old, new) in caches.items():
+        along = [k for k, (a, b) in enumerate(zip(old.dims, new.dims)) if a != b]
+        is_pair = old.lies == new.lies and old.dtype == new.dtype and len(old.dims) == len(new.dims) and len(along) <= 1
+        is_pair = is_pair and is_port(space) and all(old.dims[k] < new.dims[k] for k in along)
+        fills = all(not t.offset and t.nbytes == program.memory[space] for t in (old, new))
+        _require(is_pair and fills, f"'{old.name:.80}' cannot become '{new.name:.80}' where it is")
 
 
 def needs(program: Program) -> dict[str, Any]:

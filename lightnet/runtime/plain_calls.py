@@ -18,9 +18,10 @@ import numpy as np
 from lightnet.dataclasses import dataclass
 from lightnet.runtime.arrays import ALIGNMENT, aligned
 from lightnet.runtime.dims import Symbol
+from lightnet.runtime.growing import Growth, grown
 from lightnet.runtime.instance import Arena, Instance, Outputs
 from lightnet.runtime.pool import pool_run
-from lightnet.runtime.program import BODY_ENTRY, FRAME, Program, Tensor, is_port
+from lightnet.runtime.program import BODY_ENTRY, FRAME, Program, Tensor, growing_axis, is_port
 from lightnet.runtime.size_numbers import SizeNumbers, line_of
 from lightnet.runtime.threads import processors
 
@@ -38,11 +39,12 @@ Read = tuple[str, Callable[[], np.ndarray]]
 
 @dataclass(frozen=True)
 class _Place:
-    """A tensor of a program, by the places of its sizes: dims, offset, and the bytes of its memory; which word of the
-    frame is its port's address (none: it stands in the arena)."""
+    """A tensor of a program, by the places of its sizes: dims, those of the tensor at whose front it lies, offset, and
+    the bytes of its memory; which word of the frame is its port's address (none: it stands in the arena)."""
 
     name: str
     dims: tuple[int, ...]
+    lies: tuple[int, ...]
     dtype: np.dtype
     offset: int
     memory: int
@@ -51,12 +53,14 @@ class _Place:
 
 class _Shape(NamedTuple):
     """The calls on inputs of some shapes: bytes of the arena, values of the symbols, and by position among the inputs
-    and outputs the dims of each tensor, with its offset in the arena, or its bytes where it is a port."""
+    and outputs the dims of each tensor, with its offset in the arena, or its bytes where it is a port; and how inputs
+    grow."""
 
     arena: int
     values: tuple[int, ...]
     inputs: list[tuple[tuple[int, ...], int]]
     outputs: list[tuple[tuple[int, ...], int]]
+    growths: list[Growth]
 
 
 class Room:
@@ -120,21 +124,26 @@ class PlainCalls:
         numbers = SizeNumbers(program.symbols)
         self._numbers = numbers
         ports = {space: len(FRAME) + k for k, space in enumerate(program.ports)}
-        whole = program.port_tensors()
+        whole, caches = program.port_tensors(), program.caches()
 
         def place(t: Tensor) -> _Place:
-            port = ports[t.space] if whole.get(t.space) is t else None
-            dims = tuple(map(numbers.place, t.dims))
+            port = ports[t.space] if t.space in caches or whole.get(t.space) is t else None
+            dims, lies = (tuple(map(numbers.place, sizes)) for sizes in (t.dims, t.lies))
             at = numbers.place(t.offset), numbers.place(program.memory[t.space])
-            return _Place(t.name, dims, t.np_dtype, *at, port)
+            return _Place(t.name, dims, lies, t.np_dtype, *at, port)
 
         self._inputs = [place(t) for t in program.inputs]
         self._outputs = [place(t) for t in program.outputs]
         self._arena = numbers.place(program.memory.get("arena", 0))
         self._solved = _solutions(program)
-        self._fed = [(t.name, t.dtype, t.port is not None) for t in self._inputs]
-        self._in_ports = [(k, t.port) for k, t in enumerate(self._inputs) if t.port is not None]
-        self._out_ports = [(k, t.name, t.dtype, t.port) for k, t in enumerate(self._outputs) if t.port is not None]
+        self._fed = [(t.name, t.dtype, t.port is not None and not t.lies) for t in self._inputs]
+        self._in_ports = [(k, t.port) for k, t in enumerate(self._inputs) if t.port is not None and not t.lies]
+        self._out_ports = [
+            (k, t.name, t.dtype, t.port) for k, t in enumerate(self._outputs) if t.port is not None and not t.lies
+        ]
+        inputs, outputs = list(program.inputs), list(program.outputs)
+        pairs = [(inputs.index(old), outputs.index(new), growing_axis(old, new)) for old, new in caches.values()]
+        self._caches = [(k, j, axis, self._outputs[j].port or 0) for k, j, axis in pairs]
         self._order: dict[str, Any] = dict.fromkeys(t.name for t in self._outputs)
         self._made: dict[_Shapes, _Shape] = {}
         self._rooms = rooms
@@ -150,7 +159,8 @@ class PlainCalls:
         spaces = {t.space: t for t in (*program.inputs, *program.outputs)}
         is_placed = all(space == "arena" or is_port(space) for space in spaces)
         tensors = program.port_tensors() if is_placed else {}
-        ours = [t for t in (*program.inputs, *program.outputs) if is_port(t.space)]
+        caches = program.caches()
+        ours = [t for t in (*program.inputs, *program.outputs) if is_port(t.space) and t.space not in caches]
         if not (program.is_plain and is_placed and all(tensors.get(t.space) is t for t in ours)):
             return None
         return cls(program, rooms, code) if len(_solutions(program)) == len(program.symbols) else None
@@ -195,10 +205,14 @@ class PlainCalls:
         def standing(t: _Place) -> tuple[tuple[int, ...], int]:
             return tuple([numbers[d] for d in t.dims]), numbers[t.offset if t.port is None else t.memory]
 
+        outputs, growths = [standing(t) for t in self._outputs], []
+        for _, j, axis, _ in self._caches:
+            lies = tuple([numbers[d] for d in self._outputs[j].lies])
+            growths.append(Growth(lies, outputs[j][0], axis, self._outputs[j].dtype))
         if len(self._made) >= KEPT:
             self._made.clear()
         found = self._made[shapes] = _Shape(numbers[self._arena], tuple(values), [standing(t) for t in self._inputs],
-                                            [standing(t) for t in self._outputs])  # fmt: skip
+                                            outputs, growths)  # fmt: skip
         return found
 
     def _views(self, room: Room, shapes: _Shapes, shape: _Shape) -> tuple[list[Write], list[Read]]:
@@ -228,6 +242,8 @@ class PlainCalls:
             dims, nbytes = shape.outputs[k]
             found[name] = array = np.ndarray(dims, dtype, aligned(nbytes))
             frame[port] = array.ctypes.data
+        for (k, j, _, port), growth in zip(self._caches, shape.growths):
+            found[self._outputs[j].name], frame[port] = grown(arrays[k], growth)
         for k, value in enumerate(shape.values, len(frame) - len(shape.values)):
             frame[k] = value
         threads = min(self._most, processors()) if self._most > 1 else 1
@@ -243,6 +259,10 @@ class PlainCalls:
 def _fits(t: _Place, numbers: Sequence[int]) -> bool:
     """Return whether a tensor lies in its memory, and is all of its port."""
     dims, offset, memory = [numbers[d] for d in t.dims], numbers[t.offset], numbers[t.memory]
+    if t.lies:
+        inner, dims = dims, [numbers[d] for d in t.lies]
+        if min(inner) < 0 or any(n > most for n, most in zip(inner, dims)):
+            return False
     if min(dims, default=0) < 0 or offset < 0 or t.dtype.itemsize * prod(n or 1 for n in dims) > _MOST:
         return False  # nor has NumPy such arrays, be they empty
     nbytes = t.dtype.itemsize * prod(dims)

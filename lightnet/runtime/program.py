@@ -27,12 +27,12 @@ BODY_ENTRY = "ln_body"
 #: The words of a frame, which is all that the machine code gets to know of a call: the addresses of the arena and of
 #: the static space, of the function for host calls (or null), and of each port.
 FRAME = ("arena", "static", "host")
-_PORT = re.compile(r"(in|out)(0|[1-9][0-9]*)")
+_PORT = re.compile(r"(in|out|cache)(0|[1-9][0-9]*)")
 
 
 def is_port(space: str) -> bool:
     """Return whether a memory space is a port: the caller's memory, of which one input is read (``in0``) or to which
-    one output is written (``out0``), where it is.
+    one output is written (``out0``), where it is; or in which one input grows into an output (``cache0``).
     """
     return _PORT.fullmatch(space) is not None
 
@@ -44,23 +44,27 @@ def ports_of(memory: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A named tensor: its type and its place (memory space and byte offset)."""
+    """A named tensor: its type and its place (memory space and byte offset). Where it `lies` at the front of a larger
+    tensor, it has the dims of that."""
 
     name: str
     dims: tuple[int, ...]
     dtype: str
     space: str
     offset: int
+    lies: tuple[int, ...] = ()
 
     def with_sizes(self, number: Callable[[Size], Any]) -> Tensor:
         """The tensor with numbers in the place of sizes."""
-        if is_known((*self.dims, self.offset)):
+        if is_known((*self.dims, self.offset, *self.lies)):
             return self
-        return Tensor(self.name, tuple(map(number, self.dims)), self.dtype, self.space, number(self.offset))
+        dims, lies = (tuple(map(number, sizes)) for sizes in (self.dims, self.lies))
+        return Tensor(self.name, dims, self.dtype, self.space, number(self.offset), lies)
 
     @property
     def nbytes(self) -> int:
-        return prod(self.dims) * BY_NAME[self.dtype].size
+        """Bytes of its memory."""
+        return prod(self.lies or self.dims) * BY_NAME[self.dtype].size
 
     @property
     def np_dtype(self) -> np.dtype:
@@ -69,7 +73,13 @@ class Tensor:
     def view(self, memory: Mapping[str, np.ndarray]) -> np.ndarray:
         """The tensor's bytes in `memory` as an array (no copy)."""
         raw = memory[self.space][self.offset : self.offset + self.nbytes]
-        return raw.view(self.np_dtype).reshape(self.dims)
+        whole = raw.view(self.np_dtype).reshape(self.lies or self.dims)
+        return whole[tuple(map(slice, self.dims))] if self.lies else whole
+
+
+def growing_axis(old: Tensor, new: Tensor) -> int:
+    """The axis along which a tensor grows."""
+    return next((k for k, (a, b) in enumerate(zip(old.dims, new.dims)) if a != b), 0)
 
 
 @dataclass(frozen=True)
@@ -184,13 +194,19 @@ class Program:
         return tuple(t.name for t in self.outputs if is_check(t.name))
 
     def port_tensors(self) -> dict[str, Tensor]:
-        """The tensor whose array each port stands for: the first that is all of it."""
+        """The tensor whose array each port stands for: the first that is all of it; of one that grows, the input."""
         found: dict[str, Tensor] = {}
-        for kind, tensors in (("in", self.inputs), ("out", self.outputs)):
+        for other, tensors in (("out", self.inputs), ("in", self.outputs)):
             for t in tensors:
-                if is_port(t.space) and t.space.startswith(kind) and not t.offset and t.nbytes == self.memory[t.space]:
+                fits = is_port(t.space) and not t.space.startswith(other) and not t.offset
+                if fits and t.nbytes == self.memory[t.space]:
                     found.setdefault(t.space, t)
         return found
+
+    def caches(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """By their ports: the inputs that grow, and the outputs that they become."""
+        outputs = {t.space: t for t in self.outputs if t.lies}
+        return {t.space: (t, outputs[t.space]) for t in self.inputs if t.lies and t.space in outputs}
 
     @property
     def shown(self) -> tuple[Tensor, ...]:
@@ -201,6 +217,9 @@ class Program:
     def header(self) -> dict[str, Any]:
         """Everything but the machine code, as JSON values: a size that calls decide is its text, and so is a symbol."""
         found = {k: v for k, v in asdict(replace(self, symbols=())).items() if k not in ("objects", "values")}
+        for tensor in (t for kind in ("inputs", "outputs", "residents", "unread") for t in found[kind]):
+            if not tensor["lies"]:
+                del tensor["lies"]
         return with_texts(found) | {"symbols": self.symbol_texts}
 
     @property
@@ -261,13 +280,13 @@ class Program:
                 raise self.unreadable(name)
 
     def checked(self, name: str, value: Any) -> np.ndarray:
-        """`value` as an array of input `name`'s type (`arrays.checked_array`)."""
+        """`value` as an array of input `name`'s type (`arrays.checked_array`); one that grows may lie anyhow."""
         tensor = next((t for t in (*self.inputs, *self.unread) if t.name == name), None)
         if tensor is None:
             if name in self.params:
                 raise LightNetError(f"param '{name}' is fixed in a saved executable: save one with other weights")
             raise unknown("input", name, self.input_types())
-        return checked_array(name, value, tensor.dims, BY_NAME[tensor.dtype])
+        return checked_array(name, value, tensor.dims, BY_NAME[tensor.dtype], bool(tensor.lies))
 
     def fed(self, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """The arrays of a call, `checked`, without those that nothing reads. Raises `LightNetError` where one is
@@ -342,7 +361,8 @@ def _read_size(size: int | str, known: Mapping[str, Dim], is_free: bool = False)
 def _with_sizes(entry: Mapping[str, Any], known: Mapping[str, Dim], is_free: bool = False) -> dict[str, Any]:
     """The fields of a tensor or a run-time call, its sizes read."""
     offset = {"offset": _read_size(entry["offset"], known)} if "offset" in entry else {}
-    return {**entry, "dims": tuple(_read_size(d, known, is_free) for d in entry["dims"]), **offset}
+    lies = {"lies": tuple(_read_size(d, known) for d in entry["lies"])} if "lies" in entry else {}
+    return {**entry, "dims": tuple(_read_size(d, known, is_free) for d in entry["dims"]), **offset, **lies}
 
 
 def sized(outputs: dict[str, np.ndarray], counts: Sequence[tuple[str, int, str]]) -> dict[str, np.ndarray]:

@@ -29,7 +29,7 @@ from lightnet.ir.place import PlaceAttr
 from lightnet.ir.target import Space
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import _definition_relations, moves_left, operand_pieces, overwritable, views_of
-from lightnet.passes import plan_buffers
+from lightnet.passes import plan_buffers, plan_groups
 from lightnet.passes.check_plan import ByteMap, check_plan
 from lightnet.passes.choose import _parsed
 from lightnet.passes.plan import check_spaces, plan_module, plan_report
@@ -294,14 +294,14 @@ func.return %y : tensor<17x4xf32>"""
 def test_merges_are_told_by_the_offsets_of_their_own_grouping(monkeypatch: pytest.MonkeyPatch) -> None:
     """Groupings share their values, which have the offsets of the last one. So where others were tried in vain, nothing
     tells any more which groups of the kept one waste bytes, and the search ends."""
-    asked, wasteful = [], plan_buffers._wasteful
+    asked, wasteful = [], plan_groups._wasteful
 
-    def checked(problem: plan_buffers.PackingProblem, number: Callable[[int], int]) -> frozenset[int]:
+    def checked(problem: plan_groups.PackingProblem, number: Callable[[int], int]) -> frozenset[int]:
         assert all(slot.group is group for group in problem.groups for slot in group.slots)
         asked.append(wasteful(problem, number))
         return asked[-1]
 
-    monkeypatch.setattr(plan_buffers, "_wasteful", checked)
+    monkeypatch.setattr(plan_groups, "_wasteful", checked)
     for text in (main(NO_USE, "-> tensor<17x4xf32>"), *(random_network(seed, 20) for seed in range(5))):
         plan_module(parse(text))
     assert asked[0] and len(asked) > 6  # of one network at least something came

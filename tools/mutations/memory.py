@@ -54,7 +54,7 @@ MUTANTS = (
         "overwrites-what-is-read-later", "works in place on operands that other ops have yet to read", _READ_TWICE,
         Edit("passes/plan_buffers.py", "if j in taken or source.upper != i + 1 or source.protected",
              "if j in taken or source.protected"),
-        Edit("passes/plan_buffers.py", "if first.protected or first.upper != second.lower + 1 or s.offset != t_offset",
+        Edit("passes/plan_buffers.py", "if first.upper != second.lower + 1 or s.offset != t_offset",
              "if first.protected or s.offset != t_offset"),
     ),
     _plan(

@@ -29,7 +29,8 @@ from lightnet.dialects.ln.matmul import Matmul, gemm_shape
 from lightnet.ir import bound
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
-from lightnet.ir.types import flat_memref, spec_of
+from lightnet.ir.reserved import row_major_dims
+from lightnet.ir.types import TensorSpec, flat_memref, spec_of
 from lightnet.runtime.dims import Size, greatest, least, typical
 from lightnet.runtime.threads import MAX_THREADS
 
@@ -133,7 +134,7 @@ class _RowEvaluator(TileEvaluator):
             return self.registers[value]
         last, row = len(self.dims) - 1, self.tile
         places = [self.position[s.name] if isinstance(s, bound.Idx) else None for s in subs]
-        at = flat_index(self.b, spec_of(value.type).dims, [0 if p is None else row.indices[p] for p in places])
+        at = flat_index(self.b, row_major_dims(value.type), [0 if p is None else row.indices[p] for p in places])
         steps, lanes = (None, row.lanes) if last in places else ([0], None)
         return self.b.tile_load(self.memory(value), [at], [0], row.shape, steps=steps, lanes=lanes)
 
@@ -155,7 +156,7 @@ class OpenProducts(ProductKernel):
         self.first = self.anchor.operands[0]
 
     def memref(self, value: SSAValue) -> MemRefType:
-        return flat_memref(spec_of(value.type))
+        return flat_memref(TensorSpec(row_major_dims(value.type), spec_of(value.type).dtype))
 
     def build(self) -> Launch:
         b, columns, outer = self.b, self.shape.columns, self.anchor.result_specs[0].dims[:-2]
@@ -198,7 +199,7 @@ class OpenProducts(ProductKernel):
     def matrix(self, value: SSAValue) -> SSAValue:
         """The number of the first element of the matrix of an operand, some of whose dims are repeated, times its
         rows."""
-        dims = spec_of(value.type).dims
+        dims = row_major_dims(value.type)
         own = self.batch[len(self.batch) - len(dims[:-2]) :]
         return flat_index(self.b, (*dims[:-2], dims[-2]), [*(0 if d == 1 else i for d, i in zip(dims, own)), 0])
 
@@ -207,11 +208,11 @@ class OpenProducts(ProductKernel):
     def column_panel(self, column: SSAValue, vectors: int, left: SSAValue | None) -> None:
         """All rows of `vectors` vectors of columns from `column` on, of which `left` columns are inside."""
         b, second, width = self.b, self.anchor.operands[1], vectors * self.shape.lanes
-        rows = self.matrix(second)
+        rows, distance = self.matrix(second), row_major_dims(second.type)[-1]
         source = self.inputs[second]
 
         def of_b(k: Index) -> SSAValue:
-            at = b.add(b.mul(b.add(rows, k), self.n), column)
+            at = b.add(b.mul(b.add(rows, k), distance), column)
             return b.tile_load(source, [at], [0], (width,), lanes=left)
 
         if self.panel is None:
@@ -253,7 +254,7 @@ class OpenProducts(ProductKernel):
         """Rows of A times the columns of B."""
         b, memory = self.b, self.inputs[self.first]
         matrix = self.matrix(self.first)
-        starts = [b.mul(b.add(matrix, row), self.k) for row in rows]
+        starts = [b.mul(b.add(matrix, row), row_major_dims(self.first.type)[-1]) for row in rows]
         sums = self.beginnings(rows, width)
         whole = self.k // UNROLL * UNROLL
         for low, high, step in ((0, whole, UNROLL), (whole, self.k, 1)):
@@ -281,5 +282,5 @@ class OpenProducts(ProductKernel):
         return _RowEvaluator(self.b, tile, self.inputs.__getitem__)
 
     def put(self, tile: _Row, value: SSAValue, yielded: SSAValue, memref: SSAValue) -> None:
-        at = flat_index(self.b, spec_of(yielded.type).dims, tile.indices)
+        at = flat_index(self.b, row_major_dims(yielded.type), tile.indices)
         self.b.tile_store(value, memref, [at], [0], lanes=tile.lanes)

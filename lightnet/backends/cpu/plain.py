@@ -83,6 +83,10 @@ class OpenTiles(Tiles):
 
     takes_open = True
 
+    def __init__(self, make: ModuleType, takes_reserved: bool = False):
+        super().__init__(make)
+        self.takes_reserved = takes_reserved
+
 
 class Loops(BlockedGenerator):
     """Any body, from an op's own loop-level builder (sorts) or what ops' definitions say: these run on tensors in any
@@ -91,7 +95,7 @@ class Loops(BlockedGenerator):
     alg = "loops"
     #: It is asked where no other takes a kernel, or by name.
     last = True
-    takes_open = True
+    takes_open = takes_reserved = True
 
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         return PLAIN_FORM
@@ -177,7 +181,7 @@ def _follows_lanes(s: Statement, specs: Mapping[str, TensorSpec]) -> bool:
 
 
 WINDOWS, PRODUCTS, LOOPS = Tiles(tiled), Tiles(gemm), Loops()
-OPEN_WINDOWS, OPEN_PRODUCTS = OpenTiles(open_conv), OpenTiles(open_gemm)
+OPEN_WINDOWS, OPEN_PRODUCTS = OpenTiles(open_conv), OpenTiles(open_gemm, True)
 
 
 def tile_generator_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Tiles | None:

@@ -34,6 +34,7 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, Packed, layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.registry import GENERATORS
+from lightnet.ir.reserved import Reserved
 from lightnet.ir.target import Blocking, Form, reorder_time
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import place_of
@@ -42,6 +43,11 @@ from lightnet.ir.views import place_of
 def is_blocked(kernel: KernelOp) -> bool:
     """Return whether a kernel reads or writes blocked maps."""
     return any(isinstance(layout_of(v.type), Blocked) for v in (*kernel.operands, *kernel.results))
+
+
+def has_reserved(kernel: KernelOp) -> bool:
+    """Return whether a kernel reads or writes what grows in its memory."""
+    return any(isinstance(layout_of(v.type), Reserved) for v in (*kernel.operands, *kernel.results))
 
 
 class CpuSelection(Selection[ProcessorModel]):
@@ -65,6 +71,10 @@ class CpuSelection(Selection[ProcessorModel]):
 
     def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: ProcessorModel) -> bool:
         inner = generator.inner if isinstance(generator, AdaptedGenerator) else generator
+        if has_reserved(kernel):
+            found = (layout_of(v.type) for v in (*kernel.operands, *kernel.results))
+            takes = all(layout.is_plain or isinstance(layout, Reserved) for layout in found) and takes_layouts(kernel)
+            return takes and generator is inner and generator.takes_reserved
         if inner is LOOPS and is_open(kernel.results) and (generator is LOOPS) == is_blocked(kernel):
             return False
         if inner is LOOPS and choice(kernel, "alg") == LOOPS.alg:

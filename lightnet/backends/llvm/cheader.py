@@ -83,7 +83,8 @@ def header(name: str, program: Program, version: str) -> str:
         "",
         "/* What the call returns. */", f"#define {macro}_OK {OK}",
         f"#define {macro}_BAD_ARENA {BAD_ARENA} /* the arena is null, or not aligned */",
-        f"#define {macro}_BAD_TENSOR {BAD_TENSOR} /* the pointer to an input or an output is null */",
+        f"#define {macro}_BAD_TENSOR {BAD_TENSOR} /* the pointer to an input or an output is null"
+        f"{', or one that grows is not that of its output' * bool(program.caches())} */",
         *([f"#define {macro}_BAD_VALUE {BAD_VALUE} /* a size that the call decides is out of its range */"]
           if labels else ()), "",
     ]  # fmt: skip
@@ -96,6 +97,7 @@ def header(name: str, program: Program, version: str) -> str:
         prefix = f"{macro}_{'IN' if i < count else 'OUT'}_{label.upper()}"
         lines += _macros(prefix, tensor, i < count, unread)
         lines[-1:-1] = [f"#define {prefix}_TENSOR {i}"] if labels and is_decided(tensor, program) else []
+        lines[-1:-1] = _growth(prefix, tensor, program)
         lines[-1:-1] = _counts(program, tensor, dict(zip((t.name for t in tensors), names))) if i >= count else []
     parameters = ["void *arena", *values]
     parameters += [
@@ -134,6 +136,17 @@ def _counts(program: Program, tensor: Tensor, names: Mapping[str, str]) -> list[
             "they would without it */" for name, axis, count in program.counts if name == tensor.name]  # fmt: skip
 
 
+def _growth(prefix: str, tensor: Tensor, program: Program) -> list[str]:
+    """The lines on an input that grows, and on what it becomes."""
+    for old, new in program.caches().values():
+        if tensor in (old, new):
+            lies = ", ".join(map(str, new.lies))
+            said = [f"#define {prefix}_LIES {{{lies}}}"] if is_known(new.lies) else []
+            return [f'/* input "{_shown(old.name)}" becomes output "{_shown(new.name)}" where it is: both pointers are '
+                    "the same, and what is new is written */", *said]  # fmt: skip
+    return []
+
+
 def _shown(text: str) -> str:
     """A text of the network for a comment."""
     ascii_text = printable(text).encode("ascii", "backslashreplace").decode()
@@ -143,6 +156,7 @@ def _shown(text: str) -> str:
 def _macros(prefix: str, tensor: Tensor, is_input: bool, unread: bool) -> list[str]:
     what = "input" if is_input else "output"
     note = ", which nothing reads" if unread else ""
+    note += f", at the front of {_shown(str(list(tensor.lies)))}" if tensor.lies else ""
     lines = [
         f'/* {what} "{_shown(tensor.name)}": {tensor.dtype} {_shown(str(list(tensor.dims)))}{note} */',
         f"#define {prefix}_RANK {len(tensor.dims)}",

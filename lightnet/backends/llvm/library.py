@@ -230,8 +230,11 @@ def _call(name: str, program: Program, static: str, pointers: str, threads: int,
     made = len(tensors) - len(program.outputs)
     unread = range(len(program.inputs), made)
     given = {t.space: i for i, t in enumerate(tensors) if i not in unread and program.port_tensors().get(t.space) is t}
+    grown = [tuple(map(tensors.index, pair)) for pair in program.caches().values()]
+    given |= {tensors[new].space: new for _, new in grown}
     bases = {"arena": "%arena", "static": static, **{space: f"%t{i}" for space, i in given.items()}}
-    copied = [i for i in range(len(tensors)) if i not in given.values() and i not in unread and tensors[i].nbytes != 0]
+    apart = {*given.values(), *unread, *(old for old, _ in grown)}
+    copied = [i for i in range(len(tensors)) if i not in apart and tensors[i].nbytes != 0]
     sizes = _sizes(program, declared)
     spans = {i: (sizes.of(tensors[i].offset), sizes.of(tensors[i].nbytes)) for i in copied}
     lines = [
@@ -251,6 +254,9 @@ def _call(name: str, program: Program, static: str, pointers: str, threads: int,
     ]
     for i in sorted([*copied, *given.values()]):
         lines += [f"  %z{i} = icmp eq ptr %t{i}, null", f"  br i1 %z{i}, label %lacking, label %given{i}", f"given{i}:"]
+    for old, new in grown:  # one array
+        lines += [f"  %y{old} = icmp eq ptr %t{old}, %t{new}", f"  br i1 %y{old}, label %one{old}, label %lacking",
+                  f"one{old}:"]  # fmt: skip
     words = {"arena": "%arena", "static": static, "host": "null", **{s: bases[s] for s in program.ports}}
     values = [f"ptr {word}" for word in words.values()] + [f"i64 %d{k}" for k in range(len(program.symbols))]
     for k, value in enumerate(values):

@@ -59,6 +59,7 @@ class Concat(_Move):
     """
 
     optype = "concat"
+    extends = True
     src = operand(variadic=True, by_name=True, same_type="src1")
     dst = result()
     axis = number("int", ge=0, lt="src1.ndim")
