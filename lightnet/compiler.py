@@ -155,6 +155,9 @@ def compile(
             **settings.passes}  # fmt: skip
     with driven(disable, bool(pipeline)) as watchers:
         planning, lowering = whole.parsed(told)
+        if told["caches"] and not any(p.name == "grow-caches" for p in planning):
+            raise LightNetError(f"caches: no pass of pipeline '{whole.name}' lets them grow (grow-caches does)",
+                                label="compile.caches")  # fmt: skip
         compilation = Compilation(
             module, planning, lowering, model.ctx, [*instrumentation, *watchers], target, settings, asked, disable
         )

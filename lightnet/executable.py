@@ -199,7 +199,7 @@ class Executable(Compiled):
         """`value` as an array that the input or param `name` takes. Raises `LightNetError`."""
         spec = self._specs.get(name)
         if spec is not None:
-            return checked_array(name, value, spec.dims, spec.dtype)
+            return checked_array(name, value, spec.dims, spec.dtype, lies_anyhow=True)  # a program asks for more
         if name in self._names():
             raise LightNetError(
                 f"tensor '{name}' cannot be fed: the network computes it; what can be fed: "

@@ -33,6 +33,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
 import fuzz_executables  # noqa: E402
 import wheels  # noqa: E402
+from test_grow_caches import network  # noqa: E402
 
 F, I = TensorProto.FLOAT, TensorProto.INT64
 
@@ -391,6 +392,50 @@ def test_a_port_that_some_calls_do_not_fill(ported, change) -> None:
     with pytest.raises(LightNetError, match="the executable lies where batch is 4, n is 600: "):
         loaded(given)
     assert lightnet.load_executable(data)(feeds(4, 600))["r"].shape == (4, 600, 8)
+
+
+@pytest.fixture(scope="module")
+def growing() -> bytes:
+    """The bytes of a file whose input grows into its output."""
+    run = lightnet.compile(lightnet.loads(network((2, 1, 5), 1), ".mlir"), caches="all")
+    return pickle.loads(pickle.dumps(run))._made.args[0]
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    (tensor("inputs", 0, lies=[2, 30, 5]), "'k' lies outside of its memory"),
+    (tensor("inputs", 0, lies=[2, 10, 5]), "'k' cannot become 'all'"),
+    (tensor("inputs", 0, lies=[1, 40, 5]), "'k' is larger than what it lies in"),
+    (tensor("inputs", 0, lies=[2, 100]), "'k' is larger than what it lies in"),
+    (tensor("inputs", 0, lies=[4, 10, 5]), "'k' cannot become 'all'"),
+    (tensor("inputs", 0, lies=[2, "k(1..20)", 5]), "no size that the program's symbols decide"),
+    (tensor("inputs", 0, lies="2"), "the shape that 'k' lies in is no list"),
+    (tensor("inputs", 0, lies=[]), "grows, and becomes nothing"),
+    (tensor("inputs", 0, space="arena", dims=[2, 1, 1], lies=[]), "grows, and becomes nothing"),
+    (tensor("inputs", 1, space="cache0"), "'n' grows, and becomes nothing"),
+    (tensor("inputs", 0, offset=40), "'k' lies outside of its memory"),
+    (tensor("outputs", 0, dims=[1, "past + 1", 5]), "'k' cannot become 'all'"),
+    (tensor("outputs", 0, dims=[2, "past", 4]), "'k' cannot become 'all'"),
+    (tensor("outputs", 0, dtype="i32"), "'k' cannot become 'all'"),
+    (lambda p: p["memory"].update(cache0=1600), "the code was compiled for another memory"),
+])  # fmt: skip
+def test_what_a_file_cannot_say_of_what_grows(growing: bytes, change, says: str) -> None:
+    with pytest.raises(LightNetError) as e:
+        lightnet.load_executable(lied(growing, change))
+    assert says in str(e.value)
+
+
+def test_what_grows_too_far_in_some_calls(growing: bytes) -> None:
+    change = tensor("outputs", 0, dims=[2, "past + 1 + 10*max(0, past - 8)", 5])
+    lying, right = lightnet.load_executable(lied(growing, change)), lightnet.load_executable(growing)
+    feeds = {"k": random(2, 12, 5), "n": random(2, 1, 5)}
+    with pytest.raises(LightNetError, match="the executable lies where past is 12: 'all' is larger"):
+        lying(feeds)
+    assert right(feeds)["all"].shape == (2, 13, 5)
+
+
+def test_changed_files_of_what_grows_are_refused_or_run(growing: bytes) -> None:
+    said = [outcome for _, outcome in fuzz_executables.results(range(100), {"open": growing})]
+    assert not [s for s in said if s.startswith("FOUND")]
 
 
 def test_a_dim_elsewhere_only_gives_other_numbers(honest) -> None:

@@ -71,6 +71,9 @@ class GrowCachesPass(LnPass):
             raise LightNetError("caches: the network is planned: run grow-caches before plan",
                                 label="grow-caches.planned")  # fmt: skip
         block = main_of(op).body.block
+        if not any(isinstance(inner, KernelOp) for inner in block.ops):
+            raise LightNetError("caches: there are no kernels: run expand before grow-caches",
+                                label="grow-caches.level")  # fmt: skip
         for source, result in _asked(block, self.caches):
             _grow(source, result, target, FreshNames(tensor_names_in(op)))
         function = block.parent_op()

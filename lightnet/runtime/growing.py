@@ -79,7 +79,7 @@ class GrowingMemory(mmap.mmap):
         return np.ndarray(dims, dtype, self, 0, self.strides)
 
 
-def grown(array: np.ndarray, growth: Growth) -> tuple[np.ndarray, int]:
+def grow(array: np.ndarray, growth: Growth) -> tuple[np.ndarray, int]:
     """The array of `growth.dims` that begins with `array`, in its memory if that is possible, and its address. The
     caller is to write what lies behind."""
     memory, old, new = _memory_of(array), array.shape[growth.axis], growth.dims[growth.axis]

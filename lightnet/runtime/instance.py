@@ -20,7 +20,7 @@ import numpy as np
 from lightnet.runtime.arrays import ALIGNMENT, aligned
 from lightnet.runtime.calls import Invocation
 from lightnet.runtime.dtypes import BY_NAME
-from lightnet.runtime.growing import Growth, grown
+from lightnet.runtime.growing import Growth, grow
 from lightnet.runtime.pool import pool_run
 from lightnet.runtime.printing import open_fprint, print_tensor
 from lightnet.runtime.program import BODY_ENTRY, FRAME, HostCall, Program, growing_axis, sized
@@ -261,7 +261,7 @@ class Instance:
             made[tensor.name] = array
         for k, old, new in self._caches:
             growth = Growth(new.lies, new.dims, growing_axis(old, new), new.np_dtype)
-            made[new.name], arena.frame[k] = grown(feeds[old.name], growth)
+            made[new.name], arena.frame[k] = grow(feeds[old.name], growth)
         return made
 
     def run(self, arena: Arena, static: np.ndarray, stream: TextIO | None = None, threads: int = 1) -> None:

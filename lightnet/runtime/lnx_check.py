@@ -191,6 +191,8 @@ def _check_tensor(tensor: Any, memory: Mapping[str, Any] | None) -> str:
     """One tensor, in `memory` (None: it has no place). Its name."""
     what = f"'{_text(_mapping(tensor, 'a tensor').get('name'), 'that of a tensor'):.80}'"
     _check_shape(tensor, what)
+    for size in _list(tensor.get("lies", ()), f"the shape that {what} lies in"):
+        _size(size, f"a dimension of what {what} lies in")
     _size(tensor.get("offset"), f"the offset of {what}")
     space = _text(tensor.get("space"), f"the memory of {what}")
     _require(memory is None or space in memory, f"{what} stands in no memory of the program")

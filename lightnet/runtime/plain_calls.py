@@ -18,7 +18,7 @@ import numpy as np
 from lightnet.dataclasses import dataclass
 from lightnet.runtime.arrays import ALIGNMENT, aligned
 from lightnet.runtime.dims import Symbol
-from lightnet.runtime.growing import Growth, grown
+from lightnet.runtime.growing import Growth, grow
 from lightnet.runtime.instance import Arena, Instance, Outputs
 from lightnet.runtime.pool import pool_run
 from lightnet.runtime.program import BODY_ENTRY, FRAME, Program, Tensor, growing_axis, is_port
@@ -243,7 +243,7 @@ class PlainCalls:
             found[name] = array = np.ndarray(dims, dtype, aligned(nbytes))
             frame[port] = array.ctypes.data
         for (k, j, _, port), growth in zip(self._caches, shape.growths):
-            found[self._outputs[j].name], frame[port] = grown(arrays[k], growth)
+            found[self._outputs[j].name], frame[port] = grow(arrays[k], growth)
         for k, value in enumerate(shape.values, len(frame) - len(shape.values)):
             frame[k] = value
         threads = min(self._most, processors()) if self._most > 1 else 1
