@@ -44,6 +44,15 @@ _PARAMS = """
 func.return %b : tensor<64xf32>
 """
 
+#: A cache that grows, and a sum of what it has become.
+_GROWING = """
+%k = ln.input {required = true} : tensor<2x?x5xf32, #ln.dims<"past(1..30)">> as ("k")
+%n = ln.input {required = true} : tensor<2x1x5xf32> as ("n")
+%all = ln.concat %k, %n {axis = 1} : tensor<2x?x5xf32, #ln.dims<"past(1..30) + 1">>
+%s = ln.reduce_sum %all {axes = [1]} : tensor<2x1x5xf32>
+func.return %all, %s : tensor<2x?x5xf32, #ln.dims<"past(1..30) + 1">>, tensor<2x1x5xf32>
+"""
+
 MUTANTS = (
     _plan(
         "dies-after-first-read", "lets a value live to its first reader only", _READ_TWICE,
@@ -55,7 +64,7 @@ MUTANTS = (
         Edit("passes/plan_buffers.py", "if j in taken or source.upper != i + 1 or source.protected",
              "if j in taken or source.protected"),
         Edit("passes/plan_buffers.py", "if first.upper != second.lower + 1 or s.offset != t_offset",
-             "if first.protected or s.offset != t_offset"),
+             "if s.offset != t_offset"),
     ),
     _plan(
         "offset-one-alignment-low", "puts every buffer one alignment too low", _READ_TWICE,
@@ -85,5 +94,13 @@ MUTANTS = (
         "upstream-frees-too-early", "upstream's plan frees an operand after its first use", _READ_TWICE,
         Edit("passes/plan_upstream.py", "            if not self.uses[root] and not is_kept_by_upstream(root):", "            if self.uses[root] == 1 and not is_kept_by_upstream(root):"),
         passes="plan{plan=upstream}",
+    ),
+    Mutant(
+        "new-elements-not-written", "writes what a tensor that grows was, and leaves out what is new",
+        (
+            Edit("backends/kernel_loops.py", "s.value.tensor == growing.get(s.tensor) and s.value.subs == s.subs",
+                 "s.value.tensor != growing.get(s.tensor)"),
+        ),
+        "expand,grow-caches{caches=all},choose,plan,lower-cpu", "lower-cpu", None, _GROWING,
     ),
 )  # fmt: skip

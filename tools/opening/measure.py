@@ -95,16 +95,21 @@ class DecodeRows:
 
 
 class Engines:
-    """The workers of one network on one thread, each with the open model, fed with one shape; those that fail are left out."""
+    """The workers of one network on one thread, each with the open model, fed with one shape; those that fail are left out. `options` are for
+    our compiler."""
 
-    def __init__(self, stack: ExitStack, network: OpenNetwork, path: Path, engines: Sequence[str], folder: Path):
+    def __init__(
+        self, stack: ExitStack, network: OpenNetwork, path: Path, engines: Sequence[str], folder: Path, **options: Any
+    ):
         self.network, self.path, self.folder, self.stack = network, path, folder, stack
         self.workers: dict[str, Worker] = {}
         self.problems: dict[str, str] = {}
         start = {n: b.at(b.low + 3 * b.multiple) for n, b in network.dims.items()}
         for engine in engines:
             try:
-                self.workers[engine] = stack.enter_context(worker(self.job(engine, start, {"dims": network.ranges})))
+                self.workers[engine] = stack.enter_context(
+                    worker(self.job(engine, start, {"dims": network.ranges, "options": options}))
+                )
             except WorkerError as e:
                 self.problems[engine] = str(e)
 
@@ -233,11 +238,11 @@ def stream(
 
 
 def decode(network: OpenNetwork, path: Path, tokens: int, engines: Sequence[str]) -> DecodeRows:
-    """Tokens after one in the cache, in turns of a twentieth of them."""
+    """Tokens after one in the cache, in turns of a twentieth of them; our caches grow where they are."""
     rows, step = DecodeRows(network.name), max(tokens // 20, 1)
     first = {n: b.low for n, b in network.dims.items()}
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        open_ones = Engines(stack, network, path, engines, Path(name))
+        open_ones = Engines(stack, network, path, engines, Path(name), caches=dict(network.cache))
         for engine in list(open_ones.workers):
             open_ones.workers[engine].ask(do="feed", network=asdict(network), numbers=first, seed=0)
         for turn, at in enumerate(range(0, tokens, step)):
