@@ -60,7 +60,7 @@ def concat(g: Graph, parts: Sequence[Value], axis: int) -> Value:
         from lightnet.frontends import counted_moves
 
         return counted_moves.concat(g, parts, axis)
-    parts = [p for p in parts if p.dims[axis]] or list(parts[:1])
+    parts = [p for p in parts if p.dims[axis] != 0] or list(parts[:1])
     while len(parts) > 1:
         groups = [parts[k : k + MAX_JOINED] for k in range(0, len(parts), MAX_JOINED)]
         parts = [group[0] if len(group) == 1 else g.op("concat", *group, axis=axis) for group in groups]

@@ -38,7 +38,7 @@ def network(dims: tuple[int, ...], axis: int, dtype: str = "f32", most: int = 20
         encoding = f', #ln.dims<"{", ".join(opened)}">' if opened else ""
         return f"tensor<{'x'.join(shape)}x{dtype}{encoding}>"
 
-    old, new = type(f"past(1..{most - step})"), type(f"past(1..{most - step}) + {step}")
+    old, new = type(f"past(0..{most - step})"), type(f"past(0..{most - step}) + {step}")
     return f"""func.func @main() -> ({new}, {type("1", True)}) {{
   %k = ln.input {{required = true}} : {old} as ("k")
   %n = ln.input {{required = true}} : {type(str(step))} as ("n")
@@ -66,12 +66,12 @@ CASES = [
 @pytest.mark.parametrize("dims, axis, step", CASES, ids=str)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_growing_along_any_axis(dims, axis, step, dtype) -> None:
-    """From one to the most: each call gives what was there with the new behind it, in the same memory."""
+    """From nothing to the most: each call gives what was there with the new behind it, in the same memory."""
     rng = np.random.default_rng(1)
     run = compiled(network(dims, axis, dtype, step=step))
-    found = wanted = numbers(rng, tuple(1 if k == axis else d for k, d in enumerate(dims)), dtype)
+    found = wanted = numbers(rng, tuple(0 if k == axis else d for k, d in enumerate(dims)), dtype)
     new = tuple(step if k == axis else d for k, d in enumerate(dims))
-    for k in range(19 // step):
+    for k in range(20 // step):
         before, n = found, numbers(rng, new, dtype)
         out = run({"k": before, "n": n})
         found, wanted = out["all"], np.concatenate([wanted, n], axis)
@@ -207,8 +207,8 @@ def test_levels_agree_and_the_plan_is_checked() -> None:
     late = planned.replace(
         "    func.return",
         "    %late = cpu.kernel(%k_9 = %k) choices {alg = \"loops\"} {\n      %l = ln.relu %k_9 : "
-        'tensor<2x?x5xf32, #ln.dims<"past(1..19)">>\n      ln.yield %l\n    } : tensor<2x?x5xf32, '
-        '#ln.dims<"past(1..19)">> at arena+0\n    func.return',
+        'tensor<2x?x5xf32, #ln.dims<"past(0..19)">>\n      ln.yield %l\n    } : tensor<2x?x5xf32, '
+        '#ln.dims<"past(0..19)">> at arena+0\n    func.return',
     )  # fmt: skip
     with pytest.raises(LightNetError, match="the plan is wrong"):
         check_plan(parse_mlir(make_context(), late, "late.mlir"))
@@ -230,7 +230,7 @@ def test_what_cannot_grow_is_refused(caches: str) -> None:
 
 
 def test_what_else_reads_the_input_is_named() -> None:
-    old = 'tensor<2x?x5xf32, #ln.dims<"past(1..19)">>'
+    old = 'tensor<2x?x5xf32, #ln.dims<"past(0..19)">>'
     text = network((2, 1, 5), 1).replace("{\n", f'{{\n  %x = ln.input {{required = true}} : {old} as ("x")\n', 1)
     text = text.replace("  func.return %all, %sum", f"  %y = ln.add %k, %x : {old}\n  func.return %all, %y")
     text = text.replace("tensor<2x1x5xf32>) {", f"{old}) {{").replace("tensor<2x1x5xf32>\n}", f"{old}\n}}")
@@ -262,8 +262,7 @@ static _Alignas(64) char arena[X_MOST_ARENA_BYTES];
 int main(void) {
   static float k[2][20][5];
   float n[2][1][5], sum[2][1][5];
-  for (int i = 0; i < 10; i++) k[i / 5][0][i % 5] = (float)i;
-  for (int p = 1; p < 20; p++) {
+  for (int p = 0; p < 20; p++) {
     for (int i = 0; i < 10; i++) n[i / 5][0][i % 5] = (float)(p * 10 + i);
     if (x_run(arena, p, &k[0][0][0], &n[0][0][0], &k[0][0][0], &sum[0][0][0]) != X_OK) return 1;
     for (int i = 0; i < 10; i++) for (int q = 0; q <= p; q++) if (k[i / 5][q][i % 5] != q * 10 + i) return 2;

@@ -38,6 +38,7 @@ from lightnet.ir.reserved import Reserved
 from lightnet.ir.target import Blocking, Form, reorder_time
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import place_of
+from lightnet.runtime.dims import least
 
 
 def is_blocked(kernel: KernelOp) -> bool:
@@ -57,10 +58,10 @@ class CpuSelection(Selection[ProcessorModel]):
         super().__init__("the CPU", GENERATORS)
 
     def usable(self, kernel: KernelOp, machine: ProcessorModel) -> Iterable[Generator]:
-        """The generators that a kernel may have: the loops alone where something in it is empty, or has a builder of
-        its own."""
+        """The generators that a kernel may have: the loops alone where something in it is empty, in some call at least,
+        or has a builder of its own."""
         values = (*kernel.operands, *(r for op in kernel.ops for r in op.results), *kernel.results)
-        if not kernel.operands or any(spec_of(v.type).len == 0 for v in values):
+        if not kernel.operands or any(least(spec_of(v.type).len) == 0 for v in values):
             return (LOOPS,)
         if any(op.has_builder or not op.operands for op in kernel.ops):
             return (LOOPS,)

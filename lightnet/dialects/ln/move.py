@@ -68,7 +68,7 @@ class Concat(_Move):
     def definition(self):
         lines, start = [], 0
         for k, spec in enumerate(self.operand_specs):
-            at, n = f"j + {start}" if start else "j", spec.dims[self.axis]
+            at, n = "j" if start == 0 else f"j + {start}", spec.dims[self.axis]
             lines.append(f"dst[i:axis..., {at}, k...] = src{k + 1}[i..., j, k...] for j < {n}")
             start += n
         return "\n".join(lines)
