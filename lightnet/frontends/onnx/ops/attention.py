@@ -6,9 +6,11 @@ from math import sqrt
 
 import numpy as np
 
-from lightnet.frontends.composites import positions_along
+from lightnet.frontends.composites import number_of, positions_along
 from lightnet.frontends.graph import Graph, Value
 from lightnet.frontends.onnx.node import Node, onnx_op
+from lightnet.frontends.sizes import same
+from lightnet.runtime.dims import Size, greatest, is_known, is_never_below
 
 #: Elements of the largest mask that is made here.
 MAX_MASK = 1 << 26
@@ -124,6 +126,7 @@ def _bias(
     if mask is not None:
         mask = _padded(n, mask, columns)
     allowed, fixed = _allowed(n, rows, columns, past, valid)
+    sees_first = mask is None and valid is None and n.int("left_window_size", -1) < 0  # each row does
     if mask is not None and mask.dtype.name == "i1":
         allowed, mask = [*allowed, mask], None
     parts = [] if mask is None else [g.cast(mask, q.dtype)]
@@ -140,13 +143,18 @@ def _bias(
     if len(parts) == 1 and not fixed.all():  # known: which rows see nothing is decided here
         empty = ~fixed.any(axis=1, keepdims=True)
         return bias, g.constant(np.asarray(empty)) if empty.any() else None
-    return bias, g.op("equal", g.op("reduce_max", bias, axes=(bias.ndim - 1,)), none)
+    return bias, None if sees_first else g.op("equal", g.op("reduce_max", bias, axes=(bias.ndim - 1,)), none)
 
 
 def _padded(n: Node, mask: Value, columns: int) -> Value:
     """A mask for fewer columns hides the others."""
-    short = columns - mask.dims[-1] if mask.ndim else 0
-    if short <= 0 or mask.dims[-1] == 1:
+    if not mask.ndim or mask.dims[-1] == 1:
+        return mask
+    if not is_known([columns, mask.dims[-1]]):  # a call's dims fit as they are
+        same(columns, mask.dims[-1])
+        return mask
+    short = columns - mask.dims[-1]
+    if short <= 0:
         return mask
     before, after = (0,) * mask.ndim, (*(0,) * (mask.ndim - 1), short)
     return n.g.op("pad", mask, before=before, after=after, value=0 if mask.dtype.name == "i1" else float("-inf"))
@@ -166,7 +174,9 @@ def _allowed(n: Node, rows: int, columns: int, past: int, valid: Value | None) -
         n.fail(f"its window sizes {left} and {right} should be -1 or more")
     if n.int("is_causal", 0):
         right = 0
-    if rows * columns > MAX_MASK:
+    if valid is None and not is_known([rows, columns, past]):
+        return _open_windows(g, rows, columns, past, left, right), np.ones((1, 1), bool)
+    if greatest(rows * columns) > MAX_MASK:
         n.unsupported(f"a mask of {rows} x {columns} elements")
     number, column = np.arange(rows)[:, None], np.arange(columns)
     fixed = np.ones((rows, columns), bool)
@@ -186,3 +196,17 @@ def _allowed(n: Node, rows: int, columns: int, past: int, valid: Value | None) -
     if left >= 0:
         found.append(g.op("less_equal", g.op("sub", position, g.scalar(left, "i64")), at))
     return found, fixed
+
+
+def _open_windows(g: Graph, rows: Size, columns: Size, past: Size, left: int, right: int) -> list[Value]:
+    """The conditions of windows (-1: none) where calls decide how many rows or columns there are."""
+    if left < 0 and (right < 0 or is_never_below(past + right + 1, columns)):  # one row sees all that there is
+        return []
+    at, row = positions_along(g, columns, 3, 4), positions_along(g, rows, 2, 4)
+    position = g.op("add", row, number_of(g, past, (1,) * 4, "i64"))
+    found = []
+    if right >= 0:
+        found.append(g.op("less_equal", at, g.op("add", position, g.scalar(right, "i64"))))
+    if left >= 0:
+        found.append(g.op("less_equal", g.op("sub", position, g.scalar(left, "i64")), at))
+    return found
