@@ -107,6 +107,7 @@ def ways(text: str, tmp_path: Path):
         "pickled": pickle.loads(pickle.dumps(run)),
         "threads": compiled(text, threads=2),
         "named": compiled(text, {"k": "all"}, layout="plain"),
+        "special": compiled(text, specialize={"past": [7, 20]}),
     }
 
 
@@ -130,7 +131,7 @@ def attention(q: np.ndarray, kept: np.ndarray) -> np.ndarray:
     return p / p.sum(-1, keepdims=True) @ kept
 
 
-@pytest.mark.parametrize("way", ["compiled", "saved", "pickled", "threads", "named"])
+@pytest.mark.parametrize("way", ["compiled", "saved", "pickled", "threads", "named", "special"])
 def test_attention_reads_what_has_grown(way: str, tmp_path: Path) -> None:
     """Products of open matrices and loops read at the front of memory for more; quick calls and others give the same."""
     rng = np.random.default_rng(3)
@@ -171,6 +172,48 @@ def test_a_call_is_a_function_of_what_it_is_fed() -> None:
     assert np.shares_memory(again, one)
     with pytest.raises(LightNetError, match="past"):
         run({"k": numbers(rng, (2, 3, 20, 5), "f32"), "n": news[5]})
+
+
+TWO = """func.func @main() -> ({new}, {new}) {{
+  %a = ln.input {{required = true}} : {old} as ("a")
+  %b = ln.input {{required = true}} : {old} as ("b")
+  %n = ln.input {{required = true}} : tensor<2x?x3xf32, #ln.dims<"step(1..3)">> as ("n")
+  %x = ln.concat %a, %n {{axis = 1}} : {new} as ("x")
+  %m = ln.neg %n : tensor<2x?x3xf32, #ln.dims<"step(1..3)">>
+  %y = ln.concat %b, %m {{axis = 1}} : {new} as ("y")
+  func.return %x, %y : {new}, {new}
+}}""".format(
+    old='tensor<2x?x3xf32, #ln.dims<"past(0..12)">>', new='tensor<2x?x3xf32, #ln.dims<"past(0..12) + step(1..3)">>'
+)
+
+
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize("seed", range(9))
+def test_any_history_of_calls(seed: int) -> None:
+    """Calls on arrays of any earlier calls, of one cache and of the other, whole, in part and copied: each result is what its own feeds say,
+    and no array that was returned changes."""
+    rng = np.random.default_rng(seed)
+    run = compiled(TWO)
+    assert len(run.program.caches()) == 2
+    known = [(array, array.copy()) for array in (numbers(rng, (2, k % 3, 3), "f32") for k in range(4))]
+    grown = 0
+    for _ in range(60):
+        length = int(rng.choice([a.shape[1] for a, _ in known]))
+        alike = [pair for pair in known if pair[0].shape[1] >= length]
+        (a, old_a), (b, old_b) = (alike[rng.integers(len(alike))] for _ in range(2))
+        n = numbers(rng, (2, rng.integers(1, 4), 3), "f32")
+        feeds = {"a": a[:, :length], "b": b[:, :length] if rng.random() < 0.8 else b[:, :length].copy(), "n": n}
+        out = run(
+            feeds if rng.random() < 0.7 else {k: v.astype(np.float64) if k == "n" else v for k, v in feeds.items()}
+        )
+        for got, old, new in ((out["x"], old_a, n), (out["y"], old_b, -n)):
+            np.testing.assert_array_equal(got, np.concatenate([old[:, :length], new], 1))
+            if got.shape[1] <= 12:
+                known.append((got, got.copy()))
+        grown += np.shares_memory(out["x"], a)
+        for array, kept in known:
+            np.testing.assert_array_equal(array, kept)
+    assert grown > 3
 
 
 def test_an_output_may_have_a_buffer() -> None:
