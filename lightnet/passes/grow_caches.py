@@ -13,7 +13,7 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Input
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import PLAIN
+from lightnet.ir.layout import PLAIN, is_plain
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import memory_of
 from lightnet.ir.module import main_of, output_names
@@ -44,7 +44,7 @@ class GrowCachesPass(LnPass):
     ```
     ->
     ```mlir
-      %0 = ln.concat %k_, %new_ {axis = 2} : tensor<1x8x?x64xf32, #ln.dims<"past + 1"; #ln.layout<"r2x512">>>
+      %0 = ln.concat %k_, %new_ {axis = 2} : tensor<1x8x?x64xf32, #ln.dims<"past + 1", #ln.layout<"r2x512">>>
     ```
 
     A decoder takes the keys and values of the tokens before as inputs, and returns them with those of its own: as long
@@ -128,6 +128,8 @@ def _obstacle(source: SSAValue, result: SSAValue) -> str | None:
         return "the output is no concatenation that begins with the input"
     if len(list(source.uses)) > 1 or len(list(arg.uses)) > 1:
         return "something else reads the input"
+    if len(kernel.ops) > 1 and not is_plain(kernel):
+        return "its kernel does more, on maps in blocks"
     if others := [u.operation for u in result.uses if not isinstance(u.operation, KernelOp | ReturnOp)]:
         return f"{others[0].name} reads the output"
     if sum(isinstance(use.operation, ReturnOp) for use in result.uses) > 1:
