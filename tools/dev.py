@@ -36,9 +36,9 @@ BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 STAMP = VENV / ".installed"
 #: What `check` runs: FileCheck, and the tests of single parts.
 QUICK = ("filecheck", "registry", "ir_infrastructure", "ln_opt", "json_ir", "notation", "runtime", "passes")
-#: What `test` fuzzes beside the tests, whose processes wait for others at times: so many cases of each target, so that a failure comes again on any machine,
-#: and for so many minutes at most. `models` is left out, whose oracle still takes rounding for a fault at times (one network in some hundreds).
-FUZZED, CASES, MINUTES = ("readers", "graphs", "calls"), 100, 8
+#: What `test` fuzzes beside the tests, whose processes wait for others at times: readers of files for five minutes, and so many cases of others, so that
+#: a failure comes again on any machine. `models` is left out, whose oracle still takes rounding for a fault at times (one network in some hundreds).
+FUZZED = (("readers", "--minutes", "5"), ("graphs", "calls", "--count", "100", "--minutes", "8"))
 #: What draws cases and seeds (tests/sampling.py).
 SAMPLE = "LIGHTNET_SAMPLE"
 MADE = (
@@ -137,11 +137,12 @@ def tests(jobs: str, word: str, full: bool) -> None:
     """Run the tests, and fuzzing beside them, by seeds that follow from the word."""
     digits = word.replace("-", "")  # 20261122
     seed = digits if digits.isdecimal() else str(zlib.crc32(word.encode()) % 10**9)
-    bounds = ("--count", str(CASES), "--minutes", str(MINUTES), "--jobs", "1")
-    fuzzing = begin("python", "tools/fuzz.py", *FUZZED, *bounds, *(("--seed", seed) if word else ()))
+    seeded = ("--jobs", "1", *(("--seed", seed) if word else ()))
+    fuzzing = [begin("python", "tools/fuzz.py", *words, *seeded) for words in FUZZED]
     done = ("--deselect", f"{tests_of('conformance')}::test_the_floor_holds")  # a share of these suites
     run("pytest", "-n", jobs, *done, *(() if full else ("-m", "not slow")), **{SAMPLE: word})
-    fuzzing()
+    for finish in fuzzing:
+        finish()
 
 
 def op(name: str, jobs: str) -> None:

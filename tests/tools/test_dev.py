@@ -32,9 +32,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ("docs", ["setup", "docs"]),
         ("check", ["setup", "check_types", "docs", "ruff", "ruff", "pytest"]),
         ("suites", ["setup", "check_types", "conformance"]),
-        ("tests", ["setup", "fuzz", "pytest"]),
-        ("test", ["setup", "check_types", "conformance", "fuzz", "pytest"]),
-        ("full", ["setup", "check_types", "conformance", "fuzz", "pytest"]),
+        ("tests", ["setup", "fuzz", "fuzz", "pytest"]),
+        ("test", ["setup", "check_types", "conformance", "fuzz", "fuzz", "pytest"]),
+        ("full", ["setup", "check_types", "conformance", "fuzz", "fuzz", "pytest"]),
     ],
 )
 def test_a_command_starts_what_it_says(
