@@ -92,7 +92,7 @@ class _OpenConv(OpenProducts):
         anchor = self.anchor
         assert isinstance(anchor, Conv2d)
         self.m, self.n = anchor.result_specs[0].dims[1], anchor.result_specs[0].dims[3]
-        self.k = prod(anchor.operand_specs[1].dims[1:])
+        self.k = self.pitch = prod(anchor.operand_specs[1].dims[1:])
         self.first = anchor.operands[1]
         self.y, self.x = Axis.of(anchor, 0), Axis.of(anchor, 1)
 

@@ -154,6 +154,7 @@ class OpenProducts(ProductKernel):
     def describe(self, kernel: KernelOp) -> None:
         super().describe(kernel)
         self.first = self.anchor.operands[0]
+        self.pitch: Size = row_major_dims(self.first.type)[-1]  # from a row of A to the next
 
     def memref(self, value: SSAValue) -> MemRefType:
         return flat_memref(TensorSpec(row_major_dims(value.type), spec_of(value.type).dtype))
@@ -254,7 +255,7 @@ class OpenProducts(ProductKernel):
         """Rows of A times the columns of B."""
         b, memory = self.b, self.inputs[self.first]
         matrix = self.matrix(self.first)
-        starts = [b.mul(b.add(matrix, row), row_major_dims(self.first.type)[-1]) for row in rows]
+        starts = [b.mul(b.add(matrix, row), self.pitch) for row in rows]
         sums = self.beginnings(rows, width)
         whole = self.k // UNROLL * UNROLL
         for low, high, step in ((0, whole, UNROLL), (whole, self.k, 1)):
