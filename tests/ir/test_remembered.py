@@ -203,10 +203,10 @@ def test_pauses_hand_over_so_many_objects_at_most(monkeypatch: pytest.MonkeyPatc
     gc.collect(0)  # what other tests have made counts, too
     for _ in range(4):
         with collector.collector_paused():
-            made = [[] for _ in range(2000)]
-            young.append(gc.get_count()[0] >= 2000)
+            made = [[] for _ in range(2200)]  # some lists are used again, and do not count
+            young.append(gc.get_count()[0] > 2000)
         young[-1] &= gc.get_count()[0] < 2000
-        assert len(made) == 2000
+        assert len(made) == 2200
     gc.freeze()  # as they were
     assert young[0] and collector._handed <= 5000
 
