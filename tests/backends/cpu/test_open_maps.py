@@ -30,8 +30,10 @@ from lightnet.dialects.ln.arith import Add
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.elementwise import Relu, Sigmoid
 from lightnet.dialects.ln.move import Forward
-from lightnet.dialects.ln.pool import Maxpool2d
-from lightnet.dialects.ln.resize import Upsample
+from lightnet.dialects.ln.pool import Avgpool2d, Maxpool2d
+from lightnet.dialects.ln.pool_nd import Avgpool
+from lightnet.dialects.ln.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceSum
+from lightnet.dialects.ln.resize import Interpolate, Upsample
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.layout import Blocked, layout_of
@@ -50,7 +52,7 @@ E, TALL, WIDE = symbol("e", 4, 96, 4), symbol("h", 3, 96), symbol("w", 3, 96)
 SIZES = ((1, 1), (2, 1), (1, 5), (3, 6), (5, 7), (4, 14), (13, 15), (2, 29), (31, 33), (8, 64), (1, 91))
 
 
-def made(kind: type[LnOp], dims: Sequence[Sequence[Size]], **params) -> LnOp:
+def made(kind: type[LnOp], dims: Sequence[Sequence[Size]], /, **params) -> LnOp:
     """An op on arguments of a block of its own."""
     block = Block(arg_types=[tensor_type(TensorSpec(tuple(d), BY_NAME["f32"])) for d in dims])
     return kind.make(list(block.args), params)
@@ -71,6 +73,17 @@ def deconv(channels: int, outputs: int, size: tuple[int, int], **params) -> LnOp
 def pool(channels: int, size: tuple[int, int], dims: Sequence[Size] = (N, H, W), **params) -> LnOp:
     n, h, w = dims
     return made(Maxpool2d, [(n, channels, h, w)], size=size, **params)
+
+
+def mean(channels: int, size: tuple[int, int], dims: Sequence[Size] = (N, H, W), **params) -> LnOp:
+    n, h, w = dims
+    return made(Avgpool2d, [(n, channels, h, w)], size=size, **params)
+
+
+def summed(dims: Sequence[Size], axis: int, length: Size, taps: int) -> LnOp:
+    """Weighted sums along an axis, by tables of a length of their own."""
+    specs = [TensorSpec(tuple(d), BY_NAME[t]) for d, t in ((dims, "f32"), ((length, taps), "i32"), ((length, taps), "f32"))]
+    return Interpolate.make(list(Block(arg_types=list(map(tensor_type, specs))).args), {"axis": axis})
 
 
 SAME = {"padding": (1, 1, 1, 1)}
@@ -99,11 +112,19 @@ OPS: list[tuple[str, dict[str, str], Callable[[], LnOp]]] = [
     ("deconv", {}, lambda: deconv(16, 8, (3, 3), stride=(1, 3), padding=(1, 0, 0, 1))), ("deconv", {}, lambda: deconv(16, 16, (3, 3), **SAME)),
     ("pool", {}, lambda: pool(16, (2, 2), (N, TALL, WIDE), stride=(2, 2))), ("pool", {}, lambda: pool(9, (3, 3), stride=(2, 2), **SAME)),
     ("pool", {}, lambda: pool(16, (5, 5), padding=(2, 2, 2, 2))), ("pool", {}, lambda: pool(16, (1, 3), (N, TALL, WIDE), stride=(1, 2))),
+    ("pool", {}, lambda: mean(16, (3, 3), stride=(2, 2), **SAME)), ("pool", {}, lambda: mean(9, (2, 2), (N, TALL, WIDE), stride=(2, 2))),
+    ("pool", {}, lambda: made(Avgpool, [(N, 9, H, W)], size=(3, 3), stride=(2, 2), count_include_pad=True, dilation=(1, 1), ceil=True, **SAME)),
+    ("pool", {}, lambda: mean(16, (4, 5), (2, 9, W), padding=(1, 3, 2, 1))), ("pool", {}, lambda: mean(24, (1, 3), (1, H, 20), padding=(0, 1, 0, 1))),
+    ("pool", {}, lambda: made(ReduceMean, [(N, 12, H, W)], axes=(2, 3))), ("pool", {}, lambda: made(ReduceMax, [(1, 16, H, 13)], axes=(2, 3))),
+    ("pool", {}, lambda: made(ReduceSum, [(2, 33, E, W)], axes=(3, 2))), ("pool", {}, lambda: made(ReduceMin, [(1, 8, 1, W)], axes=(2, 3))),
     ("first", {}, lambda: conv(3, 16, (3, 3), stride=(2, 2), **SAME)), ("first", {}, lambda: conv(1, 9, (5, 3), padding=(2, 0, 1, 3))),
     ("first", {}, lambda: conv(4, 40, (3, 3), dilation=(2, 3), padding=(2, 3, 2, 3))), ("first", {}, lambda: conv(3, 48, (7, 7), stride=(2, 3), padding=(3, 3, 3, 3))),
     ("first", {}, lambda: conv(2, 16, (1, 1))), ("first", {}, lambda: conv(3, 17, (3, 3), (1, 9, W), **SAME)), ("first", {}, lambda: conv(3, 24, (3, 3), (2, H, 70), stride=(1, 2), **SAME)),
     ("map", {}, lambda: made(Relu, [(N, 12, H, W)])), ("map", {}, lambda: made(Sigmoid, [(2, 16, H, W)])),
     ("resample", {}, lambda: made(Upsample, [(N, 12, H, W)], mode="TL_NEAREST", scales=(1.0, 1.0, 2.0, 3.0))),
+    ("resample", {}, lambda: made(Upsample, [(N, 12, H, 20)], mode="TL_NEAREST", scales=(1.0, 1.0, 2.0, 0.35))),
+    ("resample", {}, lambda: summed((N, 12, H, W), 2, 2 * H, 2)), ("resample", {}, lambda: summed((N, 16, H, W), 3, 2 * W + 1, 2)),
+    ("resample", {}, lambda: summed((2, 9, H, 11), 3, 7, 4)), ("resample", {}, lambda: summed((1, 17, 6, W), 2, W // 2 + 1, 1)),
 ]  # fmt: skip
 
 
@@ -197,9 +218,10 @@ def wanted(kernel: KernelOp, arrays: Sequence[np.ndarray], call: Mapping[str, in
     def size(s: Size) -> Size:
         return with_sizes(s, call)
 
-    known = dict(zip(kernel.body.args, (a.astype(np.float64) for a in arrays)))
+    known = dict(zip(kernel.body.args, (a.astype(np.float64) if a.dtype == np.float32 else a for a in arrays)))
     for op in kernel.ops:
-        types = [tensor_type(TensorSpec(tuple(map(size, spec_of(v.type).dims)), BY_NAME["f64"])) for v in op.operands]
+        specs = [(spec_of(v.type).dims, spec_of(v.type).dtype.name.replace("f32", "f64")) for v in op.operands]
+        types = [tensor_type(TensorSpec(tuple(map(size, dims)), BY_NAME[dtype])) for dims, dtype in specs]
         params = {name: _number(value, size) for name, value in op.written_params().items()}
         static = type(op).make(list(Block(arg_types=types).args), params)
         found = static.reference(*(known[v] for v in op.operands))
@@ -225,7 +247,10 @@ def calls(kernel: KernelOp):
 
 def inputs(kernel: KernelOp, call: Mapping[str, int]) -> list[np.ndarray]:
     random = np.random.default_rng(sum(call.values()))
-    return [drawn(random, spec_of(v.type).dims, call) for v in kernel.operands]
+    specs = [spec_of(v.type) for v in kernel.operands]
+    arrays = [drawn(random, spec.dims, call) for spec in specs]
+    # Of tables, indices beyond both ends.
+    return [(9 * a).astype(np.int32) if spec.dtype.name == "i32" else a for a, spec in zip(arrays, specs)]
 
 
 def with_choices(op: LnOp, choices: Mapping[str, str]) -> KernelOp:

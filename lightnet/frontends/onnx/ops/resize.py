@@ -10,7 +10,7 @@ import numpy as np
 
 from lightnet.dataclasses import dataclass
 from lightnet.frontends import resampling
-from lightnet.frontends.composites import cut, number_of
+from lightnet.frontends.composites import cut
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
 from lightnet.runtime.dims import Dim, Size, Undecided, greatest, is_known, least
@@ -180,10 +180,9 @@ def _of_open_axes(
             g, resampling.coordinates(mapping, size, length, axes[k].scale), size, axes[k].scale, mode,
             antialias=bool(n.int("antialias", 0)), cubic_a=n.float("cubic_coeff_a", -0.75),
         )  # fmt: skip
-        last = number_of(g, x.dims[k] - 1, (), "i32")
-        rows = [cut(g, g.constant(t, dtype), 0, 0, axes[k].length) for t, dtype in ((index, "i32"), (weight, "f32"))]
-        wide = g.cast(x, "f32")
-        x = g.cast(g.op("interpolate", wide, g.op("minimum", rows[0], last), rows[1], axis=k), x.dtype)
+        tables = ((index, "i32"), (weight, "f32"))  # an index behind the end of a shorter axis is clamped by the op
+        rows = [cut(g, g.constant(table, dtype), 0, 0, axes[k].length) for table, dtype in tables]
+        x = g.cast(g.op("interpolate", g.cast(x, "f32"), *rows, axis=k), x.dtype)
     return x
 
 
