@@ -29,7 +29,7 @@ from lightnet.dialects.launch import kernel_symbols
 from lightnet.dialects.ln.arith import Add
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.elementwise import Relu, Sigmoid
-from lightnet.dialects.ln.move import Forward
+from lightnet.dialects.ln.move import Concat, Forward, Reshape, Slice, Transpose
 from lightnet.dialects.ln.pool import Avgpool2d, Maxpool2d
 from lightnet.dialects.ln.pool_nd import Avgpool
 from lightnet.dialects.ln.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceSum
@@ -223,6 +223,8 @@ def wanted(kernel: KernelOp, arrays: Sequence[np.ndarray], call: Mapping[str, in
         specs = [(spec_of(v.type).dims, spec_of(v.type).dtype.name.replace("f32", "f64")) for v in op.operands]
         types = [tensor_type(TensorSpec(tuple(map(size, dims)), BY_NAME[dtype])) for dims, dtype in specs]
         params = {name: _number(value, size) for name, value in op.written_params().items()}
+        if isinstance(op, Reshape):  # whose dims are those of its result
+            params["dims"] = tuple(map(size, op.result_specs[0].dims))
         static = type(op).make(list(Block(arg_types=types).args), params)
         found = static.reference(*(known[v] for v in op.operands))
         known.update(zip(op.results, found if isinstance(found, tuple) else [found]))
@@ -400,6 +402,34 @@ def network(text: str = NETWORK) -> bytes:
         array = random.standard_normal(dims).astype(np.float32) / np.sqrt(np.prod(dims[1:]))
         model.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), value.name))
     return model.SerializeToString()
+
+
+def shuffled(dims: Sequence[Size], groups: int) -> list[LnOp]:
+    """The channels of a map in another order, as ShuffleNet has it."""
+    n, c, h, w = dims
+    first = made(Reshape, [dims], dims=(n, groups, c // groups, h, w))
+    second = Transpose.make([first.results[0]], {"axes": (0, 2, 1, 3, 4)})
+    return [first, second, Reshape.make([second.results[0]], {"dims": dims})]
+
+
+#: Moves of channels: the ops, and what they read.
+MOVES: list[Callable[[], list[LnOp]]] = [
+    lambda: [made(Concat, [(1, 16, H, W), (1, 7, H, W)], axis=1)], lambda: [made(Concat, [(N, 3, H, W), (N, 9, H, W), (N, 30, H, W)], axis=1)],
+    lambda: [made(Slice, [(N, 29, H, W)], axis=1, start=5, len=14)], lambda: [made(Slice, [(1, 58, 9, W)], axis=1, start=29, len=29)],
+    lambda: shuffled((1, 24, H, W), 2), lambda: shuffled((N, 36, H, 5), 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("features", ["avx512", "avx2"])
+@pytest.mark.parametrize("number", range(len(MOVES)))
+def test_moves_of_channels(number: int, features: str) -> None:
+    ops = MOVES[number]()
+    kernel = kernel_of(ops, list(ops[0].operands))
+    run = Run(kernel, "channels", features)
+    for call in calls(kernel):
+        arrays = inputs(kernel, call)
+        assert np.array_equal(run(arrays, call)[0], wanted(kernel, arrays, call)[0])
+        assert np.array_equal(run(arrays, call, backwards=True)[0], wanted(kernel, arrays, call)[0])
 
 
 @pytest.mark.parametrize("threads", [1, 3])
