@@ -349,6 +349,15 @@ def test_few_pixels_are_computed_directly(features: str) -> None:
     assert len(Run(uneven, "winograd4").launches) == 2
 
 
+def test_few_pixels_are_those_of_maps_that_there_are() -> None:
+    """Maps whose sides are multiples of four are whole tiles: of 8 x 8 pixels the transforms are quicker, of 4 x 4 the direct convolution."""
+    machine, found = SELECTION.machine_of("avx2"), []
+    for dims in ((1, E, E), (1, H, W)):
+        kernel = with_choices(conv(128, 128, (3, 3), dims, **SAME), {"order": "panels", "alg": "winograd4"})
+        found.append(SELECTION.choose(kernel, machine, exact=False).plan.schedule.few)
+    assert found[0] == 16 and found[1] in [side * side for side in range(1, 16, 2)]
+
+
 def test_what_is_not_taken() -> None:
     """Maps whose sizes are numbers, batches alone (they run in strips), padding that a call decides, and pools that count."""
     machine = SELECTION.machine_of("avx2")

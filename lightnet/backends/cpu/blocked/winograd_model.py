@@ -167,6 +167,12 @@ class WinogradSchedule:
         return (1, self.products, self.plane(max(self.in_blocks, self.share * self.vectors)), self.lanes)
 
     @property
+    def input_bytes(self) -> float:
+        """Bytes of the transformed input of all groups; of runs, of which the last is seldom full, those of tiles."""
+        groups = self.y.tiles * self.x.tiles / self.slots * self.batch if self.is_run else self.all_groups
+        return groups * 4 * prod(self.input_shape[1:])
+
+    @property
     def product_shape(self) -> tuple[int, int, int, int]:
         """[products, panels x tiles, vectors, lanes]; of a panel alone it has all groups, unless these are runs."""
         if self.order == PANELS and self.is_run:
@@ -333,9 +339,9 @@ def elapsed(schedule: WinogradSchedule, machine: ProcessorModel) -> float:
     uneven = -(-blocks // busy) * busy / blocks
     weights, maps = weights_time(schedule, machine, parts), maps_time(schedule, machine)
     if schedule.order == PANELS:  # every panel reads the transformed input again, half of it hidden
-        maps += schedule.panels * schedule.all_groups * 4 * prod(schedule.input_shape[1:]) / machine.l3_bytes / 2
+        maps += schedule.panels * schedule.input_bytes / machine.l3_bytes / 2
     if schedule.order != TILES:
-        maps += 2 * schedule.all_groups * 4 * prod(schedule.input_shape[1:]) / machine.l3_bytes
+        maps += 2 * schedule.input_bytes / machine.l3_bytes
     exposed = EXPOSED * weights + EXPOSED_MAPS * maps
     launches = LAUNCH * (1 if schedule.order == TILES else 2)
     return launches + max(compute * uneven + exposed, weights + maps) / busy
