@@ -373,15 +373,19 @@ def maps_time(schedule: WinogradSchedule, machine: ProcessorModel) -> float:
 
 def product_cycles(schedule: WinogradSchedule) -> float:
     """Cycles of all products: two multiply-adds or two reads start in one, a sum takes four, and the first tiles of a
-    group wait for their weights."""
-    groups = schedule.batch * schedule.y.tiles * schedule.x.tiles / schedule.slots
+    group wait for their weights. Register tiles are whole, those of a run that ends early, too."""
+    tiles = schedule.y.tiles * schedule.x.tiles
     weights = 4 * schedule.lanes * schedule.vectors / WEIGHT_RATE
     steps = [rows for _, count, rows in schedule.steps for _ in range(count // rows)]
-    total = len(steps) * (schedule.depth / schedule.unroll * TRIP_CYCLES + TILE_CYCLES)
+    whole, left = divmod(tiles, schedule.slots) if schedule.is_run else (tiles / schedule.slots, 0)
+    total = start = 0.0
     for i, rows in enumerate(steps):
         each = max(rows * schedule.vectors / 2, (rows + schedule.vectors) / 2, 4.0)
-        total += schedule.depth * (max(each, weights) if i == 0 else each)
-    return total * groups * schedule.products * schedule.panels
+        cycles = schedule.depth / schedule.unroll * TRIP_CYCLES + TILE_CYCLES
+        cycles += schedule.depth * (max(each, weights) if i == 0 else each)
+        total += cycles * (whole + (start < left))
+        start += rows
+    return total * schedule.batch * schedule.products * schedule.panels
 
 
 def vectors_moved(schedule: WinogradSchedule) -> float:
