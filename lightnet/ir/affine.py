@@ -105,7 +105,10 @@ class IndexSpace:
     """The ranges of the indices of one statement, and what holds where a guard has been passed."""
 
     def __init__(self, loops: Iterable[Loop], facts: tuple[Linear, ...] = ()):
-        self.ranges: dict[str, Interval] = {name: (0, dim_max(n - 1, 0)) for name, n in loops}
+        # Of a loop that some calls leave out, nothing is asked in these.
+        self.ranges: dict[str, Interval] = {
+            name: (0, n - 1 if isinstance(n, Dim) else max(n - 1, 0)) for name, n in loops
+        }
         self.facts = facts
         self._forms: dict[Node, Linear] = {}
 

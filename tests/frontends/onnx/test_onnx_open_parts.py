@@ -142,6 +142,16 @@ def test_sizes_that_are_a_ratio_of_open_dims(factor: int, divisor: int) -> None:
     check(net, {"h": "4..32:4", "w": "8..32:4"}, [(1, 2, h, w) for h, w in ((4, 8), (32, 12), (8, 32))])
 
 
+def test_maps_that_have_no_pixel_in_some_calls() -> None:
+    """A window that is as large as the map and one more: what is read of nothing is nowhere else."""
+    weights = np.random.default_rng(0).standard_normal((3, 9, 5, 5)).astype(np.float32)
+    nodes = [("Relu", ["x"], ["r"], {}), ("Conv", ["r", "w"], ["c"], {}), ("Sigmoid", ["c"], ["z"], {})]
+    net = model(nodes, {"x": (F, [1, 9, "h", "w"])}, w=weights)
+    check(net, {"h": "4..40", "w": "4..40"}, [(1, 9, h, w) for h, w in ((5, 5), (5, 40), (23, 9))])
+    made = lightnet.compile(lightnet.load(net, dims={"h": "4..40", "w": "4..40"}))
+    assert made({"x": np.ones((1, 9, 4, 30), np.float32)})["z"].shape == (1, 3, 0, 26)
+
+
 MAPPINGS = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric")
 
 
