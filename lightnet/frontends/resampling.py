@@ -156,10 +156,10 @@ def summed(g: Graph, x: Value, axis: int, index: Value, weight: Value) -> Value:
 # -- where a call decides lengths: the same maths, as ops
 
 
-def open_coordinates(g: Graph, mode: str, size: Size, length: Size, scale: float | None, taps: int = 1) -> Value:
+def open_coordinates(g: Graph, mode: str, size: Size, length: Size, scale: float, taps: int = 1) -> Value:
     """`coordinates` as a tensor [length, taps] of f64, of equal columns, so that all that is computed of them is one
-    kernel; for an axis whose exact length is `length`. Raises `Undecided` for what no model asks of axes that a call
-    decides."""
+    kernel; for an axis whose exact length is `length`, by `scale` or (0) what takes it there. Raises `Undecided` for
+    what no model asks of axes that a call decides."""
     most = greatest(length)
     rows = g.table((most, taps), "f64", lambda: np.arange(most).repeat(taps))
     at = cut(g, rows, 0, 0, length)
@@ -172,7 +172,7 @@ def open_coordinates(g: Graph, mode: str, size: Size, length: Size, scale: float
         if least(length) <= 1:
             last = g.op("maximum", last, g.scalar(1, "f64"))
         return g.op("div", g.op("mul", at, number(size - 1)), last)
-    factor = g.op("div", number(length), number(size)) if scale is None else g.scalar(scale, "f64")
+    factor = g.scalar(scale, "f64") if scale else g.op("div", number(length), number(size))
     if mode == "asymmetric":
         return g.op("div", at, factor)
     if mode not in ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel"):

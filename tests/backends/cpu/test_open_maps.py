@@ -15,6 +15,7 @@ import onnxruntime
 import pytest
 from onnx import numpy_helper
 from test_open_gemm import agree, drawn, extra, guarded, kernel_of
+from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Block
 
@@ -39,6 +40,7 @@ from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.layout import Blocked, layout_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import TensorSpec, spec_of, tensor_type
+from lightnet.passes.expand import ExpandPass
 from lightnet.passes.layout import follow, set_layout
 from lightnet.runtime.dims import Size, at, symbol, with_sizes
 from lightnet.runtime.dtypes import BY_NAME
@@ -457,6 +459,30 @@ def test_in_a_network(threads: int) -> None:
         for name, want in zip("yz", session.run(None, {"x": x})):
             agree(run(x=x)[name], want, 1e-4)
     assert {choice(k, "alg") for k in blocked} >= {"first", "pool", "deconv"}
+
+
+@pytest.mark.parametrize("features", ["avx512", "avx2"])
+@pytest.mark.parametrize(("channels", "outputs", "groups"), [(64, 64, 16), (48, 96, 4), (36, 36, 3), (32, 16, 8), (40, 80, 10), (6, 10, 2)], ids=str)
+def test_groups_of_part_blocks(channels: int, outputs: int, groups: int, features: str) -> None:
+    """Groups that fill no block are put together, where these are few: the others stay on loops."""
+    text = f"""<ir_version: 9, opset_import: ["" : 18]> g (float[1, 3, h, w] x) => (float[1, {outputs}, p, q] y) <
+        float[{channels}, 3, 3, 3] a, float[{outputs}, {channels // groups}, 3, 3] b, float[{outputs}] c> {{
+        t0 = Conv <pads = [1, 1, 1, 1]> (x, a)
+        t1 = Relu (t0)
+        t2 = Conv <pads = [0, 1, 2, 1], group = {groups}> (t1, b, c)
+        y = Sigmoid (t2)
+    }}"""
+    data = network(text)
+    ops = lightnet.loads(data, ".onnx", dims={"h": (1, 40), "w": (1, 40)}).module
+    ExpandPass(features=features).apply(Context(), ops)
+    lanes, each = SELECTION.machine_of(features).lanes, (channels // groups, outputs // groups)
+    fits = [n for n in (2, 3, 4) if groups % n == 0 and each[0] * n % lanes == each[1] * n % lanes == 0]
+    (grouped,) = [op for op in ops.walk() if isinstance(op, Conv2d) and op.operand_specs[0].dims[1] == channels]
+    assert grouped.group == groups // (fits[0] if fits else groups if groups <= 4 else 1)
+    session, run = onnxruntime.InferenceSession(data), lightnet.compile(lightnet.loads(data, ".onnx", dims={"h": (1, 40), "w": (1, 40)}), threads=1)
+    for h, w in ((1, 1), (3, 40), (17, 9)):
+        x = np.random.default_rng(h).standard_normal((1, 3, h, w)).astype(np.float32)
+        agree(run(x=x)["y"], session.run(None, {"x": x})[0], 1e-4)
 
 
 def test_a_network_is_compiled_once_by_default(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ def _anchor(kernel: KernelOp) -> LnOp:
 
 
 def _times(new: Size, old: Size) -> int:
-    """How many times as long as `old` a length is in every call; 0 where that is no whole number."""
+    """The whole number of times that a length is as long as `old`, in every call; 0 where there is none."""
     ratio = new.over(old) if isinstance(new, Dim) else new // old if isinstance(old, int) else None
     return ratio if isinstance(ratio, int) and old * ratio == new else 0
 

@@ -43,7 +43,7 @@ class PoolWindow(Window):
         return not self.is_small and (cols.taps > 1 or cols.stride > 1 or cols.clipped or cols.before != 0)
 
     def count(self, axis: Axis) -> int | None:
-        """What each window's sum along one of the axes is divided by; None where windows differ, in any call."""
+        """The divisor of each window's sum along one of the axes; None where windows differ, in any call."""
         if axis.is_open:
             beyond = axis.overhang - (axis.behind if self.mean == "counted" else 0)
             cut = greatest(beyond) > 0 or (self.mean == "inside" and axis.before > 0)

@@ -19,14 +19,14 @@ from lightnet.runtime.dims import Dim, Size, Undecided, greatest, is_known, leas
 
 @dataclass(frozen=True)
 class _Axis:
-    """The resampling of one axis; `scale` is None where it is another in each call."""
+    """The resampling of one axis; `scale` is 0 where it is another in each call."""
 
-    scale: float | None
+    scale: float
     length: Size
     roi: tuple[float, float] = (0.0, 1.0)
 
     def changes(self, size: Size) -> bool:
-        return self.length != size or self.scale is None or abs(self.scale - 1) > 1e-9 or self.roi != (0.0, 1.0)
+        return self.length != size or abs(self.scale - 1) > 1e-9 or self.roi != (0.0, 1.0)
 
 
 @onnx_op("Upsample")
@@ -88,14 +88,14 @@ def _scaled_length(scale: float, size: Size) -> Size:
     return size * exact.numerator // exact.denominator
 
 
-def _ratio(length: Size, size: Size) -> float | None:
-    """length / size, None where it is not one number for all calls."""
+def _ratio(length: Size, size: Size) -> float:
+    """length / size, 0 where it is not one number for all calls."""
     if is_known((length, size)):
         return length / size
     for a, b, power in ((length, size, 1), (size, length, -1)):
         if isinstance(a, Dim) and isinstance(whole := a.over(b), int):
             return float(whole) ** power
-    return None
+    return 0.0
 
 
 def _sized(n: Node, x: Value, sizes: Sequence[int], named: Sequence[int]) -> list[_Axis]:
@@ -107,10 +107,10 @@ def _sized(n: Node, x: Value, sizes: Sequence[int], named: Sequence[int]) -> lis
     if policy != "stretch":
         if policy not in ("not_larger", "not_smaller"):
             n.fail(f"keep_aspect_ratio_policy is '{policy}'; there are stretch, not_larger and not_smaller")
-        known = [s for s in scales if s is not None]
-        if len(known) < len(scales):
-            raise Undecided(next(s - x.dims[a] for s, a, found in zip(sizes, named, scales) if found is None))
-        scales = [min(known) if policy == "not_larger" else max(known)] * len(scales)
+        for size, axis, scale in zip(sizes, named, scales):
+            if not scale and isinstance(difference := size - x.dims[axis], Dim):
+                raise Undecided(difference)
+        scales = [min(scales) if policy == "not_larger" else max(scales)] * len(scales)
         sizes = [floor(s * x.dims[a] + 0.5) for s, a in zip(scales, named)]
     axes = [_Axis(1.0, d) for d in x.dims]
     for axis, scale, size in zip(named, scales, sizes):
@@ -139,9 +139,7 @@ def _resampled(n: Node, x: Value, axes: Sequence[_Axis], mode: str, mapping: str
     changed = [k for k, a in enumerate(axes) if a.changes(x.dims[k])]
     for k in changed:
         n.g.bounded(greatest(axes[k].length), "an axis to resample to")
-    if any(axes[k].scale is None for k in changed) or not is_known(
-        d for k in changed for d in (x.dims[k], axes[k].length)
-    ):
+    if not is_known(d for k in changed for d in (x.dims[k], axes[k].length)):
         return _of_open_axes(n, x, axes, changed, mode, mapping, rounding)
     at = {k: resampling.coordinates(mapping, x.dims[k], axes[k].length, axes[k].scale, axes[k].roi) for k in changed}
     if mode == "nearest":
@@ -171,7 +169,7 @@ def _of_open_axes(
     g = n.g
     same = mapping in ("half_pixel", "asymmetric") or all(least(axes[k].length) > 1 for k in changed)
     same = same and mapping in ("half_pixel", "asymmetric", "pytorch_half_pixel")
-    same = same and all(axes[k].scale is not None for k in changed)
+    same = same and all(axes[k].scale for k in changed)
     if n.int("exclude_outside", 0) or not (same or (mode != "cubic" and not n.int("antialias", 0))):
         raise Undecided(_open_of(x, axes, changed))
     if mode == "nearest" and same and all(map(partial(_takes_centres, mapping, rounding), (axes[k] for k in changed))):
@@ -179,7 +177,6 @@ def _of_open_axes(
     for k in changed:
         axis, size, wide = axes[k], x.dims[k], "f64" if x.dtype.name == "f64" else "f32"
         if same and mode != "nearest":
-            assert axis.scale is not None
             most, length = greatest(size), greatest(axis.length)
             index, weight = resampling.bounded_taps(
                 g, resampling.coordinates(mapping, most, length, axis.scale), most, axis.scale, mode,
@@ -189,15 +186,15 @@ def _of_open_axes(
             tables = [cut(g, g.constant(t, dtype), 0, 0, axis.length) for t, dtype in ((index, "i32"), (weight, wide))]
             x = resampling.summed(g, x, k, *tables)
             continue
-        exact = Fraction(1 if axis.scale is None else axis.scale)
-        if axis.scale is not None and size * exact.numerator != axis.length * exact.denominator:
+        exact = Fraction(axis.scale)
+        if exact and size * exact.numerator != axis.length * exact.denominator:
             raise Undecided(_open_of(x, axes, changed))  # a last element that is part of one
         columns = 1 if mode == "nearest" else 2
         at = resampling.open_coordinates(g, mapping, size, axis.length, axis.scale, columns)
         if mode == "nearest":
             name = rounding
             if rounding == "simple":
-                if axis.scale is None:
+                if not axis.scale:
                     raise Undecided(_open_of(x, axes, changed))
                 name = "ceil" if axis.scale < 1 else "floor"
             x = resampling.picked(g, x, k, resampling.open_nearest(g, at, size, name))
@@ -213,7 +210,7 @@ def _open_of(x: Value, axes: Sequence[_Axis], changed: Sequence[int]) -> Dim:
 
 def _takes_centres(mapping: str, rounding: str, axis: _Axis) -> bool:
     """Return whether the nearest elements along an axis of any length are those that `ln.resize` takes."""
-    factor, name = round(axis.scale or 0), "floor" if rounding == "simple" else rounding
+    factor, name = round(axis.scale), "floor" if rounding == "simple" else rounding
     if factor < 1 or factor != axis.scale:
         return False
     table = resampling.nearest_elements(resampling.coordinates(mapping, 8, 8 * factor, factor), 8, name)
