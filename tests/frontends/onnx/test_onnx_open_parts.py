@@ -152,6 +152,18 @@ def test_maps_that_have_no_pixel_in_some_calls() -> None:
     assert made({"x": np.ones((1, 9, 4, 30), np.float32)})["z"].shape == (1, 3, 0, 26)
 
 
+def test_what_is_padded_in_some_calls_alone() -> None:
+    """A map that was halved and doubled again, padded to the size it had: by nothing where that is even."""
+    nodes = [("MaxPool", ["x"], ["p"], {"kernel_shape": [2, 2], "strides": [2, 2]}), ("Resize", ["p", "", "scales"], ["r"], DOUBLED),
+             ("Shape", ["x"], ["all"], {}), ("Shape", ["r"], ["some"], {}), ("Sub", ["all", "some"], ["left"], {}),
+             ("Concat", ["none", "left"], ["pads"], {"axis": 0}), ("Pad", ["r", "pads"], ["q"], {}), ("Add", ["x", "q"], ["z"], {})]  # fmt: skip
+    net = model(
+        nodes, {"x": (F, [1, 9, "h", "w"])}, scales=np.float32([1, 1, 2, 2]), none=np.zeros(4, np.int64)
+    )
+    check(net, {"h": "2..30", "w": "2..30"}, [(1, 9, h, w) for h, w in ((2, 2), (3, 30), (17, 9), (30, 29))])
+
+
+DOUBLED = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 MAPPINGS = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric")
 
 

@@ -14,7 +14,7 @@ from lightnet.frontends import resampling
 from lightnet.frontends.composites import cut
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
-from lightnet.runtime.dims import Dim, Size, Undecided, greatest, is_known, least
+from lightnet.runtime.dims import Dim, Quotient, Size, Undecided, greatest, is_known, least
 
 
 @dataclass(frozen=True)
@@ -186,6 +186,9 @@ def _of_open_axes(
             tables = [cut(g, g.constant(t, dtype), 0, 0, axis.length) for t, dtype in ((index, "i32"), (weight, wide))]
             x = resampling.summed(g, x, k, *tables)
             continue
+        if isinstance(size, Dim) and any(isinstance(a, Quotient) for a in size.atoms):
+            # Plans of networks that go on with such rounded sizes take minutes to prove.
+            raise Undecided(_open_of(x, axes, changed))
         exact = Fraction(axis.scale)
         if exact and size * exact.numerator != axis.length * exact.denominator:
             raise Undecided(_open_of(x, axes, changed))  # a last element that is part of one
