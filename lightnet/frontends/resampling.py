@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from lightnet.frontends.composites import cut, number_of
 from lightnet.frontends.graph import MAX_MADE, Graph, Value
+from lightnet.runtime.dims import Dim, Size, Undecided, greatest, least
 
 #: Ways to map an output position to an input coordinate.
 COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
@@ -138,9 +140,75 @@ def bounded_taps(
 
 
 def interpolate(g: Graph, x: Value, axis: int, index: np.ndarray, weight: np.ndarray) -> Value:
+    """`summed` by known tables."""
+    wide = "f64" if x.dtype.name == "f64" else "f32"
+    return summed(g, x, axis, g.constant(index, "i32"), g.constant(weight, wide))
+
+
+def summed(g: Graph, x: Value, axis: int, index: Value, weight: Value) -> Value:
     """out[o] = sum over t of weight[o, t] * x[index[o, t]] along one axis; integers are computed in f32 and
     truncated."""
     if not x.dtype.is_float:
-        return g.cast(interpolate(g, g.cast(x, "f32"), axis, index, weight), x.dtype)
-    wide = "f64" if x.dtype.name == "f64" else "f32"
-    return g.op("interpolate", x, g.constant(index, "i32"), g.constant(weight, wide), axis=axis)
+        return g.cast(summed(g, g.cast(x, "f32"), axis, index, weight), x.dtype)
+    return g.op("interpolate", x, index, weight, axis=axis)
+
+
+# -- where a call decides lengths: the same maths, as ops
+
+
+def open_coordinates(g: Graph, mode: str, size: Size, length: Size, scale: float, taps: int = 1) -> Value:
+    """`coordinates` as a tensor [length, taps] of f64, of equal columns, so that all that is computed of them is one
+    kernel; for an axis whose exact length is `length`, by `scale` or (0) what takes it there. Raises `Undecided` for
+    what no model asks of axes that a call decides."""
+    most = greatest(length)
+    rows = g.table((most, taps), "f64", lambda: np.arange(most).repeat(taps))
+    at = cut(g, rows, 0, 0, length)
+
+    def number(size: Size) -> Value:
+        return number_of(g, size, (), "f64")
+
+    if mode == "align_corners":
+        last = number(length - 1)
+        if least(length) <= 1:
+            last = g.op("maximum", last, g.scalar(1, "f64"))
+        return g.op("div", g.op("mul", at, number(size - 1)), last)
+    factor = g.scalar(scale, "f64") if scale else g.op("div", number(length), number(size))
+    if mode == "asymmetric":
+        return g.op("div", at, factor)
+    if mode not in ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel"):
+        raise Undecided(next(d for d in (length, size) if isinstance(d, Dim)))
+    half = g.scalar(0.5, "f64")
+    at = g.op("sub", g.op("div", g.op("add", at, half), factor), half)
+    if mode == "pytorch_half_pixel" and least(length) <= 1:  # 0 for one element
+        at = g.op("mul", at, g.op("minimum", number(length - 1), g.scalar(1, "f64")))
+    return at
+
+
+def open_nearest(g: Graph, at: Value, size: Size, rounding: str) -> Value:
+    """`nearest_elements` of coordinates that are computed in the call, as a table [length, 1] of i32."""
+    half = g.scalar(0.5, "f64")
+    moved = {"round_prefer_floor": ("sub", "ceil"), "round_prefer_ceil": ("add", "floor")}.get(rounding)
+    found = g.op(rounding, at) if moved is None else g.op(moved[1], g.op(moved[0], at, half))
+    return g.cast(_inside(g, found, size), "i32")
+
+
+def picked(g: Graph, x: Value, axis: int, index: Value) -> Value:
+    """The elements of one axis that a table [length, 1] names: of floats as sums of one, for which maps stay in
+    blocks."""
+    if not x.dtype.is_float:
+        return g.op("take", x, g.reshape(index, index.dims[:1]), axis=axis)
+    ones = number_of(g, 1, index.dims, "f64" if x.dtype.name == "f64" else "f32")
+    return summed(g, x, axis, index, ones)
+
+
+def open_taps(g: Graph, at: Value, size: Size, dtype: str) -> tuple[Value, Value]:
+    """`taps` of a linear interpolation at coordinates in two columns, the weights in `dtype`."""
+    at = _inside(g, at, size)
+    index = g.op("add", g.op("floor", at), g.constant([[0.0, 1.0]]))  # the op clamps one behind the last, of weight 0
+    weight = g.op("sub", g.scalar(1, "f64"), g.op("abs", g.op("sub", at, index)))
+    return g.cast(index, "i32"), g.cast(weight, dtype)
+
+
+def _inside(g: Graph, at: Value, size: Size) -> Value:
+    """Coordinates, those outside at the first or last element."""
+    return g.op("maximum", g.op("minimum", at, number_of(g, size - 1, (), "f64")), g.scalar(0, "f64"))

@@ -39,7 +39,7 @@ from lightnet.ir.types import spec_of
 from lightnet.ir.views import cut_pieces, joined_pieces, operand_pieces, overwritable
 from lightnet.passes.plan import CAPACITY
 from lightnet.runtime.dim_bounds import are_apart
-from lightnet.runtime.dims import Dim, Undecided, dim_max, dim_min, greatest, is_known, is_never_below
+from lightnet.runtime.dims import Dim, Size, Undecided, dim_max, dim_min, greatest, is_known, is_never_below
 from lightnet.runtime.program import is_port, ports_of
 
 #: (leaf, offset, size): bytes of a computed value, or of None where nothing is known to stand.
@@ -150,6 +150,17 @@ class _Checker:
             for place in self.workspace(op):
                 self.check_bounds(op, "its workspace", place, workspace_size(op))
 
+    def is_inside(self, space: str, end: Size) -> bool:
+        """Return whether an end is proved to be inside of its space: by itself, or as it is not behind the end of
+        another value which is. A space is as long as the maximum of ends, of which each is left out that is proved not
+        to be behind another: what such steps prove need not be seen in one."""
+        limit = self.sizes[space]
+        if is_never_below(limit, end):
+            return True
+        places = [(self.place(v), byte_size(v.type)) for op in self.ops for v in op.results]
+        ends = {place.offset.data + size for place, size in places if place.space.data == space}
+        return any(is_never_below(other, end) and is_never_below(limit, other) for other in ends)
+
     def check_ports(self) -> None:
         """A port is, as a whole, the memory of one input or of one output, or of both, where one grows into the other;
         one in which nothing stands is nobody's."""
@@ -190,7 +201,7 @@ class _Checker:
         limit = self.sizes.get(place.space.data)
         if limit is None:
             raise self.error(op, "space", f"{what} stands at {place}; the module's spaces are {', '.join(self.sizes)}")
-        if not is_never_below(limit, place.offset.data + size):
+        if not self.is_inside(place.space.data, place.offset.data + size):
             raise self.error(op, "bounds", f"{what} takes {_bytes(place, size)}, but the space has {limit} bytes")
 
     def shares(self, value: OpResult) -> bool:

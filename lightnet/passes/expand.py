@@ -46,12 +46,14 @@ class ExpandPass(LnPass):
     files registered for ``expand``, then the target's expanders) replaces it, by kernels or by `ln` ops, which are
     wrapped in their turn; where none does, a kernel is put around it. Inputs, params, `ln.once` and host ops stay; a
     description may say in which memory inputs and params stand (``create_cuda``). An op whose results have no elements
-    is `zeros`. At the end, every op that the target cannot run is listed in one error.
+    is `zeros`. At the end, every op that the target cannot run is listed in one error. Patterns that have `features`
+    know what the machine to compile for has.
     """
 
     name = "expand"
     level = "graph"
     target: str = "cpu"
+    features: str = ""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         target = get_target(self.target)
@@ -59,16 +61,19 @@ class ExpandPass(LnPass):
             return
         if not target.takes_open:
             refuse_open(op, f"target {target.name}", "target.dims")
-        expander = _Expander(target, op)
+        expander = _Expander(target, op, self.features)
         for block in graphs(op):
             expander.run(block)
         expander.report()
 
 
 class _Expander:
-    def __init__(self, target: Target, module: ModuleOp):
+    def __init__(self, target: Target, module: ModuleOp, features: str):
         self.target = target
         self.patterns = rewrites.enabled(target.patterns("expand"))
+        for pattern in self.patterns:
+            if hasattr(pattern, "features"):
+                pattern.features = features
         self.placing = [p for p in self.patterns if getattr(p, "places", False)]
         self.unsupported: list[tuple[SourceLoc | None, str]] = []
 

@@ -42,6 +42,11 @@ from lightnet.runtime.threads import MAX_THREADS
 
 #: Share of the peak that kernels on plain maps reach: convolutions, those that sum over few channels, and the rest.
 CONVOLUTION, SHALLOW, OTHER = 0.6, 0.08, 0.03
+#: The same of the loops that open maps have where no tiles take them (measured: 0.12, and 0.006 to 0.01, as each
+#: element asks which taps reach it).
+LOOPED, LOOPED_TRANSPOSED = 0.12, 0.007
+#: Nanoseconds that the tiles of open convolutions take to copy an element of the windows, for all outputs.
+WINDOW_COPY = 1.3
 #: Share of the rate of memory at which a convolution with one pixel reads its weights, row by row.
 ROWS = 0.6
 #: Times that loops take on maps as long as on row-major tensors: where they run along the channels of a block, and
@@ -124,17 +129,24 @@ class Loops(BlockedGenerator):
 
 def plain_time_of(ops: Sequence[LnOp], machine: ProcessorModel) -> float:
     """Nanoseconds of a body on row-major tensors, very roughly."""
+    tiles = tile_generator_of(ops[:1], ()) if is_open(ops[0].results) else None
+    looped = is_open(ops[0].results) and tiles is None
     ops = [typical_op(op) for op in ops]
     anchor = ops[0]
-    size = 4 * sum(s.len for s in (*anchor.operand_specs, *anchor.result_specs))
+    size, depth = 4 * sum(s.len for s in (*anchor.operand_specs, *anchor.result_specs)), 0
     share, work = OTHER, sum(op.flops() for op in ops)
     if isinstance(anchor, Conv2d | Deconv2d):
         depth = prod(anchor.operand_specs[1].dims[1:])
         share = CONVOLUTION if anchor.operand_specs[1].dims[1] > 1 else SHALLOW
+        if looped:
+            share = min(share, LOOPED if isinstance(anchor, Conv2d) else LOOPED_TRANSPOSED)
         work += 2 * depth * anchor.result_specs[0].len
     pixel = isinstance(anchor, Conv2d) and anchor.result_specs[0].dims[2:] == (1, 1)
     rate = machine.l3_bytes * (ROWS if pixel else 1)
-    return max(work / (share * machine.flops), size / rate)
+    copied = 0.0
+    if tiles is not None and tiles.make is open_conv:
+        copied = WINDOW_COPY * depth * anchor.result_specs[0].len / anchor.result_specs[0].dims[1]
+    return copied + max(work / (share * machine.flops), size / rate)
 
 
 def map_form(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Form | None:

@@ -25,7 +25,7 @@ from lightnet.ir.op import (
     string,
 )
 from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dims import greatest, typical
+from lightnet.runtime.dims import dim_max, dim_min, greatest, typical
 from lightnet.runtime.dtypes import convert
 
 
@@ -175,14 +175,14 @@ class Pad(_Rearrangement):
         …"""
         dims, out = self.operand_specs[0].dims, self.result_specs[0].dims
         # Along axis k, elements lo[k] to hi[k] of the result are elements lo[k] - before[k] … of the operand.
-        lo = [min(max(b, 0), d) for b, d in zip(self.before, out)]
-        hi = [min(max(b + n, low), d) for b, n, low, d in zip(self.before, dims, lo, out)]
+        lo = [dim_min(dim_max(b, 0), d) for b, d in zip(self.before, out)]
+        hi = [dim_min(dim_max(b + n, low), d) for b, n, low, d in zip(self.before, dims, lo, out)]
         lines = [self._box(lo, hi, None)]
         for axis in range(len(dims)):
             for low, high in ((0, lo[axis]), (hi[axis], out[axis])):
                 start = [*lo[:axis], low, *[0] * (len(dims) - axis - 1)]
                 stop = [*hi[:axis], high, *out[axis + 1 :]]
-                if all(a < b for a, b in zip(start, stop)):
+                if all(greatest(b - a) > 0 for a, b in zip(start, stop)):  # in some call
                     lines.append(self._box(start, stop, axis))
         return "\n".join(lines)
 
@@ -190,7 +190,7 @@ class Pad(_Rearrangement):
         """One statement: the inside, or a box that lies outside along `axis`, perhaps along later ones."""
         names = [f"d{k}" for k in range(len(start))]
         written = ", ".join(plus(i, at) for i, at in zip(names, start))
-        ranges = ", ".join(f"{i} < {max(b - a, 0)}" for i, a, b in zip(names, start, stop))
+        ranges = ", ".join(f"{i} < {dim_max(b - a, 0)}" for i, a, b in zip(names, start, stop))
         if axis is not None and self.mode == "constant":
             value = "value"
         else:

@@ -15,6 +15,7 @@ import onnxruntime
 import pytest
 from onnx import numpy_helper
 from test_open_gemm import agree, drawn, extra, guarded, kernel_of
+from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Block
 
@@ -29,14 +30,17 @@ from lightnet.dialects.launch import kernel_symbols
 from lightnet.dialects.ln.arith import Add
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.elementwise import Relu, Sigmoid
-from lightnet.dialects.ln.move import Forward
-from lightnet.dialects.ln.pool import Maxpool2d
-from lightnet.dialects.ln.resize import Upsample
+from lightnet.dialects.ln.move import Concat, Forward, Reshape, Slice, Transpose
+from lightnet.dialects.ln.pool import Avgpool2d, Maxpool2d
+from lightnet.dialects.ln.pool_nd import Avgpool
+from lightnet.dialects.ln.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceSum
+from lightnet.dialects.ln.resize import Interpolate, Upsample
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.layout import Blocked, layout_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import TensorSpec, spec_of, tensor_type
+from lightnet.passes.expand import ExpandPass
 from lightnet.passes.layout import follow, set_layout
 from lightnet.runtime.dims import Size, at, symbol, with_sizes
 from lightnet.runtime.dtypes import BY_NAME
@@ -50,7 +54,7 @@ E, TALL, WIDE = symbol("e", 4, 96, 4), symbol("h", 3, 96), symbol("w", 3, 96)
 SIZES = ((1, 1), (2, 1), (1, 5), (3, 6), (5, 7), (4, 14), (13, 15), (2, 29), (31, 33), (8, 64), (1, 91))
 
 
-def made(kind: type[LnOp], dims: Sequence[Sequence[Size]], **params) -> LnOp:
+def made(kind: type[LnOp], dims: Sequence[Sequence[Size]], /, **params) -> LnOp:
     """An op on arguments of a block of its own."""
     block = Block(arg_types=[tensor_type(TensorSpec(tuple(d), BY_NAME["f32"])) for d in dims])
     return kind.make(list(block.args), params)
@@ -71,6 +75,17 @@ def deconv(channels: int, outputs: int, size: tuple[int, int], **params) -> LnOp
 def pool(channels: int, size: tuple[int, int], dims: Sequence[Size] = (N, H, W), **params) -> LnOp:
     n, h, w = dims
     return made(Maxpool2d, [(n, channels, h, w)], size=size, **params)
+
+
+def mean(channels: int, size: tuple[int, int], dims: Sequence[Size] = (N, H, W), **params) -> LnOp:
+    n, h, w = dims
+    return made(Avgpool2d, [(n, channels, h, w)], size=size, **params)
+
+
+def summed(dims: Sequence[Size], axis: int, length: Size, taps: int) -> LnOp:
+    """Weighted sums along an axis, by tables of a length of their own."""
+    specs = [TensorSpec(tuple(d), BY_NAME[t]) for d, t in ((dims, "f32"), ((length, taps), "i32"), ((length, taps), "f32"))]
+    return Interpolate.make(list(Block(arg_types=list(map(tensor_type, specs))).args), {"axis": axis})
 
 
 SAME = {"padding": (1, 1, 1, 1)}
@@ -99,11 +114,19 @@ OPS: list[tuple[str, dict[str, str], Callable[[], LnOp]]] = [
     ("deconv", {}, lambda: deconv(16, 8, (3, 3), stride=(1, 3), padding=(1, 0, 0, 1))), ("deconv", {}, lambda: deconv(16, 16, (3, 3), **SAME)),
     ("pool", {}, lambda: pool(16, (2, 2), (N, TALL, WIDE), stride=(2, 2))), ("pool", {}, lambda: pool(9, (3, 3), stride=(2, 2), **SAME)),
     ("pool", {}, lambda: pool(16, (5, 5), padding=(2, 2, 2, 2))), ("pool", {}, lambda: pool(16, (1, 3), (N, TALL, WIDE), stride=(1, 2))),
+    ("pool", {}, lambda: mean(16, (3, 3), stride=(2, 2), **SAME)), ("pool", {}, lambda: mean(9, (2, 2), (N, TALL, WIDE), stride=(2, 2))),
+    ("pool", {}, lambda: made(Avgpool, [(N, 9, H, W)], size=(3, 3), stride=(2, 2), count_include_pad=True, dilation=(1, 1), ceil=True, **SAME)),
+    ("pool", {}, lambda: mean(16, (4, 5), (2, 9, W), padding=(1, 3, 2, 1))), ("pool", {}, lambda: mean(24, (1, 3), (1, H, 20), padding=(0, 1, 0, 1))),
+    ("pool", {}, lambda: made(ReduceMean, [(N, 12, H, W)], axes=(2, 3))), ("pool", {}, lambda: made(ReduceMax, [(1, 16, H, 13)], axes=(2, 3))),
+    ("pool", {}, lambda: made(ReduceSum, [(2, 33, E, W)], axes=(3, 2))), ("pool", {}, lambda: made(ReduceMin, [(1, 8, 1, W)], axes=(2, 3))),
     ("first", {}, lambda: conv(3, 16, (3, 3), stride=(2, 2), **SAME)), ("first", {}, lambda: conv(1, 9, (5, 3), padding=(2, 0, 1, 3))),
     ("first", {}, lambda: conv(4, 40, (3, 3), dilation=(2, 3), padding=(2, 3, 2, 3))), ("first", {}, lambda: conv(3, 48, (7, 7), stride=(2, 3), padding=(3, 3, 3, 3))),
     ("first", {}, lambda: conv(2, 16, (1, 1))), ("first", {}, lambda: conv(3, 17, (3, 3), (1, 9, W), **SAME)), ("first", {}, lambda: conv(3, 24, (3, 3), (2, H, 70), stride=(1, 2), **SAME)),
     ("map", {}, lambda: made(Relu, [(N, 12, H, W)])), ("map", {}, lambda: made(Sigmoid, [(2, 16, H, W)])),
     ("resample", {}, lambda: made(Upsample, [(N, 12, H, W)], mode="TL_NEAREST", scales=(1.0, 1.0, 2.0, 3.0))),
+    ("resample", {}, lambda: made(Upsample, [(N, 12, H, 20)], mode="TL_NEAREST", scales=(1.0, 1.0, 2.0, 0.35))),
+    ("resample", {}, lambda: summed((N, 12, H, W), 2, 2 * H, 2)), ("resample", {}, lambda: summed((N, 16, H, W), 3, 2 * W + 1, 2)),
+    ("resample", {}, lambda: summed((2, 9, H, 11), 3, 7, 4)), ("resample", {}, lambda: summed((1, 17, 6, W), 2, W // 2 + 1, 1)),
 ]  # fmt: skip
 
 
@@ -135,7 +158,7 @@ class Run:
                     set_layout(kernel.operands[operand], layout_of(kernel.results[result].type))
             follow(kernel)
         kernel.attributes["alg"] = StringAttr(self.alg)
-        plan = SELECTION.choose(kernel, machine, exact=False).plan
+        self.plan = plan = SELECTION.choose(kernel, machine, exact=False).plan
         assert isinstance(plan.generator, OpenMaps) and plan.alg == self.alg
         for number, layout in plan.weights.items():
             set_layout(kernel.operands[number], layout)
@@ -197,10 +220,13 @@ def wanted(kernel: KernelOp, arrays: Sequence[np.ndarray], call: Mapping[str, in
     def size(s: Size) -> Size:
         return with_sizes(s, call)
 
-    known = dict(zip(kernel.body.args, (a.astype(np.float64) for a in arrays)))
+    known = dict(zip(kernel.body.args, (a.astype(np.float64) if a.dtype == np.float32 else a for a in arrays)))
     for op in kernel.ops:
-        types = [tensor_type(TensorSpec(tuple(map(size, spec_of(v.type).dims)), BY_NAME["f64"])) for v in op.operands]
+        specs = [(spec_of(v.type).dims, spec_of(v.type).dtype.name.replace("f32", "f64")) for v in op.operands]
+        types = [tensor_type(TensorSpec(tuple(map(size, dims)), BY_NAME[dtype])) for dims, dtype in specs]
         params = {name: _number(value, size) for name, value in op.written_params().items()}
+        if isinstance(op, Reshape):  # whose dims are those of its result
+            params["dims"] = tuple(map(size, op.result_specs[0].dims))
         static = type(op).make(list(Block(arg_types=types).args), params)
         found = static.reference(*(known[v] for v in op.operands))
         known.update(zip(op.results, found if isinstance(found, tuple) else [found]))
@@ -225,7 +251,10 @@ def calls(kernel: KernelOp):
 
 def inputs(kernel: KernelOp, call: Mapping[str, int]) -> list[np.ndarray]:
     random = np.random.default_rng(sum(call.values()))
-    return [drawn(random, spec_of(v.type).dims, call) for v in kernel.operands]
+    specs = [spec_of(v.type) for v in kernel.operands]
+    arrays = [drawn(random, spec.dims, call) for spec in specs]
+    # Of tables, indices beyond both ends.
+    return [(9 * a).astype(np.int32) if spec.dtype.name == "i32" else a for a, spec in zip(arrays, specs)]
 
 
 def with_choices(op: LnOp, choices: Mapping[str, str]) -> KernelOp:
@@ -322,6 +351,15 @@ def test_few_pixels_are_computed_directly(features: str) -> None:
     assert len(Run(uneven, "winograd4").launches) == 2
 
 
+def test_few_pixels_are_those_of_maps_that_there_are() -> None:
+    """Maps whose sides are multiples of four are whole tiles: of 8 x 8 pixels the transforms are quicker, of 4 x 4 the direct convolution."""
+    found = []
+    for dims in ((1, E, E), (1, H, W)):
+        kernel = with_choices(conv(128, 128, (3, 3), dims, **SAME), {"order": "panels"})
+        found.append(Run(kernel, "winograd4").plan.schedule.few)
+    assert found[0] == 16 and found[1] in [side * side for side in range(1, 16, 2)]
+
+
 def test_what_is_not_taken() -> None:
     """Maps whose sizes are numbers, batches alone (they run in strips), padding that a call decides, and pools that count."""
     machine = SELECTION.machine_of("avx2")
@@ -377,6 +415,34 @@ def network(text: str = NETWORK) -> bytes:
     return model.SerializeToString()
 
 
+def shuffled(dims: Sequence[Size], groups: int) -> list[LnOp]:
+    """The channels of a map in another order, as ShuffleNet has it."""
+    n, c, h, w = dims
+    first = made(Reshape, [dims], dims=(n, groups, c // groups, h, w))
+    second = Transpose.make([first.results[0]], {"axes": (0, 2, 1, 3, 4)})
+    return [first, second, Reshape.make([second.results[0]], {"dims": dims})]
+
+
+#: Moves of channels: the ops, and what they read.
+MOVES: list[Callable[[], list[LnOp]]] = [
+    lambda: [made(Concat, [(1, 16, H, W), (1, 7, H, W)], axis=1)], lambda: [made(Concat, [(N, 3, H, W), (N, 9, H, W), (N, 30, H, W)], axis=1)],
+    lambda: [made(Slice, [(N, 29, H, W)], axis=1, start=5, len=14)], lambda: [made(Slice, [(1, 58, 9, W)], axis=1, start=29, len=29)],
+    lambda: shuffled((1, 24, H, W), 2), lambda: shuffled((N, 36, H, 5), 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("features", ["avx512", "avx2"])
+@pytest.mark.parametrize("number", range(len(MOVES)))
+def test_moves_of_channels(number: int, features: str) -> None:
+    ops = MOVES[number]()
+    kernel = kernel_of(ops, list(ops[0].operands))
+    run = Run(kernel, "channels", features)
+    for call in calls(kernel):
+        arrays = inputs(kernel, call)
+        assert np.array_equal(run(arrays, call)[0], wanted(kernel, arrays, call)[0])
+        assert np.array_equal(run(arrays, call, backwards=True)[0], wanted(kernel, arrays, call)[0])
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 def test_in_a_network(threads: int) -> None:
     """A small U-Net: its convolutions are on maps in blocks."""
@@ -393,6 +459,30 @@ def test_in_a_network(threads: int) -> None:
         for name, want in zip("yz", session.run(None, {"x": x})):
             agree(run(x=x)[name], want, 1e-4)
     assert {choice(k, "alg") for k in blocked} >= {"first", "pool", "deconv"}
+
+
+@pytest.mark.parametrize("features", ["avx512", "avx2"])
+@pytest.mark.parametrize(("channels", "outputs", "groups"), [(64, 64, 16), (48, 96, 4), (36, 36, 3), (32, 16, 8), (40, 80, 10), (6, 10, 2)], ids=str)
+def test_groups_of_part_blocks(channels: int, outputs: int, groups: int, features: str) -> None:
+    """Groups that fill no block are put together, where these are few: the others stay on loops."""
+    text = f"""<ir_version: 9, opset_import: ["" : 18]> g (float[1, 3, h, w] x) => (float[1, {outputs}, p, q] y) <
+        float[{channels}, 3, 3, 3] a, float[{outputs}, {channels // groups}, 3, 3] b, float[{outputs}] c> {{
+        t0 = Conv <pads = [1, 1, 1, 1]> (x, a)
+        t1 = Relu (t0)
+        t2 = Conv <pads = [0, 1, 2, 1], group = {groups}> (t1, b, c)
+        y = Sigmoid (t2)
+    }}"""
+    data = network(text)
+    ops = lightnet.loads(data, ".onnx", dims={"h": (1, 40), "w": (1, 40)}).module
+    ExpandPass(features=features).apply(Context(), ops)
+    lanes, each = SELECTION.machine_of(features).lanes, (channels // groups, outputs // groups)
+    fits = [n for n in (2, 3, 4) if groups % n == 0 and each[0] * n % lanes == each[1] * n % lanes == 0]
+    (grouped,) = [op for op in ops.walk() if isinstance(op, Conv2d) and op.operand_specs[0].dims[1] == channels]
+    assert grouped.group == groups // (fits[0] if fits else groups if groups <= 4 else 1)
+    session, run = onnxruntime.InferenceSession(data), lightnet.compile(lightnet.loads(data, ".onnx", dims={"h": (1, 40), "w": (1, 40)}), threads=1)
+    for h, w in ((1, 1), (3, 40), (17, 9)):
+        x = np.random.default_rng(h).standard_normal((1, 3, h, w)).astype(np.float32)
+        agree(run(x=x)["y"], session.run(None, {"x": x})[0], 1e-4)
 
 
 def test_a_network_is_compiled_once_by_default(tmp_path: Path) -> None:

@@ -25,13 +25,13 @@ def model(nodes, inputs, **constants):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
 
 
-def check(net, dims, shapes) -> None:
+def check(net, dims, shapes, most: float = 1e-5) -> None:
     """The one executable of a model agrees with ONNX Runtime on all shapes of its input x."""
     session = ort.InferenceSession(net.SerializeToString())
     made = lightnet.compile(lightnet.load(net, dims=dims))
     for shape in shapes:
         x = np.random.default_rng(len(shapes)).standard_normal(shape).astype(np.float32)
-        np.testing.assert_allclose(made({"x": x})["z"], session.run(None, {"x": x})[0], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(made({"x": x})["z"], session.run(None, {"x": x})[0], rtol=most, atol=most)
 
 
 def size_of(axis: int, name: str) -> list:
@@ -142,17 +142,87 @@ def test_sizes_that_are_a_ratio_of_open_dims(factor: int, divisor: int) -> None:
     check(net, {"h": "4..32:4", "w": "8..32:4"}, [(1, 2, h, w) for h, w in ((4, 8), (32, 12), (8, 32))])
 
 
-@pytest.mark.parametrize(("dims", "sizes"), [(["h", 6], [1, 2, 8, 6]), ([6, "w"], [1, 2, 6, 8])], ids=str)
-def test_a_ratio_that_each_call_decides_asks_for_the_input(dims: list, sizes: list[int]) -> None:
-    """One length for all calls: the scale is another in each, so that the shape of x has to be given, and no division fails."""
+def test_maps_that_have_no_pixel_in_some_calls() -> None:
+    """A window that is as large as the map and one more: what is read of nothing is nowhere else."""
+    weights = np.random.default_rng(0).standard_normal((3, 9, 5, 5)).astype(np.float32)
+    nodes = [("Relu", ["x"], ["r"], {}), ("Conv", ["r", "w"], ["c"], {}), ("Sigmoid", ["c"], ["z"], {})]
+    net = model(nodes, {"x": (F, [1, 9, "h", "w"])}, w=weights)
+    check(net, {"h": "4..40", "w": "4..40"}, [(1, 9, h, w) for h, w in ((5, 5), (5, 40), (23, 9))])
+    made = lightnet.compile(lightnet.load(net, dims={"h": "4..40", "w": "4..40"}))
+    assert made({"x": np.ones((1, 9, 4, 30), np.float32)})["z"].shape == (1, 3, 0, 26)
+
+
+def test_what_is_padded_in_some_calls_alone() -> None:
+    """A map that was halved and doubled again, padded to the size it had: by nothing where that is even."""
+    nodes = [("MaxPool", ["x"], ["p"], {"kernel_shape": [2, 2], "strides": [2, 2]}), ("Resize", ["p", "", "scales"], ["r"], DOUBLED),
+             ("Shape", ["x"], ["all"], {}), ("Shape", ["r"], ["some"], {}), ("Sub", ["all", "some"], ["left"], {}),
+             ("Concat", ["none", "left"], ["pads"], {"axis": 0}), ("Pad", ["r", "pads"], ["q"], {}), ("Add", ["x", "q"], ["z"], {})]  # fmt: skip
     net = model(
-        [("Resize", ["x", "", "", "sizes"], ["z"], HALF_PIXEL)], {"x": (F, [1, 2, *dims])}, sizes=np.array(sizes)
+        nodes, {"x": (F, [1, 9, "h", "w"])}, scales=np.float32([1, 1, 2, 2]), none=np.zeros(4, np.int64)
     )
-    name = next(d for d in dims if isinstance(d, str))
-    with pytest.raises(
-        OpenError, match=rf"it needs the number -{name}\(1\.\.9\) \+ 8, which each call decides"
-    ) as caught:
-        lightnet.load(net, dims={name: "1..9"})
+    check(net, {"h": "2..30", "w": "2..30"}, [(1, 9, h, w) for h, w in ((2, 2), (3, 30), (17, 9), (30, 29))])
+
+
+DOUBLED = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+MAPPINGS = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric")
+
+
+def resampled(sizes: bool = True, to: int = F, **how) -> onnx.ModelProto:
+    """x, in another type, resampled to 2 h - 1 rows and w / 2 + 1 columns, to twice as many of each otherwise."""
+    nodes, numbers = [("Cast", ["x"], ["m"], {"to": to})], {"scales": np.float32([1, 1, 2, 2])}
+    if sizes:
+        nodes += [("Shape", ["x"], ["shape"], {"start": 2}), ("Mul", ["shape", "times"], ["t"], {}), ("Div", ["t", "by"], ["d"], {}),
+                  ("Add", ["d", "more"], ["plane"], {}), ("Concat", ["front", "plane"], ["sizes"], {"axis": 0})]  # fmt: skip
+        numbers = {"times": [2, 1], "by": [1, 2], "more": [-1, 1], "front": [1, 9]}
+    nodes += [("Resize", ["m", "", *(["", "sizes"] if sizes else ["scales"])], ["r"], how), ("Cast", ["r"], ["z"], {"to": F})]
+    return model(nodes, {"x": (F, [1, 9, "h", "w"])}, **{n: np.array(v) for n, v in numbers.items()})
+
+
+def check_beside_static(net, shapes) -> None:
+    """The one executable of a model computes what the executable of each shape does, to the bit but for the order of sums."""
+    made = lightnet.compile(lightnet.load(net, dims={"h": "1..32", "w": "1..40"}))
+    for shape in shapes:
+        x = 9 * np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        static = lightnet.compile(lightnet.load(net, shapes={"x": shape}))
+        np.testing.assert_allclose(made({"x": x})["z"], static({"x": x})["z"], rtol=1e-6, atol=1e-6)
+
+
+RESAMPLED = [(1, 9, 1, 1), (1, 9, 1, 7), (1, 9, 5, 1), (1, 9, 32, 40), (1, 9, 17, 23)]
+
+
+@pytest.mark.parametrize("sizes", [True, False])
+@pytest.mark.parametrize("mapping", MAPPINGS)
+def test_linear_resampling_whose_ratio_each_call_decides(mapping: str, sizes: bool) -> None:
+    net = resampled(sizes, mode="linear", coordinate_transformation_mode=mapping)
+    check_beside_static(net, RESAMPLED)
+    check(net, {"h": "2..32", "w": "2..40"}, RESAMPLED[3:], 1e-4)  # its coordinates are f32
+
+
+@pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
+@pytest.mark.parametrize("mapping", MAPPINGS)
+def test_nearest_pixels_whose_ratio_each_call_decides(mapping: str, rounding: str) -> None:
+    """ONNX Runtime computes coordinates in f32: which of two pixels that are as near is taken is no oracle."""
+    check_beside_static(resampled(mode="nearest", coordinate_transformation_mode=mapping, nearest_mode=rounding), RESAMPLED)
+
+
+@pytest.mark.parametrize("to", [TensorProto.INT32, TensorProto.DOUBLE])
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_resampled_tensors_of_other_types(mode: str, to: int) -> None:
+    check_beside_static(resampled(to=to, mode=mode, coordinate_transformation_mode="align_corners"), RESAMPLED)
+
+
+def test_doubled_pixels_of_any_rounding() -> None:
+    """By a whole factor, where the pixels are others than those of the centres."""
+    how = {"mode": "nearest", "coordinate_transformation_mode": "align_corners", "nearest_mode": "ceil"}
+    check_beside_static(resampled(False, **how), RESAMPLED)
+
+
+@pytest.mark.parametrize("more", [{"mode": "cubic"}, {"mode": "linear", "antialias": 1}, {"mode": "linear", "exclude_outside": 1}], ids=str)
+def test_a_ratio_that_each_call_decides_asks_for_the_input(more: dict) -> None:
+    """Where its tables are no simple numbers: the shape of x has to be given."""
+    net = resampled(coordinate_transformation_mode="half_pixel", **more)
+    with pytest.raises(OpenError, match=r"it needs the number .*, which each call decides") as caught:
+        lightnet.load(net, dims={"h": "1..9", "w": "1..9"})
     assert caught.value.inputs == {"x"}
 
 

@@ -29,6 +29,7 @@ from lightnet.ir.layout import byte_size
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of
+from lightnet.runtime.dims import Dim, greatest, typical
 
 MOVES = (Concat, Slice, Reshape, Transpose, Forward)
 #: Runs of blocks with code of their own, at most.
@@ -42,7 +43,7 @@ BAND = 512
 class Channels(BlockedGenerator):
     """A body of moves from maps [N, C, H, W] to one map whose channels are channels of these."""
 
-    alg = "channels"
+    alg, opens = "channels", True
 
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         found = channel_sources(ops, yielded)
@@ -80,15 +81,18 @@ def channel_sources(
     result = spec_of(yielded[0].type)
     if result.ndim != 4 or result.len == 0 or result.dtype.name != "f32":
         return None
-    pictures, count, *pixels = result.dims
-    if count > MAX_CHANNELS or pictures > MAX_CHANNELS:
+    batch, count, *pixels = result.dims
+    pictures = 2 if isinstance(batch, Dim) else batch  # two show what happens to any number of them
+    if isinstance(count, Dim) or count > MAX_CHANNELS or pictures > MAX_CHANNELS:
         return None
     made = {r for op in ops for r in op.results}
     sources = list(dict.fromkeys(v for op in ops for v in op.operands if v not in made))
     tables: dict[SSAValue, np.ndarray] = {}  # of each value: [N, ...], (picture, source, channel) as one number
     for s, value in enumerate(sources):
         dims = spec_of(value.type).dims
-        if len(dims) != 4 or dims[0] != pictures or list(dims[2:]) != pixels or dims[1] > MAX_CHANNELS:
+        if len(dims) != 4 or dims[0] != batch or list(dims[2:]) != pixels:
+            return None
+        if isinstance(dims[1], Dim) or dims[1] > MAX_CHANNELS:
             return None
         channels = np.arange(dims[1]) + (s << 32)
         tables[value] = channels[None, :] + (np.arange(pictures) << 48)[:, None]
@@ -109,14 +113,18 @@ def _moved(op: LnOp, tables: Sequence[np.ndarray], pixels: Sequence[int]) -> np.
     if isinstance(op, Concat):
         return np.concatenate(tables, axis=op.axis) if op.axis < rank else None
     if isinstance(op, Slice):
-        if op.axis >= rank:
+        if op.axis >= rank or isinstance(op.start, Dim) or isinstance(op.len, Dim):
             return None
         return np.take(tables[0], np.arange(op.start, op.start + op.len), axis=op.axis)
     if isinstance(op, Transpose):
         axes = tuple(op.axes)
         return tables[0].transpose(axes[:rank]) if axes[rank:] == (rank, rank + 1) else None
-    dims = op.result_specs[0].dims
-    return tables[0].reshape(dims[:-2]) if list(dims[-2:]) == list(pixels) and len(dims) > 2 else None
+    dims, batch = op.result_specs[0].dims, op.operand_specs[0].dims[0]
+    if isinstance(batch, Dim) and dims[0] == batch:
+        dims = (len(tables[0]), *dims[1:])
+    if list(dims[-2:]) != list(pixels) or len(dims) < 3 or any(isinstance(d, Dim) for d in dims[:-2]):
+        return None
+    return tables[0].reshape(dims[:-2])
 
 
 @dataclass(frozen=True)
@@ -190,7 +198,7 @@ class _ChannelKernel(RowsKernel):
                 with self.b.when(self.b.cmpi("ult", self.b.add(item, -start), self.b.index(run.count))):
                     self.run(run, n, self.b.add(item, -start), first, last)
 
-        band = max(1, min(self.rows, BAND // self.cols))
+        band = max(1, min(greatest(self.rows), BAND // typical(self.cols)))
         return self.by_bands((self.pictures, ends[-1]), "n item", self.rows, band, block)
 
     def run(self, run: _Run, n: Index, i: Index, first: Index, last: Index) -> None:
@@ -203,9 +211,9 @@ class _ChannelKernel(RowsKernel):
             for slot, at in zip(run.slots, blocks):
                 value = self.sources[slot.source]
                 where = self.at(value, n, at, y.iv, x.iv)
-                registers.append(b.tile_load(self.inputs[value], where, [4], (self.lanes,)))
-            pixel = gathered(b, registers, run.lanes)
-            b.tile_store(pixel, self.results[0], self.at(self.yielded[0], n, block, y.iv, x.iv), [4])
+                registers.append(b.tile_load(self.inputs[value], where, self.walks(value, [4]), (self.lanes,)))
+            pixel, made = gathered(b, registers, run.lanes), self.yielded[0]
+            b.tile_store(pixel, self.results[0], self.at(made, n, block, y.iv, x.iv), self.walks(made, [4]))
         self.zero_halos(n, block, 1, first, last)
 
 

@@ -30,7 +30,7 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import byte_size
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
-from lightnet.ir.types import memref_type_of, spec_of
+from lightnet.ir.types import spec_of
 from lightnet.runtime.dims import Dim, Size, greatest, typical
 
 #: Instructions on a vector that a function of the notation takes, where it is not one.
@@ -140,8 +140,6 @@ class Resample(BlockedGenerator):
         tables = anchor.operands[1:]
         if not isinstance(anchor, Interpolate) and anchor.mode != "TL_NEAREST":
             return None
-        if isinstance(anchor, Interpolate) and is_open([anchor.operands[0]]):
-            return None
         if isinstance(anchor, Interpolate) and not 1 <= spec_of(tables[0].type).dims[1] <= MAX_TAPS:
             return None
         made = {r for op in rest for r in op.results}
@@ -166,6 +164,12 @@ def _anchor(kernel: KernelOp) -> LnOp:
     return next(op for op in kernel.ops if isinstance(op, Resize | Upsample | Interpolate))
 
 
+def _times(new: Size, old: Size) -> int:
+    """The whole number of times that a length is as long as `old`, in every call; 0 where there is none."""
+    ratio = new.over(old) if isinstance(new, Dim) else new // old if isinstance(old, int) else None
+    return ratio if isinstance(ratio, int) and old * ratio == new else 0
+
+
 class _ResampleKernel(BlockedKernel):
     """Builds one kernel function. The grid is pictures x blocks of channels x bands of rows (of the source, where a row
     of it becomes a whole number of rows)."""
@@ -175,10 +179,8 @@ class _ResampleKernel(BlockedKernel):
         self.source = self.anchor.operands[0]
         pictures, channels, self.height, self.width = self.anchor.result_specs[0].dims
         self.old_height, self.old_width = self.anchor.operand_specs[0].dims[2:]
-        scales = (self.height // self.old_height, self.width // self.old_width)
-        whole = (self.old_height * scales[0], self.old_width * scales[1]) == (self.height, self.width)
-        whole = whole and all(isinstance(n, int) for n in scales)
-        self.scales = scales if whole and scales[0] * scales[1] <= EQUAL else (1, 1)
+        scales = _times(self.height, self.old_height), _times(self.width, self.old_width)
+        self.scales = scales if 0 < scales[0] * scales[1] <= EQUAL else (1, 1)
         blocks, step = blocks_of(channels, self.lanes), 1 if isinstance(self.anchor, Interpolate) else self.scales[0]
         units = self.height // step
         makes_nan = isinstance(self.anchor, Interpolate)  # of the zeros in unused lanes, where a weight is infinite
@@ -243,9 +245,10 @@ class _ResampleKernel(BlockedKernel):
 
     def along_columns(self, n: Index, block: Index, first: Index, last: Index, used: int) -> None:
         """Sums of rows: one row of the tables is one row of the result."""
-        b = self.b
-        tile = next((p for p in range(SUMMED, SUMMED // 2, -1) if self.width % p == 0), min(SUMMED, self.width))
-        rest = self.width % tile
+        b, width = self.b, self.width
+        most = SUMMED if isinstance(width, Dim) else min(SUMMED, width)
+        tile = next((p for p in range(SUMMED, SUMMED // 2, -1) if width % p == 0), most)
+        rest = width % tile
         with b.loop(first, last, name="y") as y:
             taps = self.taps(y.iv, self.old_height)
 
@@ -254,10 +257,13 @@ class _ResampleKernel(BlockedKernel):
                 total = self.weighted([self.pixels(n, block, row, x, count) for row, _ in taps], taps, shape)
                 self.finish(MapTile(n, block, y, x, shape, used), total)
 
-            with b.loop(0, self.width - rest, tile, name="x") as x:
-                one(x.iv, tile)
-            if rest:
-                one(self.width - rest, rest)
+            if isinstance(rest, Dim):
+                self.across_open(width, tile, one)
+            else:
+                with b.loop(0, width - rest, tile, name="x") as x:
+                    one(x.iv, tile)
+                if rest:
+                    one(width - rest, rest)
 
     def along_rows(self, n: Index, block: Index, first: Index, last: Index, used: int) -> None:
         """Sums along a row: one row of the tables is one column of the result."""
@@ -268,15 +274,16 @@ class _ResampleKernel(BlockedKernel):
                 total = self.weighted([self.pixels(n, block, y.iv, at) for at, _ in taps], taps, shape)
                 self.finish(MapTile(n, block, y.iv, x.iv, shape, used), total)
 
-    def taps(self, o: Index, size: int) -> list[tuple[SSAValue, SSAValue]]:
+    def taps(self, o: Index, size: Size) -> list[tuple[SSAValue, SSAValue]]:
         """(index, clamped to [0, size), and weight) of each term of the sum that is element `o`."""
-        b = self.b
-        index, weight = (self.inputs[v] for v in self.anchor.operands[1:])
-        found = []
-        for t in range(memref_type_of(index).get_shape()[1]):
-            at = b.op(arith.IndexCastOp, b.load(index, [o, t]), type=INDEX)
+        b, tables = self.b, self.anchor.operands[1:]
+        index, weight = (self.inputs[v] for v in tables)
+        found, count = [], self.anchor.operand_specs[1].dims[1]
+        for t in range(count):
+            place = [b.add(b.mul(o, count), t)] if is_open(tables) else [o, t]  # tables of an open length lie flat
+            at = b.op(arith.IndexCastOp, b.load(index, place), type=INDEX)
             at = b.op(arith.MaxSIOp, b.op(arith.MinSIOp, at, b.index(size - 1)), b.index(0))
-            found.append((at, b.load(weight, [o, t])))
+            found.append((at, b.load(weight, place)))
         return found
 
     def weighted(

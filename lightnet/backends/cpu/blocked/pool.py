@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import reduce
 
-import numpy as np
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import MemRefType, i64
+from xdsl.dialects.builtin import MemRefType, VectorType, i64
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
@@ -59,10 +58,6 @@ class _Pool(BlockedGenerator):
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         if not ops or ops[0].operand_specs[0].len == 0 or (window := pool_window_of(ops[0])) is None:
             return None
-        if window.is_open and (
-            window.mean is not None or isinstance(window.rows.taps, Dim) or isinstance(window.cols.taps, Dim)
-        ):
-            return None
         if 4 * (row_columns(window.cols) * max(machine.lanes, 16) + greatest(window.cols.positions)) > MAX_SCRATCH:
             return None
         return epilogue_form(ops[0], ops[1:], yielded, {ops[0].operands[0]: NO_HALO})
@@ -86,9 +81,9 @@ class _Pool(BlockedGenerator):
         return replace(self.plan(kernel, form, machine), scratch_bytes=row_bytes(window, machine.lanes))
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        if is_open(kernel.operands):
-            return [WindowsKernel(kernel, plan.schedule, name, aliases).build()]
-        kind = GlobalKernel if plan.schedule.is_global else WindowsKernel
+        window = pool_window_of(kernel.ops[0])
+        assert window is not None
+        kind = GlobalKernel if window.is_global else WindowsKernel
         return [kind(kernel, plan.schedule, name, aliases).build()]
 
 
@@ -126,6 +121,11 @@ class _PoolKernel(BlockedKernel):
         better = b.select(b.cmpf("ogt" if kind == "max" else "olt", acc, value), acc, value)
         return b.select(b.cmpf("ord", acc, acc), better, acc)
 
+    def as_float(self, number: SSAValue) -> SSAValue:
+        """An index as an element."""
+        b = self.b
+        return b.op(arith.SIToFPOp, b.op(arith.IndexCastOp, number, type=i64), type=self.element)
+
     def pixels(self, n: Index, block: Index, y: Index, x: Index, columns: int, step: int = 1) -> SSAValue:
         """[1, columns, 1, lanes] of the map, every `step`-th column."""
         where, shape = self.at(self.source, n, block, y, x), (1, columns, 1, self.lanes)
@@ -139,23 +139,43 @@ class GlobalKernel(_PoolKernel):
 
     def build(self) -> Launch:
         b, (rows, cols) = self.b, (self.window.rows.taps, self.window.cols.taps)
-        columns, rest = min(cols, PIXELS), cols % min(cols, PIXELS)
-        shape = (1, 1, 1, self.lanes)
+        columns = even_part(cols) if isinstance(cols, Dim) else min(cols, PIXELS)
+        rest, shape = cols % columns, (1, 1, 1, self.lanes)
         with b.loop(b.lo, b.hi, name="number") as number:
             n, block = self.coordinates(number.iv, (self.pictures, self.blocks), "n block")
-            start = [self.identity(c) for c in (columns, rest) if c]
+            tail = 1 if isinstance(rest, Dim) else rest  # columns of a tile behind the others
+            start = [self.identity(c) for c in (columns, tail) if c]
             with b.loop(0, rows, carry=start, name="y") as y:
                 with b.loop(0, cols - rest, columns, carry=y.args[:1], name="x") as x:
                     x.yields(self.fold(x.args[0], self.pixels(n, block, y.iv, x.iv, columns)))
-                tail = [self.fold(y.args[1], self.pixels(n, block, y.iv, cols - rest, rest))] if rest else []
-                y.yields(*x.results, *tail)
+                y.yields(*x.results, *self.behind(n, block, y.iv, cols - rest, cols, y.args[1:]))
             parts = [b.broadcast(b.reduce(self.window.fold, v, [1]), shape) for v in y.results]
             total = reduce(self.fold, parts)
             if self.window.mean:
-                total = b.op(arith.MulfOp, total, b.const(1 / (rows * cols), total.type))
+                total = b.op(arith.MulfOp, total, self.reciprocal_of(rows * cols, vector_type_of(total)))
             self.finish(MapTile(n, block, 0, 0, shape, self.used), total)
             self.zero_halos(n, block, 1, 0, 1)
         return self.done(self.pictures * self.blocks)
+
+    def behind(
+        self, n: Index, block: Index, y: Index, first: Size, end: Size, acc: Sequence[SSAValue]
+    ) -> Sequence[SSAValue]:
+        """`acc` with the columns [first, end) of a row: one tile, or, where a call decides their number, one by one."""
+        if not acc:
+            return ()
+        if isinstance(count := end - first, int):
+            return [self.fold(acc[0], self.pixels(n, block, y, first, count))]
+        with self.b.loop(first, end, carry=acc, name="x") as x:
+            x.yields(self.fold(x.args[0], self.pixels(n, block, y, x.iv, 1)))
+        return x.results
+
+    def reciprocal_of(self, count: Size, type: VectorType) -> SSAValue:
+        """1 / count, as a value of `type`."""
+        b = self.b
+        if isinstance(count, int):
+            return b.const(1 / count, type)
+        factor = b.op(arith.DivfOp, b.const(1.0, self.element), self.as_float(b.index(count)))
+        return b.broadcast(factor, type.get_shape())
 
     def identity(self, columns: int) -> SSAValue:
         return self.b.broadcast(self.b.const(_IDENTITY[self.window.fold], self.element), (1, columns, 1, self.lanes))
@@ -184,8 +204,9 @@ class WindowsKernel(_PoolKernel):
             shape = [1, row_columns(window.cols), 1, self.lanes]
             self.row = self.b.view(memory, 0, MemRefType(self.element, shape), name="row")
         if has_table(window):
-            offset = row_bytes(window, self.lanes) - 4 * window.cols.positions
-            self.table = self.b.view(memory, offset, MemRefType(self.element, [window.cols.positions]), name="table")
+            positions = greatest(window.cols.positions)
+            offset = row_bytes(window, self.lanes) - 4 * positions
+            self.table = self.b.view(memory, offset, MemRefType(self.element, [positions]), name="table")
 
     def build(self) -> Launch:
         height = self.typical.rows.positions
@@ -231,8 +252,7 @@ class WindowsKernel(_PoolKernel):
         _, low, high = self.clipped(axis, position, axis.size + axis.behind if counted else axis.size)
         count = b.index(high) if counted else b.op(arith.SubiOp, b.index(high), b.index(low))
         count = b.op(arith.MaxSIOp, count, b.index(1))
-        number = b.op(arith.SIToFPOp, b.op(arith.IndexCastOp, count, type=i64), type=self.element)
-        return b.op(arith.DivfOp, b.const(1.0, self.element), number)
+        return b.op(arith.DivfOp, b.const(1.0, self.element), self.as_float(count))
 
     def scaled(self, total: SSAValue, y: Index, x: Index) -> SSAValue:
         """Sums divided by their counts."""
@@ -241,9 +261,8 @@ class WindowsKernel(_PoolKernel):
             return total
         factor = 1.0
         for axis, at in ((window.rows, y), (window.cols, x)):
-            counts = window.counts(axis)
-            if np.ptp(counts) == 0:
-                factor /= int(counts[0])
+            if (count := window.count(axis)) is not None:
+                factor /= count
             elif axis is window.rows:
                 total = b.op(arith.MulfOp, total, b.broadcast(self.row_factor, shape))
             else:
@@ -256,7 +275,7 @@ class WindowsKernel(_PoolKernel):
     def result_row(self, n: Index, block: Index, y: Index) -> None:
         b, window = self.b, self.window
         cols = window.cols
-        if window.mean and np.ptp(window.counts(window.rows)) > 0:
+        if window.mean and window.count(window.rows) is None:
             self.row_factor = self.reciprocal(window.rows, y)
         taps = self.clipped(window.rows, y, window.rows.size)
 

@@ -42,9 +42,14 @@ class PoolWindow(Window):
         cols = self.cols
         return not self.is_small and (cols.taps > 1 or cols.stride > 1 or cols.clipped or cols.before != 0)
 
-    def counts(self, axis: Axis) -> np.ndarray:
-        """The divisors of each window's sum along one of the axes, [positions]."""
-        return axis.inside() if self.mean == "inside" else axis.counted()
+    def count(self, axis: Axis) -> int | None:
+        """The divisor of each window's sum along one of the axes; None where windows differ, in any call."""
+        if axis.is_open:
+            beyond = axis.overhang - (axis.behind if self.mean == "counted" else 0)
+            cut = greatest(beyond) > 0 or (self.mean == "inside" and axis.before > 0)
+            return None if cut else axis.taps
+        counts = axis.inside() if self.mean == "inside" else axis.counted()
+        return int(counts[0]) if np.ptp(counts) == 0 else None
 
 
 def pool_window_of(op: LnOp) -> PoolWindow | None:
@@ -87,10 +92,10 @@ def row_steps(window: PoolWindow) -> int:
 
 def has_table(window: PoolWindow) -> bool:
     """Return whether what sums are divided by depends on the column."""
-    return window.mean is not None and np.ptp(window.counts(window.cols)) > 0
+    return window.mean is not None and window.count(window.cols) is None
 
 
 def row_bytes(window: PoolWindow, lanes: int) -> int:
-    """Bytes: the folded row, then the reciprocal counts of columns."""
-    row = row_columns(window.cols) * lanes if window.has_second_pass and not window.is_global else 0
-    return 4 * (row + (window.cols.positions if has_table(window) else 0))
+    """Bytes, at most: the folded row, then the reciprocal counts of columns."""
+    row = row_columns(window.cols) * lanes if not window.is_global and window.has_second_pass else 0
+    return 4 * (row + (greatest(window.cols.positions) if has_table(window) else 0))

@@ -9,6 +9,7 @@ and 4 times larger, and round differently: a sum of 512 channels is off by 2e-6 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import lcm
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, SSAValue
@@ -36,7 +37,7 @@ from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr
 from lightnet.ir.windows import Window
-from lightnet.runtime.dims import Size
+from lightnet.runtime.dims import Dim, Size, common_divisor
 
 #: The windows that are taken.
 SIZES = ((3, 3), (3, 1), (1, 3))
@@ -68,14 +69,18 @@ class Winograd(BlockedGenerator):
             if made.order != PANELS:
                 return made
             given = choice_ints(kernel, "few", 1)
-            few = given[0] if given else few_pixels(made, Geometry.of(conv_of(kernel)), machine)
+            (step,) = choice_ints(kernel, "side", 1) or (1,)
+            few = given[0] if given else few_pixels(made, Geometry.of(conv_of(kernel)), machine, step)
             return replace(made, few=few)
 
         return self._with_lean(kernel, form, machine, schedule)
 
     def ways(self, kernel: KernelOp) -> Sequence[Mapping[str, Attribute]]:
-        """Panels have the plain weights, which few pixels can be computed by."""
-        return ({},) if choice(kernel, "order") is not None else ({}, {"order": StringAttr(PANELS)})
+        """Panels have the plain weights, which few pixels can be computed by: maps whose sides are multiples of
+        `side`."""
+        step = lcm(*(common_divisor(d) for d in kernel.ops[0].result_specs[0].dims[2:] if isinstance(d, Dim)))
+        side = {"side": ParamAttr((step,))}
+        return (side,) if choice(kernel, "order") is not None else (side, {**side, "order": StringAttr(PANELS)})
 
     def shared_bytes(self, kernel: KernelOp, plan: Plan) -> Size:
         return winograd_kernel.workspace_bytes(winograd_kernel.sized_for(kernel, plan.schedule))

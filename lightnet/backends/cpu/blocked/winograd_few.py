@@ -27,16 +27,24 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.types import vector_type_of
 from lightnet.runtime.dims import Size, dim_min, greatest, least
 
-#: Sides of the square maps that are asked for: odd ones, which tiles do not fit.
-SIDES = (15, 13, 11, 9, 7, 5, 3, 1)
+#: The longest side of the square maps that are asked for.
+MOST_SIDE = 15
 
 
-def few_pixels(schedule: WinogradSchedule, geometry: Geometry, machine: ProcessorModel) -> int:
-    """The most pixels of which the direct convolution takes less time, by both models; 0 where it never does, or where
-    the last panel of outputs is not full, which it would have to be."""
+def sides_of(step: int) -> range:
+    """The sides of small maps that are a multiple of `step`, longest first: of any maps the odd ones, which tiles do
+    not fit."""
+    by = 2 if step == 1 else step
+    return range(MOST_SIDE - (MOST_SIDE - step) % by, 0, -by)
+
+
+def few_pixels(schedule: WinogradSchedule, geometry: Geometry, machine: ProcessorModel, step: int) -> int:
+    """The most pixels of which the direct convolution takes less time, by both models, of maps whose sides are
+    multiples of `step`; 0 where it never does, or where the last panel of outputs is not full, which it would have to
+    be."""
     if schedule.out_blocks % schedule.vectors:
         return 0
-    for side in SIDES:
+    for side in sides_of(step):
         height, width = (side - out + n for n, out in zip(geometry.size, geometry.positions))
         if min(height, width) < 1:
             continue

@@ -167,6 +167,12 @@ class WinogradSchedule:
         return (1, self.products, self.plane(max(self.in_blocks, self.share * self.vectors)), self.lanes)
 
     @property
+    def input_bytes(self) -> float:
+        """Bytes of the transformed input of all groups; of runs, of which the last is seldom full, those of tiles."""
+        groups = self.y.tiles * self.x.tiles / self.slots * self.batch if self.is_run else self.all_groups
+        return groups * 4 * prod(self.input_shape[1:])
+
+    @property
     def product_shape(self) -> tuple[int, int, int, int]:
         """[products, panels x tiles, vectors, lanes]; of a panel alone it has all groups, unless these are runs."""
         if self.order == PANELS and self.is_run:
@@ -333,9 +339,9 @@ def elapsed(schedule: WinogradSchedule, machine: ProcessorModel) -> float:
     uneven = -(-blocks // busy) * busy / blocks
     weights, maps = weights_time(schedule, machine, parts), maps_time(schedule, machine)
     if schedule.order == PANELS:  # every panel reads the transformed input again, half of it hidden
-        maps += schedule.panels * schedule.all_groups * 4 * prod(schedule.input_shape[1:]) / machine.l3_bytes / 2
+        maps += schedule.panels * schedule.input_bytes / machine.l3_bytes / 2
     if schedule.order != TILES:
-        maps += 2 * schedule.all_groups * 4 * prod(schedule.input_shape[1:]) / machine.l3_bytes
+        maps += 2 * schedule.input_bytes / machine.l3_bytes
     exposed = EXPOSED * weights + EXPOSED_MAPS * maps
     launches = LAUNCH * (1 if schedule.order == TILES else 2)
     return launches + max(compute * uneven + exposed, weights + maps) / busy
@@ -367,15 +373,19 @@ def maps_time(schedule: WinogradSchedule, machine: ProcessorModel) -> float:
 
 def product_cycles(schedule: WinogradSchedule) -> float:
     """Cycles of all products: two multiply-adds or two reads start in one, a sum takes four, and the first tiles of a
-    group wait for their weights."""
-    groups = schedule.batch * schedule.y.tiles * schedule.x.tiles / schedule.slots
+    group wait for their weights. Register tiles are whole, those of a run that ends early, too."""
+    tiles = schedule.y.tiles * schedule.x.tiles
     weights = 4 * schedule.lanes * schedule.vectors / WEIGHT_RATE
     steps = [rows for _, count, rows in schedule.steps for _ in range(count // rows)]
-    total = len(steps) * (schedule.depth / schedule.unroll * TRIP_CYCLES + TILE_CYCLES)
+    whole, left = divmod(tiles, schedule.slots) if schedule.is_run else (tiles / schedule.slots, 0)
+    total = start = 0.0
     for i, rows in enumerate(steps):
         each = max(rows * schedule.vectors / 2, (rows + schedule.vectors) / 2, 4.0)
-        total += schedule.depth * (max(each, weights) if i == 0 else each)
-    return total * groups * schedule.products * schedule.panels
+        cycles = schedule.depth / schedule.unroll * TRIP_CYCLES + TILE_CYCLES
+        cycles += schedule.depth * (max(each, weights) if i == 0 else each)
+        total += cycles * (whole + (start < left))
+        start += rows
+    return total * schedule.batch * schedule.products * schedule.panels
 
 
 def vectors_moved(schedule: WinogradSchedule) -> float:

@@ -40,7 +40,7 @@ class Panels(Products):
         if schedule.is_run:
             return self.by_groups()
         with b.loop(b.lo, b.hi, name="panel") as panel:
-            self.clear()
+            self.clear(0, schedule.product_shape[1])
             with self.parts(panel.iv) as (first, last), b.loop(0, schedule.all_groups, name="group") as group:
                 self.add_products(group.iv, group.iv, first, last)
             with b.loop(0, schedule.all_groups, name="group") as group:
@@ -56,10 +56,11 @@ class Panels(Products):
         with b.loop(b.lo, b.hi, name="block") as block:
             group, panel = b.divmod(block.iv, schedule.panels)
             self.transformed = group_view(b, schedule, self.workspace, group)
-            self.clear()
+            n, gy, gx = group_place(b, schedule, group)
+            for start, many, rows in self.steps(gy):  # of a short run few
+                self.clear(start, b.mul(many, rows))
             with self.parts(panel) as (first, last):
                 self.add_products(0, group, first, last)
-            n, gy, gx = group_place(b, schedule, group)
             self.panel(n, gy, gx, panel, 0)
             self.zero(n, gy, gx, *extent(b, schedule.out_blocks, schedule.vectors, panel))
         return self.done(schedule.panels * schedule.all_groups)
@@ -73,11 +74,11 @@ class Panels(Products):
             self.transform(panel, b.mul(first.iv, schedule.lanes), b.mul(last, schedule.lanes))
             yield first.iv, last
 
-    def clear(self) -> None:
-        """Zeros for all products."""
-        b, (products, tiles, vectors, lanes) = self.b, self.schedule.product_shape
+    def clear(self, start: int, tiles: Index) -> None:
+        """Zeros for all products of so many tiles from `start` on."""
+        b, (products, _, vectors, lanes) = self.b, self.schedule.product_shape
         zeros = b.const(0.0, vector_type((vectors, lanes), f32))
-        with b.loop(0, products, name="k") as k, b.loop(0, tiles, name="tile") as tile:
+        with b.loop(0, products, name="k") as k, b.loop(start, b.add(tiles, start), name="tile") as tile:
             b.tile_store(zeros, self.made, [k.iv, tile.iv, 0, 0], [2, 3])
 
     def transform(self, panel: Index, first: Index, last: Index) -> None:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import partial
 from math import floor
 
 import numpy as np
 
 from lightnet.dataclasses import dataclass
 from lightnet.frontends import resampling
-from lightnet.frontends.composites import cut, number_of
+from lightnet.frontends.composites import cut
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
-from lightnet.runtime.dims import Dim, Size, Undecided, greatest, is_known, least
+from lightnet.runtime.dims import Dim, Quotient, Size, Undecided, greatest, is_known, least
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """The resampling of one axis."""
+    """The resampling of one axis; `scale` is 0 where it is another in each call."""
 
     scale: float
     length: Size
@@ -88,13 +89,13 @@ def _scaled_length(scale: float, size: Size) -> Size:
 
 
 def _ratio(length: Size, size: Size) -> float:
-    """length / size. Raises `Undecided` where it is not one number for all calls."""
+    """length / size, 0 where it is not one number for all calls."""
     if is_known((length, size)):
         return length / size
     for a, b, power in ((length, size, 1), (size, length, -1)):
         if isinstance(a, Dim) and isinstance(whole := a.over(b), int):
             return float(whole) ** power
-    raise Undecided(length - size)
+    return 0.0
 
 
 def _sized(n: Node, x: Value, sizes: Sequence[int], named: Sequence[int]) -> list[_Axis]:
@@ -106,6 +107,9 @@ def _sized(n: Node, x: Value, sizes: Sequence[int], named: Sequence[int]) -> lis
     if policy != "stretch":
         if policy not in ("not_larger", "not_smaller"):
             n.fail(f"keep_aspect_ratio_policy is '{policy}'; there are stretch, not_larger and not_smaller")
+        for size, axis, scale in zip(sizes, named, scales):
+            if not scale and isinstance(difference := size - x.dims[axis], Dim):
+                raise Undecided(difference)
         scales = [min(scales) if policy == "not_larger" else max(scales)] * len(scales)
         sizes = [floor(s * x.dims[a] + 0.5) for s, a in zip(scales, named)]
     axes = [_Axis(1.0, d) for d in x.dims]
@@ -159,32 +163,61 @@ def _resampled(n: Node, x: Value, axes: Sequence[_Axis], mode: str, mapping: str
 def _of_open_axes(
     n: Node, x: Value, axes: Sequence[_Axis], changed: Sequence[int], mode: str, mapping: str, rounding: str
 ) -> Value:
-    """`_resampled` where calls decide lengths, by scales whose tables are the same for all lengths: of nearest elements
-    those by whole factors, else the first rows of the tables for the longest axis, with indices cut at the end."""
-    g, exclude = n.g, bool(n.int("exclude_outside", 0))
+    """`_resampled` where calls decide lengths. By scales whose tables are the same for all lengths: of nearest elements
+    those by whole factors, else the first rows of the tables for the longest axis. Other tables are computed in the
+    call."""
+    g = n.g
     same = mapping in ("half_pixel", "asymmetric") or all(least(axes[k].length) > 1 for k in changed)
-    opened = next(d for k in changed for d in (x.dims[k], axes[k].length) if isinstance(d, Dim))
-    if exclude or not same or mapping not in ("half_pixel", "asymmetric", "pytorch_half_pixel"):
-        raise Undecided(opened)
-    if mode == "nearest":
-        for k in changed:
-            factor, name = round(axes[k].scale), "floor" if rounding == "simple" else rounding
-            at = resampling.coordinates(mapping, 8, 8 * factor, axes[k].scale)
-            table = resampling.nearest_elements(at, 8, name)
-            if factor != axes[k].scale or not np.array_equal(table, resampling.nearest_centres(8 * factor, 8)):
-                raise Undecided(opened)
+    same = same and mapping in ("half_pixel", "asymmetric", "pytorch_half_pixel")
+    same = same and all(axes[k].scale for k in changed)
+    if n.int("exclude_outside", 0) or not (same or (mode != "cubic" and not n.int("antialias", 0))):
+        raise Undecided(_open_of(x, axes, changed))
+    if mode == "nearest" and same and all(map(partial(_takes_centres, mapping, rounding), (axes[k] for k in changed))):
         return g.op("resize", x, dims=tuple(a.length for a in axes), mode="TL_NEAREST")
     for k in changed:
-        size, length = greatest(x.dims[k]), greatest(axes[k].length)
-        index, weight = resampling.bounded_taps(
-            g, resampling.coordinates(mapping, size, length, axes[k].scale), size, axes[k].scale, mode,
-            antialias=bool(n.int("antialias", 0)), cubic_a=n.float("cubic_coeff_a", -0.75),
-        )  # fmt: skip
-        last = number_of(g, x.dims[k] - 1, (), "i32")
-        rows = [cut(g, g.constant(t, dtype), 0, 0, axes[k].length) for t, dtype in ((index, "i32"), (weight, "f32"))]
-        wide = g.cast(x, "f32")
-        x = g.cast(g.op("interpolate", wide, g.op("minimum", rows[0], last), rows[1], axis=k), x.dtype)
+        axis, size, wide = axes[k], x.dims[k], "f64" if x.dtype.name == "f64" else "f32"
+        if same and mode != "nearest":
+            most, length = greatest(size), greatest(axis.length)
+            index, weight = resampling.bounded_taps(
+                g, resampling.coordinates(mapping, most, length, axis.scale), most, axis.scale, mode,
+                antialias=bool(n.int("antialias", 0)), cubic_a=n.float("cubic_coeff_a", -0.75),
+            )  # fmt: skip
+            # An index behind the end of a shorter axis is clamped by the op.
+            tables = [cut(g, g.constant(t, dtype), 0, 0, axis.length) for t, dtype in ((index, "i32"), (weight, wide))]
+            x = resampling.summed(g, x, k, *tables)
+            continue
+        if isinstance(size, Dim) and any(isinstance(a, Quotient) for a in size.atoms):
+            # Plans of networks that go on with such rounded sizes take minutes to prove.
+            raise Undecided(_open_of(x, axes, changed))
+        exact = Fraction(axis.scale)
+        if exact and size * exact.numerator != axis.length * exact.denominator:
+            raise Undecided(_open_of(x, axes, changed))  # a last element that is part of one
+        columns = 1 if mode == "nearest" else 2
+        at = resampling.open_coordinates(g, mapping, size, axis.length, axis.scale, columns)
+        if mode == "nearest":
+            name = rounding
+            if rounding == "simple":
+                if not axis.scale:
+                    raise Undecided(_open_of(x, axes, changed))
+                name = "ceil" if axis.scale < 1 else "floor"
+            x = resampling.picked(g, x, k, resampling.open_nearest(g, at, size, name))
+        else:
+            x = resampling.summed(g, x, k, *resampling.open_taps(g, at, size, wide))
     return x
+
+
+def _open_of(x: Value, axes: Sequence[_Axis], changed: Sequence[int]) -> Dim:
+    """A length among those of axes that change which a call decides."""
+    return next(d for k in changed for d in (x.dims[k], axes[k].length) if isinstance(d, Dim))
+
+
+def _takes_centres(mapping: str, rounding: str, axis: _Axis) -> bool:
+    """Return whether the nearest elements along an axis of any length are those that `ln.resize` takes."""
+    factor, name = round(axis.scale), "floor" if rounding == "simple" else rounding
+    if factor < 1 or factor != axis.scale:
+        return False
+    table = resampling.nearest_elements(resampling.coordinates(mapping, 8, 8 * factor, factor), 8, name)
+    return np.array_equal(table, resampling.nearest_centres(8 * factor, 8))
 
 
 def _extrapolated(n: Node, y: Value, axis: int, outside: np.ndarray) -> Value:
