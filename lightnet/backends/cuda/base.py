@@ -36,6 +36,8 @@ class SimtGenerator(generator.Generator[DeviceModel]):
     """
 
     target = "cuda"
+    #: Whether it builds for sizes that calls decide.
+    takes_open = False
 
 
 @dataclass(frozen=True)

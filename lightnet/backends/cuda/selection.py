@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
 
 from xdsl.ir import Attribute, SSAValue
@@ -15,6 +15,7 @@ from lightnet.backends.selection import PINNED, Candidate, Selection, has_maps, 
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.body import choice
+from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import ChannelsLast, Layout, Packed, Phases, layout_of
 from lightnet.ir.locations import loc_of
@@ -34,6 +35,12 @@ class CudaSelection(Selection[DeviceModel]):
 
     def __init__(self) -> None:
         super().__init__("cuda", CUDA_GENERATORS)
+
+    def usable(self, kernel: KernelOp, machine: DeviceModel) -> Iterable[Generator]:
+        """The generators that a kernel may have: where calls decide sizes of it, those that build for symbols."""
+        usable = super().usable(kernel, machine)
+        values = (*kernel.operands, *(r for op in kernel.ops for r in op.results), *kernel.results)
+        return [g for g in usable if getattr(g, "takes_open", False)] if is_open(values) else usable
 
     def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: DeviceModel) -> bool:
         """Weights that are not packed yet are static, and have no place."""

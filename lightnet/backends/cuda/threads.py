@@ -35,7 +35,7 @@ class CudaThreads:
 
     def cost(self, line: CudaLaunchOp) -> int:
         """About how many ops all threads of a launch execute."""
-        return self._steps_of(line.callee.string_value()) * prod(line.grid.get_values()) * prod(line.block.get_values())
+        return self._steps_of(line.callee.string_value()) * prod(line.grid_sizes) * prod(line.block.get_values())
 
     def run(self, lines: Sequence[CudaLaunchOp], spaces: Mapping[str, np.ndarray]) -> None:
         """Run launches, one after the other, on memory spaces (u8), which then hold what they wrote. LightNetError, at
@@ -48,8 +48,8 @@ class CudaThreads:
             for line in lines:
                 kernel, maps = self._kernel(line.callee.string_value())
                 args = arguments(self._gpu, [base[p.space.data] + p.offset.data for p in line.args], maps)
-                (x, y, z), (tx, ty, tz) = line.grid.get_values(), line.block.get_values()
-                self._gpu.launch(DeviceLaunch(kernel, (x, y, z), (tx, ty, tz), line.shared_bytes, args))
+                tx, ty, tz = line.block.get_values()
+                self._gpu.launch(DeviceLaunch(kernel, line.grid_sizes, (tx, ty, tz), line.shared_bytes, args))
             for name, space in spaces.items():
                 if space.nbytes:
                     self._gpu.download(base[name], space)
