@@ -23,6 +23,7 @@ from lightnet.ir.registry import CUDA_GENERATORS
 from lightnet.ir.target import Blocking, Form, Request
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import place_of
+from lightnet.runtime.dims import typical
 
 #: What factors of products of f32 may be rounded to.
 PRECISIONS = ("f32", "tf32")
@@ -121,9 +122,9 @@ def _static(kernel: KernelOp) -> set[SSAValue]:
 def cuda_reorder_time(value: SSAValue, layout: Layout) -> float:
     """Nanoseconds of a change of layout, roughly (`Target.reorder`): where the memory is the same, none."""
     spec, device = spec_of(value.type), device_of("")
-    if spec.ndim == 4 and spec.dims[2:] == (1, 1) and not spec.dims[1] % MAP.multiple:
+    if spec.ndim == 4 and spec.dims[2:] == (1, 1) and spec.dims[1] % MAP.multiple == 0:
         return 0.0
-    return device.launch + (spec.nbytes + layout.size(spec)) / (0.6 * device.bytes)
+    return device.launch + typical(spec.nbytes + layout.size(spec)) / (0.6 * device.bytes)
 
 
 SELECTION = CudaSelection()
