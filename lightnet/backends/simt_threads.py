@@ -182,7 +182,7 @@ class ThreadLoops:
         if isinstance(op, memref.AllocaOp):
             self.recomputed[op.memref] = op
             return True
-        if op.regions or not (op.has_trait(Pure) or _divides(op)):
+        if op.regions or not (op.has_trait(Pure) or _divides(op) or isinstance(op, memref.ViewOp)):
             return False
         if all(v in self.common.values for v in op.operands) and not self.differs(op):
             self.emit(op, self.common)

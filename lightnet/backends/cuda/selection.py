@@ -9,6 +9,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.cuda.base import MAP
 from lightnet.backends.cuda.device import DeviceModel, device_of
+from lightnet.backends.cuda.strips import open_ways
 from lightnet.backends.generator import Generator
 from lightnet.backends.kernel_loops import takes_layouts
 from lightnet.backends.selection import PINNED, Candidate, Selection, has_maps, layouts, with_workspace
@@ -38,10 +39,11 @@ class CudaSelection(Selection[DeviceModel]):
         super().__init__("cuda", CUDA_GENERATORS)
 
     def usable(self, kernel: KernelOp, machine: DeviceModel) -> Iterable[Generator]:
-        """The generators that a kernel may have: where calls decide sizes of it, those that build for symbols."""
+        """The generators that a kernel may have: where calls decide sizes of it, those that build for symbols, and the
+        others in strips of rows."""
         usable = super().usable(kernel, machine)
         values = (*kernel.operands, *(r for op in kernel.ops for r in op.results), *kernel.results)
-        return [g for g in usable if getattr(g, "takes_open", False)] if is_open(values) else usable
+        return [way for g in usable for way in open_ways(g)] if is_open(values) else usable
 
     def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: DeviceModel) -> bool:
         """Weights that are not packed yet are static, and have no place."""

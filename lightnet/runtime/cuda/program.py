@@ -232,6 +232,11 @@ class CudaInstance(SpacesInstance):
         if spaces is None:
             self._settle()
 
+    @property
+    def address(self) -> Mapping[str, int]:
+        """The device address of each memory space."""
+        return self.spaces.address
+
     def _settle(self) -> None:
         """Have the memory that the program needs, and the launch list recorded for where it stands now."""
         self.spaces.hold(self._sizes)
@@ -260,7 +265,7 @@ class CudaInstance(SpacesInstance):
         self.spaces.release()
 
     def at(self, place: Place) -> int:
-        return self.spaces.address[place[0]] + place[1]
+        return self.address[place[0]] + place[1]
 
     def wait(self) -> None:
         self.driver.synchronize()
