@@ -20,6 +20,7 @@ from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import ChannelsLast, Layout, Packed, Phases, layout_of
 from lightnet.ir.locations import loc_of
+from lightnet.ir.op import LnOp
 from lightnet.ir.registry import CUDA_GENERATORS
 from lightnet.ir.target import Blocking, Form, Request
 from lightnet.ir.types import spec_of
@@ -41,9 +42,13 @@ class CudaSelection(Selection[DeviceModel]):
     def usable(self, kernel: KernelOp, machine: DeviceModel) -> Iterable[Generator]:
         """The generators that a kernel may have: where calls decide sizes of it, those that build for symbols, and the
         others in strips of rows."""
-        usable = super().usable(kernel, machine)
-        values = (*kernel.operands, *(r for op in kernel.ops for r in op.results), *kernel.results)
-        return [way for g in usable for way in open_ways(g)] if is_open(values) else usable
+        return (g for g in self.ways(kernel.ops, kernel.operands) if g.is_for(machine))
+
+    def ways(self, ops: Sequence[LnOp], beside: Sequence[SSAValue] = ()) -> Sequence[Generator]:
+        """The generators that there are for ops, which may be open, as may be what a kernel reads `beside` them."""
+        found = self.generators()
+        values = (*beside, *(v for op in ops for v in (*op.operands, *op.results)))
+        return [way for g in found for way in open_ways(g)] if is_open(values) else found
 
     def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: DeviceModel) -> bool:
         """Weights that are not packed yet are static, and have no place."""

@@ -64,6 +64,7 @@ class Strips(SimtGenerator):
     def __init__(self, inner: Generator[DeviceModel]):
         self.inner = inner
         self.alg, self.exact, self.last = inner.alg, inner.exact, inner.last
+        self.ends = inner.ends  # type: ignore[misc]  # as a class has it
 
     def is_for(self, machine: DeviceModel) -> bool:
         return self.inner.is_for(machine)
