@@ -139,7 +139,7 @@ class CudaLaunchOp(LaunchLine):
         grid, block = tuple(n.value.data for n in self.grid), tuple(self.block.get_values())
         if len(grid) != 3 or len(block) != 3:
             raise VerifyException("a grid and a block have three dimensions: grid [32, 1, 1] block [128, 1, 1]")
-        if not all(is_never_below(n, isinstance(n, int)) and greatest(n) <= most for n, most in zip(grid, MAX_GRID)):
+        if not all(is_never_below(n, int(isinstance(n, int))) and greatest(n) <= most for n, most in zip(grid, MAX_GRID)):
             got = f"({', '.join(map(str, grid))})"
             raise VerifyException(f"a grid has 1 to {MAX_GRID} blocks along x, y, z; got {got}")
         require_block(block)
