@@ -166,8 +166,8 @@ class Builder:
         location: LocationAttr = UNKNOWN_LOC,
         symbols: Iterable[Symbol | str] = (),
     ) -> Builder:
-        """A kernel function: block range, the values of `symbols` (or of those of these names), then `memrefs`, called by
-        their `hints`; `opt` is ``O2`` or ``none``."""
+        """A kernel function: block range, the values of `symbols` (or of those of these names), then `memrefs`, called
+        by their `hints`; `opt` is ``O2`` or ``none``."""
         names = sorted({s.name if isinstance(s, Symbol) else s for s in symbols})
         types = [INDEX, INDEX, *(INDEX for _ in names), *memrefs]
         function = empty_function(name, types, ["lo", "hi", *map(name_hint, names), *hints], location)

@@ -2,8 +2,8 @@
 
 The open dims of a tensor come first (a batch, or a batch and a length); all that is behind them is a *row*. Where every
 op of a body makes row i from row i of its operands, and from static ones, the body on any number of rows is the static
-body of a few, on some rows after others (in *strips*): whatever is made for static shapes serves open ones, too. Imports
-`ir`, binding and what generators are.
+body of a few, on some rows after others (in *strips*): whatever is made for static shapes serves open ones, too.
+Imports `ir`, binding and what generators are.
 """
 
 from __future__ import annotations

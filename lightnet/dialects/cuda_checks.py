@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from math import gcd, prod
 
 from xdsl.dialects import arith, func, scf
-from xdsl.dialects.memref import ViewOp
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     DenseArrayBase,
@@ -19,6 +18,7 @@ from xdsl.dialects.builtin import (
     MemRefType,
     i32,
 )
+from xdsl.dialects.memref import ViewOp
 from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
 from xdsl.utils.exceptions import VerifyException
 

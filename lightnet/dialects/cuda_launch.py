@@ -139,7 +139,9 @@ class CudaLaunchOp(LaunchLine):
         grid, block = tuple(n.value.data for n in self.grid), tuple(self.block.get_values())
         if len(grid) != 3 or len(block) != 3:
             raise VerifyException("a grid and a block have three dimensions: grid [32, 1, 1] block [128, 1, 1]")
-        if not all(is_never_below(n, int(isinstance(n, int))) and greatest(n) <= most for n, most in zip(grid, MAX_GRID)):
+        if not all(
+            is_never_below(n, int(isinstance(n, int))) and greatest(n) <= most for n, most in zip(grid, MAX_GRID)
+        ):
             got = f"({', '.join(map(str, grid))})"
             raise VerifyException(f"a grid has 1 to {MAX_GRID} blocks along x, y, z; got {got}")
         require_block(block)
@@ -226,10 +228,11 @@ def verify_cuda(module: ModuleOp, arch: str) -> None:
     would search the module for each launch).
 
     Raises LightNetError at the function or the launch: an architecture that is not in `ARCHS`, more shared memory than
-    it has, a kernel with arguments other than symbols of a call and memrefs, or with results, a launch of an unknown kernel, of one of another
-    target, or with other threads, places or dynamic shared memory than it takes, on bytes that the module's memory does
-    not have or that are aligned less than it takes, or on memrefs that overlap one that is written. Of what calls
-    decide, what is proved for all of them holds: how long memrefs of open length are, nothing here says.
+    it has, a kernel with arguments other than symbols of a call and memrefs, or with results, a launch of an unknown
+    kernel, of one of another target, or with other threads, places or dynamic shared memory than it takes, on bytes
+    that the module's memory does not have or that are aligned less than it takes, or on memrefs that overlap one that
+    is written. Of what calls decide, what is proved for all of them holds: how long memrefs of open length are, nothing
+    here says.
     """
     if arch not in ARCHS:
         raise LightNetError(

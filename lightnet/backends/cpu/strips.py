@@ -127,7 +127,10 @@ class Strips(AdaptedGenerator):
     def completed(self, kernel: KernelOp, plan: Plan) -> Plan:
         rows = rows_of(kernel)
         strips = [
-            Strip(s.rows, self.inner.completed(rows.kernel(kernel, s.rows, {**own_choices(kernel), **s.plan.choices}), s.plan))
+            Strip(
+                s.rows,
+                self.inner.completed(rows.kernel(kernel, s.rows, {**own_choices(kernel), **s.plan.choices}), s.plan),
+            )
             for s in plan.schedule
         ]
         return self._of(rows, plan.form, strips)

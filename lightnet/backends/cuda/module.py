@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from itertools import groupby
+from typing import Any, cast
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -75,7 +76,8 @@ def _line(
 ) -> KernelLine:
     tx, ty, tz = op.block.get_values()
     places = tuple(map(_place, op.args))
-    return KernelLine(entry, op.grid_sizes, (tx, ty, tz), op.shared_bytes, places, after, maps, taken)  # type: ignore[arg-type]  # numbers, or `Dim`s
+    grid: Any = op.grid_sizes
+    return KernelLine(entry, grid, (tx, ty, tz), op.shared_bytes, places, after, maps, cast(Any, taken))
 
 
 def _place(place: PlaceAttr) -> Place:

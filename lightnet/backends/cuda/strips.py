@@ -2,10 +2,10 @@
 others.
 
 A static generator is asked for the body of one row, and, where rows share weights, of several. Its kernel becomes one
-that takes all rows, as bytes: the grid along x is that of a strip, as many times as a call has strips, and a block works
-on views of its strip. So generators know nothing of symbols. Strips of the most rows come first; those of fewer have
-what is left, in launches of their own, which are empty where nothing is. Strips do not overlap, as blocks of one launch
-must not write the same bytes. Imports the base of generators.
+that takes all rows, as bytes: the grid along x is that of a strip, as many times as a call has strips, and a block
+works on views of its strip. So generators know nothing of symbols. Strips of the most rows come first; those of fewer
+have what is left, in launches of their own, which are empty where nothing is. Strips do not overlap, as blocks of one
+launch must not write the same bytes. Imports the base of generators.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ class Strips(SimtGenerator):
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel) -> Sequence[Form]:
         if (found := one_row(ops, yielded)) is None:
             return ()
-        forms = [form for form in self.inner.forms(found.ops, found.yielded, device) if _is_aligned(form, found, yielded)]
+        forms = [
+            form for form in self.inner.forms(found.ops, found.yielded, device) if _is_aligned(form, found, yielded)
+        ]
         specs = [s for op in ops for s in (*op.operand_specs, *op.result_specs)]
         if any(s.ndim == 4 and leading(s.dims) > 1 for s in specs):  # a row is part of a map
             forms = [form for form in forms if not has_maps(form)]
@@ -161,8 +163,8 @@ def _is_aligned(form: Form, row: OneRow, yielded: Sequence[SSAValue]) -> bool:
         return MAP.size(spec) if is_map else spec.nbytes
 
     moving = [size(v, v in form.maps) for v, whole in row.outside.items() if leading(spec_of(whole.type).dims)]
-    made = [size(v, not form.plain_results) for v, whole in zip(row.yielded, yielded) if leading(spec_of(whole.type).dims)]
-    return all(n % ACCESS == 0 for n in (*moving, *made))
+    results = [v for v, whole in zip(row.yielded, yielded) if leading(spec_of(whole.type).dims)]
+    return all(n % ACCESS == 0 for n in (*moving, *(size(v, not form.plain_results) for v in results)))
 
 
 def _sizes(kernel: KernelOp, rows: OpenRows) -> list[int]:
@@ -197,8 +199,10 @@ def _in_strips(launch: SimtLaunch, kernel: KernelOp, walk: _Walk) -> SimtLaunch:
     """A launch on one strip as one on all of them."""
     inner, block, (x, y, z) = launch.function, launch.function.body.block, launch.grid
     if greatest(walk.count) * greatest(x) > MAX_GRID[0]:
-        raise LightNetError(f"a grid has at most {MAX_GRID[0]} blocks, and {walk.count!s} strips are of {x}", loc_of(kernel))
-    whole = [_BYTES if moves(a, kernel) or a.kind == "workspace" else t for a, t in zip(launch.args, block.arg_types)]
+        message = f"a grid has at most {MAX_GRID[0]} blocks, and {walk.count!s} strips have {x!s} each"
+        raise LightNetError(message, loc_of(kernel), label="strips.grid")
+    types = [t for t in block.arg_types if isinstance(t, MemRefType)]
+    whole = [_BYTES if moves(a, kernel) or a.kind == "workspace" else t for a, t in zip(launch.args, types)]
     symbols = sorted({s.name for s in walk.first.symbols}) if isinstance(walk.first, Dim) else []
     hints = [a.name_hint for a in block.args]
     b = Simt.thread(inner.sym_name.data, whole, launch.block, hints, inner.location, symbols)

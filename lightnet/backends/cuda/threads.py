@@ -62,7 +62,9 @@ class CudaThreads:
             for line in lines:
                 kernel, maps = self._kernel(line.callee.string_value())
                 places = [base[p.space.data] + at(p.offset.data, self._values) for p in line.args]
-                numbers = (("s64", self._values[name]) for name in kernel_symbols(self._functions[line.callee.string_value()]))
+                numbers = (
+                    ("s64", self._values[name]) for name in kernel_symbols(self._functions[line.callee.string_value()])
+                )
                 args = (*numbers, *arguments(self._gpu, places, maps))
                 (x, y, z), (tx, ty, tz) = self._grid(line), line.block.get_values()
                 if x * y * z:

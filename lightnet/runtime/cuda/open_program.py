@@ -1,5 +1,5 @@
-"""A program on a device whose sizes each call decides: an instance, with graphs of its own, for the values of each of the
-last calls, all on the same memory and kernels. Nothing is compiled for a call. Imports the runtime."""
+"""A program on a device whose sizes each call decides: an instance, with graphs of its own, for each of the last values
+of its symbols, all on the same memory and kernels. Nothing is compiled for a call. Imports the runtime."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ from lightnet.diagnostics import LightNetError
 from lightnet.runtime.cuda.driver import DeviceLaunch, Driver, LaunchGraph, Module, arguments
 from lightnet.runtime.cuda.machine import MACHINE
 from lightnet.runtime.cuda.tensor_map import TensorMap, check_tensor_map
-from lightnet.runtime.machine import Machine, Opened
 from lightnet.runtime.dims import Dim, Size, Symbol
+from lightnet.runtime.machine import Machine, Opened
 from lightnet.runtime.program import Program, numbered, read_size, with_texts
 from lightnet.runtime.spaces import Place, SpacesInstance
 
@@ -67,8 +67,8 @@ class HostLine:
 
 @dataclass(frozen=True)
 class CudaCode:
-    """The code that a device runs: PTX, the architecture that it is for, and the lines of the program in order; those of
-    a call (`at`), where it decides sizes."""
+    """The code that a device runs: PTX, the architecture that it is for, and the lines of the program in order; those
+    of a call (`at`), where it decides sizes."""
 
     ptx: str
     arch: str
@@ -163,9 +163,14 @@ def _check_after(lines: Sequence[KernelLine | HostLine]) -> None:
 Part = LaunchGraph | HostLine
 
 
+#: A space that grows gets this part more than it needs: one that grows with each call (a cache does) is seldom a new
+#: one.
+GROWTH = 16
+
+
 class DeviceSpaces:
-    """The kernels of a code on a device, and the memory spaces that its programs share, those of one call after the other:
-    they have grown to what calls have needed so far. `user` is the mark of the instance whose inputs they hold,
+    """The kernels of a code on a device, and the memory spaces that its programs share, those of one call after the
+    other: they have grown to what calls have needed so far. `user` is the mark of the instance whose inputs they hold,
     `uploaded` the static tensors. Whoever uses them holds the `lock`."""
 
     def __init__(self, code: CudaCode, driver: Driver):
@@ -196,6 +201,8 @@ class DeviceSpaces:
             if space in self.address:
                 self.driver.free(self.address.pop(space))
                 self._sizes[space] = 0  # should there be no memory
+                if needed + size // GROWTH <= self.driver.memory_bytes:
+                    size += size // GROWTH
             if space == "static":
                 self.uploaded = None
             self.address[space] = self.driver.alloc(size)
@@ -208,9 +215,9 @@ class DeviceSpaces:
 
 
 class CudaInstance(SpacesInstance):
-    """A program on a device: `driver` is the state of `opened`, if that is given, `spaces` what it shares with others of
-    the same code. `launches` are the kernels of the launch list, in order, for who runs them one by one; None for one
-    on an empty grid."""
+    """A program on a device: `driver` is the state of `opened`, if that is given, `spaces` what it shares with others
+    of the same code. `launches` are the kernels of the launch list, in order, for who runs them one by one; None for
+    one on an empty grid."""
 
     def __init__(
         self,
