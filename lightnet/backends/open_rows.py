@@ -167,7 +167,7 @@ def _one_row(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> OneRow | None:
     return OneRow(made, [known[v] for v in yielded], dict(zip(block.args, outside)))
 
 
-def rows_of(kernel: KernelOp) -> OpenRows:
+def known_rows(kernel: KernelOp) -> OpenRows:
     """The rows of an open kernel, which has some."""
     found = open_rows_of(kernel.ops)
     assert found is not None, "`takes` has seen them"

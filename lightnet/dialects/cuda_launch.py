@@ -162,11 +162,11 @@ class CudaLaunchOp(LaunchLine):
     @classmethod
     def parse(cls, parser: Parser) -> CudaLaunchOp:
         callee = SymbolRefAttr(parser.parse_symbol_name())
-        grid: Sequence[Size] = ()
+        grid: Sequence[Size] | None = None
         if parser.parse_optional_keyword("grid") is not None:
             grid = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, lambda: _parse_size(parser))
         block = parse_ints(parser, "block")
-        if len(grid) != 3 or block is None:
+        if grid is None or block is None:
             parser.raise_error("expected `grid [x, y, z] block [x, y, z]`")
         shared = 0
         if parser.parse_optional_keyword("shared"):

@@ -136,7 +136,7 @@ class Program:
         """The program of calls in which the symbols have these values: it has numbers where this one has dims, but for
         dims of other symbols, which only what nothing reads has."""
         by = {s.name: n for s, n in zip(self.symbols, values, strict=True)}
-        number = numbered(by)
+        number = evaluator_of(by)
         kinds = ("inputs", "outputs", "residents", "unread")
         tensors: dict[str, Any] = {kind: tuple(t.with_sizes(number) for t in getattr(self, kind)) for kind in kinds}
         hosts = tuple(replace(h, dims=tuple(map(number, h.dims))) for h in self.hosts)
@@ -294,7 +294,7 @@ class Program:
         return unknown("tensor", name, [*(t.name for t in self.shown), *self.fused, *self.reused])
 
 
-def numbered(values: Mapping[str, int]) -> Callable[[Size], Any]:
+def evaluator_of(values: Mapping[str, int]) -> Callable[[Size], Any]:
     """A function from sizes to what they are where symbols have these values: numbers, and themselves where they are of
     other symbols."""
     known: dict[Size, Any] = {}

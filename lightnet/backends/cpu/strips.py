@@ -37,7 +37,7 @@ from lightnet.backends.open_rows import (
     moves,
     one_row,
     own_choices,
-    rows_of,
+    known_rows,
 )
 from lightnet.backends.selection import has_maps
 from lightnet.dataclasses import dataclass, replace
@@ -78,7 +78,7 @@ class Strips(AdaptedGenerator):
                         weights=frozenset(back[v] for v in form.weights)) for form in forms]  # fmt: skip
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
-        rows, form = rows_of(kernel), numbered(form, kernel)
+        rows, form = known_rows(kernel), numbered(form, kernel)
         return self._of(rows, form, self._strips(kernel, rows, form, machine))
 
     def _strip(self, kernel: KernelOp, rows: OpenRows, form: Form, machine: ProcessorModel, n: int,
@@ -125,7 +125,7 @@ class Strips(AdaptedGenerator):
         )  # fmt: skip
 
     def completed(self, kernel: KernelOp, plan: Plan) -> Plan:
-        rows = rows_of(kernel)
+        rows = known_rows(kernel)
         strips = [
             Strip(
                 s.rows,
@@ -136,7 +136,7 @@ class Strips(AdaptedGenerator):
         return self._of(rows, plan.form, strips)
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        rows, strips, made = rows_of(kernel), plan.schedule, list[Launch]()
+        rows, strips, made = known_rows(kernel), plan.schedule, list[Launch]()
         for k, ((count, first), strip) in enumerate(zip(cover_rows(rows.count, strips, bool(aliases)), strips)):
             static = rows.kernel(kernel, strip.rows, {**own_choices(kernel), **strip.plan.choices})
             launches = strip.plan.build(static, name, aliases)
@@ -168,7 +168,7 @@ def found_among_rows(kernel: KernelOp, find: Callable[[KernelOp], list[KernelOp]
     copies: dict[KernelOp, KernelOp] = {}
     for op in (kernel, *beside):
         if isinstance(op, KernelOp) and op not in copies and one_row(op.ops, op.terminator.operands) is not None:
-            rows = rows_of(op)
+            rows = known_rows(op)
             copies[op] = rows.kernel(op, typical(rows.count), op.choices)
     for op, copy in copies.items():
         copy.operands = [_copied(v, copies, other) for v, other in zip(op.operands, copy.operands)]

@@ -9,7 +9,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.cuda.base import MAP
 from lightnet.backends.cuda.device import DeviceModel, device_of
-from lightnet.backends.cuda.strips import open_ways
+from lightnet.backends.cuda.strips import open_generators
 from lightnet.backends.generator import Generator
 from lightnet.backends.kernel_loops import takes_layouts
 from lightnet.backends.selection import PINNED, Candidate, Selection, has_maps, layouts, with_workspace
@@ -48,7 +48,7 @@ class CudaSelection(Selection[DeviceModel]):
         """The generators that there are for ops, which may be open, as may be what a kernel reads `beside` them."""
         found = self.generators()
         values = (*beside, *(v for op in ops for v in (*op.operands, *op.results)))
-        return [way for g in found for way in open_ways(g)] if is_open(values) else found
+        return [way for g in found for way in open_generators(g)] if is_open(values) else found
 
     def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: DeviceModel) -> bool:
         """Weights that are not packed yet are static, and have no place."""

@@ -33,7 +33,7 @@ from lightnet.backends.open_rows import (
     moves,
     one_row,
     own_choices,
-    rows_of,
+    known_rows,
 )
 from lightnet.backends.selection import has_maps
 from lightnet.dataclasses import dataclass, replace
@@ -56,7 +56,7 @@ ACCESS = 16
 _BYTES = MemRefType(IntegerType(8), [DYNAMIC_INDEX])
 
 
-class Strips(SimtGenerator):
+class GridStrips(SimtGenerator):
     """The kernels of another generator, in strips."""
 
     takes_open = True
@@ -88,7 +88,7 @@ class Strips(SimtGenerator):
     def plan(self, kernel: KernelOp, form: Form, device: DeviceModel) -> Plan:
         """The time is that of the static kernel on as many rows as are typical: a grid of strips fills a device as
         well."""
-        rows, form = rows_of(kernel), numbered(form, kernel)
+        rows, form = known_rows(kernel), numbered(form, kernel)
         strips: list[Strip] = []
         for n in _sizes(kernel, rows):
             pinned = strips[0].plan.choices if strips else {}
@@ -126,13 +126,13 @@ class Strips(SimtGenerator):
                     choices={**first.choices, STRIPS: choice_attr(tuple(s.rows for s in strips))})  # fmt: skip
 
     def completed(self, kernel: KernelOp, plan: Plan) -> Plan:
-        rows = rows_of(kernel)
+        rows = known_rows(kernel)
         statics = [rows.kernel(kernel, s.rows, {**own_choices(kernel), **s.plan.choices}) for s in plan.schedule]
         strips = [Strip(s.rows, self.inner.completed(k, s.plan)) for s, k in zip(plan.schedule, statics)]
         return self._of(rows, plan.form, plan.time, strips)
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
-        rows, made = rows_of(kernel), list[SimtLaunch]()
+        rows, made = known_rows(kernel), list[SimtLaunch]()
         for (count, first), strip in zip(cover_rows(rows.count, plan.schedule, in_place=True), plan.schedule):
             static = rows.kernel(kernel, strip.rows, {**own_choices(kernel), **strip.plan.choices})
             launches = strip.plan.build(static, name, aliases)
@@ -148,11 +148,11 @@ class Strips(SimtGenerator):
 
 
 @cache
-def open_ways(generator: Generator[DeviceModel]) -> tuple[Generator[DeviceModel], ...]:
+def open_generators(generator: Generator[DeviceModel]) -> tuple[Generator[DeviceModel], ...]:
     """The generators of open kernels that one is: itself, or in strips."""
     if getattr(generator, "takes_open", False):
         return (generator,)
-    return (Strips(generator),) if getattr(generator, "runs_in_strips", False) else ()
+    return (GridStrips(generator),) if getattr(generator, "runs_in_strips", False) else ()
 
 
 def _is_aligned(form: Form, row: OneRow, yielded: Sequence[SSAValue]) -> bool:

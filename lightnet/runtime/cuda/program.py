@@ -22,7 +22,7 @@ from lightnet.runtime.cuda.machine import MACHINE
 from lightnet.runtime.cuda.tensor_map import TensorMap, check_tensor_map
 from lightnet.runtime.dims import Dim, Size, Symbol
 from lightnet.runtime.machine import Machine, Opened
-from lightnet.runtime.program import Program, numbered, read_size, with_texts
+from lightnet.runtime.program import Program, evaluator_of, read_size, with_texts
 from lightnet.runtime.spaces import Place, SpacesInstance
 
 Sizes = tuple[int, int, int]
@@ -80,7 +80,7 @@ class CudaCode:
 
     def at(self, symbols: Sequence[Symbol], values: Sequence[int]) -> CudaCode:
         """The code of calls in which symbols have these values."""
-        number = numbered({s.name: n for s, n in zip(symbols, values, strict=True)})
+        number = evaluator_of({s.name: n for s, n in zip(symbols, values, strict=True)})
         return replace(self, lines=tuple(line.with_sizes(number) for line in self.lines))
 
     @classmethod
