@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -344,3 +345,34 @@ def test_launches_of_open_grids_print_and_parse() -> None:
 def test_launches_that_cannot_be_are_refused(changes: dict[str, str], message: str) -> None:
     with pytest.raises(Exception, match=message):
         launched(**changes)
+
+
+def test_faster_code_for_values_of_dims_is_for_the_processor() -> None:
+    model = lightnet.load(NETS["mlp"].model())
+    with pytest.raises(LightNetError, match=r"target cuda has no faster code for values of dims \(N\)"):
+        lightnet.compile(model, "cuda", specialize={"N": 64})
+
+
+def test_calls_of_several_threads_share_memory(mlp) -> None:
+    run, _ = mlp
+    inputs = {n: data((n, 64)) for n in (1, 3, 9, 17)}
+    wanted = {n: run({"x": x})["y"] for n, x in inputs.items()}
+    with ThreadPoolExecutor(4) as pool:
+        for n, got in pool.map(lambda n: (n, run({"x": inputs[n]})["y"]), [*inputs] * 3):
+            np.testing.assert_array_equal(got, wanted[n])
+
+
+def test_kernels_run_one_by_one_in_a_call(mlp) -> None:
+    """A profile has memory of its own, and the launches of a call, of which some are on empty grids."""
+    from lightnet_debug.cuda_steps import DeviceStepper
+
+    run, reference = mlp
+    x = data((72, 64))
+    one = run.specialized({"x": x})
+    stepper = DeviceStepper(one, {"x": x})
+    for step in stepper.steps:
+        for call in stepper.calls(step):
+            call()
+    (place,) = (t for t in one.program.outputs)
+    got = stepper.instance.bytes_at((place.space, place.offset), place.nbytes).view(np.float32).reshape(place.dims)
+    close(got, reference.run(None, {"x": x})[0])
