@@ -28,12 +28,12 @@ from lightnet.backends.open_rows import (
     OpenRows,
     Strip,
     cover_rows,
+    known_rows,
     leading,
     most_of,
     moves,
     one_row,
     own_choices,
-    known_rows,
 )
 from lightnet.backends.selection import has_maps
 from lightnet.dataclasses import dataclass, replace
