@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from xdsl.dialects import func
-from xdsl.dialects.builtin import DYNAMIC_INDEX, IntegerType, MemRefType, StringAttr
+from xdsl.dialects.builtin import DYNAMIC_INDEX, ArrayAttr, IntegerType, MemRefType, StringAttr
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.cuda.base import MAP, SimtGenerator
@@ -43,9 +43,13 @@ from lightnet.dialects.cuda_simt import BlockIdOp, GridDimOp
 from lightnet.dialects.launch import SYMBOLS, memref_bytes
 from lightnet.ir.kernel import KernelOp, choice_attr, choice_integers
 from lightnet.ir.locations import loc_of
+from lightnet.ir.memory import ARENA
+from lightnet.ir.names import PLACES
 from lightnet.ir.op import LnOp
+from lightnet.ir.place import PlaceAttr
 from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of
+from lightnet.ir.views import alignment_of
 from lightnet.runtime.arrays import align_up
 from lightnet.runtime.dims import Dim, Size, greatest, typical
 
@@ -135,6 +139,8 @@ class GridStrips(SimtGenerator):
         rows, made = known_rows(kernel), list[SimtLaunch]()
         for (count, first), strip in zip(cover_rows(rows.count, plan.schedule, in_place=True), plan.schedule):
             static = rows.kernel(kernel, strip.rows, {**own_choices(kernel), **strip.plan.choices})
+            place = PlaceAttr(ARENA, alignment_of([*kernel.operands, *kernel.results]))  # which generators look at
+            static.attributes[PLACES] = ArrayAttr([place for _ in static.results])
             launches = strip.plan.build(static, name, aliases)
             walk = _Walk(count, first, strip.rows, align_up(launch_memory_of(launches).shared))
             known: dict[func.FuncOp, SimtLaunch] = {}  # a function may be launched again

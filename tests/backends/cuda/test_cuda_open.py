@@ -17,15 +17,27 @@ ort = pytest.importorskip("onnxruntime")
 
 
 from onnx import numpy_helper, parser  # noqa: E402
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, ModuleOp, StringAttr, i64  # noqa: E402
+from xdsl.ir import Block  # noqa: E402
 
 import lightnet  # noqa: E402
 from lightnet import LightNetError  # noqa: E402
 from lightnet.backends.cuda import strips  # noqa: E402
+from lightnet.backends.cuda.nvptx import emit_program  # noqa: E402
+from lightnet.backends.cuda.selection import SELECTION  # noqa: E402
+from lightnet.dialects.cuda import CudaKernelOp  # noqa: E402
+from lightnet.dialects.ln.matmul import Matmul  # noqa: E402
 from lightnet.ir.body import choice  # noqa: E402
 from lightnet.ir.kernel import KernelOp  # noqa: E402
+from lightnet.ir.memory import set_call_symbols  # noqa: E402
+from lightnet.ir.names import PLACES  # noqa: E402
 from lightnet.ir.parser import parse_mlir  # noqa: E402
+from lightnet.ir.place import PlaceAttr  # noqa: E402
+from lightnet.ir.types import TensorSpec, tensor_type  # noqa: E402
 from lightnet.runtime import open_instance  # noqa: E402
 from lightnet.runtime.cuda.program import CudaCode, KernelLine, _of_some  # noqa: E402
+from lightnet.runtime.dims import symbol  # noqa: E402
+from lightnet.runtime.dtypes import BY_NAME  # noqa: E402
 
 Shape = tuple[int, ...]
 
@@ -53,9 +65,9 @@ class Net:
 
 NETS = {
     "mlp": Net(
-        "float[N, 64] x", "float[N, 256] y", {"w": (64, 512), "b": (512,), "v": (512, 256)},
+        "float[N, 64] x", "float[N, 64] y", {"w": (64, 128), "b": (128,), "v": (128, 64)},
         "h = MatMul(x, w) c = Add(h, b) r = Relu(c) s = MatMul(r, v) y = Softmax<axis = 1>(s)",
-        ((1, 64), (9, 64), (73, 64), (64, 64), (1024, 64)), frozenset({"simt", "rows"}),
+        ((1, 64), (9, 64), (73, 64), (64, 64), (200, 64)), frozenset({"simt", "rows"}),
     ),
     "head": Net(  # rows of 40 bytes, at which no vector may begin
         "float[N, 16] x", "float[N, 10] y", {"w": (16, 10)}, "h = MatMul(x, w) y = Softmax<axis = 1>(h)",
@@ -376,3 +388,23 @@ def test_kernels_run_one_by_one_in_a_call(mlp) -> None:
     (place,) = (t for t in one.program.outputs)
     got = stepper.instance.bytes_at((place.space, place.offset), place.nbytes).view(np.float32).reshape(place.dims)
     close(got, reference.run(None, {"x": x})[0])
+
+
+@pytest.mark.parametrize("offset", [4, 256])
+def test_strips_stand_where_a_plan_puts_them(offset: int) -> None:
+    """Of memory that begins at no whole access, kernels copy single elements, as static ones do."""
+    n = symbol("n", 1, 200)
+    f32 = BY_NAME["f32"]
+    block = Block(arg_types=[tensor_type(TensorSpec(dims, f32)) for dims in ((n, 64), (64, 256))])
+    op = Matmul.make(list(block.args), {})
+    block.add_op(op)
+    kernel = CudaKernelOp.wrap([op])
+    kernel.attributes |= {"alg": StringAttr("simt"), PLACES: ArrayAttr([PlaceAttr("arena", offset)])}
+    launches = SELECTION.generate(kernel, "k", {})
+    module = ModuleOp(list(dict.fromkeys(launch.function for launch in launches)))
+    for function in module.ops:
+        function.attributes["tile.align"] = IntegerAttr(min(offset, 256), i64)
+    set_call_symbols(module, n.symbols)
+    assert len(emit_program(module).entries) == len(strips.SHARING) + 1
+    copied = {op.bytes.value.data for op in module.walk() if op.name == "cuda.async_copy"}
+    assert copied and (max(copied) > 4) is (offset % 16 == 0)
