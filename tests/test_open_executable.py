@@ -122,3 +122,25 @@ def test_shapes_that_do_not_fit_are_named(network, x, m, message):
 def test_what_is_missing_is_named(network):
     with pytest.raises(LightNetError, match="'m'"):
         network({"x": np.zeros((1, 2, 16), np.float32)})
+
+
+@pytest.mark.parametrize(("target", "options"), [("cpu", {}), ("cuda", {"emulate": True})])
+def test_run_time_calls_take_tensors_as_they_are_in_a_call(target: str, options: dict, tmp_path, capsys) -> None:
+    """A `print` between two kernels, compiled here and read from a file."""
+    type_ = 'tensor<?x4xf32, #ln.dims<"n(1..9)">>'
+    text = f"""func.func @main() -> {type_} {{
+      %x = ln.input : {type_} as ("x")
+      %y = ln.relu %x : {type_} as ("y")
+      ln.print %y {{msg = "y is"}}
+      %z = ln.tanh %y : {type_} as ("z")
+      func.return %z : {type_}
+    }}"""
+    made = lightnet.compile(lightnet.loads(text, ".mlir"), target, **options)
+    made.save(tmp_path / "net.lnx")
+    loaded = lightnet.load_executable(tmp_path / "net.lnx", **options)
+    for run in (made, loaded):
+        for n in (2, 1, 9):
+            x = np.full((n, 4), n, np.float32)
+            np.testing.assert_allclose(run({"x": x})["z"], np.tanh(x), rtol=1e-6)
+            printed = capsys.readouterr().out
+            assert printed.startswith("y is") and printed.count(f"{n}.000") == 4 * n
