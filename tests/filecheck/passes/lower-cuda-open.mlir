@@ -21,7 +21,8 @@ func.func @main() -> tensor<?x300xf32, #ln.dims<"n(1..9)">> {
 // CHECK: %[[B:.*]] = cuda.block_id x
 // CHECK: %[[AT:.*]] = arith.muli %[[B]], %{{.*}} : index
 // CHECK: memref.view %[[X]][%[[AT]]][] : memref<?xi8> to memref<256xf32>
-// CHECK: memref.view %[[Y]][%[[AT]]][] : memref<?xi8> to memref<256xf32>
+// CHECK: %[[TO:.*]] = arith.muli %[[B]], %{{.*}} : index
+// CHECK: memref.view %[[Y]][%[[TO]]][] : memref<?xi8> to memref<256xf32>
 // CHECK: cuda.launch @softmax_0 grid [?"n(1..900)", 1, 1]
 func.func @main() -> tensor<?x256xf32, #ln.dims<"n(1..900)">> {
   %x = ln.input : tensor<?x256xf32, #ln.dims<"n(1..900)">> as ("x")
