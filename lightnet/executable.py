@@ -39,7 +39,7 @@ from lightnet.runtime.dims import is_known
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.instance import Callee
 from lightnet.runtime.machine import Opened
-from lightnet.runtime.open_instance import OpenInstance, bound_values
+from lightnet.runtime.open_instance import OpenCallee, bound_values
 from lightnet.runtime.program import Program, unknown
 from lightnet.runtime.weights import WeightStore
 from lightnet.tying import Tied, check_fed
@@ -122,7 +122,7 @@ class Executable(Compiled):
         found = Executable(compilation, self._store, self._seed, self._machine, self._options, self._tied)
         found._parts["program"] = self.program.at(values)
         if self.is_native:
-            found._parts["instance"] = cast(OpenInstance, self.instance).of(values)
+            found._parts["instance"] = cast(OpenCallee, self.instance).of(values)
         return found
 
     @property

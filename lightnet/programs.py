@@ -25,7 +25,7 @@ from lightnet.ir.memory import call_symbols, is_upstream, memory_of
 from lightnet.ir.module import main_of
 from lightnet.ir.op import LnOp, name_of, tensor_names
 from lightnet.ir.reserved import Reserved
-from lightnet.ir.types import spec_of
+from lightnet.ir.types import ParamAttr, spec_of
 from lightnet.ir.views import moves_left, place_of
 from lightnet.runtime.program import HostCall, Program, Tensor
 
@@ -149,5 +149,5 @@ def _hosts(loops: ModuleOp) -> Iterator[HostCall]:
     for op in main_of(loops).body.block.ops:
         if isinstance(op, HostOp):
             a: dict[str, Any] = {k: v.data if isinstance(v, StringAttr) else v for k, v in op.attributes.items()}
-            dims = tuple(d.value.data for d in a["dims"].data)
+            dims = tuple(d.data if isinstance(d, ParamAttr) else d.value.data for d in a["dims"].data)
             yield HostCall(op.service.data, a["msg"], dims, a["dtype"], a.get("file", ""))

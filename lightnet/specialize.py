@@ -267,8 +267,8 @@ class SpecializingExecutable(Compiled):
 def general_of(opened: OpenError, compile: Callable[[Model], Executable], asked: str = "") -> Executable | None:
     """The executable of an open network for all calls whose dims are in the default ranges. None where there is none:
     values decide, the target wants numbers, or a kernel that multiplies much is several times as fast where dims are
-    numbers. Where it is `asked` for, by an option of that name, it may be slow, and LightNetError says why there is
-    none."""
+    numbers, on a target that has generators of last resort. Where it is `asked` for, by an option of that name, it may
+    be slow, and LightNetError says why there is none."""
     if opened.named is None:
         if asked:
             raise LightNetError(f"{asked}: values decide shapes of this network", label=f"compile.{asked}")
@@ -285,7 +285,7 @@ def general_of(opened: OpenError, compile: Callable[[Model], Executable], asked:
     target = get_target(found.options["target"])
     last = {g.alg for g in (target.generators.in_order() if target.generators is not None else ()) if g.last}
     slow = (_is_slow(op, last) for op in found.planned.walk() if isinstance(op, KernelOp))
-    return None if not found.is_native or any(slow) else found
+    return None if not found.is_native or (last and any(slow)) else found
 
 
 def _is_slow(kernel: KernelOp, last: Collection[str]) -> bool:

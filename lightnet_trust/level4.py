@@ -76,7 +76,7 @@ def check_level4(
         planned = before
         if values:
             planned, lowered, in_call = lowered_call(before, module, lines, values)
-            check.begin_call(lowered, in_call)
+            check.begin_call(lowered, in_call, threads and threads.of_call(values))
         for data, reference in runs:
             try:
                 _Lockstep(check, planned, data.contents, baseline.evaluator, reference, False).trace()
@@ -148,9 +148,11 @@ class _Check:
         self.launches = dict(zip(every, self.threads.launches, strict=True)) if self.threads is not None else {}
         self.thread_steps = 0
 
-    def begin_call(self, module: ModuleOp, lines: dict[Operation, list[LaunchOp]]) -> None:
+    def begin_call(
+        self, module: ModuleOp, lines: dict[Operation, list[LaunchOp]], threads: ThreadRunner | None
+    ) -> None:
         """Go on with what a network whose dims calls decide is in another call."""
-        self.module, self.lines, self.threads = module, lines, None
+        self.module, self.lines, self.threads = module, lines, threads
         self.steps = 0
         self.kinds.clear()
         self.__post_init__()

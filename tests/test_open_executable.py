@@ -1,4 +1,4 @@
-"""Executables whose dims each call decides: one compilation and one plan for all shapes."""
+"""Executables whose dims each call decides, on both targets (cuda in the PTX interpreter): one compilation and one plan for all shapes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import pytest
 
 import lightnet
 from lightnet import LightNetError
+from lightnet.runtime.open_instance import OpenInstance
+from lightnet.runtime.plain_calls import KEPT
 
 NET = """
 builtin.module {
@@ -29,11 +31,12 @@ def weights():
     return np.random.default_rng(1).standard_normal((16, 8)).astype(np.float32)
 
 
-@pytest.fixture(scope="module")
-def network(tmp_path_factory, weights):
+@pytest.fixture(scope="module", params=["cpu", "cuda"])
+def network(tmp_path_factory, weights, request):
     path = tmp_path_factory.mktemp("open") / "net.mlir"
     path.write_text(NET)
-    return lightnet.compile(path, weights={"w": weights})
+    options = {"emulate": True} if request.param == "cuda" else {}
+    return lightnet.compile(path, request.param, weights={"w": weights}, **options)
 
 
 def feeds(batch: int, n: int) -> dict[str, np.ndarray]:
@@ -70,23 +73,30 @@ def test_threads_wait_for_each_other(tmp_path, weights):
 
 
 def test_nothing_is_compiled_for_a_shape(network, weights, monkeypatch):
-    from lightnet.backends.llvm import jit
+    network.prepare()
 
     def never(*args, **options):
         raise AssertionError("a call compiles")
 
-    monkeypatch.setattr(jit, "compile_module", never)
+    monkeypatch.setattr("lightnet.backends.llvm.jit.compile_module", never)
+    monkeypatch.setattr("lightnet.backends.cuda.nvptx.emit_program", never)
+    monkeypatch.setattr("lightnet.compilation.run_pipeline", never)
     given = feeds(2, 91)
     np.testing.assert_allclose(network(given)["r"], wanted(given, weights), rtol=1e-5, atol=1e-5)
 
 
 def test_memory_does_not_grow_with_the_number_of_shapes(network, weights):
-    """The room of a call is little larger than its largest shape needs, whatever shapes there were."""
+    """The room of a call is little larger than its largest shape needs, whatever shapes there were; of the last ones there are instances."""
     for n in range(1, 100):
         network(feeds(1 + n % 4, n))
-    (room,) = network.instance._rooms._idle
     largest = network.instance.of((4, 100)).program.memory["arena"]
-    assert room.bytes.nbytes <= largest * 17 / 16
+    if isinstance(network.instance, OpenInstance):
+        (room,) = network.instance._rooms._idle
+        used = room.bytes.nbytes
+    else:
+        used = network.instance.spaces._sizes["arena"]
+    assert used <= largest * 17 / 16
+    assert len(network.instance._made) <= KEPT
 
 
 @pytest.mark.parametrize(
@@ -114,8 +124,23 @@ def test_what_is_missing_is_named(network):
         network({"x": np.zeros((1, 2, 16), np.float32)})
 
 
-def test_what_a_target_does_not_know_of_dims_is_an_error(tmp_path):
-    path = tmp_path / "net.mlir"
-    path.write_text(NET)
-    with pytest.raises(LightNetError, match=r"dims\.open|each call decides"):
-        lightnet.compile(path, "cuda", emulate=True)
+@pytest.mark.parametrize(("target", "options"), [("cpu", {}), ("cuda", {"emulate": True})])
+def test_run_time_calls_take_tensors_as_they_are_in_a_call(target: str, options: dict, tmp_path, capsys) -> None:
+    """A `print` between two kernels, compiled here and read from a file."""
+    type_ = 'tensor<?x4xf32, #ln.dims<"n(1..9)">>'
+    text = f"""func.func @main() -> {type_} {{
+      %x = ln.input : {type_} as ("x")
+      %y = ln.relu %x : {type_} as ("y")
+      ln.print %y {{msg = "y is"}}
+      %z = ln.tanh %y : {type_} as ("z")
+      func.return %z : {type_}
+    }}"""
+    made = lightnet.compile(lightnet.loads(text, ".mlir"), target, **options)
+    made.save(tmp_path / "net.lnx")
+    loaded = lightnet.load_executable(tmp_path / "net.lnx", **options)
+    for run in (made, loaded):
+        for n in (2, 1, 9):
+            x = np.full((n, 4), n, np.float32)
+            np.testing.assert_allclose(run({"x": x})["z"], np.tanh(x), rtol=1e-6)
+            printed = capsys.readouterr().out
+            assert printed.startswith("y is") and printed.count(f"{n}.000") == 4 * n

@@ -164,11 +164,11 @@ class Builder:
         opt: str = "O2",
         hints: Sequence[str | None] = (),
         location: LocationAttr = UNKNOWN_LOC,
-        symbols: Iterable[Symbol] = (),
+        symbols: Iterable[Symbol | str] = (),
     ) -> Builder:
-        """A kernel function: block range, the values of `symbols`, then `memrefs`, called by their `hints`; `opt` is
-        ``O2`` or ``none``."""
-        names = sorted({s.name for s in symbols})
+        """A kernel function: block range, the values of `symbols` (or of those of these names), then `memrefs`, called
+        by their `hints`; `opt` is ``O2`` or ``none``."""
+        names = sorted({s.name if isinstance(s, Symbol) else s for s in symbols})
         types = [INDEX, INDEX, *(INDEX for _ in names), *memrefs]
         function = empty_function(name, types, ["lo", "hi", *map(name_hint, names), *hints], location)
         function.attributes["tile.opt"] = StringAttr(opt)
@@ -189,6 +189,10 @@ class Builder:
     @property
     def args(self) -> Sequence[SSAValue]:
         return self.entry.args[2 + len(self._symbols) :]
+
+    def symbol_value(self, name: str) -> SSAValue:
+        """The value of a symbol of the function."""
+        return self._symbols[name]
 
     def finish(self, *results: SSAValue) -> func.FuncOp:
         """End the function."""

@@ -38,6 +38,9 @@ class Made(Protocol):
     @property
     def args(self) -> tuple[Argument, ...]: ...
 
+    @property
+    def workspace(self) -> Size: ...
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -74,7 +77,7 @@ def launch_memory_of(launches: Sequence[Made]) -> LaunchMemory:
     shared: Size = 0
     scratch = 0
     for launch in launches:
-        shared = dim_max(shared, launch.workspace if isinstance(launch, Launch) else 0)
+        shared = dim_max(shared, launch.workspace)
         types = [t for t in launch.function.body.block.arg_types if isinstance(t, MemRefType)]
         for argument, type in zip(launch.args, types):
             if argument.kind == "workspace":

@@ -19,6 +19,7 @@ from lightnet.backends.loop_layouts import box_of
 from lightnet.backends.loop_vectors import width_of
 from lightnet.ir.bound import BoundDefinition, Node, Statement, reads
 from lightnet.ir.fusion import Nest
+from lightnet.runtime.dims import Size
 
 #: Nests that run one after the other at each point of the loops that they share.
 Part = list[Nest]
@@ -36,12 +37,13 @@ class PointFunction(LoopFunction):
     def _takes_vectors(self) -> bool:
         return False  # each block has one, or a few elements of its own
 
-    def _grid(self) -> int:
+    def _grid(self) -> Size:
         flat = self.addresses.flat
         parts = [[flat(g, len(g.loops) if len(part) > 1 else 0) for g in part] for part in self.parts]
         widths = [width_of(part[0], self.specs, self.scalars) if len(part) == 1 else 1 for part in parts]
         sizes = [prod(n for _, n in part[0].loops) // width for part, width in zip(parts, widths)]
-        b, first = self.b, 0
+        first: Size = 0
+        b = self.b
         with self._over_blocks() as block:
             for part, size, width in zip(parts, sizes, widths):
                 if len(parts) == 1:
@@ -49,7 +51,7 @@ class PointFunction(LoopFunction):
                 else:
                     place = b.add(block, -first)
                     inside = b.cmpi("slt", place, b.index(size))
-                    if first:
+                    if first != 0:
                         inside = b.op(arith.AndIOp, b.cmpi("sge", place, b.index(0)), inside)
                     with b.when(inside), self.values.scope({}, guard=True):
                         self._part(place, part, width)

@@ -65,7 +65,7 @@ class _Check:
             return False
         return self.node(s.value)
 
-    def step(self, address: Node) -> int | None:
+    def step(self, address: Node) -> Size | None:
         """From one element to the next; None where that differs."""
         terms = self.space.linear(address).terms
         index = Idx(self.name)
@@ -82,7 +82,7 @@ class _Check:
         match node:
             case Read(tensor=tensor, subs=(address,)):
                 step = self.step(address)
-                return tensor in self.written or (step is not None if self.gathers else step in (0, 1))
+                return tensor in self.written or (isinstance(step, int) if self.gathers else step in (0, 1))
             case Apply(fn="select", args=(cond, a, b)):
                 inside = not self.varies(cond) or all(map(self.inside, reads(a) + reads(b)))
                 return inside and all(map(self.node, node.args))

@@ -2,30 +2,40 @@
 
 The open dims of a tensor come first (a batch, or a batch and a length); all that is behind them is a *row*. Where every
 op of a body makes row i from row i of its operands, and from static ones, the body on any number of rows is the static
-body of a few, on some rows after others: whatever is made for static shapes serves open ones, too. Imports `ir`
-and binding.
+body of a few, on some rows after others (in *strips*): whatever is made for static shapes serves open ones, too.
+Imports `ir`, binding and what generators are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from math import prod
 from typing import Any
 
+from xdsl.ir import Attribute, SSAValue
+
+from lightnet.backends.generator import Plan
 from lightnet.backends.kernel_loops import bind_op
+from lightnet.backends.launches import Argument
 from lightnet.dataclasses import dataclass
+from lightnet.ir.body import Body
 from lightnet.ir.bound import Apply, Const, Idx, Node, Read, Statement
-from lightnet.ir.instances import changed_kernel
+from lightnet.ir.instances import changed_body, changed_kernel
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import Blocked, layout_of
+from lightnet.ir.layout import Blocked, ChannelsLast, layout_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import TensorSpec, spec_of
-from lightnet.runtime.dims import Dim, Size, Undecided
+from lightnet.runtime.dims import Dim, Size, Undecided, dim_max, dim_min, greatest
 
 
 def leading(dims: Sequence[Size]) -> int:
     """The number of dims up to the last one that is open."""
     return max((k + 1 for k, d in enumerate(dims) if isinstance(d, Dim)), default=0)
+
+
+#: The choice that says how many rows the strips of a kernel have.
+STRIPS = "strips"
 
 
 @dataclass(frozen=True)
@@ -66,7 +76,7 @@ def open_rows_of(ops: Sequence[LnOp]) -> OpenRows | None:
         found = prod(dims[:k])
         if count is not None and count != found:
             return None
-        if not layout.is_plain and not (isinstance(layout, Blocked) and k == 1):
+        if not layout.is_plain and not (isinstance(layout, Blocked | ChannelsLast) and k == 1):
             return None
         count = found
         for size, is_last in ((found, True), *((d, j == k - 1) for j, d in enumerate(dims[:k]))):
@@ -117,3 +127,99 @@ def _is_by_rows(s: Statement, specs: Mapping[str, TensorSpec]) -> bool:
         return True
 
     return all(map(stays, s.subs[k:])) and stays(s.value)
+
+
+# -- one row
+
+
+@dataclass(frozen=True)
+class OneRow:
+    """A body of one row, and the values from outside of the open body that its own stand for."""
+
+    ops: list[LnOp]
+    yielded: list[SSAValue]
+    outside: dict[SSAValue, SSAValue]
+
+
+def one_row(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> OneRow | None:
+    """The body of one row of an open body; None where it is static, or has no rows."""
+    global _last
+    last = _last  # another thread may have one of its own
+    key = tuple(ops), tuple(yielded), [v.type for op in ops for v in (*op.operands, *op.results)]
+    if last is None or last[0] != key:
+        last = _last = key, _one_row(ops, yielded)
+    return last[1]
+
+
+#: The last answer of `one_row`: all generators ask for one body.
+_last: tuple[object, OneRow | None] | None = None
+
+
+def _one_row(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> OneRow | None:
+    if (rows := open_rows_of(ops)) is None:
+        return None
+    outside = Body(tuple(ops), tuple(yielded)).inputs
+    try:
+        block, known = changed_body(ops, outside, lambda d: rows.dims(d, 1), lambda s: rows.size(s, 1))
+    except Undecided:
+        return None
+    made = [op for op in block.ops if isinstance(op, LnOp)]
+    return OneRow(made, [known[v] for v in yielded], dict(zip(block.args, outside)))
+
+
+def known_rows(kernel: KernelOp) -> OpenRows:
+    """The rows of an open kernel, which has some."""
+    found = open_rows_of(kernel.ops)
+    assert found is not None, "`takes` has seen them"
+    return found
+
+
+# -- strips of rows
+
+
+@dataclass(frozen=True)
+class Strip:
+    """The strips of `rows` rows: `plan` is that of the static kernel."""
+
+    rows: int
+    plan: Plan
+
+
+def cover_rows(count: Size, strips: Sequence[Strip], in_place: bool) -> list[tuple[Size, Size]]:
+    """For strips of some rows, the most first: how many there are of `count` rows, and the row at which they begin.
+
+    Where nothing is computed in place, a last strip may lie on rows that are done. So the strips of a size take what
+    the larger ones leave, with one more where fewer rows are computed again than the least strip has; those take all
+    the rest, and single rows are for calls of fewer."""
+    found: list[tuple[Size, Size]] = []
+    first: Size = 0
+    larger: Size = 0  # 1 where a larger strip fits
+    least = min((strip.rows for strip in strips if strip.rows > 1), default=1)
+    for strip in strips:
+        if in_place:
+            number = (count - first) // strip.rows
+        elif strip.rows == 1:
+            first, number = 0, count * (1 - larger)
+        else:
+            larger = dim_min(count // strip.rows, 1)
+            wanted = dim_max((count - first + least - 1) // strip.rows, 0)
+            number = dim_min(wanted, larger * greatest(wanted))
+        found.append((number, first))
+        first = first + number * strip.rows
+    return found
+
+
+def moves(argument: Argument, kernel: KernelOp) -> bool:
+    """Return whether an argument is of all rows."""
+    values = {"operand": kernel.operands, "result": kernel.results}.get(argument.kind)
+    return values is not None and leading(spec_of(values[argument.number].type).dims) > 0
+
+
+def most_of(sizes: Sequence[Size]) -> Size:
+    """The largest size in any call."""
+    return reduce(dim_max, sizes)
+
+
+def own_choices(kernel: KernelOp) -> dict[str, Attribute]:
+    """The choices of a kernel that are the other generator's."""
+    return {k: v for k, v in kernel.choices.items() if k != STRIPS}

@@ -22,7 +22,7 @@ from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue, Use
 from xdsl.traits import IsTerminator
 from xdsl.utils.exceptions import VerifyException
 
-from lightnet.backends.cuda.simt import Sizes
+from lightnet.backends.cuda.simt import GridSizes
 from lightnet.backends.simt_ops import Thread
 from lightnet.backends.simt_threads import Slot, ThreadGroup, ThreadLoops
 from lightnet.backends.simt_warpgroups import Helpers, product_types
@@ -34,6 +34,7 @@ from lightnet.dialects.cuda_matrix import LdmatrixOp, MmaOp
 from lightnet.dialects.cuda_mbarrier import MbarrierWaitOp
 from lightnet.dialects.cuda_simt import BarrierOp, ShuffleOp
 from lightnet.dialects.cuda_stages import WARPGROUP, WARPGROUP_ROWS
+from lightnet.dialects.launch import SYMBOLS
 from lightnet.ir.types import memref_type_of
 
 #: Ops at which the threads of a warp meet.
@@ -44,7 +45,7 @@ _BLOCK_OPS = (BarrierOp, WarpgroupMmaOp, WarpgroupWaitOp)
 Finish = tuple[Callable[[Thread], None], Operation, int]
 
 
-def simt_loops_of(kernel: func.FuncOp, grid: Sizes, name: str, helpers: Helpers) -> tuple[func.FuncOp, int]:
+def simt_loops_of(kernel: func.FuncOp, grid: GridSizes, name: str, helpers: Helpers) -> tuple[func.FuncOp, int]:
     """The loop function of a kernel for a grid, whose blocks are numbered x fastest, and the bytes of scratch that it
     takes: its last memref, if there are any. Raises `LightNetError` for a kernel with control flow or types that
     nothing is known of, and for one whose blocks want more than `simt_threads.MAX_SCRATCH` bytes."""
@@ -54,7 +55,7 @@ def simt_loops_of(kernel: func.FuncOp, grid: Sizes, name: str, helpers: Helpers)
 
 
 class _Loops:
-    def __init__(self, kernel: func.FuncOp, grid: Sizes, name: str, helpers: Helpers):
+    def __init__(self, kernel: func.FuncOp, grid: GridSizes, name: str, helpers: Helpers):
         self.kernel, self.helpers = kernel, helpers
         self.e = ThreadLoops(kernel, grid, name)
         self.b = self.e.b
@@ -67,7 +68,7 @@ class _Loops:
         self.parting = _around(waits) - self.waiting
 
     def run(self) -> tuple[func.FuncOp, int]:
-        kept = {k: v for k, v in self.kernel.attributes.items() if k != BLOCK_ATTRIBUTE}
+        kept = {k: v for k, v in self.kernel.attributes.items() if k not in (BLOCK_ATTRIBUTE, SYMBOLS)}
         self.b.function.attributes.update(kept)
         with self.b.loop(self.b.lo, self.b.hi, name="block") as blocks:
             self.e.number = blocks.iv

@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import FixedBitwidthType, IntegerType, MemRefType
 from xdsl.ir import Operation, SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cuda.simt import Sizes
+from lightnet.backends.cuda.simt import GridSizes
 from lightnet.backends.simt_memory import async_copy, round_tf32, tma_load
 from lightnet.dataclasses import dataclass, field
 from lightnet.dialects.cuda_checks import WARP
@@ -70,7 +70,7 @@ def axis(op: ThreadIdOp | BlockIdOp | GridDimOp | BlockDimOp) -> int:
     return "xyz".index(op.dim.data)
 
 
-def _along(e: ThreadLoops, number: Index, sizes: Sizes, axis: int) -> SSAValue:
+def _along(e: ThreadLoops, number: Index, sizes: GridSizes, axis: int) -> SSAValue:
     """A coordinate of a number that runs over a box, x fastest."""
     if sizes[axis] == 1:
         return e.b.index(0)

@@ -19,7 +19,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.traits import Pure
 
 from lightnet.backends.builder import Builder, Index
-from lightnet.backends.cuda.simt import Sizes
+from lightnet.backends.cuda.simt import GridSizes
 from lightnet.backends.simt_ops import OPS, Thread, axis, bytes_of
 from lightnet.backends.simt_warpgroups import SUMS_DIMS, sums_array, sums_at
 from lightnet.dataclasses import dataclass
@@ -28,7 +28,9 @@ from lightnet.dialects.cuda_checks import WARP, block_of, is_shared
 from lightnet.dialects.cuda_hopper import WarpgroupMmaOp
 from lightnet.dialects.cuda_simt import LaneIdOp, SharedOp, ThreadIdOp, WarpIdOp
 from lightnet.dialects.cuda_stages import constant_index
+from lightnet.dialects.launch import kernel_symbols
 from lightnet.runtime.arrays import align_up
+from lightnet.runtime.dims import Dim
 
 #: Bytes of scratch that a block may have, as loops.
 MAX_SCRATCH = 1 << 28
@@ -57,17 +59,20 @@ class ThreadGroup:
 class ThreadLoops:
     """Writes the function of a kernel: what one thread does, and where its values stand."""
 
-    def __init__(self, kernel: func.FuncOp, grid: Sizes, name: str):
+    def __init__(self, kernel: func.FuncOp, grid: GridSizes, name: str):
         block = block_of(kernel)
         assert block is not None
         self.block, self.grid, self.count = block, grid, prod(block)
         memrefs = [a for a in kernel.body.block.args if isinstance(a.type, MemRefType)]
         types, hints = [*(a.type for a in memrefs), MemRefType(i8, [0])], [*(a.name_hint for a in memrefs), "scratch"]
-        self.b = Builder.kernel(name, types, hints=hints, location=kernel.location)
+        taken = kernel_symbols(kernel)
+        symbols = {*taken, *(s.name for size in grid if isinstance(size, Dim) for s in size.symbols)}
+        self.b = Builder.kernel(name, types, hints=hints, location=kernel.location, symbols=symbols)
         self.scratch = self.b.args[-1]
         self.top = self.size = 0
         #: What all threads of a group have in common, emitted once, outside of the loops over threads.
-        self.common = Thread(0, dict(zip(kernel.body.block.args, self.b.args)))
+        given = (*map(self.b.symbol_value, taken), *self.b.args)
+        self.common = Thread(0, dict(zip(kernel.body.block.args, given)))
         #: Values that follow from a thread's number, and the op that computes them.
         self.recomputed: dict[SSAValue, Operation] = {}
         self.slots: dict[SSAValue, Slot] = {}
@@ -177,7 +182,7 @@ class ThreadLoops:
         if isinstance(op, memref.AllocaOp):
             self.recomputed[op.memref] = op
             return True
-        if op.regions or not (op.has_trait(Pure) or _divides(op)):
+        if op.regions or not (op.has_trait(Pure) or _divides(op) or isinstance(op, memref.ViewOp)):
             return False
         if all(v in self.common.values for v in op.operands) and not self.differs(op):
             self.emit(op, self.common)

@@ -38,7 +38,8 @@ class Use(NamedTuple):
 @dataclass(frozen=True)
 class Access:
     """Bytes [begin, end) of a memory space, as one argument of a line: as the memref `type` (None: unknown).
-    `is_scratch`: those of the first thread, which no other touches."""
+    `is_scratch`: those of the first thread, which no other touches. `is_open`: calls decide which, so it has all that
+    there may be."""
 
     space: str
     begin: int
@@ -48,6 +49,7 @@ class Access:
     writes: bool
     is_workspace: bool
     is_scratch: bool = False
+    is_open: bool = False
 
 
 class LineAccesses:
@@ -102,9 +104,10 @@ class LineAccesses:
 
 def _access(place: PlaceAttr, size: int, type: Attribute | None, use: Use) -> Access:
     begin, end = place.offset.data, place.offset.data + size
-    if isinstance(end, Dim) or (isinstance(type, MemRefType) and DYNAMIC_INDEX in type.get_shape()):
+    is_open = isinstance(end, Dim) or (isinstance(type, MemRefType) and DYNAMIC_INDEX in type.get_shape())
+    if is_open:
         begin, end = 0, UNKNOWN  # where calls decide, it may be any bytes of the space
-    return Access(place.space.data, begin, end, type, use.reads, use.writes, use.is_bytes)
+    return Access(place.space.data, begin, end, type, use.reads, use.writes, use.is_bytes, is_open=is_open)
 
 
 def _memrefs(function: FuncOp) -> list[BlockArgument]:

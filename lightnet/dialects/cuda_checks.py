@@ -18,6 +18,7 @@ from xdsl.dialects.builtin import (
     MemRefType,
     i32,
 )
+from xdsl.dialects.memref import ViewOp
 from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
@@ -275,9 +276,11 @@ def require_aligned(memref: SSAValue, indices: Sequence[SSAValue], wanted: int, 
 
 
 def _alignment(memref: SSAValue) -> int:
-    """The number that divides the address of a memref: of an argument of a kernel as its attribute says, of shared
-    memory more than anything asks for.
+    """The number that divides the address of a memref: of an argument of a kernel as its attribute says, of a view what
+    its place leaves of that, of shared memory more than anything asks for.
     """
+    if isinstance(memref.owner, ViewOp):
+        return gcd(_alignment(memref.owner.source), divisor(memref.owner.byte_shift))
     function = memref.block.parent_op() if isinstance(memref, BlockArgument) else None
     return ALIGNMENT if function is None else argument_alignment(function)
 

@@ -102,6 +102,9 @@ class ThreadRunner(Protocol):
     def launches(self) -> Sequence[Any]:
         """The launches of the module, in order: of each launch of loops there is one."""
 
+    def of_call(self, values: Mapping[str, int]) -> ThreadRunner:
+        """The same launches where symbols have these values."""
+
     def cost(self, line: Any) -> int:
         """About how many ops all threads of a launch execute."""
 

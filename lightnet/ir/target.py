@@ -149,8 +149,9 @@ class Target:
     ``lambda default: default.after("combine", "tile-rows")``; it is called ``@name``. `lowering` names the pass from
     level 3 to 4; without one, the planned network runs in the interpreter. `runtime` is how launches become code, and
     how that is loaded, called, stepped through and saved, with which options and files (a `Runtime`, or
-    ``module:Attribute``). `takes_open` says whether sizes may be for calls to
-    decide. `precisions` are what it may compute in beside what every target may (tf32 of tensor cores).
+    ``module:Attribute``). `takes_open` says whether sizes may be for calls to decide, `specializes` whether `choose`
+    has faster code for values of these (`Request.special`). `precisions` are what it may compute in beside what every
+    target may (tf32 of tensor cores).
     `emitters` write the planned network in other forms, by name: a function of the module to text or bytes, which may
     take options by name (`cpu`, `triple`, `arch`: of what machine the code is).
     """
@@ -178,6 +179,7 @@ class Target:
     ports: int = 0
     apart: int = 0
     takes_open: bool = True
+    specializes: bool = False
     lowering: str | None = None
     machine: str | Machine = "lightnet.runtime.machine:PROCESS"
     upstream: tuple[str, ...] = ()

@@ -72,6 +72,9 @@ class ChoosePass(LnPass):
                 label="choose.limits",
             )
         special = _values(self.specialize, symbols_of(op)) if self.specialize else {}
+        if special and not target.specializes:
+            what = f"target {target.name} has no faster code for values of dims ({', '.join(special)})"
+            raise LightNetError(f"specialize: {what}: give the sizes, as in --dim", label="choose.specialize")
         request = Request(
             self.features, self.threads, self.exact, self.weight_memory, self.precision, self.most, special
         )

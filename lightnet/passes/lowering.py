@@ -32,7 +32,16 @@ from lightnet.ir.instances import symbols_in
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import byte_size
 from lightnet.ir.locations import loc_of
-from lightnet.ir.memory import ARENA, STATIC, WORKSPACE_SIZE, memory_of, set_call_symbols, set_memory, workspace_size
+from lightnet.ir.memory import (
+    ARENA,
+    STATIC,
+    WORKSPACE_SIZE,
+    memory_of,
+    set_call_symbols,
+    set_memory,
+    size_attr,
+    workspace_size,
+)
 from lightnet.ir.module import main_of
 from lightnet.ir.op import TENSORS, WORKSPACE, LnOp, places_of
 from lightnet.ir.place import PlaceAttr
@@ -281,6 +290,6 @@ def _host_call(op: LnOp) -> HostOp:
     """A run-time call: its parameters, and the type of its tensor."""
     spec = op.operand_specs[0]
     attributes: dict[str, Attribute] = {k: StringAttr(str(v)) for k, v in op.param_values().items()}
-    attributes["dims"] = ArrayAttr([IntegerAttr(d, i64) for d in spec.dims])
+    attributes["dims"] = ArrayAttr([size_attr(d) for d in spec.dims])
     attributes["dtype"] = StringAttr(spec.dtype.name)
     return HostOp(op.optype, [placed(op.operands[0])], attributes)

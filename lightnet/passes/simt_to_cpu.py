@@ -24,17 +24,18 @@ from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.backends.cuda.arch import ARCH_ATTRIBUTE, arch_of
-from lightnet.backends.cuda.simt import Sizes
+from lightnet.backends.cuda.simt import GridSizes
 from lightnet.backends.simt_loops import simt_loops_of
 from lightnet.backends.simt_warpgroups import Helpers
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_launch import CudaLaunchOp, cuda_kernels, cuda_launches, verify_cuda
-from lightnet.dialects.launch import LaunchOp, kernels, memref_bytes
+from lightnet.dialects.launch import LaunchOp, kernel_symbols, kernels, memref_bytes
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import ARENA, memory_of, set_memory
 from lightnet.ir.passes import LnPass
 from lightnet.ir.place import PlaceAttr
 from lightnet.runtime.arrays import align_up
+from lightnet.runtime.dims import Size, dim_max, greatest
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,6 @@ class SimtToCpuPass(LnPass):
         del op.attributes[ARCH_ATTRIBUTE]
 
 
-def _grid(line: CudaLaunchOp) -> Sizes:
-    x, y, z = line.grid.get_values()
-    return x, y, z
-
-
 class _Conversion:
     """One module, converted in place. A kernel that is launched on different grids becomes a function for each."""
 
@@ -69,12 +65,12 @@ class _Conversion:
         self.module, self.threads = module, threads
         self.kernels = cuda_kernels(module)
         self.helpers = Helpers({"main", *kernels(module)})
-        self.made: dict[tuple[str, Sizes], tuple[func.FuncOp, int]] = {}
+        self.made: dict[tuple[str, GridSizes], tuple[func.FuncOp, int]] = {}
 
     def run(self) -> None:
         lines = cuda_launches(self.module)
         for line in lines:
-            self.function(line.callee.string_value(), _grid(line))
+            self.function(line.callee.string_value(), line.grid_sizes)
         for name in self.kernels.keys() - {name for name, _ in self.made}:
             self.function(name, (1, 1, 1))
         size = self.scratch_size(lines)
@@ -85,22 +81,21 @@ class _Conversion:
             set_memory(self.module, {**memory_of(self.module), ARENA: place.offset.data + size})
         self.put_in_place()
 
-    def function(self, name: str, grid: Sizes) -> tuple[func.FuncOp, int]:
+    def function(self, name: str, grid: GridSizes) -> tuple[func.FuncOp, int]:
         """The loop function of a kernel for a grid, and its bytes of scratch."""
         if (name, grid) not in self.made:
             kernel = self.kernels[name]
             is_first = all(of != name for of, _ in self.made)
             try:
-                self.made[name, grid] = simt_loops_of(
-                    kernel, grid, name if is_first else self.helpers.fresh(name), self.helpers
-                )
+                fresh = name if is_first else self.helpers.fresh(name)
+                self.made[name, grid] = simt_loops_of(kernel, grid, fresh, self.helpers)
             except LightNetError as error:
                 error.notes.append((None, f"while turning @{name} into loops"))
                 raise error.at(loc_of(kernel)) from None
         return self.made[name, grid]
 
     def replace(self, line: CudaLaunchOp, scratch: PlaceAttr | None) -> None:
-        grid = _grid(line)
+        grid = line.grid_sizes
         function, size = self.function(line.callee.string_value(), grid)
         places = [*line.args, scratch] if size and scratch is not None else [*line.args]
         blocks = grid[0] * grid[1] * grid[2]
@@ -112,21 +107,23 @@ class _Conversion:
         block.insert_op_before(made, line)
         block.erase_op(line)
 
-    def used(self, blocks: int) -> int:
-        return max(1, min(self.threads, blocks))
+    def used(self, blocks: Size) -> int:
+        return max(1, min(self.threads, greatest(blocks)))
 
     def scratch_size(self, lines: list[CudaLaunchOp]) -> int:
         """Bytes of scratch of the launch that wants most of it, for one thread: launches run one after the other."""
-        sizes = (self.function(line.callee.string_value(), _grid(line))[1] for line in lines)
+        sizes = (self.function(line.callee.string_value(), line.grid_sizes)[1] for line in lines)
         return align_up(max(sizes, default=0))
 
-    def arena_end(self, lines: list[CudaLaunchOp]) -> int:
+    def arena_end(self, lines: list[CudaLaunchOp]) -> Size:
         """The first byte behind all that stands in the arena, aligned."""
-        end = memory_of(self.module).get(ARENA, 0)
+        end: Size = memory_of(self.module).get(ARENA, 0)
         for line in lines:
-            types = self.kernels[line.callee.string_value()].body.block.arg_types
-            ends = (p.offset.data + memref_bytes(t) for p, t in zip(line.args, types) if p.space.data == ARENA)
-            end = max(end, *ends, 0)
+            kernel = self.kernels[line.callee.string_value()]
+            types = kernel.body.block.arg_types[len(kernel_symbols(kernel)) :]
+            for place, type in zip(line.args, types):
+                if place.space.data == ARENA:
+                    end = dim_max(end, place.offset.data + memref_bytes(type))
         return align_up(end)
 
     def put_in_place(self) -> None:

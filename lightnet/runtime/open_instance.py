@@ -8,9 +8,11 @@ is kept, too: each call takes a room, which has grown to what shapes have needed
 
 from __future__ import annotations
 
+import threading
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -19,48 +21,76 @@ from lightnet.runtime.arrays import as_array
 from lightnet.runtime.calls import Invocation
 from lightnet.runtime.dims import Dim, Size, Symbol, at
 from lightnet.runtime.instance import Contents, Instance, Outputs
-from lightnet.runtime.lnx_check import Lie, check_places
+from lightnet.runtime.lnx_check import Lie, check_places, checked_part
 from lightnet.runtime.plain_calls import KEPT, PlainCalls, Rooms
 from lightnet.runtime.program import Program, not_fed
 from lightnet.runtime.size_numbers import line_of
 
+I = TypeVar("I")
 
-class OpenInstance:
-    """The instances of a program by the values of its symbols; called as an `Instance` is."""
+
+class OpenCallee(ABC, Generic[I]):
+    """The instances of a program by the values of its symbols, those of the last calls; called as one of them is."""
 
     #: Whether the program is from a file, which may lie: then its places are checked with the numbers of each call.
     is_read = False
+
+    def __init__(self, program: Program, static: np.ndarray, defaults: Mapping[str, np.ndarray]):
+        self.program, self.static, self.defaults = program, static, dict(defaults)
+        self.inputs = {t.name: t for t in program.inputs}
+        self._made: OrderedDict[tuple[int, ...], I] = OrderedDict()
+        self._making = threading.Lock()
+
+    @abstractmethod
+    def made(self, program: Program) -> I:
+        """The instance of the program of a call."""
+
+    def check(self, program: Program) -> None:
+        """Raise `Lie` where something in the program of a call lies outside of its memory."""
+        check_places(program)
+
+    def of(self, values: tuple[int, ...]) -> I:
+        """The instance where the symbols have these values, in the order of `Program.symbols`."""
+        with self._making:
+            if (found := self._made.get(values)) is not None:
+                self._made.move_to_end(values)
+                return found
+            program = self.program.at(values)
+            if self.is_read:
+                self._check_read(program)
+            found = self._made[values] = self.made(program)
+            while len(self._made) > KEPT:
+                self._made.popitem(last=False)
+            return found
+
+    def of_feeds(self, feeds: Mapping[str, Any]) -> I:
+        """The instance of a call on what is fed. Raises `LightNetError` for what does not fit."""
+        self.program.check_fed(feeds)
+        return self.of(bound_values(self.program, fed_shapes(feeds)))
+
+    def _check_read(self, program: Program) -> None:
+        try:
+            checked_part(lambda: self.check(program))
+        except Lie as error:
+            said = ", ".join(f"{s.name} is {n}" for s, n in zip(self.program.symbols, program.values))
+            raise LightNetError(f"the executable lies where {said}: {error}", label="lnx.header") from None
+
+
+class OpenInstance(OpenCallee[Instance]):
+    """The instances of machine code; they share memory, a room a call."""
 
     def __init__(self, program: Program, static: np.ndarray, defaults: Mapping[str, np.ndarray], code: Any = None):
         if code is None:
             from lightnet.runtime.native import NativeCode
 
             code = NativeCode(program.objects)
-        self.program, self.static, self.defaults, self._code = program, static, dict(defaults), code
-        self.inputs = {t.name: t for t in program.inputs}
-        self._made: OrderedDict[tuple[int, ...], Instance] = OrderedDict()
+        super().__init__(program, static, defaults)
+        self._code = code
         self._rooms = Rooms(program, static)
         self._plain = PlainCalls.of(program, self._rooms, code)
 
-    def of(self, values: tuple[int, ...]) -> Instance:
-        """The instance where the symbols have these values, in the order of `Program.symbols`."""
-        found = self._made.get(values)
-        if found is None:
-            program = self.program.at(values)
-            if self.is_read:
-                self._check(program)
-            found = self._made[values] = Instance(program, self.static, self.defaults, self._code)
-            while len(self._made) > KEPT:
-                self._made.popitem(last=False)
-        return found
-
-    def _check(self, program: Program) -> None:
-        """Raise `LightNetError` where something in the program of a call lies outside of its memory."""
-        try:
-            check_places(program)
-        except Lie as error:
-            said = ", ".join(f"{s.name} is {n}" for s, n in zip(self.program.symbols, program.values))
-            raise LightNetError(f"the executable lies where {said}: {error}", label="lnx.header") from None
+    def made(self, program: Program) -> Instance:
+        return Instance(program, self.static, self.defaults, self._code)
 
     def quick(self, feeds: Any) -> dict[str, np.ndarray] | None:
         """The result of `call` in the common case, or None."""
@@ -68,8 +98,7 @@ class OpenInstance:
 
     def call(self, call: Invocation, static: np.ndarray | None = None, residents: Contents | None = None) -> Outputs:
         """Run once, on the shapes of what is fed."""
-        self.program.check_fed(call.feeds)
-        instance = self.of(bound_values(self.program, fed_shapes(call.feeds)))
+        instance = self.of_feeds(call.feeds)
         room = self._rooms.take()
         found = instance.call(call, static, residents, room.arena(instance))
         self._rooms.give(room)

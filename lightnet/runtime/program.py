@@ -146,18 +146,7 @@ class Program:
         """The program of calls in which the symbols have these values: it has numbers where this one has dims, but for
         dims of other symbols, which only what nothing reads has."""
         by = {s.name: n for s, n in zip(self.symbols, values, strict=True)}
-        known: dict[Size, Any] = {}
-
-        def number(size: Size) -> Any:
-            if not isinstance(size, Dim):
-                return size
-            if size not in known:
-                try:
-                    known[size] = at(size, by)
-                except KeyError:
-                    known[size] = size
-            return known[size]
-
+        number = evaluator_of(by)
         kinds = ("inputs", "outputs", "residents", "unread")
         tensors: dict[str, Any] = {kind: tuple(t.with_sizes(number) for t in getattr(self, kind)) for kind in kinds}
         hosts = tuple(replace(h, dims=tuple(map(number, h.dims))) for h in self.hosts)
@@ -245,7 +234,7 @@ class Program:
             elif f.name == "hosts":
                 value = tuple(HostCall(**_with_sizes(h, known)) for h in value)
             elif f.name == "memory":
-                value = {space: _read_size(size, known) for space, size in value.items()}
+                value = {space: read_size(size, known) for space, size in value.items()}
             elif isinstance(value, list):
                 value = tuple(tuple(v) if isinstance(v, list) else v for v in value)
             values[f.name] = value
@@ -324,6 +313,24 @@ class Program:
         return unknown("tensor", name, [*(t.name for t in self.shown), *self.fused, *self.reused])
 
 
+def evaluator_of(values: Mapping[str, int]) -> Callable[[Size], Any]:
+    """A function from sizes to what they are where symbols have these values: numbers, and themselves where they are of
+    other symbols."""
+    known: dict[Size, Any] = {}
+
+    def number(size: Size) -> Any:
+        if not isinstance(size, Dim):
+            return size
+        if size not in known:
+            try:
+                known[size] = at(size, values)
+            except KeyError:
+                known[size] = size
+        return known[size]
+
+    return number
+
+
 def with_texts(value: Any) -> Any:
     """A JSON value with the texts of sizes for what calls decide."""
     if isinstance(value, dict):
@@ -338,7 +345,7 @@ def _read_symbols(texts: Iterable[str]) -> dict[str, Dim]:
     LightNetError for no text of a dim."""
     found: dict[str, Dim] = {}
     for text in texts:
-        dim = _read_size(text, {}, is_free=True)
+        dim = read_size(text, {}, is_free=True)
         symbols = list(dim.symbols)
         if len(symbols) != 1 or dim != symbols[0].dim or symbols[0].name in found:
             raise ValueError(f"'{text:.80}' is no symbol, or one that stands twice")
@@ -346,7 +353,7 @@ def _read_symbols(texts: Iterable[str]) -> dict[str, Dim]:
     return found
 
 
-def _read_size(size: int | str, known: Mapping[str, Dim], is_free: bool = False) -> Size:
+def read_size(size: int | str, known: Mapping[str, Dim], is_free: bool = False) -> Size:
     """A size of a header: a number, or what a text says that the symbols decide (where it `is_free`: others, too)."""
     if not isinstance(size, str):
         return size
@@ -360,9 +367,9 @@ def _read_size(size: int | str, known: Mapping[str, Dim], is_free: bool = False)
 
 def _with_sizes(entry: Mapping[str, Any], known: Mapping[str, Dim], is_free: bool = False) -> dict[str, Any]:
     """The fields of a tensor or a run-time call, its sizes read."""
-    offset = {"offset": _read_size(entry["offset"], known)} if "offset" in entry else {}
-    lies = {"lies": tuple(_read_size(d, known) for d in entry["lies"])} if "lies" in entry else {}
-    return {**entry, "dims": tuple(_read_size(d, known, is_free) for d in entry["dims"]), **offset, **lies}
+    offset = {"offset": read_size(entry["offset"], known)} if "offset" in entry else {}
+    lies = {"lies": tuple(read_size(d, known) for d in entry["lies"])} if "lies" in entry else {}
+    return {**entry, "dims": tuple(read_size(d, known, is_free) for d in entry["dims"]), **offset, **lies}
 
 
 def sized(outputs: dict[str, np.ndarray], counts: Sequence[tuple[str, int, str]]) -> dict[str, np.ndarray]:

@@ -23,7 +23,7 @@ from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.files import check_regular, open_file, reason_of
 from lightnet.runtime.formats import CodeFormat, format_of
 from lightnet.runtime.index_checks import is_check
-from lightnet.runtime.open_instance import OpenInstance
+from lightnet.runtime.open_instance import OpenCallee
 from lightnet.runtime.program import Program
 from lightnet.runtime.runnable import Runnable, closed
 
@@ -227,7 +227,7 @@ class SavedExecutable(Runnable):
         if runs:
             self._opened = form.opened(self.program, code, given)
             self._instance = form.instance(self.program, code, static, defaults, self._opened)
-            if isinstance(self._instance, OpenInstance):
+            if isinstance(self._instance, OpenCallee):
                 self._instance.is_read = True
             self._quick = self._instance.quick
 

@@ -1,4 +1,5 @@
-"""Loops of ops where one dim of their operands is a symbol: compiled once, run for several of its values, against the reference of the static op."""
+"""Loops of ops where one dim of their operands is a symbol, on both targets: compiled once, run for several of its values, against the reference of the
+static op. Kernels of cuda run in the PTX interpreter, on memory of the very sizes."""
 
 from __future__ import annotations
 
@@ -14,15 +15,21 @@ from xdsl.ir import Block
 from xdsl.utils.exceptions import VerifyException
 
 from lightnet.backends.cpu.selection import SELECTION
+from lightnet.backends.cuda.nvptx import emit_program
+from lightnet.backends.cuda.selection import SELECTION as CUDA
 from lightnet.backends.llvm.jit import compile_module
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cpu import CpuKernelOp
+from lightnet.dialects.cuda import CudaKernelOp
 from lightnet.dialects.launch import kernel_symbols
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.ir.instances import changed_value
+from lightnet.ir.memory import set_call_symbols
 from lightnet.ir.types import TensorSpec, tensor_type
 from lightnet.runtime.arrays import aligned
+from lightnet.runtime.cuda.driver import DeviceLaunch
 from lightnet.runtime.dims import Dim, Undecided, at, symbol
+from lightnet_ptx.emulator import Emulator
 
 OPS = {name: cls for name, cls in optypes().items() if cls.samples()}
 #: Parameters that repeat a shape.
@@ -92,8 +99,9 @@ def cases(name: str):
 
 
 @pytest.mark.sampled(every=3, share=0.2)
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
 @pytest.mark.parametrize("name", sorted(OPS))
-def test_open_loops_agree_with_the_reference(name):
+def test_open_loops_agree_with_the_reference(name, target):
     cls, ran = OPS[name], 0
     for k, (sample, number) in enumerate(draw(cases(name), f"open {name}", every=7)):
         specs, kinds, names, params = operands_of(cls, sample)
@@ -101,7 +109,7 @@ def test_open_loops_agree_with_the_reference(name):
             continue
         op, values = found
         try:
-            run = Compiled(op)
+            run = COMPILED[target](op)
         except (LightNetError, VerifyException):  # what loops cannot say for all calls is refused
             continue
         for value in sorted(set(values)):
@@ -168,6 +176,51 @@ class Compiled:
             run = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * (2 + len(numbers)), *[ctypes.c_void_p] * len(pointers))
             run(code.kernel_address(launch.function.sym_name.data))(0, at(launch.grid, call), *numbers, *pointers)
         return [memory["result", i][: s.nbytes].view(s.dtype.np).reshape(s.dims) for i, s in enumerate(results)]
+
+
+class Emulated:
+    """The same as kernels of threads, in the PTX interpreter."""
+
+    def __init__(self, op):
+        kernel = CudaKernelOp.wrap([op])
+        self.launches = CUDA.generate(kernel, "k", {})
+        self.workspace = CUDA.workspace_bytes(kernel)
+        symbols = {s for spec in (*op.operand_specs, *op.result_specs) for d in spec.open_dims for s in d.symbols}
+        module = ModuleOp([launch.function for launch in self.launches])
+        set_call_symbols(module, symbols)
+        module.verify()
+        self.program = emit_program(module)
+        self.gpu = Emulator()
+        self.module = self.gpu.load(self.program.text)
+
+    def __call__(self, arrays, results, call):
+        sizes = {("operand", i): a.nbytes for i, a in enumerate(arrays)}
+        sizes |= {("result", i): s.nbytes for i, s in enumerate(results)}
+        sizes["workspace", 0] = at(self.workspace, call)
+        base = {what: self.gpu.alloc(max(size, 1)) for what, size in sizes.items()}
+        for i, a in enumerate(arrays):
+            if a.nbytes:
+                self.gpu.upload(base["operand", i], np.ascontiguousarray(a))
+        for launch in self.launches:
+            args = [
+                base["workspace", 0] + at(a.number, call) if a.kind == "workspace" else base[a.kind, a.number]
+                for a in launch.args
+            ]
+            numbers = [("s64", call[name]) for name in kernel_symbols(launch.function)]
+            grid = tuple(at(n, call) for n in launch.grid)
+            function = self.module.function(self.program.entries[launch.function.sym_name.data])
+            if 0 not in grid:
+                self.gpu.launch(DeviceLaunch(function, grid, launch.block, 0, (*numbers, *args)))
+        found = [np.empty(s.dims, s.dtype.np) for s in results]
+        for i, array in enumerate(found):
+            if array.nbytes:
+                self.gpu.download(base["result", i], array)
+        for address in base.values():
+            self.gpu.free(address)
+        return found
+
+
+COMPILED = {"cpu": Compiled, "cuda": Emulated}
 
 
 def test_a_loop_knows_nothing_of_the_typical_number():

@@ -123,7 +123,6 @@ def test_random_contents_have_typical_dims_or_those_of_other_inputs(tool) -> Non
         (["-i", "x=@x8.npy", "--dim", "batch=1..4", "--dim", "length=1..32"], "dim 0 of 'x' is 8: batch is 8, not in 1..4"),
         (["-i", "x=1,2", *DIMS], "numbers need --shape"),
         (DIMS, "the network needs input 'x'"),
-        (["-i", "random", "-t", "cuda", "--emulate", *DIMS], "target cuda needs numbers for sizes, and each call decides 'batch'"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("target", ["cpu", "none"])
@@ -170,7 +169,7 @@ def test_inspect_tells_ranges_figures_and_memory(tool) -> None:
     static = json.loads(tool("inspect", "net.onnx", "--shape", "x=2x8x8", "--json")[1])
     assert found["flops"] == static["flops"] and found["bytes"] == static["bytes"]
     status, out, _ = tool("inspect", "net.onnx", *DIMS, "-t", "cuda")
-    assert status == 1 and "each call decides 'batch'" in out and "has no kernel" not in out
+    assert status == 0 and re.search(r"in all +.*batch\*length", out)
 
 
 def test_memory_of_calls_is_that_of_the_plan(tool) -> None:
@@ -264,13 +263,10 @@ def test_exported_sizes_are_computed(tool) -> None:
     [
         (["-c", "-o", "out.json"], "a planned netlist (JSON IR)"),
         (["-c", "--nnvm", "out.json"], "an NNVM graph"),
-        (["compile", "-t", "cuda", "-o", "out.lnx"], "target cuda"),
-        (["ln-opt", "--pass=@cuda"], "target cuda"),
     ],
 )
 def test_forms_of_numbers_say_which_dim_is_open(tool, words, what) -> None:
-    head = words[:1] if words[0] in ("compile", "ln-opt") else []
-    status, _, err = tool(*head, "net.onnx", *DIMS, *words[len(head) :])
+    status, _, err = tool("net.onnx", *DIMS, *words)
     assert status == 1
     assert f"net.onnx: error: {what} needs numbers for sizes, and each call decides 'batch'" in err
     assert "--dim batch=16" in err and not list(Path().glob("out*"))

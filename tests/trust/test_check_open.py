@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import ArrayAttr, IndexType, IntegerAttr, ModuleOp
 from xdsl.ir import Operation, SSAValue
 
 from lightnet.cli import ln_opt
+from lightnet.dialects.cuda_checks import block_of
 from lightnet.dialects.launch import LaunchOp, kernel_symbols, kernels, launches
 from lightnet.ir.context import make_context
 from lightnet.ir.instances import symbols_of
@@ -22,6 +23,7 @@ from lightnet.ir.parser import parse_mlir
 from lightnet.ir.passes import LnPass, parse_pipeline
 from lightnet.ir.place import PlaceAttr
 from lightnet.passes.lower_cpu import LowerCpuPass
+from lightnet.passes.lower_cuda import LowerCudaPass
 from lightnet.runtime.dims import Symbol, symbol
 from lightnet_trust.calls import MAX_ELEMENTS, drawn_calls
 from lightnet_trust.check import CheckOptions, PipelineVerdict, compare_modules, run_checked
@@ -37,7 +39,12 @@ func.func @main() -> tensor<?x?xf32, {DIMS}> {{
   func.return %y : tensor<?x?xf32, {DIMS}>
 }}
 """
-PLANNED = "bind,simplify,expand,combine,choose,schedule,plan"
+PLANNED = {
+    target: f"bind,simplify,expand{{target={target}}},combine{{target={target}}},choose{{target={target}}},schedule,plan{{target={target}}}"
+    for target in ("cpu", "cuda")
+}
+LOWERINGS = {"cpu": LowerCpuPass, "cuda": LowerCudaPass}
+targets = pytest.mark.parametrize("target", ["cpu", "cuda"])
 
 
 def module() -> tuple[Context, ModuleOp]:
@@ -50,11 +57,28 @@ def checked(passes: list[LnPass], **options) -> PipelineVerdict:
     return run_checked(ctx, net, passes, CheckOptions(**options))
 
 
-def test_the_pipeline_of_the_target_is_right_on_all_calls() -> None:
-    verdict = checked([*parse_pipeline(PLANNED), LowerCpuPass()])
+@targets
+def test_the_pipeline_of_the_target_is_right_on_all_calls(target: str) -> None:
+    verdict = checked([*parse_pipeline(PLANNED[target]), LOWERINGS[target]()])
     assert verdict.ok
-    (note,) = verdict.notes
-    assert note.startswith("lower-cpu: 3 of 3 kernel functions are executed")
+    note, *more = verdict.notes
+    count = {"cpu": 3, "cuda": 6}[target]  # a launch for each of the softmax's reductions
+    assert note.startswith(f"lower-{target}: {count} of {count} kernel functions are executed")
+    assert more == ([f"lower-cuda: {count} of them as threads, in the interpreter of PTX"] if target == "cuda" else [])
+
+
+def test_strips_of_threads_are_right_on_all_calls() -> None:
+    """Products of rows: kernels of 64 rows, of 8 and of one, each executed as threads in calls that have such strips."""
+    text = """func.func @main() -> tensor<?x64xf32, #ln.dims<"n(1..80)">> {
+      %x = ln.input : tensor<?x64xf32, #ln.dims<"n(1..80)">> as ("x")
+      %w = ln.param : tensor<64x64xf32> as ("w")
+      %y = ln.matmul %x, %w : tensor<?x64xf32, #ln.dims<"n(1..80)">> as ("y")
+      func.return %y : tensor<?x64xf32, #ln.dims<"n(1..80)">>
+    }"""
+    passes = [*parse_pipeline(PLANNED["cuda"].replace("choose{target=cuda}", 'choose{target=cuda set="y.alg=simt"}'))]
+    ctx = make_context()
+    verdict = run_checked(ctx, parse_mlir(ctx, text, "net.mlir"), [*passes, LowerCudaPass()], CheckOptions())
+    assert verdict.ok and "3 of them as threads" in verdict.notes[-1]
 
 
 # -- calls
@@ -141,8 +165,8 @@ def test_memory_that_only_longer_calls_share_is_found() -> None:
     assert verdict.difference.data and "batch = 1, n = 8" not in verdict.difference.data
 
 
-def changed_lowering(change: Callable[[ModuleOp], None]) -> LnPass:
-    class Changed(LowerCpuPass):
+def changed_lowering(change: Callable[[ModuleOp], None], target: str = "cpu") -> LnPass:
+    class Changed(LOWERINGS[target]):  # type: ignore[misc]
         def apply(self, ctx: Context, op: ModuleOp) -> None:
             super().apply(ctx, op)
             change(op)
@@ -156,9 +180,9 @@ def taken_for(name: str, value: Callable[[SSAValue], list[Operation]]) -> Callab
     def change(net: ModuleOp) -> None:
         taken = 0
         for function in kernels(net).values():
-            symbols = kernel_symbols(function)
+            symbols, first = kernel_symbols(function), 0 if block_of(function) else 2
             block = function.body.block
-            for argument in [block.args[2 + symbols.index(name)]] if name in symbols else ():
+            for argument in [block.args[first + symbols.index(name)]] if name in symbols else ():
                 made = value(argument)
                 argument.replace_all_uses_with(made[-1].results[0])
                 block.insert_ops_before(made, block.first_op)
@@ -182,21 +206,25 @@ def less(n: int) -> Callable[[SSAValue], list[Operation]]:
     return made
 
 
-def test_a_row_that_is_left_out_is_found() -> None:
-    verdict = checked([*parse_pipeline(PLANNED), changed_lowering(taken_for("batch", less(1)))])
+@targets
+def test_a_row_that_is_left_out_is_found(target: str) -> None:
+    verdict = checked([*parse_pipeline(PLANNED[target]), changed_lowering(taken_for("batch", less(1)), target)])
     assert verdict.difference is not None and verdict.difference.kind == "value"
     assert "where batch = 1, n = 8" in verdict.difference.data
 
 
-def test_the_code_of_one_call_is_found_wrong_in_another() -> None:
+@targets
+def test_the_code_of_one_call_is_found_wrong_in_another(target: str) -> None:
     """Right where n is 8, and the first calls have that."""
-    verdict = checked([*parse_pipeline(PLANNED), changed_lowering(taken_for("n", lambda value: [number(8)]))])
+    lowering = changed_lowering(taken_for("n", lambda value: [number(8)]), target)
+    verdict = checked([*parse_pipeline(PLANNED[target]), lowering])
     assert verdict.difference is not None and "n = 8" not in verdict.difference.data
 
 
-def test_an_access_behind_a_tensor_is_found() -> None:
-    """Memrefs of open length have that of their tensor in a call."""
-    verdict = checked([*parse_pipeline(PLANNED), changed_lowering(taken_for("batch", less(-1)))])
+@targets
+def test_an_access_behind_a_tensor_is_found(target: str) -> None:
+    """Memrefs of open length have that of their tensor in a call. Threads behind a tensor are beyond the grid, and do nothing, but in the last block."""
+    verdict = checked([*parse_pipeline(PLANNED[target]), changed_lowering(taken_for("batch", less(-1)), target)])
     assert verdict.difference is not None and verdict.difference.kind == "fails"
     assert "fails: " in verdict.difference.what
 
@@ -207,7 +235,7 @@ def test_a_grid_that_is_too_small_is_found_where_there_are_more_blocks() -> None
             if isinstance(line, LaunchOp):
                 line.properties["grid"] = IntegerAttr(1, 64)
 
-    verdict = checked([*parse_pipeline(PLANNED), changed_lowering(one_block)])
+    verdict = checked([*parse_pipeline(PLANNED["cpu"]), changed_lowering(one_block)])
     assert verdict.difference is not None and "batch = 1," not in verdict.difference.data
 
 

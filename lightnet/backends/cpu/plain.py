@@ -17,12 +17,12 @@ from lightnet.backends import kernel_loops
 from lightnet.backends.bodies import body_kind, is_free
 from lightnet.backends.cpu import gemm, open_conv, open_gemm, tiled
 from lightnet.backends.cpu.blocked.base import NO_HALO, BlockedGenerator, ProcessorModel, chosen_lanes
-from lightnet.backends.cpu.strips import one_row
 from lightnet.backends.expressions import stays_on_tiles
 from lightnet.backends.generator import Plan
 from lightnet.backends.kernel_loops import bind_op
 from lightnet.backends.launches import Launch
 from lightnet.backends.loop_layouts import laid_out
+from lightnet.backends.open_rows import one_row
 from lightnet.dataclasses import replace
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.move import Forward

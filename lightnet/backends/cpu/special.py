@@ -29,10 +29,10 @@ from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Builder
 from lightnet.backends.cpu.blocked.base import AdaptedGenerator, BlockedGenerator, ProcessorModel, choice_error
-from lightnet.backends.cpu.strips import one_row
 from lightnet.backends.generator import Plan, form_of_arguments
 from lightnet.backends.kernel_loops import writes_nothing
 from lightnet.backends.launches import Argument, Launch
+from lightnet.backends.open_rows import one_row
 from lightnet.backends.selection import written_choices
 from lightnet.dataclasses import dataclass, replace
 from lightnet.diagnostics import LightNetError

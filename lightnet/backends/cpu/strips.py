@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, reduce
+from functools import cache
 
 from xdsl.dialects import arith, func
 from xdsl.dialects.builtin import DYNAMIC_INDEX, IntegerType, MemRefType, StringAttr
@@ -27,37 +27,35 @@ from lightnet.backends.cpu.blocked.base import (
 )
 from lightnet.backends.cpu.open_maps import OpenMaps, is_open_map
 from lightnet.backends.generator import Plan, form_of_arguments, numbered
-from lightnet.backends.launches import Argument, Launch, launch_memory_of
-from lightnet.backends.open_rows import OpenRows, leading, open_rows_of
+from lightnet.backends.launches import Launch, launch_memory_of
+from lightnet.backends.open_rows import (
+    STRIPS,
+    OpenRows,
+    Strip,
+    cover_rows,
+    known_rows,
+    most_of,
+    moves,
+    one_row,
+    own_choices,
+)
 from lightnet.backends.selection import has_maps
 from lightnet.dataclasses import dataclass, replace
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import SYMBOLS, memref_bytes
-from lightnet.ir.body import Body
-from lightnet.ir.instances import changed_body
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
-from lightnet.ir.types import ParamAttr, spec_of
+from lightnet.ir.types import ParamAttr
 from lightnet.runtime.arrays import align_up
-from lightnet.runtime.dims import Size, Undecided, dim_max, dim_min, greatest, typical
+from lightnet.runtime.dims import Size, greatest, typical
 from lightnet.runtime.threads import MAX_THREADS
 
 #: Rows of strips that share weights, the most first.
 SHARING = (64, 16, 4)
 #: Part of the time of single rows that more in a strip should take, to be worth their code.
 GAIN = 0.8
-#: The choice that says how many rows the strips of a kernel have.
-STRIPS = "strips"
 _BYTES = MemRefType(IntegerType(8), [DYNAMIC_INDEX])
-
-
-@dataclass(frozen=True)
-class Strip:
-    """The strips of `rows` rows: `plan` is that of the static kernel."""
-
-    rows: int
-    plan: Plan
 
 
 class Strips(AdaptedGenerator):
@@ -80,13 +78,13 @@ class Strips(AdaptedGenerator):
                         weights=frozenset(back[v] for v in form.weights)) for form in forms]  # fmt: skip
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
-        rows, form = _rows(kernel), numbered(form, kernel)
+        rows, form = known_rows(kernel), numbered(form, kernel)
         return self._of(rows, form, self._strips(kernel, rows, form, machine))
 
     def _strip(self, kernel: KernelOp, rows: OpenRows, form: Form, machine: ProcessorModel, n: int,
                pinned: Mapping[str, Attribute]) -> Strip:  # fmt: skip
         """The strips of `n` rows, by the kernel's choices and those that are pinned."""
-        static = rows.kernel(kernel, n, {**_own(kernel), **pinned})
+        static = rows.kernel(kernel, n, {**own_choices(kernel), **pinned})
         return Strip(n, self.inner.planned(static, form_of_arguments(form, static), machine))
 
     def _strips(self, kernel: KernelOp, rows: OpenRows, form: Form, machine: ProcessorModel) -> list[Strip]:
@@ -121,23 +119,26 @@ class Strips(AdaptedGenerator):
             self, form, sum(typical(n) * s.plan.time for n, s in zip(counts, strips)), tuple(strips),
             choices={**first.choices, STRIPS: ParamAttr([s.rows for s in strips])}, weights=first.weights,
             scratch_bytes=max(s.plan.scratch_bytes for s in strips),
-            workspace_bytes=_most([-(-rows.count // s.rows) * align_up(s.plan.workspace_bytes) for s in strips]),
+            workspace_bytes=most_of([-(-rows.count // s.rows) * align_up(s.plan.workspace_bytes) for s in strips]),
             blocks=min(max(grids), MAX_THREADS),
             lean=None if lean is None or len(strips) > 1 else self._of(rows, form, [Strip(1, lean)]),
         )  # fmt: skip
 
     def completed(self, kernel: KernelOp, plan: Plan) -> Plan:
-        rows = _rows(kernel)
+        rows = known_rows(kernel)
         strips = [
-            Strip(s.rows, self.inner.completed(rows.kernel(kernel, s.rows, {**_own(kernel), **s.plan.choices}), s.plan))
+            Strip(
+                s.rows,
+                self.inner.completed(rows.kernel(kernel, s.rows, {**own_choices(kernel), **s.plan.choices}), s.plan),
+            )
             for s in plan.schedule
         ]
         return self._of(rows, plan.form, strips)
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        rows, strips, made = _rows(kernel), plan.schedule, list[Launch]()
+        rows, strips, made = known_rows(kernel), plan.schedule, list[Launch]()
         for k, ((count, first), strip) in enumerate(zip(cover_rows(rows.count, strips, bool(aliases)), strips)):
-            static = rows.kernel(kernel, strip.rows, {**_own(kernel), **strip.plan.choices})
+            static = rows.kernel(kernel, strip.rows, {**own_choices(kernel), **strip.plan.choices})
             launches = strip.plan.build(static, name, aliases)
             shared = align_up(launch_memory_of(launches).shared)
             walk = _Walk(count, first, strip.rows, not aliases, shared, few=k > 0)
@@ -160,47 +161,6 @@ def open_ways(generator: BlockedGenerator) -> tuple[BlockedGenerator, ...]:
     return (*in_strips, *on_maps, *(generator,) * generator.takes_open)
 
 
-@dataclass(frozen=True)
-class OneRow:
-    """A body of one row, and the values from outside of the open body that its own stand for."""
-
-    ops: list[LnOp]
-    yielded: list[SSAValue]
-    outside: dict[SSAValue, SSAValue]
-
-
-def one_row(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> OneRow | None:
-    """The body of one row of an open body; None where it is static, or has no rows."""
-    global _last
-    last = _last  # another thread may have one of its own
-    key = tuple(ops), tuple(yielded), [v.type for op in ops for v in (*op.operands, *op.results)]
-    if last is None or last[0] != key:
-        last = _last = key, _one_row(ops, yielded)
-    return last[1]
-
-
-#: The last answer of `one_row`: all generators ask for one body.
-_last: tuple[object, OneRow | None] | None = None
-
-
-def _one_row(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> OneRow | None:
-    if (rows := open_rows_of(ops)) is None:
-        return None
-    outside = Body(tuple(ops), tuple(yielded)).inputs
-    try:
-        block, known = changed_body(ops, outside, lambda d: rows.dims(d, 1), lambda s: rows.size(s, 1))
-    except Undecided:
-        return None
-    made = [op for op in block.ops if isinstance(op, LnOp)]
-    return OneRow(made, [known[v] for v in yielded], dict(zip(block.args, outside)))
-
-
-def _rows(kernel: KernelOp) -> OpenRows:
-    found = open_rows_of(kernel.ops)
-    assert found is not None, "`takes` has seen them"
-    return found
-
-
 def found_among_rows(kernel: KernelOp, find: Callable[[KernelOp], list[KernelOp]]) -> list[KernelOp]:
     """The result of `find` for an open kernel: it sees static copies on as many rows as are typical, of the kernel and
     of those whose results it reads or that read its own."""
@@ -208,7 +168,7 @@ def found_among_rows(kernel: KernelOp, find: Callable[[KernelOp], list[KernelOp]
     copies: dict[KernelOp, KernelOp] = {}
     for op in (kernel, *beside):
         if isinstance(op, KernelOp) and op not in copies and one_row(op.ops, op.terminator.operands) is not None:
-            rows = _rows(op)
+            rows = known_rows(op)
             copies[op] = rows.kernel(op, typical(rows.count), op.choices)
     for op, copy in copies.items():
         copy.operands = [_copied(v, copies, other) for v, other in zip(op.operands, copy.operands)]
@@ -224,30 +184,6 @@ def _copied(value: SSAValue, copies: Mapping[KernelOp, KernelOp], other: SSAValu
     owner = value.owner
     made = copies.get(owner) if isinstance(owner, KernelOp) and isinstance(value, OpResult) else None
     return other if made is None or not isinstance(value, OpResult) else made.results[value.index]
-
-
-def cover_rows(count: Size, strips: Sequence[Strip], in_place: bool) -> list[tuple[Size, Size]]:
-    """For strips of some rows, the most first: how many there are of `count` rows, and the row at which they begin.
-
-    Where nothing is computed in place, a last strip may lie on rows that are done. So the strips of a size take what
-    the larger ones leave, with one more where fewer rows are computed again than the least strip has; those take all
-    the rest, and single rows are for calls of fewer."""
-    found: list[tuple[Size, Size]] = []
-    first: Size = 0
-    larger: Size = 0  # 1 where a larger strip fits
-    least = min((strip.rows for strip in strips if strip.rows > 1), default=1)
-    for strip in strips:
-        if in_place:
-            number = (count - first) // strip.rows
-        elif strip.rows == 1:
-            first, number = 0, count * (1 - larger)
-        else:
-            larger = dim_min(count // strip.rows, 1)
-            wanted = dim_max((count - first + least - 1) // strip.rows, 0)
-            number = dim_min(wanted, larger * greatest(wanted))
-        found.append((number, first))
-        first = first + number * strip.rows
-    return found
 
 
 @dataclass(frozen=True)
@@ -268,7 +204,7 @@ def _in_strips(launch: Launch, kernel: KernelOp, rows: OpenRows, walk: _Walk) ->
     """A launch on one strip as one on all of them."""
     inner, block = launch.function, launch.function.body.block
     types = block.arg_types[2:]
-    whole = [_BYTES if _moves(a, kernel) or a.kind == "workspace" else t for a, t in zip(launch.args, types)]
+    whole = [_BYTES if moves(a, kernel) or a.kind == "workspace" else t for a, t in zip(launch.args, types)]
     symbols = {s for size in (walk.count, walk.first, rows.count) if not isinstance(size, int) for s in size.symbols}
     hints = [a.name_hint for a in block.args[2:]]
     b = Builder.kernel(inner.sym_name.data, whole, hints=hints, location=inner.location, symbols=symbols)
@@ -282,7 +218,7 @@ def _in_strips(launch: Launch, kernel: KernelOp, rows: OpenRows, walk: _Walk) ->
             if argument.kind == "workspace":
                 assert isinstance(type, MemRefType)
                 value = b.view(value, b.mul(strip, walk.shared), type)
-            elif _moves(argument, kernel):
+            elif moves(argument, kernel):
                 assert isinstance(type, MemRefType)
                 value = b.view(value, b.mul(start, memref_bytes(type) // walk.rows), type, value.name_hint)
             given.append(value)
@@ -294,12 +230,6 @@ def _in_strips(launch: Launch, kernel: KernelOp, rows: OpenRows, walk: _Walk) ->
                 b.block.add_op(op)
     used = walk.count * walk.shared if any(a.kind == "workspace" for a in launch.args) else 0
     return Launch(b.finish(), walk.count * launch.grid, launch.args, used)
-
-
-def _moves(argument: Argument, kernel: KernelOp) -> bool:
-    """Return whether an argument is of all rows."""
-    values = {"operand": kernel.operands, "result": kernel.results}.get(argument.kind)
-    return values is not None and leading(spec_of(values[argument.number].type).dims) > 0
 
 
 @contextmanager
@@ -327,13 +257,3 @@ def _within(b: Builder, whole: SSAValue, size: Index) -> tuple[Index, Index]:
     low = b.op(arith.MaxSIOp, b.op(arith.SubiOp, b.lo, b.index(before)), b.index(0))
     high = b.op(arith.MinSIOp, b.op(arith.SubiOp, b.hi, b.index(before)), b.index(size))
     return low, high
-
-
-def _most(sizes: Sequence[Size]) -> Size:
-    """The largest size in any call."""
-    return reduce(dim_max, sizes)
-
-
-def _own(kernel: KernelOp) -> dict[str, Attribute]:
-    """The choices of a kernel that are the other generator's."""
-    return {k: v for k, v in kernel.choices.items() if k != STRIPS}

@@ -112,6 +112,7 @@ CPU = Target(
     chain=chain,
     packing=SELECTION.packing,
     ports=PORTS,
+    specializes=True,
     lowering="lower-cpu",
     runtime="lightnet.backends.cpu.runtime:RUNTIME",
     emitters={form: _emitter(f"emit_{form}") for form in ("llvm", "asm", "obj")},

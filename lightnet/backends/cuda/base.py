@@ -36,6 +36,8 @@ class SimtGenerator(generator.Generator[DeviceModel]):
     """
 
     target = "cuda"
+    #: Whether it builds for sizes that calls decide, and whether its kernels of some rows run in strips (`strips.py`).
+    takes_open, runs_in_strips = False, True
 
 
 @dataclass(frozen=True)

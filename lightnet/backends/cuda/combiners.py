@@ -16,6 +16,7 @@ from lightnet.backends.cuda.selection import ANYTHING, SELECTION
 from lightnet.backends.generator import Generator
 from lightnet.ir.access import is_elementwise
 from lightnet.ir.body import Body
+from lightnet.ir.instances import typical_op
 from lightnet.ir.op import LnOp
 
 #: Operations in front of an element of what is reduced, at most: a row that is no thread's to hold is read, and they
@@ -31,10 +32,11 @@ def accepts(body: Body) -> str | None:
         return kind if own is None or len(body.ops) == 1 or all(_all_take([own], body)) else None
     if kind is not None:
         return kind
-    if ending := [g for g in SELECTION.generators() if isinstance(body.ops[-1], g.ends)]:
+    if ending := [g for g in SELECTION.ways(body.ops) if isinstance(body.ops[-1], g.ends)]:
         return next((g.alg for g, taken in zip(ending, _all_take(ending, body)) if taken), None)
     at = next((i for i, op in enumerate(body.ops) if not is_elementwise(op)), 0)
-    before = sum(op.flops() / max(1, op.result_specs[0].len) for op in body.ops[:at])
+    early = [typical_op(op) for op in body.ops[:at]]
+    before = sum(op.flops() / max(1, op.result_specs[0].len) for op in early)
     if len(body.ops) == 1 or before > CHEAP or not has_epilogue(body, at):
         return None
     maker = _maker(body.ops[at])
@@ -43,7 +45,7 @@ def accepts(body: Body) -> str | None:
 
 def _maker(op: LnOp) -> Generator | None:
     """The first generator of the table that makes an op alone, other than that of plain loops."""
-    return next((g for g in SELECTION.generators() if _takes(g, [op], op.results)), None)
+    return next((g for g in SELECTION.ways([op]) if _takes(g, [op], op.results)), None)
 
 
 def _all_take(chosen: Sequence[Generator], body: Body) -> list[bool]:

@@ -24,12 +24,15 @@ from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.backends.loops import launches_by_point
 from lightnet.dataclasses import replace
+from lightnet.dialects.launch import kernel_symbols
 from lightnet.dialects.ln.move import Forward
 from lightnet.ir.access import is_elementwise
+from lightnet.ir.instances import typical_kernel
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of
+from lightnet.runtime.dims import greatest
 
 #: Threads of a block of the kernels here: four warps, which no registers that a thread may have keep from running.
 THREADS = 128
@@ -49,6 +52,7 @@ class Loops(SimtGenerator):
     direction."""
 
     alg = "loops"
+    takes_open = True
 
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None) -> list[Form]:
         plain = Form({}, plain_results=True)
@@ -66,13 +70,13 @@ class Loops(SimtGenerator):
         return found
 
     def plan(self, kernel: KernelOp, form: Form, device: DeviceModel) -> Plan:
-        return Plan.of(self, kernel, form, _time(kernel, form, device))
+        return Plan.of(self, kernel, form, _time(typical_kernel(kernel), form, device))
 
     def completed(self, kernel: KernelOp, plan: Plan) -> Plan:
         return replace(plan, workspace_bytes=kernel_loops.loop_workspace_bytes(kernel, None))
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
-        return [simt(launch) for launch in kernel_loops.generate(kernel, name, aliases, None) if launch.grid]
+        return [simt(launch) for launch in kernel_loops.generate(kernel, name, aliases, None) if launch.grid != 0]
 
 
 def _time(kernel: KernelOp, form: Form, device: DeviceModel) -> float:
@@ -132,21 +136,22 @@ def _bytes(value: SSAValue, on_maps: bool) -> int:
 
 def simt(launch: Launch) -> SimtLaunch:
     """A loop function as a kernel, with one thread for each of its blocks."""
-    inner, n = launch.function.body.block, launch.grid
-    threads = min(THREADS, -(-n // 32) * 32)
+    inner, n, symbols = launch.function.body.block, launch.grid, kernel_symbols(launch.function)
+    threads = min(THREADS, max(1, -(-greatest(n) // 32)) * 32)
     block = (threads, 1, 1)
     memrefs = [t for t in inner.arg_types if isinstance(t, MemRefType)]
     hints = [arg.name_hint for arg in inner.args[len(inner.args) - len(memrefs) :]]
-    b = Simt.thread(launch.function.sym_name.data, memrefs, block, hints, launch.function.location)
+    b = Simt.thread(launch.function.sym_name.data, memrefs, block, hints, launch.function.location, symbols)
     number = b.add(b.mul(b.block_id(), threads), b.thread_id())
     number.name_hint = "thread"
     with b.when(b.below(number, n)):
-        for arg, value in zip(inner.args, (number, b.add(number, 1), *b.args), strict=True):
+        given = (number, b.add(number, 1), *map(b.symbol_value, symbols), *b.args)
+        for arg, value in zip(inner.args, given, strict=True):
             arg.replace_all_uses_with(value)
         for op in list(inner.ops)[:-1]:
             op.detach()
             b.append(op)
-    return SimtLaunch(b.finish(), (-(-n // threads), 1, 1), block, launch.args)
+    return SimtLaunch(b.finish(), (-(-n // threads), 1, 1), block, launch.args, workspace=launch.workspace)
 
 
 LOOPS = Loops()

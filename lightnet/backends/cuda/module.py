@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from itertools import groupby
+from typing import Any, cast
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -14,12 +15,14 @@ from lightnet.diagnostics import LightNetError
 from lightnet.dialects.accesses import LineAccesses
 from lightnet.dialects.cuda_launch import CudaLaunchOp
 from lightnet.dialects.dependences import launch_waits
-from lightnet.dialects.launch import CopyOp, HostOp, kernels
+from lightnet.dialects.launch import CopyOp, HostOp, kernel_symbols, kernels
 from lightnet.ir.locations import loc_of
+from lightnet.ir.memory import call_symbols
 from lightnet.ir.module import main_of
 from lightnet.ir.place import PlaceAttr
 from lightnet.runtime.cuda.program import CudaCode, HostLine, KernelLine, Place
 from lightnet.runtime.cuda.tensor_map import TensorMap
+from lightnet.runtime.dims import Size
 
 
 class CudaModule:
@@ -45,14 +48,17 @@ def _lines(loops: ModuleOp, entries: dict[str, str]) -> list[KernelLine | HostLi
     """The launch list; `entries` are the kernels' names in the PTX."""
     lines: list[KernelLine | HostLine] = []
     accesses, calls = LineAccesses(loops), 0
-    maps = {name: maps_of(function) for name, function in kernels(loops).items() if name in entries}
+    functions = {name: function for name, function in kernels(loops).items() if name in entries}
+    maps = {name: maps_of(function) for name, function in functions.items()}
+    values = {s.name: s.dim for s in call_symbols(loops)}
+    taken = {name: tuple(values[s] for s in kernel_symbols(function)) for name, function in functions.items()}
     for is_launch, ops in groupby(main_of(loops).body.block.ops, lambda op: isinstance(op, CudaLaunchOp)):
         if is_launch:
             launches = [op for op in ops if isinstance(op, CudaLaunchOp)]
             after = launch_waits(accesses.of(op) for op in launches)
             for launch, numbers in zip(launches, after):
                 name = launch.callee.string_value()
-                lines.append(_line(launch, entries[name], maps[name], numbers))
+                lines.append(_line(launch, entries[name], maps[name], numbers, taken[name]))
             continue
         for op in ops:
             if isinstance(op, CopyOp):
@@ -65,10 +71,13 @@ def _lines(loops: ModuleOp, entries: dict[str, str]) -> list[KernelLine | HostLi
     return lines
 
 
-def _line(op: CudaLaunchOp, entry: str, maps: tuple[TensorMap | None, ...], after: tuple[int, ...]) -> KernelLine:
-    x, y, z = op.grid.get_values()
+def _line(
+    op: CudaLaunchOp, entry: str, maps: tuple[TensorMap | None, ...], after: tuple[int, ...], taken: tuple[Size, ...]
+) -> KernelLine:
     tx, ty, tz = op.block.get_values()
-    return KernelLine(entry, (x, y, z), (tx, ty, tz), op.shared_bytes, tuple(map(_place, op.args)), after, maps)
+    places = tuple(map(_place, op.args))
+    grid: Any = op.grid_sizes
+    return KernelLine(entry, grid, (tx, ty, tz), op.shared_bytes, places, after, maps, cast(Any, taken))
 
 
 def _place(place: PlaceAttr) -> Place:

@@ -199,12 +199,16 @@ def _function_text(e: FunctionEmitter, function: FuncOp) -> str:
 
 
 def _kernel_arguments(e: FunctionEmitter, function: FuncOp) -> list[str]:
-    """Bind a kernel's arguments: pointers to global memory, none of which overlaps one that is written, taken for
-    generic ones; and tensor maps."""
+    """Bind a kernel's arguments: values of symbols; pointers to global memory, none of which overlaps one that is
+    written, taken for generic ones; and tensor maps."""
     maps = tensor_maps(function)
     align = argument_alignment(function)
     texts = []
     for n, arg in enumerate(function.body.block.args):
+        if isinstance(arg.type, IndexType):
+            texts.append(f"i64 %number{n}")
+            e.vals[arg] = e.symbol_at(f"%number{n}", 0)
+            continue
         type, size = _memref(arg.type)
         if n in maps:
             texts.append(f"{_TENSOR_MAP} %map{n}")
@@ -235,10 +239,12 @@ def _helper_arguments(e: FunctionEmitter, function: FuncOp) -> list[str]:
 
 
 def _memref(type: object) -> tuple[MemRefType, int]:
-    """A memref of level 4, and its bytes."""
+    """A memref of level 4, and its bytes: 0 where its length is open."""
     if not isinstance(type, MemRefType) or not is_plain_memref(type):
-        raise LightNetError(f"level 4 needs a static shape and the identity layout, got {type}")
+        raise LightNetError(
+            f"level 4 needs the identity layout, and a shape of which only the first extent may be open, got {type}"
+        )
     size = size_of(stored_type(llvm_type(type.element_type)))
     for n in type.get_shape():
-        size *= n
+        size *= max(n, 0)
     return type, size

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
 
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.cuda.base import MAP
 from lightnet.backends.cuda.device import DeviceModel, device_of
+from lightnet.backends.cuda.strips import open_generators
 from lightnet.backends.generator import Generator
 from lightnet.backends.kernel_loops import takes_layouts
 from lightnet.backends.selection import PINNED, Candidate, Selection, has_maps, layouts, with_workspace
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.body import choice
+from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import ChannelsLast, Layout, Packed, Phases, layout_of
 from lightnet.ir.locations import loc_of
+from lightnet.ir.op import LnOp
 from lightnet.ir.registry import CUDA_GENERATORS
 from lightnet.ir.target import Blocking, Form, Request
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import place_of
+from lightnet.runtime.dims import typical
 
 #: What factors of products of f32 may be rounded to.
 PRECISIONS = ("f32", "tf32")
@@ -34,6 +38,17 @@ class CudaSelection(Selection[DeviceModel]):
 
     def __init__(self) -> None:
         super().__init__("cuda", CUDA_GENERATORS)
+
+    def usable(self, kernel: KernelOp, machine: DeviceModel) -> Iterable[Generator]:
+        """The generators that a kernel may have: where calls decide sizes of it, those that build for symbols, and the
+        others in strips of rows."""
+        return (g for g in self.ways(kernel.ops, kernel.operands) if g.is_for(machine))
+
+    def ways(self, ops: Sequence[LnOp], beside: Sequence[SSAValue] = ()) -> Sequence[Generator]:
+        """The generators that there are for ops, which may be open, as may be what a kernel reads `beside` them."""
+        found = self.generators()
+        values = (*beside, *(v for op in ops for v in (*op.operands, *op.results)))
+        return [way for g in found for way in open_generators(g)] if is_open(values) else found
 
     def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: DeviceModel) -> bool:
         """Weights that are not packed yet are static, and have no place."""
@@ -114,9 +129,9 @@ def _static(kernel: KernelOp) -> set[SSAValue]:
 def cuda_reorder_time(value: SSAValue, layout: Layout) -> float:
     """Nanoseconds of a change of layout, roughly (`Target.reorder`): where the memory is the same, none."""
     spec, device = spec_of(value.type), device_of("")
-    if spec.ndim == 4 and spec.dims[2:] == (1, 1) and not spec.dims[1] % MAP.multiple:
+    if spec.ndim == 4 and spec.dims[2:] == (1, 1) and spec.dims[1] % MAP.multiple == 0:
         return 0.0
-    return device.launch + (spec.nbytes + layout.size(spec)) / (0.6 * device.bytes)
+    return device.launch + typical(spec.nbytes + layout.size(spec)) / (0.6 * device.bytes)
 
 
 SELECTION = CudaSelection()

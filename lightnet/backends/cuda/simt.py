@@ -7,11 +7,21 @@ from contextlib import contextmanager, nullcontext
 from functools import reduce
 
 from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import UNKNOWN_LOC, DenseArrayBase, LocationAttr, MemRefType, VectorType, f32, i32
+from xdsl.dialects.builtin import (
+    UNKNOWN_LOC,
+    ArrayAttr,
+    DenseArrayBase,
+    LocationAttr,
+    MemRefType,
+    StringAttr,
+    VectorType,
+    f32,
+    i32,
+)
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from lightnet.backends.builder import Builder, Index, empty_function
+from lightnet.backends.builder import INDEX, Builder, Index, empty_function
 from lightnet.backends.launches import Argument
 from lightnet.dataclasses import dataclass
 from lightnet.dialects.cuda_checks import BLOCK_ATTRIBUTE
@@ -41,20 +51,26 @@ from lightnet.dialects.cuda_simt import (
     ThreadIdOp,
     WarpIdOp,
 )
+from lightnet.dialects.launch import SYMBOLS
+from lightnet.ir.names import name_hint
+from lightnet.runtime.dims import Size
 
 Sizes = tuple[int, int, int]
+#: Those of a grid, some of which calls may decide.
+GridSizes = tuple[Size, Size, Size]
 
 
 @dataclass(frozen=True)
 class SimtLaunch:
     """One kernel that is launched: its function, the sizes of its grid and of its blocks, what its memrefs are, and the
-    functions that it calls."""
+    functions that it calls. `workspace` is as that of `Launch`."""
 
     function: FuncOp
-    grid: Sizes
+    grid: GridSizes
     block: Sizes
     args: tuple[Argument, ...]
     helpers: tuple[FuncOp, ...] = ()
+    workspace: Size = 0
 
     @property
     def functions(self) -> tuple[FuncOp, ...]:
@@ -73,15 +89,22 @@ class Simt(Builder):
         block: Sizes,
         hints: Sequence[str | None] = (),
         location: LocationAttr = UNKNOWN_LOC,
+        symbols: Sequence[str] = (),
     ) -> Simt:
-        """A kernel whose blocks have so many threads along x, y and z, of memrefs called by their `hints`."""
-        function = empty_function(name, memrefs, hints, location)
+        """A kernel whose blocks have so many threads along x, y and z, of the values of symbols, by name, and memrefs
+        called by their `hints`."""
+        types = [*(INDEX for _ in symbols), *memrefs]
+        function = empty_function(name, types, [*map(name_hint, symbols), *hints], location)
         function.attributes[BLOCK_ATTRIBUTE] = DenseArrayBase.from_list(i32, block)
-        return cls(function)
+        if symbols:
+            function.attributes[SYMBOLS] = ArrayAttr([StringAttr(s) for s in symbols])
+        b = cls(function)
+        b._symbols = dict(zip(symbols, b.entry.args))
+        return b
 
     @property
     def args(self) -> Sequence[SSAValue]:
-        return self.entry.args
+        return self.entry.args[len(self._symbols) :]
 
     def get(self, op: Operation) -> SSAValue:
         """Append an op with one result; the result."""

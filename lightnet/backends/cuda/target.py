@@ -80,7 +80,6 @@ CUDA = Target(
     packing=SELECTION.packing,
     reorder=cuda_reorder_time,
     apart=APART,
-    takes_open=False,
     lowering="lower-cuda",
     runtime="lightnet.backends.cuda.runtime:RUNTIME",
     precisions=("tf32",),

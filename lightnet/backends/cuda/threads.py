@@ -7,6 +7,7 @@ shows here. Imports the emitter of PTX; the driver opens the interpreter.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from math import prod
 from typing import Any
 
@@ -18,9 +19,11 @@ from lightnet.backends.cuda.tensor_maps import maps_of
 from lightnet.backends.loop_cost import LoopCost
 from lightnet.dialects.cuda_checks import block_of
 from lightnet.dialects.cuda_launch import CudaLaunchOp, cuda_launches
-from lightnet.dialects.launch import kernels
+from lightnet.dialects.launch import kernel_symbols, kernels
+from lightnet.ir.memory import call_symbols, set_call_symbols
 from lightnet.runtime.cuda.driver import DeviceLaunch, arguments, open_driver
 from lightnet.runtime.cuda.tensor_map import TensorMap
+from lightnet.runtime.dims import at
 
 
 class CudaThreads:
@@ -32,10 +35,21 @@ class CudaThreads:
         self._loaded: dict[str, tuple[Any, tuple[TensorMap | None, ...]]] = {}
         self._gpu = open_driver(emulate=True, arch=arch)
         self._steps_of = LoopCost(self._functions).of
+        self._symbols = call_symbols(module)
+        self._values: Mapping[str, int] = {}
+
+    def of_call(self, values: Mapping[str, int]) -> CudaThreads:
+        """The same launches, on the same interpreter, where symbols have these values."""
+        found = copy(self)
+        found._values = values
+        return found
 
     def cost(self, line: CudaLaunchOp) -> int:
         """About how many ops all threads of a launch execute."""
-        return self._steps_of(line.callee.string_value()) * prod(line.grid.get_values()) * prod(line.block.get_values())
+        return self._steps_of(line.callee.string_value()) * prod(self._grid(line)) * prod(line.block.get_values())
+
+    def _grid(self, line: CudaLaunchOp) -> tuple[int, ...]:
+        return tuple(at(n, self._values) for n in line.grid_sizes)
 
     def run(self, lines: Sequence[CudaLaunchOp], spaces: Mapping[str, np.ndarray]) -> None:
         """Run launches, one after the other, on memory spaces (u8), which then hold what they wrote. LightNetError, at
@@ -47,9 +61,14 @@ class CudaThreads:
                     self._gpu.upload(base[name], space)
             for line in lines:
                 kernel, maps = self._kernel(line.callee.string_value())
-                args = arguments(self._gpu, [base[p.space.data] + p.offset.data for p in line.args], maps)
-                (x, y, z), (tx, ty, tz) = line.grid.get_values(), line.block.get_values()
-                self._gpu.launch(DeviceLaunch(kernel, (x, y, z), (tx, ty, tz), line.shared_bytes, args))
+                places = [base[p.space.data] + at(p.offset.data, self._values) for p in line.args]
+                numbers = (
+                    ("s64", self._values[name]) for name in kernel_symbols(self._functions[line.callee.string_value()])
+                )
+                args = (*numbers, *arguments(self._gpu, places, maps))
+                (x, y, z), (tx, ty, tz) = self._grid(line), line.block.get_values()
+                if x * y * z:
+                    self._gpu.launch(DeviceLaunch(kernel, (x, y, z), (tx, ty, tz), line.shared_bytes, args))
             for name, space in spaces.items():
                 if space.nbytes:
                     self._gpu.download(base[name], space)
@@ -62,6 +81,8 @@ class CudaThreads:
         if name not in self._loaded:
             called = [f for f in self._functions.values() if block_of(f) is None]
             function = self._functions[name]
-            program = emit_program(ModuleOp([f.clone() for f in (*called, function)]), self.arch)
+            alone = ModuleOp([f.clone() for f in (*called, function)])
+            set_call_symbols(alone, self._symbols)
+            program = emit_program(alone, self.arch)
             self._loaded[name] = self._gpu.load(program.text).function(program.entries[name]), maps_of(function)
         return self._loaded[name]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lightnet.runtime.cuda.machine import MACHINE
+from lightnet.runtime.cuda.open_program import OpenCudaInstance
 from lightnet.runtime.cuda.program import CudaCode, CudaInstance
 from lightnet.runtime.formats import CodeFormat
 from lightnet.runtime.machine import Opened
@@ -17,7 +18,7 @@ from lightnet.runtime.program import Program
 class PtxFormat(CodeFormat):
     """Code for a device, a `CudaCode`; with the option `emulate`, for the PTX interpreter."""
 
-    name = "nvptx64"
+    name, takes_symbols = "nvptx64", True
     options = ("emulate",)
 
     def packed(self, program: Program, code: CudaCode) -> tuple[dict[str, Any], bytes]:
@@ -30,9 +31,10 @@ class PtxFormat(CodeFormat):
         return Opened(MACHINE, {"emulate": False, **options, "arch": code.arch})
 
     def instance(self, program: Program, code: CudaCode, static: np.ndarray, defaults: Mapping[str, np.ndarray],
-                 opened: Opened | None) -> CudaInstance:  # fmt: skip
+                 opened: Opened | None) -> CudaInstance | OpenCudaInstance:  # fmt: skip
         assert opened is not None
-        return CudaInstance(program, code, static, defaults, opened.state, opened)
+        kind = OpenCudaInstance if program.symbols else CudaInstance
+        return kind(program, code, static, defaults, opened.state, opened)
 
 
 PTX = PtxFormat()

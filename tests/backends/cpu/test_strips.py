@@ -15,8 +15,8 @@ from lightnet import LightNetError
 from lightnet.backends.cpu.blocked.base import processor_model_of
 from lightnet.backends.cpu.runtime import host_features
 from lightnet.backends.cpu.selection import SELECTION
-from lightnet.backends.cpu.strips import STRIPS, Strip, cover_rows, open_ways
-from lightnet.backends.open_rows import open_rows_of
+from lightnet.backends.cpu.strips import open_ways
+from lightnet.backends.open_rows import STRIPS, Strip, cover_rows, open_rows_of
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp, choice_integers
 from lightnet.ir.op import LnOp

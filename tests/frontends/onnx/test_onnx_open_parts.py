@@ -12,6 +12,8 @@ from onnx import TensorProto, helper  # noqa: E402
 
 import lightnet  # noqa: E402
 from lightnet.frontends.loading import OpenError  # noqa: E402
+from lightnet.ir import registry  # noqa: E402
+from lightnet.ir.target import Target  # noqa: E402
 
 F, I = TensorProto.FLOAT, TensorProto.INT64
 
@@ -250,10 +252,24 @@ def test_an_input_of_which_the_shape_alone_is_read(nodes: list) -> None:
     check(net, {"b": "1..3", "n": "1..9"}, [(b, n, 5) for b, n in ((1, 1), (3, 9), (2, 7))])
 
 
+def test_a_size_that_no_type_has_is_known_to_kernels_of_cuda() -> None:
+    net = model([("Shape", ["x"], ["z"], {})], {"x": (F, ["n", 5])})
+    run = lightnet.compile(lightnet.load(net, dims={"n": "1..9"}), "cuda", emulate=True)
+    for n in (1, 9, 4):
+        np.testing.assert_array_equal(run({"x": np.zeros((n, 5), np.float32)})["z"], [n, 5])
+
+
 def test_a_size_that_no_type_has_is_refused_where_sizes_are_numbers() -> None:
     net = model([("Shape", ["x"], ["z"], {})], {"x": (F, ["n", 5])})
-    with pytest.raises(lightnet.LightNetError, match="target cuda needs numbers for sizes, and each call decides 'n'"):
-        lightnet.compile(lightnet.load(net, dims={"n": "1..9"}), "cuda")
+    restore = registry.checkpoint()
+    registry.TARGETS.add("fixed", Target("fixed", kernel="cpu", takes_open=False))
+    try:
+        with pytest.raises(
+            lightnet.LightNetError, match="target fixed needs numbers for sizes, and each call decides 'n'"
+        ):
+            lightnet.compile(lightnet.load(net, dims={"n": "1..9"}), "fixed")
+    finally:
+        restore()
 
 
 def test_a_rank_that_calls_decide_is_each_calls_own() -> None:

@@ -108,7 +108,7 @@ class Join(SimtGenerator):
     ends = (Concat,)
 
     def __init__(self, alg: str, gemm: Gemm):
-        self.alg, self.gemm = alg, gemm
+        self.alg, self.gemm, self.runs_in_strips = alg, gemm, gemm.runs_in_strips
 
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None) -> list[Form]:
         joint = joint_of(ops, yielded)

@@ -37,6 +37,8 @@ def _tiles(problem: GemmProblem) -> list[tuple[int, int, int]]:
 class Warpgroups(Gemm):
     """Products on one architecture."""
 
+    runs_in_strips = False  # the copy engine's map is of one tensor
+
     def suits(self, problem: GemmProblem) -> bool:
         return super().suits(problem) and reaches(problem)
 
