@@ -36,8 +36,7 @@ def where_from(row: Any) -> str:
 def described(row: Any, source: str | None) -> str:
     """One side of a clash: where a row comes from, and the file or package that added it, if that is none of ours.
 
-    A class that no Python file defines has its place in `declared_at` (a description's op, a PDL pattern).
-    """
+    A class that no Python file defines has its place in `declared_at` (a description's op, a PDL pattern)."""
     if isinstance(row, type) and (place := vars(row).get("declared_at")) is not None:
         return str(place)
     where = where_from(row)
