@@ -149,5 +149,5 @@ def _hosts(loops: ModuleOp) -> Iterator[HostCall]:
     for op in main_of(loops).body.block.ops:
         if isinstance(op, HostOp):
             a: dict[str, Any] = {k: v.data if isinstance(v, StringAttr) else v for k, v in op.attributes.items()}
-            dims = tuple(d.data if isinstance(d, ParamAttr) else d.value.data for d in a["dims"].data)
+            dims: Any = tuple(d.data if isinstance(d, ParamAttr) else d.value.data for d in a["dims"].data)
             yield HostCall(op.service.data, a["msg"], dims, a["dtype"], a.get("file", ""))
