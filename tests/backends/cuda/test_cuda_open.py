@@ -123,7 +123,7 @@ def data(dims: Sequence[int]) -> np.ndarray:
 
 def close(got: np.ndarray, want: np.ndarray) -> None:
     assert got.shape == want.shape
-    np.testing.assert_allclose(got, want, rtol=0, atol=1e-4 * max(1.0, float(np.abs(want).max())))
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-4 * max(1.0, float(np.abs(want).max(initial=0))))
 
 
 @pytest.mark.parametrize("options", [{"emulate": True}, {"on_cpu": True}], ids=["emulated", "as loops"])
@@ -408,3 +408,44 @@ def test_strips_stand_where_a_plan_puts_them(offset: int) -> None:
     assert len(emit_program(module).entries) == len(strips.SHARING) + 1
     copied = {op.bytes.value.data for op in module.walk() if op.name == "cuda.async_copy"}
     assert copied and (max(copied) > 4) is (offset % 16 == 0)
+
+
+def test_calls_in_which_there_are_no_rows() -> None:
+    """Every launch is on an empty grid, and nothing is copied."""
+    type_ = 'tensor<?x64xf32, #ln.dims<"n(0..90)">>'
+    text = f"""func.func @main() -> {type_} {{
+      %x = ln.input : {type_} as ("x")
+      %w = ln.input : tensor<64x64xf32> as ("w")
+      %b = ln.matmul %x, %w : {type_} as ("b")
+      %y = ln.softmax %b {{axis = 1}} : {type_} as ("y")
+      func.return %y : {type_}
+    }}"""
+    run = lightnet.compile(lightnet.loads(text, ".mlir"), "cuda", emulate=True)
+    assert "rows" in algs_of(run)
+    w = data((64, 64)) / 8
+    for n in (0, 3, 0, 73, 90, 0):
+        x = data((n, 64))
+        h = np.exp(x.astype(np.float64) @ w)
+        close(run({"x": x, "w": w})["y"], h / h.sum(1, keepdims=True))
+
+
+def test_a_cache_grows_in_calls() -> None:
+    """The keys of a decoder: each call has one row more, of none at first, and memory grows a few times alone."""
+    past, now = 'tensor<?x64xf32, #ln.dims<"n(0..200)">>', 'tensor<?x64xf32, #ln.dims<"n(0..200) + 1">>'
+    text = f"""func.func @main() -> ({now}, tensor<1x64xf32>) {{
+      %past = ln.input : {past} as ("past")
+      %x = ln.input : tensor<1x64xf32> as ("x")
+      %keys = ln.concat %past, %x {{axis = 0}} : {now} as ("keys")
+      %y = ln.reduce_sum %keys {{axes = [0]}} : tensor<1x64xf32> as ("y")
+      func.return %keys, %y : {now}, tensor<1x64xf32>
+    }}"""
+    run = lightnet.compile(lightnet.loads(text, ".mlir"), "cuda", emulate=True)
+    keys = np.empty((0, 64), np.float32)
+    for k in range(90):
+        x = data((1, 64)) * k
+        found = run({"past": keys, "x": x})
+        keys = np.concatenate([keys, x])
+        np.testing.assert_array_equal(found["keys"], keys)
+        close(found["y"], keys.astype(np.float64).sum(0, keepdims=True))
+        keys = found["keys"]
+    assert run.instance.spaces.moves < 60
