@@ -70,8 +70,8 @@ def built(cls, specs, params):
 
 
 def opened(cls, specs, params, number: int):
-    """The op with a symbol wherever a dim is `number`: from 1 on if it takes that, else from the number. None where only the number will do."""
-    for low in (1, number):
+    """The op with a symbol wherever a dim is `number`: from 0 or 1 on if it takes that, else from the number. None where only the number will do."""
+    for low in (0, 1, number):
         s = symbol("s", low, 3 * number)
         new = [TensorSpec(tuple(s if d == number else d for d in x.dims), x.dtype) for x in specs]
         shapes = {
@@ -80,7 +80,7 @@ def opened(cls, specs, params, number: int):
             if k in SHAPES and isinstance(v, tuple)
         }
         try:
-            return built(cls, new, params | shapes), (low, number, 2 * number + 1, 3 * number)
+            return built(cls, new, params | shapes), (low, max(low, 1), number, 2 * number + 1, 3 * number)
         except Undecided:
             continue
         except LightNetError:
