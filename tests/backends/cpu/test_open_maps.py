@@ -84,7 +84,9 @@ def mean(channels: int, size: tuple[int, int], dims: Sequence[Size] = (N, H, W),
 
 def summed(dims: Sequence[Size], axis: int, length: Size, taps: int) -> LnOp:
     """Weighted sums along an axis, by tables of a length of their own."""
-    specs = [TensorSpec(tuple(d), BY_NAME[t]) for d, t in ((dims, "f32"), ((length, taps), "i32"), ((length, taps), "f32"))]
+    specs = [
+        TensorSpec(tuple(d), BY_NAME[t]) for d, t in ((dims, "f32"), ((length, taps), "i32"), ((length, taps), "f32"))
+    ]
     return Interpolate.make(list(Block(arg_types=list(map(tensor_type, specs))).args), {"axis": axis})
 
 
@@ -462,7 +464,11 @@ def test_in_a_network(threads: int) -> None:
 
 
 @pytest.mark.parametrize("features", ["avx512", "avx2"])
-@pytest.mark.parametrize(("channels", "outputs", "groups"), [(64, 64, 16), (48, 96, 4), (36, 36, 3), (32, 16, 8), (40, 80, 10), (6, 10, 2)], ids=str)
+@pytest.mark.parametrize(
+    ("channels", "outputs", "groups"),
+    [(64, 64, 16), (48, 96, 4), (36, 36, 3), (32, 16, 8), (40, 80, 10), (6, 10, 2)],
+    ids=str,
+)
 def test_groups_of_part_blocks(channels: int, outputs: int, groups: int, features: str) -> None:
     """Groups that fill no block are put together, where these are few: the others stay on loops."""
     text = f"""<ir_version: 9, opset_import: ["" : 18]> g (float[1, 3, h, w] x) => (float[1, {outputs}, p, q] y) <
@@ -479,7 +485,10 @@ def test_groups_of_part_blocks(channels: int, outputs: int, groups: int, feature
     fits = [n for n in (2, 3, 4) if groups % n == 0 and each[0] * n % lanes == each[1] * n % lanes == 0]
     (grouped,) = [op for op in ops.walk() if isinstance(op, Conv2d) and op.operand_specs[0].dims[1] == channels]
     assert grouped.group == groups // (fits[0] if fits else groups if groups <= 4 else 1)
-    session, run = onnxruntime.InferenceSession(data), lightnet.compile(lightnet.loads(data, ".onnx", dims={"h": (1, 40), "w": (1, 40)}), threads=1)
+    session, run = (
+        onnxruntime.InferenceSession(data),
+        lightnet.compile(lightnet.loads(data, ".onnx", dims={"h": (1, 40), "w": (1, 40)}), threads=1),
+    )
     for h, w in ((1, 1), (3, 40), (17, 9)):
         x = np.random.default_rng(h).standard_normal((1, 3, h, w)).astype(np.float32)
         agree(run(x=x)["y"], session.run(None, {"x": x})[0], 1e-4)

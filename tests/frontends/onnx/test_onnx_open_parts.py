@@ -159,9 +159,7 @@ def test_what_is_padded_in_some_calls_alone() -> None:
     nodes = [("MaxPool", ["x"], ["p"], {"kernel_shape": [2, 2], "strides": [2, 2]}), ("Resize", ["p", "", "scales"], ["r"], DOUBLED),
              ("Shape", ["x"], ["all"], {}), ("Shape", ["r"], ["some"], {}), ("Sub", ["all", "some"], ["left"], {}),
              ("Concat", ["none", "left"], ["pads"], {"axis": 0}), ("Pad", ["r", "pads"], ["q"], {}), ("Add", ["x", "q"], ["z"], {})]  # fmt: skip
-    net = model(
-        nodes, {"x": (F, [1, 9, "h", "w"])}, scales=np.float32([1, 1, 2, 2]), none=np.zeros(4, np.int64)
-    )
+    net = model(nodes, {"x": (F, [1, 9, "h", "w"])}, scales=np.float32([1, 1, 2, 2]), none=np.zeros(4, np.int64))
     check(net, {"h": "2..30", "w": "2..30"}, [(1, 9, h, w) for h, w in ((2, 2), (3, 30), (17, 9), (30, 29))])
 
 
@@ -176,7 +174,10 @@ def resampled(sizes: bool = True, to: int = F, **how) -> onnx.ModelProto:
         nodes += [("Shape", ["x"], ["shape"], {"start": 2}), ("Mul", ["shape", "times"], ["t"], {}), ("Div", ["t", "by"], ["d"], {}),
                   ("Add", ["d", "more"], ["plane"], {}), ("Concat", ["front", "plane"], ["sizes"], {"axis": 0})]  # fmt: skip
         numbers = {"times": [2, 1], "by": [1, 2], "more": [-1, 1], "front": [1, 9]}
-    nodes += [("Resize", ["m", "", *(["", "sizes"] if sizes else ["scales"])], ["r"], how), ("Cast", ["r"], ["z"], {"to": F})]
+    nodes += [
+        ("Resize", ["m", "", *(["", "sizes"] if sizes else ["scales"])], ["r"], how),
+        ("Cast", ["r"], ["z"], {"to": F}),
+    ]
     return model(nodes, {"x": (F, [1, 9, "h", "w"])}, **{n: np.array(v) for n, v in numbers.items()})
 
 
@@ -204,7 +205,9 @@ def test_linear_resampling_whose_ratio_each_call_decides(mapping: str, sizes: bo
 @pytest.mark.parametrize("mapping", MAPPINGS)
 def test_nearest_pixels_whose_ratio_each_call_decides(mapping: str, rounding: str) -> None:
     """ONNX Runtime computes coordinates in f32: which of two pixels that are as near is taken is no oracle."""
-    check_beside_static(resampled(mode="nearest", coordinate_transformation_mode=mapping, nearest_mode=rounding), RESAMPLED)
+    check_beside_static(
+        resampled(mode="nearest", coordinate_transformation_mode=mapping, nearest_mode=rounding), RESAMPLED
+    )
 
 
 @pytest.mark.parametrize("to", [TensorProto.INT32, TensorProto.DOUBLE])
@@ -219,7 +222,9 @@ def test_doubled_pixels_of_any_rounding() -> None:
     check_beside_static(resampled(False, **how), RESAMPLED)
 
 
-@pytest.mark.parametrize("more", [{"mode": "cubic"}, {"mode": "linear", "antialias": 1}, {"mode": "linear", "exclude_outside": 1}], ids=str)
+@pytest.mark.parametrize(
+    "more", [{"mode": "cubic"}, {"mode": "linear", "antialias": 1}, {"mode": "linear", "exclude_outside": 1}], ids=str
+)
 def test_a_ratio_that_each_call_decides_asks_for_the_input(more: dict) -> None:
     """Where its tables are no simple numbers: the shape of x has to be given."""
     net = resampled(coordinate_transformation_mode="half_pixel", **more)
