@@ -3,11 +3,11 @@
     @pytest.mark.sampled(every=4, by="name")   # each fourth case, the first of each `name`, and a twentieth of the others
     @pytest.mark.parametrize("name, index", PRODUCT)
 
-What a test costs is bounded, too: where its cases took more than half a second together when they were last measured (durations.py), a date draws as
-many of them as fit, and a fifth at least, be they marked or not. A run by date is for faults that a change makes somewhere else; who changes
+What a test costs is bounded, too: where its cases took more than a third of a second together when they were last measured (durations.py), a date draws as
+many of them as fit, and a seventh at least, be they marked or not. A run by date is for faults that a change makes somewhere else; who changes
 something runs its file, whole.
 
-Each comes round: a share of 0.2 in ten days at the latest, one of 0.05 in 40 days. ``LIGHTNET_SAMPLE`` says the date, or any other word, which is printed at the end and repeats a run; ``today`` is today's, and with
+Each comes round: a share of 0.15 in two weeks at the latest, one of 0.05 in 40 days. ``LIGHTNET_SAMPLE`` says the date, or any other word, which is printed at the end and repeats a run; ``today`` is today's, and with
 ``core`` nothing is drawn. Unset, as when one names a file, everything runs: a failure is repeated by its name alone;
 of a case that a drawn run compiles without LLVM's optimizer, by its name and the word.
 
@@ -36,7 +36,7 @@ CORE = "core"
 #: Of the cases beyond the core, those that a date draws: each once in twenty days.
 SHARE = 0.05
 #: Seconds that the cases of one test may take together on a date, and the share of them that runs in any case.
-BUDGET, LEAST = 0.5, 0.2
+BUDGET, LEAST = 0.35, 0.15
 #: Seconds of a case, in the mean, of tests that take longer (durations.py records them).
 DURATIONS = Path(__file__).parent / "data" / "durations.json"
 

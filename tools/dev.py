@@ -62,12 +62,12 @@ def run(program: str, *arguments: str, **variables: str) -> None:
         sys.exit(status)
 
 
-def begin(program: str, *arguments: str) -> Callable[[], None]:
-    """Start a program beside what follows, for which one processor is enough. Gives what waits for it and shows what it printed; a failure
-    ends this process with its status."""
-    started = subprocess.Popen(
-        [str(BIN / program), *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+def begin(program: str, *arguments: str, waits: bool = False) -> Callable[[], None]:
+    """Start a program beside what follows, for which one processor is enough, or what others leave if it `waits`. Gives what waits for it
+    and shows what it printed; a failure ends this process with its status."""
+    polite = ("nice", "-n", "10") if waits and shutil.which("nice") else ()
+    words = [*polite, str(BIN / program), *arguments]
+    started = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     atexit.register(started.kill)  # which does nothing once it has ended
 
     def finish() -> None:
@@ -138,7 +138,7 @@ def tests(jobs: str, word: str, full: bool) -> None:
     digits = word.replace("-", "")  # 20261122
     seed = digits if digits.isdecimal() else str(zlib.crc32(word.encode()) % 10**9)
     seeded = ("--jobs", "1", *(("--seed", seed) if word else ()))
-    fuzzing = [begin("python", "tools/fuzz.py", *words, *seeded) for words in FUZZED]
+    fuzzing = [begin("python", "tools/fuzz.py", *words, *seeded, waits=True) for words in FUZZED]
     done = ("--deselect", f"{tests_of('conformance')}::test_the_floor_holds")  # a share of these suites
     run("pytest", "-n", jobs, *done, *(() if full else ("-m", "not slow")), **{SAMPLE: word})
     for finish in fuzzing:

@@ -27,7 +27,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 from xdsl.ir import Operation, OpResult, SSAValue
 
-from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.diagnostics import LightNetError
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import ARENA, STATIC, memory_of, set_memory, unplan
 from lightnet.ir.module import op_label
@@ -36,8 +36,8 @@ from lightnet.ir.passes import LnPass
 from lightnet.ir.place import PlaceAttr
 from lightnet.ir.resolving import resolve_beside
 from lightnet.ir.target import Space, get_target
-from lightnet.passes.plan_buffers import PlannedValues, ValueGroup, in_arena
-from lightnet.passes.plan_groups import PackingProblem, best_groups
+from lightnet.passes.plan_buffers import PlannedValues, in_arena
+from lightnet.passes.plan_groups import PackingProblem, best_groups, fit_space, group_loc
 from lightnet.passes.planning import MemoryPlan, pack
 from lightnet.passes.planning.buffers import load_profile
 from lightnet.passes.planning.stacking import stack_buffers
@@ -130,7 +130,7 @@ def plan_module(
             f"values should stand in memory space '{min(unknown)}', which the target has not; there are: {there}"
         )
     for name, space in (others or {}).items():
-        fitted, sizes[name] = _fit(problem, name, space)
+        fitted, sizes[name] = fit_space(problem, name, space)
         base.update(fitted)
     try:
         plan = pack(problem.buffers, capacity=capacity, effort=effort)
@@ -147,7 +147,7 @@ def plan_module(
         if greatest(sizes[name]) > capacity:
             raise LightNetError(
                 f"'{group.name}' has {sizes[name]} bytes, the capacity is {capacity}",
-                _loc(group),
+                group_loc(group),
                 label="plan.capacity",
             )
     top = _place_static(problem, alignment, capacity, base)
@@ -156,12 +156,6 @@ def plan_module(
     write_places(module, network.ops, places, work)
     set_memory(module, {STATIC: top, ARENA: plan.peak, **sizes})
     return plan
-
-
-def _loc(group: ValueGroup) -> SourceLoc | None:
-    """The location where the largest value of a group is made."""
-    value = group.largest.value
-    return loc_of(value.owner) if isinstance(value.owner, Operation) else None
 
 
 def _place_static(problem: PackingProblem, alignment: int, capacity: int, base: dict[int, int]) -> int:
@@ -178,46 +172,10 @@ def _place_static(problem: PackingProblem, alignment: int, capacity: int, base: 
         raise LightNetError(
             f"the static tensors need {top} bytes, the capacity of '{STATIC}' is {capacity}; this one takes "
             f"{largest.hi - largest.lo}",
-            _loc(largest),
+            group_loc(largest),
             label="plan.capacity",
         )
     return top
-
-
-def _fit(problem: PackingProblem, name: str, space: Space) -> tuple[dict[int, int], int]:
-    """Pack the groups of a small space into its capacity: the base of each group that stays there, by id, and the bytes
-    used.
-
-    While they do not fit, the largest group at the moment of the highest load moves to the arena, which makes room
-    there with the fewest copies.
-    """
-    groups = {str(i): g for i, g in enumerate(problem.elsewhere.get(name, ()))}
-    for key in [key for key, g in groups.items() if greatest(g.hi - g.lo) > space.capacity]:
-        _may_spill(groups[key], name, space)
-        problem.spill(groups.pop(key))
-    while groups:
-        buffers = [g.buffer(key, space.alignment, greatest) for key, g in groups.items()]
-        plan = pack(buffers, effort="fast")
-        if plan.peak <= space.capacity:
-            return {id(groups[key]): offset - groups[key].lo for key, offset in plan.offsets.items()}, plan.peak
-        moment, _ = max(load_profile(buffers), key=lambda p: p[1])
-        there = [b for b in buffers if b.lower <= moment < b.upper]
-        largest = groups.pop(str(max(there, key=lambda b: b.size).id))
-        _may_spill(largest, name, space)
-        problem.spill(largest)
-    return {}, 0
-
-
-def _may_spill(group: ValueGroup, name: str, space: Space) -> None:
-    """Raise `LightNetError` for a group that has to stand in its space, and does not fit."""
-    if not space.spills:
-        raise LightNetError(
-            f"memory space '{name}' has {space.capacity} bytes, and has no room for '{group.name}' of "
-            f"{group.hi - group.lo} beside what "
-            "is live then",
-            _loc(group),
-            label="plan.capacity",
-        )
 
 
 def check_spaces(module: ModuleOp, spaces: Mapping[str, Space]) -> None:

@@ -10,14 +10,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
 
+from xdsl.ir import Operation
+
 from lightnet.dataclasses import dataclass
+from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import ARENA, STATIC
 from lightnet.ir.module import op_label
+from lightnet.ir.target import Space
 from lightnet.passes.plan_buffers import PlannedValues, ValueGroup
-from lightnet.passes.planning import Buffer, lower_bound
+from lightnet.passes.planning import Buffer, lower_bound, pack
 from lightnet.passes.planning.buffers import load_profile
 from lightnet.passes.planning.stacking import MOST_CALLS, telling_calls
-from lightnet.runtime.dims import at, typical
+from lightnet.runtime.dims import at, greatest, typical
 
 #: Calls that are asked which merges are worth while, where calls decide sizes.
 MOST_GROUPINGS = 3
@@ -81,6 +86,48 @@ def _problem_of(network: PlannedValues, groups: Sequence[ValueGroup], alignment:
 def _unique(name: str, names: dict[str, int]) -> str:
     count = names[name] = names.get(name, 0) + 1
     return name if count == 1 else _unique(f"{name}#{count}", names)
+
+
+def group_loc(group: ValueGroup) -> SourceLoc | None:
+    """The location where the largest value of a group is made."""
+    value = group.largest.value
+    return loc_of(value.owner) if isinstance(value.owner, Operation) else None
+
+
+def fit_space(problem: PackingProblem, name: str, space: Space) -> tuple[dict[int, int], int]:
+    """Pack the groups of a small space into its capacity: the base of each group that stays there, by id, and the bytes
+    used.
+
+    While they do not fit, the largest group at the moment of the highest load moves to the arena, which makes room
+    there with the fewest copies.
+    """
+    groups = {str(i): g for i, g in enumerate(problem.elsewhere.get(name, ()))}
+    for key in [key for key, g in groups.items() if greatest(g.hi - g.lo) > space.capacity]:
+        _may_spill(groups[key], name, space)
+        problem.spill(groups.pop(key))
+    while groups:
+        buffers = [g.buffer(key, space.alignment, greatest) for key, g in groups.items()]
+        plan = pack(buffers, effort="fast")
+        if plan.peak <= space.capacity:
+            return {id(groups[key]): offset - groups[key].lo for key, offset in plan.offsets.items()}, plan.peak
+        moment, _ = max(load_profile(buffers), key=lambda p: p[1])
+        there = [b for b in buffers if b.lower <= moment < b.upper]
+        largest = groups.pop(str(max(there, key=lambda b: b.size).id))
+        _may_spill(largest, name, space)
+        problem.spill(largest)
+    return {}, 0
+
+
+def _may_spill(group: ValueGroup, name: str, space: Space) -> None:
+    """Raise `LightNetError` for a group that has to stand in its space, and does not fit."""
+    if not space.spills:
+        raise LightNetError(
+            f"memory space '{name}' has {space.capacity} bytes, and has no room for '{group.name}' of "
+            f"{group.hi - group.lo} beside what "
+            "is live then",
+            group_loc(group),
+            label="plan.capacity",
+        )
 
 
 def best_groups(network: PlannedValues, alignment: int, peak: Callable[[PackingProblem], int]) -> PackingProblem:

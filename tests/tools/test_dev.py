@@ -19,7 +19,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(dev, "setup", lambda: words.append("setup"))
     monkeypatch.setattr(dev, "run", note)
-    monkeypatch.setattr(dev, "begin", lambda *arguments: note(*arguments) or (lambda: None))
+    monkeypatch.setattr(dev, "begin", lambda *arguments, waits=False: note(*arguments) or (lambda: None))
     monkeypatch.setenv("LIGHTNET_SAMPLE", "2026-11-22")
     return words
 

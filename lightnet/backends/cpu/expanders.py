@@ -68,6 +68,7 @@ def _is_known(value: SSAValue) -> bool:
     return isinstance(value.owner, OnceOp | ParamOp)
 
 
+# conv2d(x, w; groups) = conv2d(x, [w of the own group, 0 of others put to it]; fewer groups)
 class GroupsInBlocks(RewritePattern):
     """Convolutions of open maps in groups that are no whole blocks of channels as ones of fewer groups that are: what a
     group has not of the others has the weight 0. They run on maps in blocks, which takes less time than their loops as
