@@ -92,7 +92,7 @@ def compile(
     these beside that for all, and read the same weights (target cpu).
     `caches` names inputs that outputs are with more behind them, as ``{"past_k": "all_k"}``, or is ``"all"`` for each
     that can: a call on what an earlier one returned writes what is new where that is, and copies nothing
-    (docs/open-shapes.md; target cpu).
+    (docs/import-networks.md; target cpu).
     With `check_indices`, a call raises for an index outside of its axis, which is clamped otherwise. `budget` is how
     many seconds of this thread's processor time compiling may take, by which it also bounds the size of each kernel's
     code (`ir/budget.py`; generous unless given).
@@ -178,7 +178,12 @@ def _specialize_text(values: Mapping[str, int | Sequence[int]]) -> str | None:
 
 def _caches_text(caches: Mapping[str, str] | str) -> str | None:
     """The option of the pass `grow-caches`; None where there are none."""
-    return (caches if isinstance(caches, str) else ",".join(f"{old}={new}" for old, new in caches.items())) or None
+    if isinstance(caches, Mapping):
+        return ",".join(f"{old}={new}" for old, new in caches.items()) or None
+    if not isinstance(caches, str):
+        raise LightNetError(f"caches: expected a mapping of inputs to outputs, or 'all', not a {type(caches).__name__}",
+                            label="compile.caches")  # fmt: skip
+    return caches or None
 
 
 def hosted(host: HostProgram | None, executable: Compiled) -> Compiled:

@@ -139,7 +139,7 @@ class Executable(Compiled):
             raise self.no_code("run")
         arrays = self._feeds(feeds)
         static, residents = self._params(arrays)
-        return {**(residents or {}), **arrays}, static
+        return {**(residents or {}), **self.program.fed(arrays)}, static
 
     def interpreted(self, feeds: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
         """Every named tensor of the planned network (of target none, of the network as it came in), as the reference
@@ -199,7 +199,7 @@ class Executable(Compiled):
         """`value` as an array that the input or param `name` takes. Raises `LightNetError`."""
         spec = self._specs.get(name)
         if spec is not None:
-            return checked_array(name, value, spec.dims, spec.dtype, lies_anyhow=True)  # a program asks for more
+            return checked_array(name, value, spec.dims, spec.dtype, may_be_strided=True)  # programs ask for more
         if name in self._names():
             raise LightNetError(
                 f"tensor '{name}' cannot be fed: the network computes it; what can be fed: "

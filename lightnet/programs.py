@@ -91,8 +91,8 @@ def _tensor(value: SSAValue, default: str) -> Tensor:
     place, spec = place_of(value), spec_of(value.type)
     space, offset = (place.space.data, place.offset.data) if place is not None else ("", 0)
     layout = layout_of(value.type)
-    lies = layout.physical_dims(spec.dims) if isinstance(layout, Reserved) else ()
-    return Tensor(tensor_names(value.op)[value.index] or default, spec.dims, spec.dtype.name, space, offset, lies)
+    grows = (layout.axis, layout.most) if isinstance(layout, Reserved) else ()
+    return Tensor(tensor_names(value.op)[value.index] or default, spec.dims, spec.dtype.name, space, offset, grows)
 
 
 def _outputs(main: func.FuncOp) -> Iterator[Tensor]:

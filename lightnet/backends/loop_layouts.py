@@ -106,7 +106,7 @@ def box_of(subs: Sequence[Node], loops: Sequence[Loop]) -> list[tuple[float, flo
 
 
 def _zeros(name: str, spec: TensorSpec, layout: Layout) -> Iterator[Statement]:
-    for box in layout.gaps(spec.dims) if spec.len else []:
+    for box in layout.gaps(spec.dims) if greatest(spec.len) else []:
         if all(low < high for low, high in box):
             loops = tuple((f"z{k}", high - low) for k, (low, high) in enumerate(box))
             subs = tuple(shifted_index(Idx(z), low) for (z, _), (low, _) in zip(loops, box))
@@ -195,7 +195,7 @@ def _blocks(
         dims = specs[tensor].dims
         for sub in layouts[tensor].subscripts(delinearize(subs[0], dims) if flat else subs, dims):
             match sub:
-                case Apply(fn="mod", args=(index, Const(value=value))):
+                case Apply(fn="mod", args=(index, Const(value=value))) if not isinstance(value, Dim):
                     form, block = space.linear(index), int(value)
                 case _:
                     continue

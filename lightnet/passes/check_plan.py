@@ -177,6 +177,8 @@ class _Checker:
                 raise LightNetError(f"the plan is wrong: port '{space}' of {self.sizes[space]} bytes is the memory of "
                                     f"no {what}",
                                     label="check-plan.port")  # fmt: skip
+            if space.startswith("cache"):
+                self.check_cache(space)
         for op in self.ops:
             for place in map(self.place, op.results):
                 fits = isinstance(op, Input) and not place.space.data.startswith("out")
@@ -185,6 +187,14 @@ class _Checker:
             for place in self.workspace(op):
                 if is_port(place.space.data):
                     raise self.error(op, "port", f"its workspace stands at {place}, which is the caller's memory")
+
+    def check_cache(self, space: str) -> None:
+        """What grows stands alone with what it becomes."""
+        pairs = ((op.operands[k], op.results[j]) for op in self.ops for k, j in grown(op))
+        standing = {v for op in self.ops for v in op.results if self.place(v).space.data == space}
+        if not any(standing == {*pair} for pair in pairs):
+            raise LightNetError(f"the plan is wrong: in '{space}' stands more than an input that grows, and the output "
+                                "that it becomes", label="check-plan.port")  # fmt: skip
 
     def check_range(self, op: Operation, value: OpResult) -> None:
         spec, place = spec_of(value.type), self.place(value)

@@ -74,8 +74,11 @@ class GrowCachesPass(LnPass):
         if not any(isinstance(inner, KernelOp) for inner in block.ops):
             raise LightNetError("caches: there are no kernels: run expand before grow-caches",
                                 label="grow-caches.level")  # fmt: skip
-        for source, result in _asked(block, self.caches):
-            _grow(source, result, target, FreshNames(tensor_names_in(op)))
+        done: set[SSAValue] = set()
+        # One by one: a kernel that makes several is split, and its results are others then.
+        while pair := next((p for p in _asked(block, self.caches) if p[0] not in done), None):
+            _grow(*pair, target, FreshNames(tensor_names_in(op)))
+            done.add(pair[0])
         function = block.parent_op()
         if isinstance(function, FuncOp):
             function.update_function_type()
@@ -136,7 +139,7 @@ def _obstacle(source: SSAValue, result: SSAValue) -> str | None:
         return "it is an output twice"
     axes = [k for k, (a, b) in enumerate(zip(spec_of(source.type).dims, spec_of(result.type).dims)) if a != b]
     if len(axes) != 1 or is_known([spec_of(source.type).dims[axes[0]]]):
-        return "its length is a number: nothing grows from call to call"
+        return "nothing grows from call to call: its length is a number, or nothing is put behind it"
     return None
 
 

@@ -51,14 +51,16 @@ def aligned(nbytes: int, alignment: int = ALIGNMENT, zeroed: bool = False) -> np
     return raw[start : start + nbytes]
 
 
-def checked_array(name: str, value: Any, dims: tuple[int, ...], dtype: DType, lies_anyhow: bool = False) -> np.ndarray:
-    """`value` as a contiguous array of the given type (or as one that `lies_anyhow`); open dims are the call's to
+def checked_array(
+    name: str, value: Any, dims: tuple[int, ...], dtype: DType, may_be_strided: bool = False
+) -> np.ndarray:
+    """`value` as a contiguous array of the given type (if it `may_be_strided`, as any); open dims are the call's to
     check. Raises `LightNetError` when the shape differs or the dtype does not convert (see the module)."""
     array = value if type(value) is np.ndarray else as_array(name, value, f" of {dtype.np}")
     if array.shape != dims and (is_known(dims) or array.ndim != len(dims)):
         raise LightNetError(f"'{name}' has shape {list(dims)}, but gets {list(array.shape)}", label="feed.shape")
     found = converted(name, array, dtype)
-    return found if lies_anyhow else np.ascontiguousarray(found).reshape(array.shape)
+    return found if may_be_strided else np.ascontiguousarray(found).reshape(array.shape)
 
 
 def as_array(name: str, value: Any, of: str = "") -> np.ndarray:

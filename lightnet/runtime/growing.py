@@ -37,7 +37,7 @@ class GrowingMemory(mmap.mmap):
     pages when they are written first, so what is reserved costs nothing."""
 
     address: int
-    memory: tuple[int, ...]
+    growth: Growth  # of the call that it was made for
     strides: tuple[int, ...]
     used: int
     latest: Callable[[], np.ndarray | None]
@@ -47,28 +47,30 @@ class GrowingMemory(mmap.mmap):
     def of(cls, growth: Growth) -> GrowingMemory:
         """New memory. Raises `LightNetError` when there is not enough."""
         nbytes = prod(growth.memory) * growth.dtype.itemsize
-        private = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
+        flags = 0 if sys.platform == "win32" else mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        private = {"flags": flags | getattr(mmap, "MAP_NORESERVE", 0)} if flags else {}
         try:
             made = cls(-1, max(nbytes, 1), **private)
         except (OSError, OverflowError, ValueError):
             raise LightNetError(f"cannot allocate {nbytes} bytes for an array that grows") from None
         steps = [growth.dtype.itemsize * prod(growth.memory[k + 1 :]) for k in range(len(growth.memory))]
         made.address = np.frombuffer(made, np.uint8).ctypes.data
-        made.memory, made.strides, made.used, made._lock = growth.memory, tuple(steps), 0, Lock()
+        made.growth, made.strides, made.used, made._lock = growth, tuple(steps), 0, Lock()
         made.latest = lambda: None
         return made
 
     def take(self, used: int, wanted: int) -> bool:
         """Take the elements from `used` to `wanted` along the axis, if an array ends there and nobody has them."""
         with self._lock:
-            is_free = self.used == used
+            is_free = self.used == used <= wanted
             if is_free:
                 self.used = wanted
         return is_free
 
     def begins(self, array: np.ndarray, growth: Growth) -> bool:
         """Return whether an array of this memory lies at its front, as one that grows so."""
-        if self.memory != growth.memory:
+        own = self.growth
+        if (own.memory, own.axis, own.dtype) != (growth.memory, growth.axis, growth.dtype) or array.dtype != own.dtype:
             return False
         if self.latest() is array:  # most are; an address takes microseconds
             return True
@@ -79,9 +81,9 @@ class GrowingMemory(mmap.mmap):
         return np.ndarray(dims, dtype, self, 0, self.strides)
 
 
-def grow(array: np.ndarray, growth: Growth) -> tuple[np.ndarray, int]:
-    """The array of `growth.dims` that begins with `array`, in its memory if that is possible, and its address. The
-    caller is to write what lies behind."""
+def grow(array: np.ndarray, growth: Growth) -> tuple[np.ndarray, GrowingMemory]:
+    """The array of `growth.dims` that begins with `array`, in its memory if that is possible, and this memory. The
+    caller is to write what lies behind, while the array is there."""
     memory, old, new = _memory_of(array), array.shape[growth.axis], growth.dims[growth.axis]
     if memory is None or not memory.begins(array, growth) or not memory.take(old, new):
         memory = GrowingMemory.of(growth)
@@ -89,7 +91,7 @@ def grow(array: np.ndarray, growth: Growth) -> tuple[np.ndarray, int]:
         memory.used = new
     made = memory.front(growth.dims, growth.dtype)
     memory.latest = ref(made)
-    return made, memory.address
+    return made, memory
 
 
 def _memory_of(array: Any) -> GrowingMemory | None:

@@ -23,7 +23,7 @@ from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.growing import Growth, grow
 from lightnet.runtime.pool import pool_run
 from lightnet.runtime.printing import open_fprint, print_tensor
-from lightnet.runtime.program import BODY_ENTRY, FRAME, HostCall, Program, growing_axis, sized
+from lightnet.runtime.program import BODY_ENTRY, FRAME, HostCall, Program, sized
 from lightnet.runtime.threads import processors
 
 _ARENA, _STATIC, _HOST = range(len(FRAME))
@@ -156,13 +156,13 @@ class Instance:
                 if type(array) is not np.ndarray or array.shape != dims or array.dtype != dtype:
                     return None
                 write(..., array)
-            for name, dims, dtype, lies_anyhow in ports:
+            for name, dims, dtype, may_be_strided in ports:
                 array = feeds.get(name)
                 if (
                     type(array) is not np.ndarray
                     or array.shape != dims
                     or array.dtype != dtype
-                    or not (lies_anyhow or array.flags.c_contiguous)
+                    or not (may_be_strided or array.flags.c_contiguous)
                 ):
                     return None
             arena.stale = self._fed
@@ -260,8 +260,9 @@ class Instance:
             arena.frame[k] = array.ctypes.data
             made[tensor.name] = array
         for k, old, new in self._caches:
-            growth = Growth(new.lies, new.dims, growing_axis(old, new), new.np_dtype)
-            made[new.name], arena.frame[k] = grow(feeds[old.name], growth)
+            growth = Growth(new.memory_dims, new.dims, new.grows[0], new.np_dtype)
+            made[new.name], memory = grow(feeds[old.name], growth)
+            arena.frame[k], arena.ports[new.space] = memory.address, np.frombuffer(memory, np.uint8)
         return made
 
     def run(self, arena: Arena, static: np.ndarray, stream: TextIO | None = None, threads: int = 1) -> None:

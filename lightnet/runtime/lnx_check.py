@@ -191,8 +191,9 @@ def _check_tensor(tensor: Any, memory: Mapping[str, Any] | None) -> str:
     """One tensor, in `memory` (None: it has no place). Its name."""
     what = f"'{_text(_mapping(tensor, 'a tensor').get('name'), 'that of a tensor'):.80}'"
     _check_shape(tensor, what)
-    for size in _list(tensor.get("lies", ()), f"the shape that {what} lies in"):
-        _size(size, f"a dimension of what {what} lies in")
+    if grows := _list(tensor.get("grows", ()), f"how {what} grows"):
+        _require(len(grows) == 2 and _natural(grows[0], "an axis") < len(tensor["dims"]), f"{what} grows along no axis")
+        _natural(grows[1], f"what {what} has memory for")
     _size(tensor.get("offset"), f"the offset of {what}")
     space = _text(tensor.get("space"), f"the memory of {what}")
     _require(memory is None or space in memory, f"{what} stands in no memory of the program")
@@ -220,10 +221,9 @@ def check_places(program: Program) -> None:
         _natural(nbytes, f"the size of memory '{space:.40}'")
     for tensor in (*program.inputs, *program.outputs, *program.residents):
         what = f"'{tensor.name:.80}'"
-        lies = _dims(tensor.lies or tensor.dims, what)
-        end = _natural(tensor.offset, f"the offset of {what}") + _nbytes(lies, tensor.dtype, what)
-        inside = len(lies) == len(tensor.dims) and all(n <= most for n, most in zip(_dims(tensor.dims, what), lies))
-        _require(inside, f"{what} is larger than what it lies in")
+        dims, memory = _dims(tensor.dims, what), _dims(tensor.memory_dims, what)
+        end = _natural(tensor.offset, f"the offset of {what}") + _nbytes(memory, tensor.dtype, what)
+        _require(all(n <= most for n, most in zip(dims, memory)), f"{what} is larger than its memory")
         _require(end <= program.memory[tensor.space], f"{what} lies outside of its memory")
     for dims in (*(t.dims for t in program.unread), *(h.dims for h in program.hosts)):
         _dims([d for d in dims if is_known([d])], "what nothing reads, or of a run-time call,")
@@ -240,12 +240,12 @@ def _check_caches(program: Program) -> None:
     ends = [t for pair in caches.values() for t in pair]
     for tensor in (*program.inputs, *program.outputs, *program.residents, *program.unread):
         is_known_end = any(tensor is t for t in ends)
-        grows = bool(tensor.lies) or tensor.space.startswith("cache")
+        grows = bool(tensor.grows) or tensor.space.startswith("cache")
         _require(is_known_end == grows, f"'{tensor.name:.80}' grows, and becomes nothing")
     for space, (old, new) in caches.items():
-        along = [k for k, (a, b) in enumerate(zip(old.dims, new.dims)) if a != b]
-        is_pair = old.lies == new.lies and old.dtype == new.dtype and len(old.dims) == len(new.dims) and len(along) <= 1
-        is_pair = is_pair and is_port(space) and all(old.dims[k] < new.dims[k] for k in along)
+        axis, _ = old.grows
+        is_pair = is_port(space) and (old.grows, old.dtype) == (new.grows, new.dtype)
+        is_pair = is_pair and old.memory_dims == new.memory_dims and old.dims[axis] <= new.dims[axis]
         fills = all(not t.offset and t.nbytes == program.memory[space] for t in (old, new))
         _require(is_pair and fills, f"'{old.name:.80}' cannot become '{new.name:.80}' where it is")
 

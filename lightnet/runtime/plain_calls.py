@@ -21,7 +21,7 @@ from lightnet.runtime.dims import Symbol
 from lightnet.runtime.growing import Growth, grow
 from lightnet.runtime.instance import Arena, Instance, Outputs
 from lightnet.runtime.pool import pool_run
-from lightnet.runtime.program import BODY_ENTRY, FRAME, Program, Tensor, growing_axis, is_port
+from lightnet.runtime.program import BODY_ENTRY, FRAME, Program, Tensor, is_port
 from lightnet.runtime.size_numbers import SizeNumbers, line_of
 from lightnet.runtime.threads import processors
 
@@ -39,16 +39,16 @@ Read = tuple[str, Callable[[], np.ndarray]]
 
 @dataclass(frozen=True)
 class _Place:
-    """A tensor of a program, by the places of its sizes: dims, those of the tensor at whose front it lies, offset, and
-    the bytes of its memory; which word of the frame is its port's address (none: it stands in the arena)."""
+    """A tensor of a program, by the places of its sizes: dims, offset, and the bytes of its memory; which word of the
+    frame is its port's address (none: it stands in the arena); how it grows (`Tensor.grows`)."""
 
     name: str
     dims: tuple[int, ...]
-    lies: tuple[int, ...]
     dtype: np.dtype
     offset: int
     memory: int
     port: int | None
+    grows: tuple[int, ...]
 
 
 class _Shape(NamedTuple):
@@ -128,22 +128,22 @@ class PlainCalls:
 
         def place(t: Tensor) -> _Place:
             port = ports[t.space] if t.space in caches or whole.get(t.space) is t else None
-            dims, lies = (tuple(map(numbers.place, sizes)) for sizes in (t.dims, t.lies))
+            dims = tuple(map(numbers.place, t.dims))
             at = numbers.place(t.offset), numbers.place(program.memory[t.space])
-            return _Place(t.name, dims, lies, t.np_dtype, *at, port)
+            return _Place(t.name, dims, t.np_dtype, *at, port, t.grows)
 
         self._inputs = [place(t) for t in program.inputs]
         self._outputs = [place(t) for t in program.outputs]
         self._arena = numbers.place(program.memory.get("arena", 0))
         self._solved = _solutions(program)
-        self._fed = [(t.name, t.dtype, t.port is not None and not t.lies) for t in self._inputs]
-        self._in_ports = [(k, t.port) for k, t in enumerate(self._inputs) if t.port is not None and not t.lies]
+        self._fed = [(t.name, t.dtype, t.port is not None and not t.grows) for t in self._inputs]
+        self._in_ports = [(k, t.port) for k, t in enumerate(self._inputs) if t.port is not None and not t.grows]
         self._out_ports = [
-            (k, t.name, t.dtype, t.port) for k, t in enumerate(self._outputs) if t.port is not None and not t.lies
+            (k, t.name, t.dtype, t.port) for k, t in enumerate(self._outputs) if t.port is not None and not t.grows
         ]
         inputs, outputs = list(program.inputs), list(program.outputs)
-        pairs = [(inputs.index(old), outputs.index(new), growing_axis(old, new)) for old, new in caches.values()]
-        self._caches = [(k, j, axis, self._outputs[j].port or 0) for k, j, axis in pairs]
+        pairs = [(inputs.index(old), outputs.index(new)) for old, new in caches.values()]
+        self._caches = [(k, j, self._outputs[j].port or 0) for k, j in pairs]
         self._order: dict[str, Any] = dict.fromkeys(t.name for t in self._outputs)
         self._made: dict[_Shapes, _Shape] = {}
         self._rooms = rooms
@@ -206,9 +206,12 @@ class PlainCalls:
             return tuple([numbers[d] for d in t.dims]), numbers[t.offset if t.port is None else t.memory]
 
         outputs, growths = [standing(t) for t in self._outputs], []
-        for _, j, axis, _ in self._caches:
-            lies = tuple([numbers[d] for d in self._outputs[j].lies])
-            growths.append(Growth(lies, outputs[j][0], axis, self._outputs[j].dtype))
+        for k, j, _ in self._caches:
+            (axis, most), dims, dtype = self._outputs[j].grows, outputs[j][0], self._outputs[j].dtype
+            old = shapes[k]
+            if old[axis] > dims[axis] or (*old[:axis], *old[axis + 1 :]) != (*dims[:axis], *dims[axis + 1 :]):
+                return None
+            growths.append(Growth((*dims[:axis], most, *dims[axis + 1 :]), dims, axis, dtype))
         if len(self._made) >= KEPT:
             self._made.clear()
         found = self._made[shapes] = _Shape(numbers[self._arena], tuple(values), [standing(t) for t in self._inputs],
@@ -242,8 +245,9 @@ class PlainCalls:
             dims, nbytes = shape.outputs[k]
             found[name] = array = np.ndarray(dims, dtype, aligned(nbytes))
             frame[port] = array.ctypes.data
-        for (k, j, _, port), growth in zip(self._caches, shape.growths):
-            found[self._outputs[j].name], frame[port] = grow(arrays[k], growth)
+        for (k, j, port), growth in zip(self._caches, shape.growths):
+            found[self._outputs[j].name], memory = grow(arrays[k], growth)
+            frame[port] = memory.address
         for k, value in enumerate(shape.values, len(frame) - len(shape.values)):
             frame[k] = value
         threads = min(self._most, processors()) if self._most > 1 else 1
@@ -259,10 +263,11 @@ class PlainCalls:
 def _fits(t: _Place, numbers: Sequence[int]) -> bool:
     """Return whether a tensor lies in its memory, and is all of its port."""
     dims, offset, memory = [numbers[d] for d in t.dims], numbers[t.offset], numbers[t.memory]
-    if t.lies:
-        inner, dims = dims, [numbers[d] for d in t.lies]
-        if min(inner) < 0 or any(n > most for n, most in zip(inner, dims)):
+    if t.grows:
+        axis, most = t.grows
+        if not 0 <= dims[axis] <= most:
             return False
+        dims[axis] = most
     if min(dims, default=0) < 0 or offset < 0 or t.dtype.itemsize * prod(n or 1 for n in dims) > _MOST:
         return False  # nor has NumPy such arrays, be they empty
     nbytes = t.dtype.itemsize * prod(dims)

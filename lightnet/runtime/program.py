@@ -44,27 +44,35 @@ def ports_of(memory: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A named tensor: its type and its place (memory space and byte offset). Where it `lies` at the front of a larger
-    tensor, it has the dims of that."""
+    """A named tensor: its type and its place (memory space and byte offset). One that `grows` has memory for so many
+    elements along an axis: (axis, elements)."""
 
     name: str
     dims: tuple[int, ...]
     dtype: str
     space: str
     offset: int
-    lies: tuple[int, ...] = ()
+    grows: tuple[int, ...] = ()
 
     def with_sizes(self, number: Callable[[Size], Any]) -> Tensor:
         """The tensor with numbers in the place of sizes."""
-        if is_known((*self.dims, self.offset, *self.lies)):
+        if is_known((*self.dims, self.offset)):
             return self
-        dims, lies = (tuple(map(number, sizes)) for sizes in (self.dims, self.lies))
-        return Tensor(self.name, dims, self.dtype, self.space, number(self.offset), lies)
+        dims = tuple(map(number, self.dims))
+        return Tensor(self.name, dims, self.dtype, self.space, number(self.offset), self.grows)
+
+    @property
+    def memory_dims(self) -> tuple[int, ...]:
+        """The dims of its memory, which is row-major."""
+        if not self.grows:
+            return self.dims
+        axis, most = self.grows
+        return (*self.dims[:axis], most, *self.dims[axis + 1 :])
 
     @property
     def nbytes(self) -> int:
         """Bytes of its memory."""
-        return prod(self.lies or self.dims) * BY_NAME[self.dtype].size
+        return prod(self.memory_dims) * BY_NAME[self.dtype].size
 
     @property
     def np_dtype(self) -> np.dtype:
@@ -73,13 +81,8 @@ class Tensor:
     def view(self, memory: Mapping[str, np.ndarray]) -> np.ndarray:
         """The tensor's bytes in `memory` as an array (no copy)."""
         raw = memory[self.space][self.offset : self.offset + self.nbytes]
-        whole = raw.view(self.np_dtype).reshape(self.lies or self.dims)
-        return whole[tuple(map(slice, self.dims))] if self.lies else whole
-
-
-def growing_axis(old: Tensor, new: Tensor) -> int:
-    """The axis along which a tensor grows."""
-    return next((k for k, (a, b) in enumerate(zip(old.dims, new.dims)) if a != b), 0)
+        whole = raw.view(self.np_dtype).reshape(self.memory_dims)
+        return whole[tuple(map(slice, self.dims))] if self.grows else whole
 
 
 @dataclass(frozen=True)
@@ -194,8 +197,8 @@ class Program:
 
     def caches(self) -> dict[str, tuple[Tensor, Tensor]]:
         """By their ports: the inputs that grow, and the outputs that they become."""
-        outputs = {t.space: t for t in self.outputs if t.lies}
-        return {t.space: (t, outputs[t.space]) for t in self.inputs if t.lies and t.space in outputs}
+        outputs = {t.space: t for t in self.outputs if t.grows}
+        return {t.space: (t, outputs[t.space]) for t in self.inputs if t.grows and t.space in outputs}
 
     @property
     def shown(self) -> tuple[Tensor, ...]:
@@ -207,8 +210,8 @@ class Program:
         """Everything but the machine code, as JSON values: a size that calls decide is its text, and so is a symbol."""
         found = {k: v for k, v in asdict(replace(self, symbols=())).items() if k not in ("objects", "values")}
         for tensor in (t for kind in ("inputs", "outputs", "residents", "unread") for t in found[kind]):
-            if not tensor["lies"]:
-                del tensor["lies"]
+            if not tensor["grows"]:
+                del tensor["grows"]
         return with_texts(found) | {"symbols": self.symbol_texts}
 
     @property
@@ -269,13 +272,13 @@ class Program:
                 raise self.unreadable(name)
 
     def checked(self, name: str, value: Any) -> np.ndarray:
-        """`value` as an array of input `name`'s type (`arrays.checked_array`); one that grows may lie anyhow."""
+        """`value` as an array of input `name`'s type (`arrays.checked_array`); one that grows may have strides."""
         tensor = next((t for t in (*self.inputs, *self.unread) if t.name == name), None)
         if tensor is None:
             if name in self.params:
                 raise LightNetError(f"param '{name}' is fixed in a saved executable: save one with other weights")
             raise unknown("input", name, self.input_types())
-        return checked_array(name, value, tensor.dims, BY_NAME[tensor.dtype], bool(tensor.lies))
+        return checked_array(name, value, tensor.dims, BY_NAME[tensor.dtype], bool(tensor.grows))
 
     def fed(self, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """The arrays of a call, `checked`, without those that nothing reads. Raises `LightNetError` where one is
@@ -368,8 +371,8 @@ def read_size(size: int | str, known: Mapping[str, Dim], is_free: bool = False) 
 def _with_sizes(entry: Mapping[str, Any], known: Mapping[str, Dim], is_free: bool = False) -> dict[str, Any]:
     """The fields of a tensor or a run-time call, its sizes read."""
     offset = {"offset": read_size(entry["offset"], known)} if "offset" in entry else {}
-    lies = {"lies": tuple(read_size(d, known) for d in entry["lies"])} if "lies" in entry else {}
-    return {**entry, "dims": tuple(read_size(d, known, is_free) for d in entry["dims"]), **offset, **lies}
+    grows = {"grows": tuple(entry["grows"])} if "grows" in entry else {}
+    return {**entry, "dims": tuple(read_size(d, known, is_free) for d in entry["dims"]), **offset, **grows}
 
 
 def sized(outputs: dict[str, np.ndarray], counts: Sequence[tuple[str, int, str]]) -> dict[str, np.ndarray]:

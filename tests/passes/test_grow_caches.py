@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -177,13 +178,13 @@ def test_a_call_is_a_function_of_what_it_is_fed() -> None:
 TWO = """func.func @main() -> ({new}, {new}) {{
   %a = ln.input {{required = true}} : {old} as ("a")
   %b = ln.input {{required = true}} : {old} as ("b")
-  %n = ln.input {{required = true}} : tensor<2x?x3xf32, #ln.dims<"step(1..3)">> as ("n")
+  %n = ln.input {{required = true}} : tensor<2x?x3xf32, #ln.dims<"step(0..3)">> as ("n")
   %x = ln.concat %a, %n {{axis = 1}} : {new} as ("x")
-  %m = ln.neg %n : tensor<2x?x3xf32, #ln.dims<"step(1..3)">>
+  %m = ln.neg %n : tensor<2x?x3xf32, #ln.dims<"step(0..3)">>
   %y = ln.concat %b, %m {{axis = 1}} : {new} as ("y")
   func.return %x, %y : {new}, {new}
 }}""".format(
-    old='tensor<2x?x3xf32, #ln.dims<"past(0..12)">>', new='tensor<2x?x3xf32, #ln.dims<"past(0..12) + step(1..3)">>'
+    old='tensor<2x?x3xf32, #ln.dims<"past(0..12)">>', new='tensor<2x?x3xf32, #ln.dims<"past(0..12) + step(0..3)">>'
 )
 
 
@@ -201,7 +202,7 @@ def test_any_history_of_calls(seed: int) -> None:
         length = int(rng.choice([a.shape[1] for a, _ in known]))
         alike = [pair for pair in known if pair[0].shape[1] >= length]
         (a, old_a), (b, old_b) = (alike[rng.integers(len(alike))] for _ in range(2))
-        n = numbers(rng, (2, rng.integers(1, 4), 3), "f32")
+        n = numbers(rng, (2, rng.integers(0, 4), 3), "f32")
         feeds = {"a": a[:, :length], "b": b[:, :length] if rng.random() < 0.8 else b[:, :length].copy(), "n": n}
         out = run(
             feeds if rng.random() < 0.7 else {k: v.astype(np.float64) if k == "n" else v for k, v in feeds.items()}
@@ -214,6 +215,121 @@ def test_any_history_of_calls(seed: int) -> None:
         for array, kept in known:
             np.testing.assert_array_equal(array, kept)
     assert grown > 3
+
+
+def test_memory_is_of_one_axis_and_one_type() -> None:
+    """Arrays of memory of the same dims, that grows along another axis, and of other bytes of the same strides, are copied."""
+    rows, columns = compiled(network((1, 8), 0, most=4)), compiled(network((4, 1), 1, most=8))
+    a = rows({"k": np.ones((3, 8), np.float32), "n": np.full((1, 8), 7, np.float32)})["all"]
+    b = columns({"k": a[:, :4], "n": np.full((4, 1), 99, np.float32)})["all"]
+    assert a.shape == (4, 8) and (a[:3] == 1).all() and (a[3] == 7).all() and (b[:, 4] == 99).all()
+    doubles, singles = compiled(network((4,), 0, "f64", most=9)), compiled(network((4,), 0, "f32", most=9))
+    wide = doubles({"k": np.arange(2.0), "n": np.ones(1)})["all"]
+    found = singles({"k": wide.view(np.float32)[::2][:2], "n": np.ones(1, np.float32)})["all"]
+    np.testing.assert_array_equal(wide, [0, 1, 1])
+    np.testing.assert_array_equal(found, [*wide.view(np.float32)[:4:2], 1])
+
+
+def test_a_call_that_adds_nothing() -> None:
+    run = compiled(TWO)
+    feeds = {
+        "a": np.ones((2, 5, 3), np.float32),
+        "b": np.ones((2, 5, 3), np.float32),
+        "n": np.zeros((2, 0, 3), np.float32),
+    }
+    x = run(feeds, outputs=["x", "y"])["x"]
+    run({"a": x[:, :2], "b": x[:, :2].copy(), "n": np.full((2, 1, 3), 99, np.float32)})
+    assert x.shape == (2, 5, 3) and (x == 1).all()
+
+
+def test_tools_that_look_inside() -> None:
+    """A profile and the tensors of a call have the memory, too, for as long as they look."""
+    from lightnet_debug.profile import profile
+    from lightnet_debug.tensors import tensors
+
+    run = compiled(ATTENTION)
+    rng = np.random.default_rng(7)
+    feeds = {
+        name: rng.standard_normal((1, 2, rows, 64)).astype(np.float32) for name, rows in (("q", 3), ("k", 9), ("n", 1))
+    }
+    assert profile(run, feeds, rounds=2)
+    found = tensors(run, feeds).arrays
+    np.testing.assert_array_equal(found["all"], np.concatenate([feeds["k"], feeds["n"]], 2))
+
+
+def test_steps_of_an_input_in_another_order() -> None:
+    """Who runs kernels one by one feeds memory as it lies: an array that lies otherwise is copied first."""
+    from lightnet_debug.steps import stepper
+
+    text = """func.func @main() -> tensor<512x512xf32> {
+  %a = ln.input {required = true} : tensor<512x512xf32> as ("a")
+  %y = ln.relu %a : tensor<512x512xf32> as ("y")
+  func.return %y : tensor<512x512xf32>
+}"""
+    run = lightnet.compile(lightnet.loads(text, ".mlir"))
+    a = np.random.default_rng(8).standard_normal((512, 512)).astype(np.float32).T
+    steps = stepper(run, {"a": a})
+    steps.call_whole()
+    memory = steps.arena.memory(steps.static)
+    np.testing.assert_array_equal(run.program.outputs[0].view(memory), np.maximum(a, 0))
+
+
+READERS = {
+    "merged": ("reshape %all", "8x?x64"),
+    "grouped": ("reshape %all", "1x2x4x?x64"),
+    "turned": ("transpose %all {axes = [0, 2, 1, 3]}", "1x?x8x64"),
+}
+
+
+@pytest.mark.parametrize("reader", ["merged", "grouped", "turned"])
+def test_readers_that_see_other_dims(reader: str) -> None:
+    """Networks that compile without caches do with them."""
+    op, dims = READERS[reader]
+    length = "past(0..30) + 1"
+    new = f'tensor<1x8x?x64xf32, #ln.dims<"{length}">>'
+    seen = f'tensor<{dims}xf32, #ln.dims<"{length}">>'
+    text = f"""func.func @main() -> ({new}, {seen}) {{
+  %k = ln.input {{required = true}} : tensor<1x8x?x64xf32, #ln.dims<"past(0..30)">> as ("k")
+  %n = ln.input {{required = true}} : tensor<1x8x1x64xf32> as ("n")
+  %all = ln.concat %k, %n {{axis = 2}} : {new} as ("all")
+  %v = ln.{op} : {seen} as ("v")
+  %y = ln.neg %v : {seen} as ("y")
+  func.return %all, %y : {new}, {seen}
+}}"""
+    rng = np.random.default_rng(9)
+    run, plain = compiled(text), compiled(text, "")
+    assert run.program.caches() and not plain.program.caches()
+    k = rng.standard_normal((1, 8, 0, 64)).astype(np.float32)
+    for _ in range(4):
+        feeds = {"k": k, "n": rng.standard_normal((1, 8, 1, 64)).astype(np.float32)}
+        found, wanted = run(feeds), plain(feeds)
+        for name in ("all", "y"):
+            np.testing.assert_array_equal(found[name], wanted[name])
+        k = found["all"]
+
+
+def test_a_kernel_that_makes_two_is_split() -> None:
+    new = 'tensor<2x?x3xf32, #ln.dims<"past(0..12) + 1">>'
+    old = 'tensor<2x?x3xf32, #ln.dims<"past(0..12)">>'
+    text = f"""func.func @main() -> ({new}, {new}) {{
+  %a = ln.input {{required = true}} : {old} as ("a")
+  %b = ln.input {{required = true}} : {old} as ("b")
+  %n = ln.input {{required = true}} : tensor<2x1x3xf32> as ("n")
+  %x, %y = cpu.kernel(%a_ = %a, %b_ = %b, %n_ = %n) {{
+    %x_ = ln.concat %a_, %n_ {{axis = 1}} : {new} as ("x")
+    %y_ = ln.concat %b_, %n_ {{axis = 1}} : {new} as ("y")
+    ln.yield %x_, %y_
+  }} : {new}, {new} as ("x", "y")
+  func.return %x, %y : {new}, {new}
+}}"""
+    run = compiled(text, pipeline="@cpu-layout")
+    assert len(run.program.caches()) == 2
+
+
+@pytest.mark.parametrize("caches", [["k=all"], True, b"all", 7])
+def test_a_mistake_of_the_option_is_named(caches: object) -> None:
+    with pytest.raises(LightNetError, match="expected a mapping of inputs to outputs, or 'all'"):
+        compiled(network((2, 1, 5), 1), caches)  # type: ignore[arg-type]
 
 
 def test_an_output_may_have_a_buffer() -> None:
@@ -311,7 +427,7 @@ int main(void) {
     for (int i = 0; i < 10; i++) for (int q = 0; q <= p; q++) if (k[i / 5][q][i % 5] != q * 10 + i) return 2;
     for (int i = 0; i < 10; i++) if (sum[i / 5][0][i % 5] != 10 * p * (p + 1) / 2 + (p + 1) * i) return 3;
   }
-  int dims[] = X_IN_K_LIES;
+  int dims[] = X_IN_K_MEMORY_DIMS;
   if (dims[0] != 2 || dims[1] != 20 || dims[2] != 5 || sizeof k != x_tensor_bytes(X_IN_K_TENSOR, 7, 0)) return 4;
   return x_run(arena, 3, &k[0][0][0], &n[0][0][0], &sum[0][0][0], &sum[0][0][0]) == X_BAD_TENSOR ? 0 : 5;
 }
@@ -333,12 +449,11 @@ def test_memory_is_private_to_a_process_and_lives_as_long_as_its_arrays() -> Non
     from lightnet.runtime.growing import GrowingMemory, Growth, grow
 
     growth = Growth((2, 8, 4), (2, 3, 4), 1, np.dtype(np.float32))
-    array, address = grow(np.ones((2, 2, 4), np.float32), growth)
-    assert ctypes.c_float.from_address(address).value == 1.0 and array[:, :2].all()
+    array, memory = grow(np.ones((2, 2, 4), np.float32), growth)
+    assert ctypes.c_float.from_address(memory.address).value == 1.0 and array[:, :2].all()
     part = array[1:, :, 2:]
-    memory = part
-    while isinstance(memory, np.ndarray):
-        memory = memory.base
-    assert type(memory) is GrowingMemory
-    del array
+    assert isinstance(memory, GrowingMemory)
+    gone = ref(memory)
+    del array, memory
+    assert gone() is not None
     np.testing.assert_array_equal(part[:, :2], 1)

@@ -140,8 +140,8 @@ def _growth(prefix: str, tensor: Tensor, program: Program) -> list[str]:
     """The lines on an input that grows, and on what it becomes."""
     for old, new in program.caches().values():
         if tensor in (old, new):
-            lies = ", ".join(map(str, new.lies))
-            said = [f"#define {prefix}_LIES {{{lies}}}"] if is_known(new.lies) else []
+            dims = ", ".join(map(str, new.memory_dims))
+            said = [f"#define {prefix}_MEMORY_DIMS {{{dims}}}"] if is_known(new.memory_dims) else []
             return [f'/* input "{_shown(old.name)}" becomes output "{_shown(new.name)}" where it is: both pointers are '
                     "the same, and what is new is written */", *said]  # fmt: skip
     return []
@@ -156,7 +156,7 @@ def _shown(text: str) -> str:
 def _macros(prefix: str, tensor: Tensor, is_input: bool, unread: bool) -> list[str]:
     what = "input" if is_input else "output"
     note = ", which nothing reads" if unread else ""
-    note += f", at the front of {_shown(str(list(tensor.lies)))}" if tensor.lies else ""
+    note += f", at the front of {_shown(str(list(tensor.memory_dims)))}" if tensor.grows else ""
     lines = [
         f'/* {what} "{_shown(tensor.name)}": {tensor.dtype} {_shown(str(list(tensor.dims)))}{note} */',
         f"#define {prefix}_RANK {len(tensor.dims)}",
