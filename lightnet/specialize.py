@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from lightnet.backends.open_rows import open_rows_of
 from lightnet.compiled import Compiled
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.conv import Conv2d
@@ -267,7 +268,7 @@ class SpecializingExecutable(Compiled):
 def general_of(opened: OpenError, compile: Callable[[Model], Executable], asked: str = "") -> Executable | None:
     """The executable of an open network for all calls whose dims are in the default ranges. None where there is none:
     values decide, the target wants numbers, or a kernel that multiplies much is several times as fast where dims are
-    numbers, on a target that has generators of last resort. Where it is `asked` for, by an option of that name, it may
+    numbers. Where it is `asked` for, by an option of that name, it may
     be slow, and LightNetError says why there is none."""
     if opened.named is None:
         if asked:
@@ -283,9 +284,9 @@ def general_of(opened: OpenError, compile: Callable[[Model], Executable], asked:
     if asked:
         return found
     target = get_target(found.options["target"])
-    last = {g.alg for g in (target.generators.in_order() if target.generators is not None else ()) if g.last}
+    last = {g.alg for g in (target.generators.in_order() if target.generators is not None else ()) if g.takes_all}
     slow = (_is_slow(op, last) for op in found.planned.walk() if isinstance(op, KernelOp))
-    return None if not found.is_native or (last and any(slow)) else found
+    return None if not found.is_native or any(slow) else found
 
 
 def _is_slow(kernel: KernelOp, last: Collection[str]) -> bool:
@@ -293,6 +294,8 @@ def _is_slow(kernel: KernelOp, last: Collection[str]) -> bool:
     runs on a generator of last resort, or, over a height or width, on plain maps, where numbers have faster ones."""
     if not is_open((*kernel.operands, *kernel.results)):
         return False
+    if is_plain(kernel) and open_rows_of(kernel.ops) is not None:
+        return False  # generators of static kernels have been asked for it, row by row
     windows = (op.operand_specs[0].dims[2:] for op in kernel.ops if isinstance(op, Conv2d)) if is_plain(kernel) else ()
     if choice(kernel, "alg") not in last and all(map(is_known, windows)):
         return False

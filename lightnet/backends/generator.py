@@ -126,6 +126,8 @@ class Generator(ABC, Generic[M]):
     exact: bool = True
     #: Whether it is asked by name alone, or where no other takes a kernel.
     last: bool = False
+    #: Whether it takes any body, by its definitions, and is slow where others multiply.
+    takes_all: bool = False
     #: Whether operands and results may lie at the front of larger tensors (`ir.reserved`).
     takes_reserved: bool = False
     #: What ends the bodies that `combine` should make for it though `backends/bodies.py` does not know them.

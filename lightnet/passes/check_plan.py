@@ -189,7 +189,7 @@ class _Checker:
                     raise self.error(op, "port", f"its workspace stands at {place}, which is the caller's memory")
 
     def check_cache(self, space: str) -> None:
-        """What grows stands alone with what it becomes."""
+        """Raise where more stands in a port than an input that grows, and the output that it becomes."""
         pairs = ((op.operands[k], op.results[j]) for op in self.ops for k, j in grown(op))
         standing = {v for op in self.ops for v in op.results if self.place(v).space.data == space}
         if not any(standing == {*pair} for pair in pairs):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -47,13 +47,14 @@ class ExpandPass(LnPass):
     wrapped in their turn; where none does, a kernel is put around it. Inputs, params, `ln.once` and host ops stay; a
     description may say in which memory inputs and params stand (``create_cuda``). An op whose results have no elements
     is `zeros`. At the end, every op that the target cannot run is listed in one error. Patterns that have `features`
-    know what the machine to compile for has.
+    know what the machine to compile for has, those that have `exact` whether results must be just those of definitions.
     """
 
     name = "expand"
     level = "graph"
     target: str = "cpu"
     features: str = ""
+    exact: bool = False
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         target = get_target(self.target)
@@ -61,19 +62,19 @@ class ExpandPass(LnPass):
             return
         if not target.takes_open:
             refuse_open(op, f"target {target.name}", "target.dims")
-        expander = _Expander(target, op, self.features)
+        expander = _Expander(target, op, {"features": self.features, "exact": self.exact})
         for block in graphs(op):
             expander.run(block)
         expander.report()
 
 
 class _Expander:
-    def __init__(self, target: Target, module: ModuleOp, features: str):
+    def __init__(self, target: Target, module: ModuleOp, told: dict[str, Any]):
         self.target = target
         self.patterns = rewrites.enabled(target.patterns("expand"))
         for pattern in self.patterns:
-            if hasattr(pattern, "features"):
-                pattern.features = features
+            for name in told.keys() & vars(type(pattern)).keys():
+                setattr(pattern, name, told[name])
         self.placing = [p for p in self.patterns if getattr(p, "places", False)]
         self.unsupported: list[tuple[SourceLoc | None, str]] = []
 

@@ -72,7 +72,8 @@ def _is_known(value: SSAValue) -> bool:
 class GroupsInBlocks(RewritePattern):
     """Convolutions of open maps in groups that are no whole blocks of channels as ones of fewer groups that are: what a
     group has not of the others has the weight 0. They run on maps in blocks, which takes less time than their loops as
-    long as few are put together.
+    long as few are put together. An infinity or a NaN in one group is one in those beside it then, so with `exact`
+    they stay.
 
     ```
     %y = conv2d %x, %w, %b {group = 16}    ->    %y = conv2d %x, %wider, %b {group = 8}
@@ -81,9 +82,11 @@ class GroupsInBlocks(RewritePattern):
 
     #: What the machine has, which says how long a block is.
     features = ""
+    #: Whether results have to be just those of the definition, for infinities and NaN, too.
+    exact = False
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if not isinstance(op, Conv2d) or op.group == 1 or op.result_specs[0].dtype.name != "f32":
+        if self.exact or not isinstance(op, Conv2d) or op.group == 1 or op.result_specs[0].dtype.name != "f32":
             return
         lanes, spec = processor_model_of(self.features).lanes, op.operand_specs[1]
         count, inputs, outputs = op.group, spec.dims[1], spec.dims[0] // op.group

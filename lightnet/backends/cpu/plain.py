@@ -100,7 +100,7 @@ class Loops(BlockedGenerator):
     alg = "loops"
     #: It is asked where no other takes a kernel, or by name.
     last = True
-    takes_open = takes_reserved = True
+    takes_open = takes_reserved = takes_all = True
 
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         return PLAIN_FORM

@@ -52,7 +52,7 @@ class Loops(SimtGenerator):
     direction."""
 
     alg = "loops"
-    takes_open = True
+    takes_open = takes_all = True
 
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None) -> list[Form]:
         plain = Form({}, plain_results=True)

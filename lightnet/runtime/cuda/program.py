@@ -97,6 +97,9 @@ class CudaCode:
         _check_after(lines)
         if [line.number for line in lines if isinstance(line, HostLine)] != list(range(len(program.hosts))):
             raise ValueError("run-time calls that there are not")
+        known_symbols = {s.dim for s in program.symbols}
+        if any(n not in known_symbols for line in lines if isinstance(line, KernelLine) for n in line.numbers):
+            raise ValueError("a kernel takes what is no symbol of the program")
         code = cls(ptx, str(header["arch"]), lines)
         for example in program.examples:
             code.at(program.symbols, example.values).check(example)
@@ -201,12 +204,21 @@ class DeviceSpaces:
             if space in self.address:
                 self.driver.free(self.address.pop(space))
                 self._sizes[space] = 0  # should there be no memory
-                if needed + size // GROWTH <= self.driver.memory_bytes:
-                    size += size // GROWTH
+                if needed + size // GROWTH <= self.driver.memory_bytes and self._take(space, size + size // GROWTH):
+                    continue
             if space == "static":
                 self.uploaded = None
             self.address[space] = self.driver.alloc(size)
             self._sizes[space] = size
+
+    def _take(self, space: str, size: int) -> bool:
+        """Let a space have so many bytes, if there are as many to give."""
+        try:
+            self.address[space] = self.driver.alloc(size)
+        except LightNetError:
+            return False
+        self._sizes[space] = size
+        return True
 
     def release(self) -> None:
         """Give back the memory."""

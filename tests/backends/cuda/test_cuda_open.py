@@ -172,6 +172,7 @@ def test_strips_cover_every_number_of_rows(mlp, n: int) -> None:
 def test_strips_share_weights_where_these_are_more_than_a_row(mlp) -> None:
     """Kernels of 64 rows, of 8 and of one: each on a grid of its own, which is empty where a call has no such strip."""
     run, _ = mlp
+    run({"x": data((64, 64))})
     lines = [line for line in run.native.code.lines if line.kernel.startswith("matmul")]
     grids = {line.kernel: line.grid[0] for line in lines}
     assert len(grids) >= 2 * len(strips.SHARING)

@@ -65,3 +65,28 @@ def test_calls_of_any_size(past: bool, causal: bool, mask: str, flat: bool) -> N
         feeds |= {name: numbers(batch, GROUPS, before, SIZE) for name in (("pk", "pv") if past else ())}
         for got, want in zip(run(feeds).values(), session.run(None, feeds), strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_mask_that_is_shorter_by_a_number() -> None:
+    """A new key that the mask says nothing of is hidden, as where all sizes are numbers."""
+    made = model(past=True, causal=False, mask="float", flat=False)
+    for value in made.graph.input:
+        if value.name in ("q", "k", "v"):
+            value.type.tensor_type.shape.dim[2].dim_value = 1
+        if value.name == "m":
+            value.type.tensor_type.shape.dim[0].dim_value = 1
+            value.type.tensor_type.shape.dim[1].dim_param = "past"
+    run = lightnet.compile(lightnet.load(made, dims={"past": "2..40", "batch": "1..3"}), threads=1)
+    rng = np.random.default_rng(1)
+    for past in (2, 7, 40):
+        shapes = {
+            "q": (2, HEADS, 1),
+            "k": (2, GROUPS, 1),
+            "v": (2, GROUPS, 1),
+            "pk": (2, GROUPS, past),
+            "pv": (2, GROUPS, past),
+        }
+        feeds = {name: rng.standard_normal((*dims, SIZE)).astype(np.float32) for name, dims in shapes.items()}
+        feeds["m"] = rng.standard_normal((1, past)).astype(np.float32)
+        fixed = lightnet.compile(lightnet.load(made, shapes={n: a.shape for n, a in feeds.items()}))
+        np.testing.assert_allclose(run(feeds)["y"], fixed(feeds)["y"], rtol=1e-4, atol=1e-5)

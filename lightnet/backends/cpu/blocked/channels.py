@@ -110,6 +110,8 @@ def channel_sources(
 def _moved(op: LnOp, tables: Sequence[np.ndarray], pixels: Sequence[int]) -> np.ndarray | None:
     """The effect of a move on all dimensions but the last two, which must stay."""
     rank = tables[0].ndim
+    if isinstance(op, Concat | Slice) and op.axis == 0 and isinstance(op.operand_specs[0].dims[0], Dim):
+        return None  # of an open batch the tables have but two pictures
     if isinstance(op, Concat):
         return np.concatenate(tables, axis=op.axis) if op.axis < rank else None
     if isinstance(op, Slice):

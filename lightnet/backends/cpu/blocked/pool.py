@@ -58,6 +58,8 @@ class _Pool(BlockedGenerator):
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         if not ops or ops[0].operand_specs[0].len == 0 or (window := pool_window_of(ops[0])) is None:
             return None
+        if not window.is_global and any(isinstance(axis.taps, Dim) for axis in (window.rows, window.cols)):
+            return None  # its code has a load for each tap
         if 4 * (row_columns(window.cols) * max(machine.lanes, 16) + greatest(window.cols.positions)) > MAX_SCRATCH:
             return None
         return epilogue_form(ops[0], ops[1:], yielded, {ops[0].operands[0]: NO_HALO})

@@ -150,11 +150,11 @@ def _padded(n: Node, mask: Value, columns: int) -> Value:
     """A mask for fewer columns hides the others."""
     if not mask.ndim or mask.dims[-1] == 1:
         return mask
-    if not is_known([columns, mask.dims[-1]]):  # a call's dims fit as they are
+    short = columns - mask.dims[-1]
+    if not is_known([short]) and not is_never_below(short, 0):  # which a call decides: they are the same, then
         same(columns, mask.dims[-1])
         return mask
-    short = columns - mask.dims[-1]
-    if short <= 0:
+    if is_known([short]) and short <= 0:
         return mask
     before, after = (0,) * mask.ndim, (*(0,) * (mask.ndim - 1), short)
     return n.g.op("pad", mask, before=before, after=after, value=0 if mask.dtype.name == "i1" else float("-inf"))
