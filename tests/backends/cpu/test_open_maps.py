@@ -121,7 +121,7 @@ OPS: list[tuple[str, dict[str, str], Callable[[], LnOp]]] = [
     ("pool", {}, lambda: mean(16, (4, 5), (2, 9, W), padding=(1, 3, 2, 1))), ("pool", {}, lambda: mean(24, (1, 3), (1, H, 20), padding=(0, 1, 0, 1))),
     ("pool", {}, lambda: made(ReduceMean, [(N, 12, H, W)], axes=(2, 3))), ("pool", {}, lambda: made(ReduceMax, [(1, 16, H, 13)], axes=(2, 3))),
     ("pool", {}, lambda: made(ReduceSum, [(2, 33, E, W)], axes=(3, 2))), ("pool", {}, lambda: made(ReduceMin, [(1, 8, 1, W)], axes=(2, 3))),
-    ("first", {}, lambda: conv(3, 16, (3, 3), stride=(2, 2), **SAME)), ("first", {}, lambda: conv(1, 9, (5, 3), padding=(1, 3, 1, 3))),
+    ("first", {}, lambda: conv(3, 16, (3, 3), stride=(2, 2), **SAME)), ("first", {}, lambda: conv(1, 9, (5, 3), padding=(3, 0, 1, 3))),
     ("first", {}, lambda: conv(4, 40, (3, 3), dilation=(2, 3), padding=(2, 3, 2, 3))), ("first", {}, lambda: conv(3, 48, (7, 7), stride=(2, 3), padding=(3, 3, 3, 3))),
     ("first", {}, lambda: conv(2, 16, (1, 1))), ("first", {}, lambda: conv(3, 17, (3, 3), (1, 9, W), **SAME)), ("first", {}, lambda: conv(3, 24, (3, 3), (2, H, 70), stride=(1, 2), **SAME)),
     ("map", {}, lambda: made(Relu, [(N, 12, H, W)])), ("map", {}, lambda: made(Sigmoid, [(2, 16, H, W)])),
