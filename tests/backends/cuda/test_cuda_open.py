@@ -133,7 +133,7 @@ def test_a_network_is_compiled_once_for_all_shapes(name: str, options: dict, mon
     model = net.model()
     reference = ort.InferenceSession(model.SerializeToString())
     with counted(monkeypatch) as compiled:
-        run = lightnet.compile(model.SerializeToString(), "cuda", **options)
+        run = lightnet.compile(lightnet.load(model), "cuda", **options)
         assert algs_of(run) == net.algs
         for dims in (*net.calls, net.calls[0]):
             x = data(dims)
