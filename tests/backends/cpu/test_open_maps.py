@@ -532,3 +532,19 @@ def test_groups_stay_apart_where_results_have_to_be_exact() -> None:
     loaded = lightnet.load(model, dims={"h": "1..64", "w": "1..64"})
     found = lightnet.compile(loaded, exact=True, threads=1)({"x": array})["y"]
     assert np.isfinite(found[:, 4:]).all() and not np.isfinite(found[:, :4]).all()
+
+
+@pytest.mark.parametrize("op, reduce", [("avgpool2d", np.mean), ("maxpool2d", np.max)])
+def test_a_window_as_long_as_the_map(op: str, reduce) -> None:
+    """Its taps are for loops, whose number a call decides, where it is not the whole map."""
+    given, made = 'tensor<1x16x?x?xf32, #ln.dims<"h(1..64), w(1..64)">>', 'tensor<1x16x1x?xf32, #ln.dims<"w(1..64)">>'
+    text = f"""func.func @main() -> {made} {{
+  %x = ln.input {{required = true}} : {given} as ("x")
+  %r = ln.relu %x : {given}
+  %y = ln.{op} %r {{size = [?"h(1..64)", 1]}} : {made} as ("y")
+  func.return %y : {made}
+}}"""
+    run = lightnet.compile(lightnet.loads(text, ".mlir"), threads=1)
+    for h, w in ((1, 1), (5, 9), (33, 20)):
+        x = np.random.default_rng(h).standard_normal((1, 16, h, w)).astype(np.float32)
+        np.testing.assert_allclose(run({"x": x})["y"], reduce(np.maximum(x, 0), 2, keepdims=True), rtol=1e-5, atol=1e-6)
