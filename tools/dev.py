@@ -65,7 +65,7 @@ def run(program: str, *arguments: str, **variables: str) -> None:
 def begin(program: str, *arguments: str, waits: bool = False) -> Callable[[], None]:
     """Start a program beside what follows, for which one processor is enough, or what others leave if it `waits`. Gives what waits for it
     and shows what it printed; a failure ends this process with its status."""
-    polite = ("nice", "-n", "10") if waits and shutil.which("nice") else ()
+    polite = ("nice", "-n", "19") if waits and shutil.which("nice") else ()
     words = [*polite, str(BIN / program), *arguments]
     started = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     atexit.register(started.kill)  # which does nothing once it has ended
