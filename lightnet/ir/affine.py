@@ -101,6 +101,20 @@ def _quotient_within(low: Any, high: Any, c: Size) -> int | None:
     return int(low // c) if low // c == high // c else None
 
 
+def _lower(a: Any, b: Any) -> Any:
+    """The lower of two ends of ranges, which may be infinite."""
+    if -INF in (a, b):
+        return -INF
+    return b if a == INF else a if b == INF else dim_min(a, b)
+
+
+def _upper(a: Any, b: Any) -> Any:
+    """The upper of two ends of ranges, which may be infinite."""
+    if INF in (a, b):
+        return INF
+    return b if a == -INF else a if b == -INF else dim_max(a, b)
+
+
 class IndexSpace:
     """The ranges of the indices of one statement, and what holds where a guard has been passed."""
 
@@ -250,12 +264,12 @@ class IndexSpace:
             case Apply(fn="mod", args=(_, Const(value=c))):
                 return 0, c - 1
             case Apply(fn="min" | "max" as fn, args=(a, b)):
-                extreme = dim_min if fn == "min" else dim_max
+                extreme = _lower if fn == "min" else _upper
                 (p, q), (r, s) = self.interval(a), self.interval(b)
                 return extreme(p, r), extreme(q, s)
             case Apply(fn="select", args=(_, a, b)):
                 (p, q), (r, s) = self.interval(a), self.interval(b)
-                return dim_min(p, r), dim_max(q, s)
+                return _lower(p, r), _upper(q, s)
             case Apply(fn="table", args=(_, *values)):
                 found = [v.value for v in values if isinstance(v, Const)]
                 return min(found), max(found)

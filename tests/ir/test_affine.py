@@ -230,3 +230,12 @@ def test_what_two_dims_have_in_common_is_cancelled() -> None:
     assert space.inside(made("floordiv", made("mul", I, Const(n, I64)), Const(2 * n, I64)), n)
     other = made("floordiv", made("add", made("mul", I, Const(n, I64)), 1), Const(4 * n, I64))
     assert space.linear(other).terms and "n(1..9)" in show(space.simplify(other))
+
+
+def test_ends_that_calls_decide_beside_ends_that_are_infinite() -> None:
+    """The lower of an open end and of infinity is the open one; it was an assertion."""
+    n = symbol("n", 1, 9)
+    space = IndexSpace((("i", n),))
+    pair = Idx("i"), Idx("free")  # of which nothing is known but that it is not below 0
+    assert space.interval(Apply("min", pair, I64)) == (0, n - 1)
+    assert space.interval(Apply("max", pair, I64)) == (0, math.inf)
