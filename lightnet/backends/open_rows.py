@@ -15,7 +15,7 @@ from typing import Any
 
 from xdsl.ir import Attribute, SSAValue
 
-from lightnet.backends.generator import Plan
+from lightnet.backends.generator import Generator, Plan
 from lightnet.backends.kernel_loops import bind_op
 from lightnet.backends.launches import Argument
 from lightnet.dataclasses import dataclass
@@ -223,3 +223,13 @@ def most_of(sizes: Sequence[Size]) -> Size:
 def own_choices(kernel: KernelOp) -> dict[str, Attribute]:
     """The choices of a kernel that are the other generator's."""
     return {k: v for k, v in kernel.choices.items() if k != STRIPS}
+
+
+def static_of(kernel: KernelOp, strip: Strip) -> KernelOp:
+    """The static kernel of a strip of an open one, with the choices of both."""
+    return known_rows(kernel).kernel(kernel, strip.rows, {**own_choices(kernel), **strip.plan.choices})
+
+
+def completed_strips(kernel: KernelOp, strips: Sequence[Strip], inner: Generator) -> list[Strip]:
+    """The strips of a kernel with their plans completed by their generator (`Generator.completed`)."""
+    return [Strip(s.rows, inner.completed(static_of(kernel, s), s.plan)) for s in strips]

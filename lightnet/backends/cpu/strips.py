@@ -32,12 +32,14 @@ from lightnet.backends.open_rows import (
     STRIPS,
     OpenRows,
     Strip,
+    completed_strips,
     cover_rows,
     known_rows,
     most_of,
     moves,
     one_row,
     own_choices,
+    static_of,
 )
 from lightnet.backends.selection import has_maps
 from lightnet.dataclasses import dataclass, replace
@@ -125,20 +127,13 @@ class Strips(AdaptedGenerator):
         )  # fmt: skip
 
     def completed(self, kernel: KernelOp, plan: Plan) -> Plan:
-        rows = known_rows(kernel)
-        strips = [
-            Strip(
-                s.rows,
-                self.inner.completed(rows.kernel(kernel, s.rows, {**own_choices(kernel), **s.plan.choices}), s.plan),
-            )
-            for s in plan.schedule
-        ]
-        return self._of(rows, plan.form, strips)
+        strips = completed_strips(kernel, plan.schedule, self.inner)
+        return self._of(known_rows(kernel), plan.form, strips)
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
         rows, strips, made = known_rows(kernel), plan.schedule, list[Launch]()
         for k, ((count, first), strip) in enumerate(zip(cover_rows(rows.count, strips, bool(aliases)), strips)):
-            static = rows.kernel(kernel, strip.rows, {**own_choices(kernel), **strip.plan.choices})
+            static = static_of(kernel, strip)
             launches = strip.plan.build(static, name, aliases)
             shared = align_up(launch_memory_of(launches).shared)
             walk = _Walk(count, first, strip.rows, not aliases, shared, few=k > 0)

@@ -27,6 +27,7 @@ from lightnet.backends.open_rows import (
     OneRow,
     OpenRows,
     Strip,
+    completed_strips,
     cover_rows,
     known_rows,
     leading,
@@ -34,6 +35,7 @@ from lightnet.backends.open_rows import (
     moves,
     one_row,
     own_choices,
+    static_of,
 )
 from lightnet.backends.selection import has_maps
 from lightnet.dataclasses import dataclass, replace
@@ -130,15 +132,13 @@ class GridStrips(SimtGenerator):
                     choices={**first.choices, STRIPS: choice_attr(tuple(s.rows for s in strips))})  # fmt: skip
 
     def completed(self, kernel: KernelOp, plan: Plan) -> Plan:
-        rows = known_rows(kernel)
-        statics = [rows.kernel(kernel, s.rows, {**own_choices(kernel), **s.plan.choices}) for s in plan.schedule]
-        strips = [Strip(s.rows, self.inner.completed(k, s.plan)) for s, k in zip(plan.schedule, statics)]
-        return self._of(rows, plan.form, plan.time, strips)
+        strips = completed_strips(kernel, plan.schedule, self.inner)
+        return self._of(known_rows(kernel), plan.form, plan.time, strips)
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
         rows, made = known_rows(kernel), list[SimtLaunch]()
         for (count, first), strip in zip(cover_rows(rows.count, plan.schedule, in_place=True), plan.schedule):
-            static = rows.kernel(kernel, strip.rows, {**own_choices(kernel), **strip.plan.choices})
+            static = static_of(kernel, strip)
             place = PlaceAttr(ARENA, alignment_of([*kernel.operands, *kernel.results]))  # which generators look at
             static.attributes[PLACES] = ArrayAttr([place for _ in static.results])
             launches = strip.plan.build(static, name, aliases)
