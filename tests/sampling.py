@@ -1,4 +1,4 @@
-"""Which cases of a large product run today: a fixed core always, and a share of the rest that a date draws.
+"""Which cases run today: of a large product a fixed core and a share of the rest that a date draws, of what costs much as many as fit.
 
     @pytest.mark.sampled(every=4, by="name")   # each fourth case, the first of each `name`, and a twentieth of the others
     @pytest.mark.parametrize("name, index", PRODUCT)

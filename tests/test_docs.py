@@ -166,7 +166,6 @@ def test_op_of_a_file() -> None:
         assert done.stdout.startswith("y:\n[[0.000 0.000 0.000]\n [0.500 2.000 4.500]]\n"), done.stderr
 
 
-@pytest.mark.sampled(every=0, share=0.3)
 def test_demo(workspace: Path) -> None:
     """The network of `make demo` sees most shapes in its picture, fitted to fewer pictures than it is there."""
     done = subprocess.run(

@@ -194,7 +194,6 @@ def test_small_network_as_c(npu, tmp_path: Path) -> None:
     agrees(run_c(executable, tmp_path), executable())
 
 
-@pytest.mark.sampled(every=0, share=0.3)
 @pytest.mark.skipif(CC is None, reason="there is no C compiler (cc)")
 def test_real_network_as_c(npu, shufflenet: lightnet.Model, tmp_path: Path) -> None:
     """A whole classifier: the C agrees with machine code that another backend made."""

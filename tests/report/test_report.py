@@ -754,7 +754,6 @@ def test_hostile_names_in_a_browser(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.sampled(every=0, share=0.3)
 def test_a_large_network_in_a_browser(tmp_path: Path) -> None:
     """squeezedet as a file of less than 3 MB; its graph, its differences, its rewrites and the times of its kernels appear."""
     recorder = Recorder()

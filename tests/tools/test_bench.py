@@ -231,7 +231,6 @@ def test_wrong_options_are_errors() -> None:
 # -- end to end
 
 
-@pytest.mark.sampled(every=0, share=0.3)
 def test_mlp_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime")
     monkeypatch.setattr(networks, "FOLDER", tmp_path / "bench")

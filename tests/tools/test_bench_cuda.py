@@ -31,7 +31,6 @@ def options(*words: str) -> object:
     return bench_cuda.options().parse_args(words)
 
 
-@pytest.mark.sampled(every=0, share=0.3)
 def test_the_whole_way_in_the_interpreter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Networks, products and convolutions in every precision, checked against the CPU."""
     file = tmp_path / "figures.json"

@@ -287,7 +287,6 @@ def banded(executable) -> list[KernelOp]:
     return [op for op in executable.planned.walk() if isinstance(op, KernelOp) and choice(op, "alg") == "bands"]
 
 
-@pytest.mark.sampled(every=0, share=0.3)
 @pytest.mark.optimized
 def test_mobilenetv2_is_the_same_in_bands():
     sys.path.insert(0, str(ROOT / "tools"))

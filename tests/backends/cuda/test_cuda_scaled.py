@@ -47,7 +47,6 @@ def test_copies_have_the_same_graph(name: str) -> None:
     assert sizes[1] * 20 < sizes[0]
 
 
-@pytest.mark.sampled(every=0, share=0.3)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_copies_have_the_results_of_the_cpu(name: str) -> None:
     """In the interpreter, kernel by kernel: behind each, all bytes of the arena that no later one reads count as never written."""

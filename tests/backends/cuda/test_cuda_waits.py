@@ -84,7 +84,6 @@ def test_random_accesses(seed: int) -> None:
     check(launches, launch_waits(launches))
 
 
-@pytest.mark.sampled(every=0, share=0.3)
 @pytest.mark.parametrize("net", ["squeezenet1.1.net", "resnet18.net"])
 def test_networks(net: str) -> None:
     executable = lightnet.compile(NETS / net, "cuda", emulate=True)

@@ -389,7 +389,6 @@ NETS = [
 ]
 
 
-@pytest.mark.sampled(every=0, share=0.3)
 @pytest.mark.optimized
 @pytest.mark.parametrize("net", NETS)
 def test_a_network_has_the_results_of_the_cpu(net):
@@ -400,7 +399,6 @@ def test_a_network_has_the_results_of_the_cpu(net):
     same(of_cuda(fed(on_cpu)), on_cpu(fed(on_cpu)))
 
 
-@pytest.mark.sampled(every=0, share=0.3)
 @pytest.mark.optimized
 @pytest.mark.parametrize(
     "name",

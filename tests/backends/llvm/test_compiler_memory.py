@@ -68,7 +68,6 @@ def growth(count: int, own: int) -> int:
     return int(subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout)
 
 
-@pytest.mark.sampled(every=0, share=0.3)
 @pytest.mark.skipif(
     not os.path.exists("/proc/self/smaps_rollup"), reason="the system does not tell what a process takes"
 )

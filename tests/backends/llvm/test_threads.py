@@ -81,7 +81,6 @@ def test_a_plan_of_another_kind():
     assert image(executable(feeds(executable))) == image(one(feeds(one)))
 
 
-@pytest.mark.sampled(every=0, share=0.3)
 def test_a_detector():
     """Sorts and other kernels of one block between split ones; outputs of several types."""
     one, three = (lightnet.compile(SHUFFLEDET, threads=n) for n in (1, 3))
