@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
 
-from lightnet.runtime.cuda.driver import CudaUnavailable, Driver, runs_on
-from lightnet_ptx.emulator import Emulator
+if TYPE_CHECKING:
+    from lightnet.runtime.cuda.driver import Driver
 
 EMULATOR, DEVICE = "emulator", "device"
 #: Test modules that use one of these run on devices as well, but for tests marked `interpreter`.
@@ -34,7 +35,11 @@ def driver(arch: str = "sm_80") -> Driver:
     """A driver for the kernels of a test: an interpreter of its own, or the device, which all tests of a process share; one that does not run
     code for `arch` skips the test."""
     if _current != DEVICE:
+        from lightnet_ptx.emulator import Emulator
+
         return Emulator(arch=arch)
+    from lightnet.runtime.cuda.driver import runs_on
+
     device = _device()
     if not runs_on(arch, device.arch):
         pytest.skip(f"the code is for {arch}, and {device.name} is {device.arch}")
@@ -51,6 +56,7 @@ def _device() -> Driver:
 @cache
 def _opened() -> Driver | str:
     """The device, or why there is none. What is allocated is filled with 0xFF, NaN as floats, so that what nobody writes shows."""
+    from lightnet.runtime.cuda.driver import CudaUnavailable
     from lightnet.runtime.cuda.libcuda import LibCuda
 
     class Device(LibCuda):

@@ -2,23 +2,26 @@
 optimizer, whose time is fifteen times that of all else that LLVM does (23 ms a kernel, 1.6 without). What it makes of the emitted code is found by those,
 by the conformance suites and the tests of whole networks, which are marked ``optimized``, and by all where nothing is drawn (`dev.py full`).
 
-Verifying level 4 takes as long as making it: what compiles verifies it in the first case of each test, whatever that tests, and in a share of the others."""
+Verifying level 4 takes as long as making it: what compiles verifies it in the first case of each test, whatever that tests, and in a share of the others.
+
+The compiler is imported when the first test runs, since pytest's own process, which only starts others, and runs that collect need none of it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING
 
 import pytest
 import sampling
-from xdsl.dialects.builtin import ModuleOp
 
-from lightnet.backends.cuda import assembly, codegen
-from lightnet.backends.llvm.jit import CodeMachine
-from lightnet.compilation import VERIFY
-from lightnet.ir.verify import verify_module
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+    from lightnet.backends.llvm.jit import CodeMachine
 
 #: Files of tests of kernels of cuda whose results are looked at, and not their PTX.
 CUDA = (
@@ -55,22 +58,34 @@ VERIFIED = 0.2
 
 def machine(key: str, always: bool = False) -> CodeMachine:
     """This processor; code for it is optimized `always` or where the date draws the case called `key`."""
-    host = _host()  # whatever this processor is to the test that runs
+    host = _unpatched()[0]()  # whatever this processor is to the test that runs
     return host if always or sampling.is_drawn(f"optimized {key}", SHARE) else replace(host, optimized=False)
 
 
-_host, _ptx = CodeMachine.host, codegen.ptx
 _PLAIN, _TRUSTED = pytest.StashKey[bool](), pytest.StashKey[bool]()
+
+
+@cache
+def _unpatched() -> tuple[Callable[[], CodeMachine], Callable[..., str]]:
+    """This processor, and what makes PTX, as they are before a test changes them: `of` asks before any runs."""
+    from lightnet.backends.cuda import codegen
+    from lightnet.backends.llvm.jit import CodeMachine
+
+    return CodeMachine.host, codegen.ptx
 
 
 def is_verified() -> bool:
     """Whether level 4 of what the running test compiles is verified."""
+    from lightnet.compilation import VERIFY
+
     return bool(os.environ.get(VERIFY))
 
 
 def verified(module: ModuleOp) -> ModuleOp:
     """The module, verified where `is_verified`."""
     if is_verified():
+        from lightnet.ir.verify import verify_module
+
         verify_module(module)
     return module
 
@@ -91,7 +106,7 @@ def settle(items: Sequence[pytest.Item]) -> None:
 
 def _plain_ptx(text: str, arch: str, version: int) -> str:
     """PTX that LLVM does not optimize, unless it may have ``wgmma``, whose registers would be copied while it runs."""
-    return _ptx(text, arch, version, 3 if arch == "sm_90a" else 0)
+    return _unpatched()[1](text, arch, version, 3 if arch == "sm_90a" else 0)
 
 
 def _means(item: pytest.Item, file: str) -> bool:
@@ -103,6 +118,11 @@ def _means(item: pytest.Item, file: str) -> bool:
 @contextmanager
 def of(item: pytest.Item) -> Iterator[None]:
     """While a test runs that is to do without: this processor is one whose code is not optimized, loops are not verified."""
+    from lightnet.backends.cuda import assembly, codegen
+    from lightnet.backends.llvm.jit import CodeMachine
+    from lightnet.compilation import VERIFY
+
+    _unpatched()
     with pytest.MonkeyPatch.context() as patch:
         if item.stash.get(_PLAIN, False):
             plain = replace(CodeMachine.host(), optimized=False)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from lightnet.dialects.ln import dialect
-
 
 def require(name: str) -> None:
     """Raise a `pytest.UsageError`, which lists names that are near, unless an op of the dialect ``ln`` is called so."""
+    from lightnet.dialects.ln import dialect
+
     names = sorted({op.name.removeprefix("ln.") for op in dialect.ops()})
     if name not in names:
         near = get_close_matches(name.removeprefix("ln."), names)

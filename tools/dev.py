@@ -56,10 +56,14 @@ MADE = (
 def run(program: str, *arguments: str, **variables: str) -> None:
     """Run a program of the environment; a failure ends this one with its status. Byte code is kept: the tests start hundreds of
     processes, each of which would compile what it imports."""
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | variables
-    status = subprocess.run([str(BIN / program), *arguments], cwd=ROOT, env=environment).returncode
+    status = subprocess.run([str(BIN / program), *arguments], cwd=ROOT, env=environment() | variables).returncode
     if status:
         sys.exit(status)
+
+
+def environment() -> dict[str, str]:
+    """The variables of programs that are started."""
+    return {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
 
 def begin(program: str, *arguments: str, waits: bool = False) -> Callable[[], None]:
@@ -67,7 +71,9 @@ def begin(program: str, *arguments: str, waits: bool = False) -> Callable[[], No
     and shows what it printed; a failure ends this process with its status."""
     polite = ("nice", "-n", "19") if waits and shutil.which("nice") else ()
     words = [*polite, str(BIN / program), *arguments]
-    started = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    started = subprocess.Popen(
+        words, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     atexit.register(started.kill)  # which does nothing once it has ended
 
     def finish() -> None:

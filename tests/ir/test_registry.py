@@ -197,6 +197,10 @@ LAYERS = {
 API = 6  # the modules of the package itself: model, compiler, executable, context
 
 
+#: What holds statements, of which imports are some.
+STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
+
+
 def imports(path: Path, *, on_load: bool) -> Iterator[str]:
     body: list[ast.AST] = list(tree(path).body)
     while body:
@@ -209,7 +213,7 @@ def imports(path: Path, *, on_load: bool) -> Iterator[str]:
         elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
             continue
         elif not on_load or not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            body += ast.iter_child_nodes(node)
+            body += (child for child in ast.iter_child_nodes(node) if isinstance(child, STATEMENTS))
 
 
 def layer(module: str) -> int:

@@ -1,6 +1,5 @@
 // RUN: ln-opt %s --target=cuda --pass=layout --columns=0 | filecheck %s
 // RUN: ln-opt %s --target=cuda --pass=layout,choose,pack,plan --columns=0 | filecheck %s --check-prefix=PLANNED
-// RUN: ln-opt %s --target=cuda --pass=layout,choose,pack,plan --check 2>&1 >%t | filecheck %s --check-prefix=RIGHT
 // RUN: ln-opt %s --target=cuda --pass=layout,choose,pack,plan,lower-cuda --check 2>&1 >%t | filecheck %s --check-prefix=LOWERED
 // RUN: ln-opt %s --target=cuda --pass='layout{layout=plain}' --columns=0 | filecheck %s --check-prefix=PLAIN
 
@@ -27,7 +26,6 @@
 // PLANNED: choices {alg = "reorder"}
 // PLANNED: choices {alg = "depthwise", strip = {{[124]}}}
 // PLANNED: choices {alg = "reorder"}
-// RIGHT: check: 4 passes keep the results
 // LOWERED: check: 5 passes keep the results
 // PLAIN-NOT: nhwc4
 func.func @main() -> tensor<1x64x6x6xf32> {
