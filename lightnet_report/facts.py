@@ -81,6 +81,11 @@ class MemoryInfo:
     traffic: int
     calls: OpenInfo | None = None
 
+    @property
+    def own(self) -> int:
+        """Bytes that a network has for itself while it runs, without those of its caller: activations and weights."""
+        return self.activations + self.static
+
 
 @dataclass(frozen=True)
 class FlowInfo:
@@ -193,10 +198,12 @@ class Inspection:
             lines.append(f"work: {count(self.flops, 'FLOP')}, of it {count(self.macs, 'MAC')} (two FLOP each)")
             lines.append(f"memory traffic of the ops one by one: {size(self.bytes)}")
         if (m := self.memory) is not None:
-            lines.append(f"memory on target {m.target}: activations {size(m.activations)} ({m.activations:,} bytes; at "
-                         "least "
-                         f"{m.lower_bound:,} are live at once), weights {size(m.static)}"
-                         + f", inputs and outputs of the caller {size(m.ports)}" * bool(m.ports))  # fmt: skip
+            lines.append(
+                f"memory on target {m.target}: activations {size(m.activations)} ({m.activations:,} bytes; at least "
+                f"{m.lower_bound:,} are live at once), weights {size(m.static)}: {m.own:,} bytes"
+                + f"; beside these the caller's inputs and outputs {size(m.ports)} ({m.ports:,} bytes)"
+                * bool(m.ports)
+            )
             lines += m.calls.memory_lines() if m.calls is not None else []
             lines.append(f"kernels after fusion: {m.kernels}, memory traffic {size(m.traffic)}")
         if self.weights_missing:

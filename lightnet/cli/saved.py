@@ -53,6 +53,7 @@ class SavedNetwork:
 def inspect_saved(args: argparse.Namespace) -> int:
     """`lightnet inspect NET.lnx`: what it takes and gives, what it was compiled with, and for what."""
     from lightnet.runtime.artifact import load_executable
+    from lightnet.runtime.program import ports_of
 
     saved = load_executable(args.network, trust=args.trust, runs=False)
     found = _described(saved)
@@ -72,9 +73,10 @@ def inspect_saved(args: argparse.Namespace) -> int:
     least, most = (
         saved.program.at(tuple(getattr(s, end) for s in saved.program.symbols)).memory for end in ("low", "high")
     )
-    memory = [f"{k} {size(n)}{f' to {size(most[k])}' * (most[k] > n)}" for k, n in least.items()]
+    memory = {k: f"{k} {size(n)}{f' to {size(most[k])}' * (most[k] > n)}" for k, n in least.items()}
+    ports = [memory.pop(k) for k in ports_of(least)]
     scratch = f"; each thread but the first {size(found['scratch'])}" if found["scratch"] else ""
-    print(f"memory        {', '.join(memory)}{scratch}")
+    print(f"memory        {', '.join(memory.values())}{scratch}{'; of the caller ' * bool(ports)}{', '.join(ports)}")
     for warning in found["warnings"]:
         print(f"warning       {warning}")
     return 0

@@ -26,7 +26,7 @@ from lightnet.ir.op import PLACES, WORKSPACE, name_of, places_of, tensor_names
 from lightnet.ir.parser import parse_mlir
 from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.ir.place import PlaceAttr
-from lightnet.ir.target import Space
+from lightnet.ir.target import Space, get_target
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import _definition_relations, moves_left, operand_pieces, overwritable, views_of
 from lightnet.passes import plan_buffers, plan_groups
@@ -34,6 +34,7 @@ from lightnet.passes.check_plan import ByteMap, check_plan
 from lightnet.passes.choose import _parsed
 from lightnet.passes.plan import check_spaces, plan_module, plan_report
 from lightnet.passes.plan_upstream import plan_upstream
+from lightnet.runtime.program import is_port
 
 NETS = Path(__file__).parents[1] / "data" / "nets"
 COMPILED = sorted(p.stem for p in (NETS / "compiled-cpu").glob("*.json"))
@@ -207,6 +208,24 @@ def test_networks_are_planned_within_their_limits(name: str, passes: str) -> Non
     module.verify()
     unplan(module)
     assert not memory_of(module) and not any(places_of(op) for op in module.walk())
+
+
+@pytest.mark.sampled(every=3, share=0.2)
+@pytest.mark.parametrize("name", [*COMPILED, "erfnet_samepad"])
+def test_ports_cost_no_memory(name: str) -> None:
+    """What is the caller's is no longer in the arena, which never grows by it; and all that a call needs, arrays that are fed and
+    returned included, is less than with copies of them. What a network has for itself is within its limit."""
+    module = run(load(f"il2json/{name}"), "bind,simplify,expand,combine,layout{layout=plain},choose,hoist")
+    block = main_of(module).body.block
+    copied = [op.results[0] for op in planned_ops(block) if op.name == "ln.input"] + [*block.last_op.operands]
+    plan_module(module)
+    apart = sum(memory_of(module).values())
+    plan_module(module, ports=get_target("cpu").ports)
+    memory = memory_of(module)
+    own = sum(size for space, size in memory.items() if not is_port(space))
+    ports = [v for v in copied if is_port(places_of(v.owner)[v.index].space.data)]
+    assert ports and own <= min(apart, LIMITS.get(name, 1 << 40))
+    assert sum(memory.values()) < apart + sum(spec_of(v.type).nbytes for v in ports)
 
 
 def random_network(seed: int, length: int = 40) -> str:

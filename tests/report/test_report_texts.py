@@ -73,10 +73,11 @@ def test_totals_of_an_inspection() -> None:
     )
     for open_ in ops:
         assert Inspection("f", (), (), open_, 6, 24)._totals() == [params]
-    for ports, end in ((0, ""), (2048, ", inputs and outputs of the caller 2 KiB")):
+    for ports, end in ((0, ""), (2048, "; beside these the caller's inputs and outputs 2 KiB (2,048 bytes)")):
         memory = inspection(memory=MemoryInfo("cpu", 4096, 1234, 512, ports, 7, 100))._totals()[3:]
         assert memory == [
-            f"memory on target cpu: activations 4 KiB (4,096 bytes; at least 1,234 are live at once), weights 512 B{end}",
+            "memory on target cpu: activations 4 KiB (4,096 bytes; at least 1,234 are live at once), weights 512 B: 4,608 bytes"
+            + end,
             "kernels after fusion: 7, memory traffic 100 B",
         ]
     names = tuple(f"w{k}" for k in range(MAX_NAMED + 1))
