@@ -217,6 +217,19 @@ def test_scaffolds(tmp_path: Path) -> None:
         ("my::Cap", "is no operator of ONNX itself"),
     ):
         assert words in run_tool(tmp_path, "new_op.py", "unary", "my_cap", "It caps.", "--onnx", operator, status=1)
+    onnx = (
+        "--onnx",
+        "Tanhs",
+        "--expression",
+        f"max({' + '.join(['src'] * 12)}, 0)",
+        "--numpy",
+        f"lambda x: {'+'.join('x' * 40)}",
+    )
+    assert "no operator 'Tanhs' (near are: Tanh" in run_tool(
+        tmp_path, "new_op.py", "unary", "my_cap", "It caps.", *onnx
+    )
+    made = (tmp_path / "lightnet" / "dialects" / "ln" / "unary.py").read_text("utf-8")
+    assert max(map(len, made.splitlines())) <= 120
 
 
 #: What every op is tested by, for the ops called my_…, without the time that collecting all others takes; and rows there and back.

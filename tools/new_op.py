@@ -1,12 +1,14 @@
 """Start a new op: ``python tools/new_op.py elementwise gelu "What it computes."`` adds its class to the family's file.
 
-In a family of rows (unary, activation, arith) the op is one line; with ``--onnx`` it gets one more, by which ONNX's operator
-of that name is imported as the op, and the op exported as the operator:
+In a family of rows (unary, activation, arith) the op is one line:
 
-    python tools/new_op.py unary cube "The third power of src." --expression "src * src * src" --numpy "lambda x: x**3" --onnx Cube
+    python tools/new_op.py unary cube "The third power of src." --expression "src * src * src" --numpy "lambda x: x**3"
+
+With ``--onnx OPERATOR`` it gets one more, by which ONNX's operator of that name is imported as the op, and the op exported as the
+operator.
 
 Otherwise the class is complete, but its maths are the identity: change `definition` and `reference`. ``--root`` is the folder
-of the project (default: the one this file is in). Imports the standard library only.
+of the project (default: the one this file is in). Needs the standard library only.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import ast
 import json
 import re
 import sys
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
@@ -98,6 +101,8 @@ def main(argv: list[str] | None = None) -> int:
         pairs = args.root / "lightnet" / "frontends" / "onnx" / "pairs.py"
         pairs.write_text(with_pair(pairs.read_text("utf-8"), table, args.onnx, args.optype), "utf-8")
         print(f"{pairs} ({args.onnx})")
+        if (note := unknown(args.onnx)) is not None:
+            print(f"note: {note}", file=sys.stderr)
     return 0
 
 
@@ -129,8 +134,14 @@ def call_of(node: ast.stmt) -> ast.Call | None:
 def row_of(cls: str, kind: str, optype: str, expression: str, function: str, what: str) -> str:
     """The line of an op, broken where it is too long."""
     written, formula, sentence = (json.dumps(text, ensure_ascii=False) for text in (optype, expression, what))
-    row = f"{cls} = {kind}.row({written}, {formula}, {function}, {sentence})\n"
-    return row if len(row) <= WIDTH + 1 else f"{cls} = {kind}.row({written}, {formula}, {function},\n    {sentence})\n"
+    head = f"{cls} = {kind}.row("
+    ways = (
+        f"{head}{written}, {formula}, {function}, {sentence})\n",
+        f"{head}{written}, {formula}, {function},\n    {sentence})\n",
+        f"{head}\n    {written}, {formula}, {function},\n    {sentence})\n",
+    )
+    short = (way for way in ways if max(map(len, way.splitlines())) <= WIDTH)
+    return next(short, f"{head}\n    {written}, {formula},\n    {function},\n    {sentence})\n")
 
 
 def names_of(tree: ast.Module) -> set[str]:
@@ -174,6 +185,18 @@ def misnamed(operator: str, root: Path) -> str | None:
         if f'"{operator}"' in path.read_text("utf-8"):
             return f"'{operator}' is an operator that {path.relative_to(root)} knows already"
     return None
+
+
+def unknown(operator: str) -> str | None:
+    """A note that ONNX has no such operator, where the package `onnx` is there to tell."""
+    try:
+        from onnx import defs
+    except ImportError:
+        return None
+    names = {schema.name for schema in defs.get_all_schemas() if not schema.domain}
+    near = get_close_matches(operator, names)
+    nears = f" (near are: {', '.join(near)})" if near else ""
+    return None if operator in names else f"ONNX has no operator '{operator}'{nears}, so no model with it is valid"
 
 
 def with_pair(text: str, table: str, operator: str, optype: str) -> str:

@@ -164,7 +164,7 @@ def compared(cases) -> dict[int, str]:
 
 
 def test_every_op_has_an_exporter_or_a_reason():
-    assert set(exporters()) | set(NOT_EXPORTED) == set(optypes())
+    assert set(exporters()) | set(NOT_EXPORTED) == set(optypes()), "step 7 of docs/add-an-op.md"
     assert not set(exporters()) & set(NOT_EXPORTED)
 
 
@@ -177,6 +177,9 @@ def test_exported_op_agrees_with_the_reference(name):
         if name in ("lstm", "gru", "rnn") and op.operand_specs[0].dtype.name == "f64":
             arrays[3][:] = op.sizes[0]  # the reference evaluator does not know sequences that end early
     whos = {f"{cases[i][0].operand_specs[0].dtype}{_MARKS[who]}" for i, who in compared(cases).items()}
+    assert name in exporters() or name in NOT_EXPORTED, (
+        f"{name} has no exporter, nor a reason: step 7 of docs/add-an-op.md"
+    )
     assert " ".join(sorted(whos)) == LACKING.get(name, "")
 
 
