@@ -61,7 +61,7 @@ def compile(
     threads: int | str | None = None,
     seed: int | str | None = None,
     check_indices: bool = False,
-    specialize: Mapping[str, int | Sequence[int]] | None = None,
+    specialize: Mapping[str, int | Sequence[int]] | str | None = None,
     caches: Mapping[str, str] | str = "",
     budget: float | None = None,
     instrumentation: Sequence[Any] = (),
@@ -88,8 +88,8 @@ def compile(
     transformed at run time, which takes longer). `threads` is how many threads a call may use (unless given that of the
     environment variable LIGHTNET_THREADS, else, as for ``"any"``, whatever number: a call takes as many as there are
     processors where it runs); results do not depend on it. `seed` is `lightnet.load`'s, of a network that is read here.
-    `specialize` names values of dims that calls decide, as ``{"length": [128, 384]}``: kernels get faster code for
-    these beside that for all, and read the same weights (target cpu).
+    `specialize` names values of dims that calls decide, as ``{"length": [128, 384]}`` or ``"length=128,384"``: kernels
+    get faster code for these beside that for all, and read the same weights (target cpu).
     `caches` names inputs that outputs are with more behind them, as ``{"past_k": "all_k"}``, or is ``"all"`` for each
     that can: a call on what an earlier one returned writes what is new where that is, and copies nothing
     (docs/import-networks.md; target cpu).
@@ -151,7 +151,7 @@ def compile(
     told = {"target": target, "plan": plan, "layout": layout, "exact": exact, "weight_memory": weight_memory,
             "threads": asked.bound if asked.is_said else min(asked.bound, SHAPED), "most": asked.bound,
             "precision": precision if precision in architecture.precisions else None,
-            "specialize": _specialize_text(specialize or {}), "caches": _caches_text(caches),
+            "specialize": _specialize_text(specialize or ""), "caches": _caches_text(caches),
             **settings.passes}  # fmt: skip
     with driven(disable, bool(pipeline)) as watchers:
         planning, lowering = whole.parsed(told)
@@ -170,8 +170,10 @@ def compile(
     return hosted(host, Executable(compilation, store, model.seed, options=said, tied=tied))
 
 
-def _specialize_text(values: Mapping[str, int | Sequence[int]]) -> str | None:
-    """The option of the pass `choose` for values by name; None where there are none."""
+def _specialize_text(values: Mapping[str, int | Sequence[int]] | str) -> str | None:
+    """The option of the pass `choose`, which reads it, for values by name; None where there are none."""
+    if isinstance(values, str):
+        return values or None
     said = {name: [given] if isinstance(given, int) else given for name, given in values.items()}
     return ";".join(f"{name}={','.join(map(str, given))}" for name, given in said.items()) or None
 

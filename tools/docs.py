@@ -226,7 +226,7 @@ PIPELINES = """| written | runs |
 
 `ln-opt`, `ln-reduce`, `lightnet run --pass=…`, `lightnet compile --pass=…` and `lightnet.compile(…, pipeline=…)` take the same; a target brings its own
 (`Target.pipeline`). Options that decide a pipeline (`--plan`, `--layout`, `--precision`) decide a named one, too. `--disable=NAME,…`, or `disable=` in Python, switches passes and
-[patterns](patterns.md) off by name, wherever they run. Each level has a verifier (`lightnet/passes/levels.py`): what it promises is checked on reading a file, and after every
+[patterns](patterns.md) off by name, wherever they run. Each level has a verifier (`lightnet/passes/levels.py`): what it promises is checked on reading a file for passes or `--emit`, and after every
 pass under `--verify-each`. A pass that finds nothing of its level (`combine` in front of `expand`) is warned of.
 """
 

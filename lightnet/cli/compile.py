@@ -190,15 +190,6 @@ def _compiled(args: argparse.Namespace, files: dict[str, str], warnings: Warning
     return 0
 
 
-def _special_values(text: str) -> tuple[str, list[int]]:
-    """``length=128,384`` as a name and values."""
-    name, _, values = text.partition("=")
-    try:
-        return name, [int(value) for value in values.split(",")]
-    except ValueError:
-        raise LightNetError(f"--specialize {text}: expected NAME=N,…, as in length=128,384") from None
-
-
 def _threads(text: str) -> int | str:
     """The number of threads that a text gives, or its word. Raises ValueError where it is neither."""
     return ANY if text == ANY else int(text)
@@ -225,7 +216,7 @@ def _made(
         "threads": threads,
         "exact": args.exact,
         "weight_memory": args.weight_memory,
-        "specialize": dict(map(_special_values, args.specialize)),
+        "specialize": ";".join(args.specialize),
         "caches": args.caches,
     }
     if args.layout is not None:

@@ -102,6 +102,7 @@ def test_each_case_runs_at_its_values_alone(monkeypatch: pytest.MonkeyPatch) -> 
 
     model = lightnet.loads(network(TEXT), ".onnx", dims=RANGES)
     right = lightnet.compile(model, specialize={"length": [17, 64]})
+    assert right.options["specialize"] == lightnet.compile(model, specialize="length=17,64").options["specialize"]
     monkeypatch.setattr(special, "_on_open_maps", emptied)
     wrong = lightnet.compile(model, specialize={"length": [17, 64]})
     for batch, length in ((1, 16), (2, 17), (1, 64), (3, 65), (1, 17)):
