@@ -28,7 +28,8 @@ ROWS = 8
 
 
 class Turn(SimtGenerator):
-    """`transpose` of a row-major matrix of f32 or i32, alone in its kernel. The plain loops would read a column with neighbouring threads."""
+    """`transpose` of a row-major matrix of f32 or i32, alone in its kernel. In plain loops, threads that are neighbours
+    would read a column."""
 
     alg = "turn"
 

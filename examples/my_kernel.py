@@ -1,4 +1,5 @@
-"""A generator of kernels of one's own, in a file of one's own: pictures are cut on maps in blocks of channels, as they lie.
+"""A generator of kernels of one's own, in a file of one's own: pictures are cut on maps in
+blocks of channels, as they lie.
 
 ln-opt --load examples/my_kernel.py --pass=@cpu examples/my_kernel.mlir
 """

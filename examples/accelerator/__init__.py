@@ -1,10 +1,10 @@
-"""The target `npu`: a made-up accelerator, whole. It has an array of multipliers, a vector unit, and 192 KiB of memory of its own.
+"""The target `npu`: a made-up accelerator, whole, with an array of multipliers, a vector unit, and 192 KiB of memory.
 
     lightnet run --load examples/accelerator -t npu net.onnx -i random
 
-It computes in f32 only. Results that fit stand in `sram`, everything else in `arena`, its DRAM; what several kernels read of an input is
-copied there once. `emit_c.py` writes C, which stands for the code that a real machine's compiler would take; `runtime.py` has it compiled, and runs it;
-`dma.py` is what copies.
+It computes in f32 only. Results that fit stand in `sram`, all else in `arena`, its DRAM; what several kernels read of
+an input is copied there once. `emit_c.py` writes C, which stands for what a real machine's compiler would take;
+`runtime.py` has it compiled, and runs it; `dma.py` is what copies.
 """
 
 from collections.abc import Mapping
@@ -107,7 +107,7 @@ START = {"array": 400, "vector": 20}  # cycles to begin
 
 
 def cost(kernel: KernelOp, unit: str) -> int:
-    """Cycles of a kernel on a unit: computing and moving overlap, so the longer of the two counts. The array is a matrix
+    """Cycles of a kernel on a unit: computing and moving overlap, so the longer one counts. The array is a matrix
     product of [outputs, inputs * size] with the pixels, 16 x 16 of it a cycle."""
     flops = sum(op.flops() for op in kernel.ops if not op.is_move)
     compute = ceil(flops / VECTOR_FLOPS)

@@ -1,4 +1,4 @@
-"""The accelerator's memories: a DMA engine copies between them, and to and from the host. Here it is the process that copies, and counts."""
+"""The accelerator's memories: a DMA engine copies between them and the host. Here the process copies, and counts."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -1,5 +1,5 @@
-"""A network as C: one function a kernel (`kernels_c`), and with `npu_run`, which calls them in order (`emit_c`). Level 4 is a handful of ops on numbers
-and memories, so an emitter is a table from op to text."""
+"""A network as C: one function a kernel (`kernels_c`), and with `npu_run`, which calls them in order (`emit_c`). Level
+4 is a handful of ops on numbers and memories, so an emitter is a table from op to text."""
 
 import math
 
@@ -56,7 +56,7 @@ def kernels_c(lowered: ModuleOp) -> str:
 
 
 def emit_c(module: ModuleOp) -> str:
-    """C99 source of a planned or lowered network: ``void npu_run(unsigned char *arena, unsigned char *static_)``, places as planned."""
+    """C99 source of a planned or lowered network: ``void npu_run(unsigned char *arena, unsigned char *static_)``."""
     lowered = module.clone()
     if not lines_of(lowered):
         LowerCpuPass().apply(Context(), lowered)

@@ -1,7 +1,8 @@
-"""Scoring a Parquet file without any engine: ``python examples/scoring/parquet.py NET.lnx IN.parquet OUT.parquet``. Needs pyarrow.
+"""Scoring a Parquet file without any engine: ``python examples/scoring/parquet.py NET.lnx IN.parquet OUT.parquet``.
 
-The file's row groups are shared out to processes of `concurrent.futures`. Each result is a file of its own, which appears whole or not at all
-(a rename), so that it does not matter how often a part is computed: a process that dies ends the pool, and a new one does what is not there yet.
+Needs pyarrow. The file's row groups are shared out to processes of `concurrent.futures`. Each result is a file of its
+own, which appears whole or not at all (a rename), so that it does not matter how often a part is computed: a process
+that dies ends the pool, and a new one does what is not there yet.
 """
 
 import os
@@ -40,7 +41,7 @@ def score_part(net: str, source: str, part: int, target: str) -> None:
 def score_file(
     net: str, source: str, target: str, processes: int = 2, part: Any = score_part, attempts: int = 10
 ) -> int:
-    """Write `target`, the rows of `source` in their order with the outputs beside them; returns how many pools that took."""
+    """Write `target`, the rows of `source` in order with the outputs beside them; returns how many pools that took."""
     count = pq.ParquetFile(source).num_row_groups
     folder = Path(f"{target}.parts")
     folder.mkdir(exist_ok=True)

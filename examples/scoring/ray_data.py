@@ -1,7 +1,8 @@
 """Scoring a folder of Parquet files with Ray Data: ``python examples/scoring/ray_data.py NET.lnx IN OUT``.
 
-Each of two processes loads the executable once, and takes blocks of rows. A process that dies is started again by Ray, and the blocks that it
-had are computed again; OUT is written only where all rows are there. Column x has the rows of the network's input x; the others are kept.
+Each of two processes loads the executable once, and takes blocks of rows. A process that dies is started again by Ray,
+and the blocks that it had are computed again; OUT is written only where all rows are there. Column x has the rows of
+the network's input x; the others are kept.
 """
 
 import sys

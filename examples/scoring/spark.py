@@ -1,7 +1,7 @@
 """Scoring a folder of Parquet files with Spark: ``spark-submit examples/scoring/spark.py NET.lnx IN OUT``.
 
-`predict_batch_udf` calls `make_predict` once in each Python process of an executor, and what it returns with batches of rows. Column x has the
-rows of the network's input x; column y gets those of its output y.
+`predict_batch_udf` calls `make_predict` once in each Python process of an executor, and what it returns with batches
+of rows. Column x has the rows of the network's input x; column y gets those of its output y.
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""A model of NVIDIA Triton's Python backend that runs a saved executable: model.lnx beside this file, config.pbtxt above it.
+"""A model of NVIDIA Triton's Python backend that runs a saved executable, model.lnx beside it; config.pbtxt above.
 
-The server puts requests together (dynamic_batching of config.pbtxt); here their rows go through the network in calls of its batch, and each
-request gets its own rows back.
+The server puts requests together (dynamic_batching of config.pbtxt); here their rows go through the network in calls
+of its batch, and each request gets its own rows back.
 """
 
 import os
@@ -51,7 +51,8 @@ class TritonPythonModel:
         for name, (dims, dtype) in self.run.inputs.items():
             array = arrays[name]
             if array.shape[1:] != dims[1:] or array.dtype != dtype:
-                return f"input '{name}' is {dtype}[-1, {str(list(dims[1:]))[1:-1]}], but gets {array.dtype}{list(array.shape)}"
+                rows = f"{dtype}[-1, {str(list(dims[1:]))[1:-1]}]"
+                return f"input '{name}' is {rows}, but gets {array.dtype}{list(array.shape)}"
         return None
 
     def finalize(self) -> None:
