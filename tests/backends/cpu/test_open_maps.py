@@ -265,7 +265,7 @@ def with_choices(op: LnOp, choices: Mapping[str, str]) -> KernelOp:
     return kernel
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("features", ["avx512", "avx2"])
 @pytest.mark.parametrize("number", range(len(OPS)), ids=lambda k: f"{OPS[k][0]}-{k}")
 def test_ops(number: int, features: str) -> None:
