@@ -3,7 +3,7 @@ where it ends.
 
     with limited(seconds):          reading, or compiling, one network
         check(op)                   before the work on an op: raises `LightNetError` once the budget is spent
-    within(ops)                 the ops, with a check before each
+        within(ops)                 the ops, with a check before each
         check_code(count)           the size of one function of level 4, which LLVM takes more than linear time for
 
 Seconds are those of this thread's processor time, which a busy machine does not lengthen; a size is counted, so that
