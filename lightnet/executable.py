@@ -63,7 +63,7 @@ class Executable(Compiled):
         self._compilation = compilation
         self._store = store
         self._seed = seed
-        threads = {"threads": compilation.threads.used}
+        threads = {"threads": compilation.threads.number or compilation.threads.used}
         self._machine = machine or Opened(compilation.machine, {**compilation.options, **threads})
         self._lock = threading.RLock()
         self._parts: dict[str, Any] = {}

@@ -210,6 +210,66 @@ def gathers() -> Iterator[Case]:
                {"gather_axis": 0, "quantize_axis": 1, "block_size": 32, "bits": bits}, 1, ("d", "s", "z"))  # fmt: skip
 
 
+def matrices() -> Iterator[tuple[str, list[Case]]]:
+    """Inverses (whose pivots have to change places, too), distances."""
+    shapes = [(1, 1), (2, 2), (3, 3), (2, 4, 4), (3, 1, 5, 5), (8, 8), (2, 16, 16)]
+    cases: list[Case] = []
+    for *batch, size, _ in shapes:
+        near = f32(*batch, size, size) + 3 * np.eye(size, dtype=np.float32)
+        cases += [({"x": near}, {}, 1, ()), ({"x": near[..., ::-1, :].copy()}, {}, 1, ())]
+    cases.append(({"x": np.array([[0, 2.0], [4, 0]], np.float32)}, {}, 1, ("x",)))
+    cases.append(({"x": cases[6][0]["x"].astype(np.float64)}, {}, 1, ()))
+    yield "Inverse", cases
+    a, b = f32(5, 7), f32(3, 7)
+    yield (
+        "CDist",
+        [
+            ({"a": a.astype(d), "b": b.astype(d)}, {"metric": m}, 1, ())
+            for m in ("euclidean", "sqeuclidean")
+            for d in (np.float32, np.float64)
+        ],
+    )
+
+
+def pictures() -> Iterator[tuple[str, list[Case]]]:
+    cases: list[Case] = []
+    for dtype, low, high in ((np.int8, -128, 128), (np.uint8, 0, 256)):
+        x = ints(high, 2, 7, 6, 5, low=low, dtype=dtype)
+        windows = (
+            {"strides": [2, 2]},
+            {"pads": [1, 0, 1, 1]},
+            {"dilations": [2, 1], "ceil_mode": 1, "strides": [2, 3]},
+            {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+        )
+        cases += [({"x": x}, {"kernel_shape": [2, 3], **w}, 1, ()) for w in windows]
+        cases.append(({"x": ints(high, 1, 9, 4, low=low, dtype=dtype)}, {"kernel_shape": [3], "strides": [2]}, 1, ()))
+    yield "NhwcMaxPool", cases
+    x, grid = f32(2, 3, 4, 5), (1.2 * RNG.uniform(-1, 1, (2, 3, 6, 2))).astype(np.float32)
+    forms = product(("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection"), (0, 1))
+    yield (
+        "GridSample",
+        [({"x": x, "grid": grid}, {"mode": m, "padding_mode": p, "align_corners": c}, 1, ()) for m, p, c in forms],
+    )
+    pads = np.array([0, 2, 1, 0], np.int64)
+    yield "Pad", [
+        ({"x": f32(3, 4), "pads": pads, "v": v if m == "constant" else None}, {"mode": m}, 1, ("pads", "v"))
+        for m in ("constant", "edge", "reflect") for v in (None, np.array([2.5], np.float32))
+    ]  # fmt: skip
+    yield "ExpandDims", [({"x": f32(3, 4), "axis": np.array(k, np.int32)}, {}, 1, ("axis",)) for k in (0, 1, 2, -1)]
+
+
+def four_bits() -> Iterator[Case]:
+    """Every code of both kinds, also of an odd number of weights, and of blocks that the last one does not fill."""
+    for kind, (depth, width), block in product((0, 1), ((32, 5), (48, 3), (20, 6)), (16, 32, 64)):
+        count = depth * width
+        inputs = {
+            "a": f32(4, depth),
+            "b": ints(256, (count + 1) // 2, dtype=np.uint8),
+            "s": np.abs(f32(-(-count // block))),
+        }
+        yield inputs, {"K": depth, "N": width, "block_size": block, "quant_type": kind}, 1, ("b", "s")
+
+
 def cases() -> dict[str, list[Case]]:
     """All of them by op."""
     found: dict[str, list[Case]] = {op: list(of) for op, of in (*gelus(), *products(), *norms())}

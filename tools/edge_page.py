@@ -37,7 +37,8 @@ special value belongs to, by the reference that every target is held to: machine
 * **-0.** Moves and what goes element by element keep it. `clip` compares, so -0 within [0, 6] stays -0 (ONNX Runtime and PyTorch; NumPy gives the bound). A sum begins at 0, so that of -0 alone is 0 however it is cut
   in parts; a sum of one element is that element. `maximum` and `minimum` order -0 before 0 (IEEE 754-2019). Not promised is the sign of a zero that is the extreme of zeros of both signs in a pool or
   a reduction, which are equal to a comparison (kernels on maps in blocks of channels take the last), and that of a zero which a norm gives.
-* **Sums are made in f32** of f32, f16 and bf16, in an order that depends on the target: whether a sum of numbers near the largest overflows depends on it, too. Norms subtract the mean before they square, so a
+* **Sums are made in f32** of f32, f16 and bf16, in an order that depends on the target: whether a sum of numbers of both signs near the largest overflows depends on it, too. One of numbers of one sign, or of squares, that is beyond
+  f32 is infinite on every target, so the mean of such numbers is infinite, a norm by their squares 0 (as in ONNX Runtime), their layer norm NaN (its: 0). Norms subtract the mean before they square, so a
   large mean does not overflow a small variance.
 * **Casts.** A float becomes an integer by truncation, and the nearest there is where it is out of range; NaN becomes 0. ONNX leaves that undefined (x86 gives the least integer, ARM saturates): saturating is the same on every machine.
   From integer to narrower integer the low bits stay where the network says so (`wrap`, as ONNX and C), else it saturates. A float out of the range of a narrower float is an infinity with

@@ -126,7 +126,7 @@ def run_pipeline(
             if is_disabled(pass_.name):
                 continue
             rewrites.pass_name = pass_.name
-            budget.check()
+            budget.check(module)
             _run_pass(ctx, module, pass_, instrumentation)
             if verify_each or (verify and i == len(passes) - 1):
                 _verify(ctx, module, pass_, instrumentation, verify_each, exact=verify_each or len(passes) == 1)

@@ -8,7 +8,7 @@ from itertools import pairwise
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
-from lightnet.ir import rewrites
+from lightnet.ir import budget, rewrites
 from lightnet.ir.body import Body, build_body, replace_kernels
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import PLAIN
@@ -45,7 +45,7 @@ class BandsPass(LnPass):
         target = get_target(self.target)
         request = Request(self.features, self.threads)
         for block in graphs(op):
-            for kernel in list(block.ops):
+            for kernel in budget.within(list(block.ops)):
                 if isinstance(kernel, KernelOp) and kernel.parent is block:
                     chain = target.chain(kernel, request)
                     if len(chain) > 1 and (step := rewrites.begin("bands", chain[::-1])) is not None:

@@ -12,6 +12,7 @@ from xdsl.ir import SSAValue
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.arguments import bind_arguments
 from lightnet.dialects.ln.source import Create, Input, ParamOp, Source
+from lightnet.ir import budget
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp, tensor_names
@@ -48,7 +49,7 @@ class BindPass(LnPass):
         for block in graphs(op):
             if block.args:
                 bind_arguments(block)
-            for source in list(block.ops):
+            for source in budget.within(list(block.ops)):
                 if not isinstance(source, Source):
                     continue
                 name = tensor_names(source)[0]
@@ -56,7 +57,7 @@ class BindPass(LnPass):
                 cls = self.class_of(source, name)
                 if not isinstance(source, cls):
                     self.rebind(source, cls)
-            for reader in block.ops:
+            for reader in budget.within(block.ops):
                 if isinstance(reader, LnOp) and type(reader).check_roles is not LnOp.check_roles:
                     try:
                         reader.check_roles()

@@ -13,6 +13,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.dialects.ln.dialect import built_in_optypes
 from lightnet.dialects.ln.source import ParamOp
+from lightnet.ir import budget
 from lightnet.ir.module import main_of
 from lightnet.ir.op import LnOp, name_of
 from lightnet.ir.passes import LnPass
@@ -53,7 +54,7 @@ class CheckIndicesPass(LnPass):
         assert isinstance(last, func.ReturnOp)
         seen: set[tuple[SSAValue, tuple[int, ...]]] = set()
         values = list(last.operands)
-        for node in list(main.body.block.ops):
+        for node in budget.within(list(main.body.block.ops)):
             if not isinstance(node, LnOp) or not isinstance(node, _Indexing):
                 continue
             limits = tuple(node.index_limits())

@@ -13,6 +13,7 @@ from xdsl.parser import Parser
 from xdsl.utils.exceptions import ParseError
 
 from lightnet.diagnostics import LightNetError
+from lightnet.ir import budget
 from lightnet.ir.context import make_context
 from lightnet.ir.instances import symbols_of
 from lightnet.ir.kernel import KernelOp, choice_attr
@@ -83,7 +84,7 @@ class ChoosePass(LnPass):
             kernels = deque(kernel for kernel in block.ops if isinstance(kernel, KernelOp))
             free = []
             while kernels:
-                kernel = kernels.popleft()
+                budget.check(kernel := kernels.popleft())
                 given = {k: v for name in _names(kernel) for k, v in pinned.pop(name, {}).items()}
                 if given.get("alg", (alg := kernel.attributes.get("alg"))) != alg:
                     for name in kernel.choices.keys() - {"lanes", "threads"}:  # those of another algorithm

@@ -8,7 +8,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
-from lightnet.ir import rewrites
+from lightnet.ir import budget, rewrites
 from lightnet.ir.body import Body, build_body, replace_kernels
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import is_plain
@@ -75,7 +75,7 @@ class _Merger:
 
     def run(self) -> bool:
         kernel_op = self.target.kernel_op
-        for number, op in enumerate(self.block.ops):
+        for number, op in enumerate(budget.within(self.block.ops)):
             if isinstance(op, kernel_op) and is_plain(op):  # layouts were decided for the kernels that there are
                 self.groups[op] = group = _Group(number, op)
                 while self.grow(group):

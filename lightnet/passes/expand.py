@@ -14,7 +14,7 @@ from xdsl.rewriter import InsertPoint
 
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.source import Source, Zeros
-from lightnet.ir import rewrites
+from lightnet.ir import budget, rewrites
 from lightnet.ir.body import Body, build_body
 from lightnet.ir.instances import refuse_open
 from lightnet.ir.kernel import KernelOp
@@ -80,7 +80,7 @@ class _Expander:
 
     def run(self, block: Block) -> None:
         found: list[LnOp] = []  # patterns see all ops before them as they are, and may take them in
-        for op in list(block.ops):
+        for op in budget.within(list(block.ops)):
             if op.parent is block and _is_computed(op):
                 found += self.nothing(op) if _is_nothing(op) else self.expansion(op)
             elif self.placing and isinstance(op, LnOp):

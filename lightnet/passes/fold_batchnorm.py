@@ -11,7 +11,7 @@ from lightnet.dialects.ln.move import Reshape
 from lightnet.dialects.ln.norm import Batchnorm
 from lightnet.dialects.ln.rules import producer
 from lightnet.dialects.ln.source import Zeros
-from lightnet.ir import rewrites
+from lightnet.ir import budget, rewrites
 from lightnet.ir.locations import fused, set_loc
 from lightnet.ir.names import FreshNames
 from lightnet.ir.op import LnOp, set_tensor_names, tensor_names
@@ -43,7 +43,7 @@ class FoldBatchnormPass(LnPass):
         names = FreshNames(tensor_names_in(op), first=2)
         for block in graphs(op):
             static = static_values(block)
-            for norm in [o for o in block.ops if isinstance(o, Batchnorm)]:
+            for norm in [o for o in budget.within(block.ops) if isinstance(o, Batchnorm)]:
                 conv = producer(norm.src, Conv2d) or producer(norm.src, Deconv2d)
                 if conv is None or not _foldable(conv, norm, static):
                     continue

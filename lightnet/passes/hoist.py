@@ -8,7 +8,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue, Use
 
 from lightnet.dialects.ln.source import Zeros
 from lightnet.dialects.ln.structure import OnceOp
-from lightnet.ir import rewrites
+from lightnet.ir import budget, rewrites
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.locations import fused, set_loc
 from lightnet.ir.op import set_tensor_names, tensor_name
@@ -45,7 +45,7 @@ class HoistPass(LnPass):
 
 def hoist_block(block: Block) -> None:
     static = static_values(block)
-    moved = [op for op in block.ops if depends_on_params_alone(op, static)]
+    moved = [op for op in budget.within(block.ops) if depends_on_params_alone(op, static)]
     if all(isinstance(op, OnceOp | Zeros) for op in moved) and sum(isinstance(op, OnceOp) for op in moved) <= 1:
         return
     if (step := rewrites.begin("hoist", moved)) is None:

@@ -13,7 +13,7 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.move import Forward
 from lightnet.dialects.ln.structure import OnceOp
-from lightnet.ir import rewrites
+from lightnet.ir import budget, rewrites
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import PLAIN, Blocked, Layout, is_plain, layout_of, with_layout
 from lightnet.ir.memory import memory_of, unplan
@@ -96,7 +96,7 @@ def _make_plain(block: Block) -> bool:
 
 def _blocks_in(block: Block) -> Iterator[Block]:
     yield block
-    for op in block.ops:
+    for op in budget.within(block.ops):
         for region in op.regions:
             for inner in region.blocks:
                 yield from _blocks_in(inner)

@@ -10,7 +10,7 @@ from lightnet.dialects.ln.arith import Mul
 from lightnet.dialects.ln.matmul import Matmul
 from lightnet.dialects.ln.move import Reshape, Transpose
 from lightnet.dialects.ln.rearrange import Expand
-from lightnet.ir import rewrites
+from lightnet.ir import budget, rewrites
 from lightnet.ir.locations import fused, set_loc
 from lightnet.ir.op import LnOp, set_tensor_names, tensor_names
 from lightnet.ir.passes import LnPass
@@ -42,7 +42,9 @@ class MoveScalesPass(LnPass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for block in graphs(op):
-            found = [o for o in block.ops if isinstance(o, Matmul) and spec_of(o.dst.type).dtype.name in WIDE]
+            found = [
+                o for o in budget.within(block.ops) if isinstance(o, Matmul) and spec_of(o.dst.type).dtype.name in WIDE
+            ]
             static = static_values(block) if found else set()
             for product in found:
                 moves, scale = _scaled(product.b)

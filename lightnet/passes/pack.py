@@ -10,7 +10,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.move import Forward
-from lightnet.ir import rewrites
+from lightnet.ir import budget, rewrites
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Layout, layout_of
 from lightnet.ir.locations import loc_of
@@ -53,7 +53,7 @@ class PackPass(LnPass):
 def _pack(block: Block, target: Target, names: FreshNames) -> None:
     static = static_values(block)
     packed: dict[tuple[SSAValue, Layout], SSAValue] = {}
-    for kernel in list(block.ops):
+    for kernel in budget.within(list(block.ops)):
         if not isinstance(kernel, KernelOp):
             continue
         layouts = sorted(target.packing(kernel).items(), key=lambda item: item[0])

@@ -18,6 +18,7 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.structure import planned_ops
+from lightnet.ir import budget
 from lightnet.ir.kernel import CompositeKernelOp, KernelOp
 from lightnet.ir.layout import is_plain
 from lightnet.ir.locations import loc_of
@@ -120,7 +121,7 @@ class _Planner:
         self.places: dict[SSAValue, PlaceAttr] = {}
 
     def run(self) -> dict[SSAValue, PlaceAttr]:
-        for op in self.ops:
+        for op in budget.within(self.ops):
             if isinstance(op, ReturnOp):
                 continue
             for value in op.results:

@@ -13,7 +13,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.arith import Cast
 from lightnet.dialects.ln.rules import is_yielded
 from lightnet.dialects.ln.source import Source
-from lightnet.ir import rewrites
+from lightnet.ir import budget, rewrites
 from lightnet.ir.bound import F32, Apply, walk_nodes
 from lightnet.ir.instances import typical_op
 from lightnet.ir.intervals import Interval, has_positions, intervals
@@ -129,7 +129,7 @@ class _Shortening:
 
     def run(self) -> bool:
         """False where rewrites are to stop."""
-        for op in list(self.block.ops):
+        for op in budget.within(list(self.block.ops)):
             if not self._may_be_short(op):
                 continue
             assert isinstance(op, LnOp)

@@ -6,6 +6,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation
 
+from lightnet.ir import budget
 from lightnet.ir.module import main_of
 from lightnet.ir.passes import LnPass
 from lightnet.passes.plan_upstream import is_kept_by_upstream
@@ -36,7 +37,7 @@ class PreprocessPass(LnPass):
 
 def _preprocess(block: Block) -> None:
     """The pass, on one block that `func.return` ends."""
-    for op in list(block.ops)[1:-1]:
+    for op in budget.within(list(block.ops)[1:-1]):
         if (
             not op.results
             or not all(map(is_kept_by_upstream, op.results))

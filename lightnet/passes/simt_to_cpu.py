@@ -30,6 +30,7 @@ from lightnet.backends.simt_warpgroups import Helpers
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_launch import CudaLaunchOp, cuda_kernels, cuda_launches, verify_cuda
 from lightnet.dialects.launch import LaunchOp, kernel_symbols, kernels, memref_bytes
+from lightnet.ir import budget
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import ARENA, memory_of, set_memory
 from lightnet.ir.passes import LnPass
@@ -84,6 +85,7 @@ class _Conversion:
     def function(self, name: str, grid: GridSizes) -> tuple[func.FuncOp, int]:
         """The loop function of a kernel for a grid, and its bytes of scratch."""
         if (name, grid) not in self.made:
+            budget.check(what=f"@{name}")
             kernel = self.kernels[name]
             is_first = all(of != name for of, _ in self.made)
             try:

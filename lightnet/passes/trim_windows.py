@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.dialects.ln.move import Slice
-from lightnet.ir import rewrites
+from lightnet.ir import budget, rewrites
 from lightnet.ir.locations import set_loc
 from lightnet.ir.names import FreshNames
 from lightnet.ir.op import LnOp, set_tensor_names, tensor_names
@@ -37,7 +37,7 @@ class TrimWindowsPass(LnPass):
     level = "graph"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        found = [conv for block in graphs(op) for conv in block.ops if isinstance(conv, Conv2d)]
+        found = [conv for block in graphs(op) for conv in budget.within(block.ops) if isinstance(conv, Conv2d)]
         found = [conv for conv in found if min(least(s.len) for s in (conv.operand_specs[0], conv.result_specs[0])) > 0]
         found = [conv for conv in found if min(conv.derived_values()["pad"]) >= 0]  # no parameter says that it crops
         windows = {conv: ((0, Axis.of(conv, 0)), (0, Axis.of(conv, 1))) for conv in found}

@@ -116,8 +116,8 @@ class Runnable(ABC):
     @property
     @abstractmethod
     def threads(self) -> int:
-        """The number of threads that a call may use: as many as it is compiled for, or where nobody gave a number as
-        many as a call uses here unless it is told.
+        """The number of threads that a call may use that gives no number: as many as it is compiled for, and no more
+        than the calling thread's processors, of which others may be taken away later.
         """
 
     @property

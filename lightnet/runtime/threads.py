@@ -116,10 +116,8 @@ class Threads(NamedTuple):
 
     @property
     def used(self) -> int:
-        """The number that an executable tells of its threads: its number, or, where nobody gave one, how many a call
-        uses here that says nothing.
-        """
-        return self.number or min(self.wanted, processors())
+        """The number that an executable tells of its threads: how many a call uses, here and now, that says nothing."""
+        return min(self.wanted, processors())
 
     def of_call(self, value: object, most: int | None = None) -> int:
         """The threads of one call (`value` None: `most`, else as many as may be, and no more than there are

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from xdsl.dialects import arith
 import lightnet
 from lightnet.backends.builder import Builder
 from lightnet.diagnostics import LightNetError
-from lightnet.ir import budget
+from lightnet.ir import budget, passes
 from lightnet.model import loads
 from lightnet.passes.planning.spans import Spans
 from lightnet_descriptions import load_descriptions, sampling
@@ -53,9 +54,9 @@ def test_work_grows_with_the_number_of_outputs_alone():
     assert many < 4 * few * 1.2
 
 
-def test_a_spent_budget_names_pass_and_option():
+def test_a_spent_budget_names_pass_op_and_option():
     with pytest.raises(
-        LightNetError, match=r"longer than the budget of 1e-06 s: it ended in pass '.*--compile-budget"
+        LightNetError, match=r"longer than the budget of 1e-06 s: it ended in pass 'bind' at ln\..*--compile-budget"
     ) as e:
         lightnet.compile(random_model(3), budget=1e-6)
     assert e.value.label == "compile.budget"
@@ -67,6 +68,49 @@ def test_a_spent_budget_names_the_op():
     with budget.limited(1e-9), pytest.raises(LightNetError, match=r"at ln\.slice") as e:
         budget.check(op)
     assert e.value.loc is not None and e.value.loc.file == "wide.mlir"
+
+
+#: Passes whose work is bounded by counts, or by what somebody names: the pass behind them asks.
+COUNTED = {"schedule", "grow-caches"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"target": "cuda", "on_cpu": True}, {"plan": "upstream"}, {"precision": "bf16"}, {"check_indices": True}],
+    ids=str,
+)
+def test_every_pass_names_the_op_it_is_at(options, monkeypatch):
+    """Whichever pass the budget ends in, the error has an op of the network (of the interpreter of the accelerator's code: a kernel)."""
+    run, said = passes._run_pass, {}
+
+    def spent(ctx, module, pass_, instrumentation):
+        before = module.clone()
+        run(ctx, module, pass_, instrumentation)
+        try:
+            with budget.limited(1e-9):
+                pass_.apply(ctx, before)
+        except LightNetError as error:
+            assert error.label == "compile.budget", error
+            said[pass_.name] = error.message
+        else:
+            said[pass_.name] = ""
+
+    monkeypatch.setattr(passes, "_run_pass", spent)
+    lightnet.compile(
+        random_model(3), options.get("target", "cpu"), **{k: v for k, v in options.items() if k != "target"}
+    )
+    assert {"bind", "expand", "choose", "plan"} <= said.keys()
+    silent = {n for n, text in said.items() if not re.search(rf"in pass '{n}' at ((ln|cpu|cuda)\.\w+ \"|@\w)", text)}
+    assert silent <= COUNTED, {n: said[n] for n in silent}
+
+
+def test_code_that_is_too_large_is_that_of_an_op():
+    """Of the one that work began on last, in its place."""
+    ops = list(loads(wide(2), ".mlir", "wide.mlir").main.body.block.ops)
+    with budget.limited(1), pytest.raises(LightNetError, match=r"the code of ln\.slice has more than 1000") as e:
+        list(budget.within(ops[:2]))
+        budget.check_code(1001)
+    assert e.value.label == "compile.code" and e.value.loc is not None and e.value.loc.line == 3
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), True, "1"])

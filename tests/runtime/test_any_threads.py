@@ -185,7 +185,7 @@ def test_a_number_is_a_bound(monkeypatch, asked: list[int]) -> None:
     for count, expected in ((8, 3), (2, 2)):
         available(monkeypatch, count)
         run(x)
-        assert asked.pop() == expected and run.threads == 3 and run.options["threads"] == 3
+        assert asked.pop() == expected and run.threads == expected and run.options["threads"] == 3
     with pytest.raises(LightNetError, match="compiled for 3 threads, and cannot run on 4"):
         run(x, threads=4)
 

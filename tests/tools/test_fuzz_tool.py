@@ -324,6 +324,107 @@ def test_equal_numbers_are_normalized_to_zero() -> None:
     assert by_node(model, {"x": np.arange(8, dtype=np.float32).reshape(1, 2, 2, 2)}) is None
 
 
+@pytest.mark.parametrize("op", ["MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv"])
+def test_products_of_bytes_are_summed_exactly(op: str) -> None:
+    """Where ONNX Runtime's sums of 16 bits may saturate, the oracle is ONNX's reference evaluator, as exact as NumPy's sums of 64 bits."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    from fuzzing.quirks import by_node
+
+    rng, is_conv, scaled = np.random.default_rng(4), "Conv" in op, op.startswith("QLinear")
+    for largest in (127, 3):  # the second of sums that nothing saturates
+        x, w = rng.integers(200, 255, (3, 5), np.uint8), rng.integers(largest - 1, largest + 1, (5, 2)).astype(np.int8)
+        fed = {"x": x.reshape(3, 5, 1, 1) if is_conv else x, "w": w.T.reshape(2, 5, 1, 1) if is_conv else w}
+        step, zero = np.array(0.5, np.float32), {"u": np.array(128, np.uint8), "i": np.array(0, np.int8)}
+        given = {
+            "x": fed["x"],
+            "xs": step,
+            "xz": zero["u"],
+            "w": fed["w"],
+            "ws": step,
+            "wz": zero["i"],
+            "ys": np.array(300, np.float32),
+            "yz": zero["u"],
+        }
+        names = list(given) if scaled else ["x", "w", "xz", "wz"]
+        infos = [
+            onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(given[n].dtype), given[n].shape)
+            for n in names
+        ]
+        graph = onnx.helper.make_graph(
+            [onnx.helper.make_node(op, names, ["y"])], "g", infos, [onnx.helper.make_empty_tensor_value_info("y")]
+        )
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9)
+        found = by_node(model, {n: given[n] for n in names})
+        assert (found is not None) == (largest == 127)
+        if found is not None:
+            want = (x.astype(np.int64) - 128) @ w.astype(np.int64)
+            want = np.clip(np.round(want * 0.25 / 300) + 128, 0, 255) if scaled else want
+            np.testing.assert_array_equal(found["y"].reshape(want.shape), want)
+
+
+def test_noise_goes_into_functions_that_round() -> None:
+    """Of ONNX's functions, those that make integers of floats they compute have noise inside: noise on their operands alone leaves the largest at 255, which a
+    rounded step makes 254. A value that is off by more stays a fault."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    from fuzzing.models import noise, oracle
+
+    for schema in onnx.defs.get_all_schemas():
+        types = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
+        reads, makes = (
+            [types.get(p.type_str, {p.type_str}) for p in ports] for ports in (schema.inputs, schema.outputs)
+        )
+        if (
+            schema.has_function
+            and any("tensor(float)" in t for t in reads)
+            and any(t <= {"tensor(uint8)", "tensor(int8)"} for t in makes)
+        ):
+            assert (schema.domain, schema.name) in noise.OPENED, schema.name
+    node = onnx.helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "s", "z"])
+    graph = onnx.helper.make_graph(
+        [node],
+        "g",
+        [onnx.helper.make_tensor_value_info("x", 1, [3])],
+        [onnx.helper.make_tensor_value_info("y", 2, [3])],
+    )
+    data = onnx.helper.make_model(
+        graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=7
+    ).SerializeToString()
+    feeds = {"x": np.array([0, 1.99, 0.003], np.float32)}
+    want = oracle.runtime(data, feeds)
+    spread = oracle.spreads(data, feeds, want, 2.0**-7)
+    assert oracle.differences({"y": want["y"] - np.eye(3, dtype=np.uint8)[1]}, want, spread=spread) == {}
+    assert oracle.differences({"y": want["y"] + 9 * np.eye(3, dtype=np.uint8)[0]}, want, spread=spread)
+
+
+def test_more_noise_tells_ties_that_some_runs_leave() -> None:
+    """Of two numbers that are equal but for their rounding an argmax may take either one, in each of 20 rows; where none is near the largest, it may not."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    from fuzzing.models import oracle
+
+    node, info = onnx.helper.make_node, onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [node("Sin", ["x"], ["s"]), node("ArgMax", ["s"], ["y"], axis=1)],
+        "g",
+        [info("x", 1, [21, 3])],
+        [info("y", 7, [21, 1])],
+    )
+    data = onnx.helper.make_model(
+        graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8
+    ).SerializeToString()
+    first = np.append(np.random.default_rng(0).uniform(1.1, 1.4, 20), 0.1)
+    feeds = {"x": np.stack([first, np.pi - first, first - 0.1], 1).astype(np.float32)}
+    feeds["x"][20, 1] = 1
+    want = oracle.runtime(data, feeds)
+    spread = oracle.spreads(data, feeds, want, times=oracle.AGAIN)
+    other = np.where(np.arange(21)[:, None] < 20, 1 - want["y"], want["y"])
+    assert want["y"][20] == 1 and oracle.differences({"y": other}, want, spread=spread) == {}
+    other[20] = 2
+    assert "1 of 21" in oracle.differences({"y": other}, want, spread=spread)["y"]
+
+
 def test_documented_refusals_are_labels_that_exist() -> None:
     from fuzzing.refusals import DOCUMENTED
 

@@ -83,6 +83,9 @@ class Models:
         # What ONNX Runtime refuses, it refuses with noise, too.
         spread, rounding = {} if alone else oracle.spreads(data, feeds, want, eps), oracle.roundings(data, 8 * eps)
         wrong = oracle.differences(got, want, rounding, spread)
+        if wrong and not alone:  # a tie may fall one way in a few runs
+            spread = oracle.spreads(data, feeds, want, eps, oracle.AGAIN)
+            wrong = oracle.differences(got, want, rounding, spread)
         if not wrong:
             return "right, by noise"
         other = _reference(model, feeds) or {}

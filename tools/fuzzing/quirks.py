@@ -39,9 +39,24 @@ def equal_numbers(node: onnx.NodeProto, inputs: list[np.ndarray | None]) -> bool
     return bool((np.ptp(x, axis=axes) <= 1e-3 * np.abs(x).max(axis=axes)).any())
 
 
-QUIRKS = (align_corners_of_fractions, equal_numbers)
+#: The operands that are multiplied, by operator.
+PRODUCTS = {"MatMulInteger": (0, 1), "ConvInteger": (0, 1), "QLinearMatMul": (0, 3), "QLinearConv": (0, 3)}
+
+
+def saturating_sums(node: onnx.NodeProto, inputs: list[np.ndarray | None]) -> bool:
+    """A product of uint8 and int8 in which two terms come to more than 16 bits hold: on an x86 processor without VNNI ONNX Runtime adds them so, and saturates
+    (`compare_onnxruntime.WIDE_SUMS` helps where the weights are constant and it optimizes)."""
+    if node.op_type not in PRODUCTS or len(inputs) <= max(PRODUCTS[node.op_type]):
+        return False
+    a, b = (inputs[i] for i in PRODUCTS[node.op_type])
+    if a is None or b is None or not (a.size and b.size) or a.dtype != np.uint8 or b.dtype != np.int8:
+        return False
+    return 2 * int(a.max()) * int(np.abs(b.astype(np.int32)).max()) > np.iinfo(np.int16).max
+
+
+QUIRKS = (align_corners_of_fractions, equal_numbers, saturating_sums)
 #: Ops that one of `QUIRKS` may be of: other models are run whole.
-OPS = ("Resize", "MeanVarianceNormalization")
+OPS = ("Resize", "MeanVarianceNormalization", *PRODUCTS)
 
 
 def by_node(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> Arrays | None:

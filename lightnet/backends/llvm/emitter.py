@@ -22,6 +22,7 @@ from lightnet.backends.llvm.values import llvm_type
 from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import launch
+from lightnet.ir import budget
 
 HANDLERS = {
     **scalar_ops.HANDLERS,
@@ -84,6 +85,7 @@ def emit_module(
         raise LightNetError(str(error)) from None
     kernels, symbols = {}, {}
     for name, function in functions.items():
+        budget.check(what=f"@{name}")
         if function.sym_visibility is not None and function.sym_visibility.data == "private":
             continue
         text, optimize = emit_kernel(function, functions, vectors)

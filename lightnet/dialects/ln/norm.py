@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from lightnet.dialects.ln.numeric import FLOATS, SHORT, cases, total
+from lightnet.dialects.ln.numeric import FLOATS, SHORT, as_summed, cases, total
 from lightnet.ir.op import LnOp, case, ln_op, number, operand, result
 
 #: Elements that a reference computes at a time in float64, so that they stay in the second-level cache.
@@ -124,8 +124,9 @@ class Layernorm(_Trailing):
             return src
         x, axes = src.astype(np.float64), self.trailing()
         count = math.prod(x.shape[k] for k in axes)
-        centred = x - total(x, axes, keepdims=True) / count
-        return (centred / np.sqrt(np.square(centred).mean(axis=axes, keepdims=True) + self.epsilon)).astype(src.dtype)
+        centred = as_summed(x - as_summed(total(x, axes, keepdims=True), src.dtype) / count, src.dtype)
+        variance = as_summed(np.square(centred).sum(axis=axes, keepdims=True), src.dtype) / count
+        return (centred / np.sqrt(variance + self.epsilon)).astype(src.dtype)
 
 
 @ln_op
@@ -152,7 +153,8 @@ class Rmsnorm(_Trailing):
         if not src.size:
             return src
         x = src.astype(np.float64)
-        squares = np.square(x).mean(axis=self.trailing(), keepdims=True)
+        count = math.prod(x.shape[k] for k in self.trailing())
+        squares = as_summed(np.square(x).sum(axis=self.trailing(), keepdims=True), src.dtype) / count
         return (x / np.sqrt(squares + self.epsilon)).astype(src.dtype)
 
 
@@ -238,7 +240,8 @@ class L2norm(_Along):
 
     def reference(self, src):
         x = src.astype(np.float64)
-        return (x / np.sqrt(np.square(x).sum(axis=self.axis, keepdims=True) + self.epsilon)).astype(src.dtype)
+        squares = as_summed(np.square(x).sum(axis=self.axis, keepdims=True), src.dtype)
+        return (x / np.sqrt(squares + self.epsilon)).astype(src.dtype)
 
 
 @ln_op
@@ -292,7 +295,7 @@ class Lrn(LnOp):
         before = (self.size - 1) // 2
         squares = np.square(src.astype(np.float64))
         squares = np.pad(squares, [(0, 0), (before, self.size - 1 - before), *((0, 0),) * (src.ndim - 2)])
-        total = sum(squares[:, k : k + src.shape[1]] for k in range(self.size))
+        total = as_summed(sum(squares[:, k : k + src.shape[1]] for k in range(self.size)), src.dtype)
         return (src * (self.bias + self.alpha / self.size * total) ** -self.beta).astype(src.dtype)
 
     @classmethod

@@ -20,6 +20,8 @@ from lightnet.runtime.dims import greatest
 from lightnet.runtime.dtypes import BY_NAME, is_float, round_to
 from lightnet.runtime.dtypes import SHORT as SHORT
 
+#: The largest number of f32.
+F32_MAX = float(np.finfo(np.float32).max)
 FLOATS = ("f32", "f64", "f16", "bf16")
 INTS = ("i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64")
 SIGNED = (*FLOATS, "i8", "i16", "i32", "i64")
@@ -150,6 +152,15 @@ def largest(x: np.ndarray, axis: int | tuple[int, ...], initial: Any, keepdims: 
         return found
     positive = np.any((x == 0) & ~np.signbit(x), axis=axis, keepdims=keepdims)
     return np.where(found == 0, np.where(positive, 0.0, -0.0).astype(x.dtype), found)
+
+
+def as_summed(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Sums and squares `x`, float64, as kernels have them of elements of a dtype, which compute those of f32, f16 and
+    bf16 in f32: infinite where they are beyond its range."""
+    if dtype == np.float64 or not is_float(dtype):
+        return x
+    beyond = np.abs(x) > F32_MAX
+    return np.where(beyond, np.copysign(np.inf, x), x) if beyond.any() else x
 
 
 def total(x: np.ndarray, axis: int | tuple[int, ...], keepdims: bool = False) -> np.ndarray:

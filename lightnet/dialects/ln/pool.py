@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lightnet.dialects.ln.numeric import largest, total
+from lightnet.dialects.ln.numeric import as_summed, largest, total
 from lightnet.dialects.ln.window import AUTOPAD, effective_padding, pad_hw, window_result, windows_of
 from lightnet.ir.op import LnOp, case, ln_op, numbers, operand, result, string
 
@@ -117,4 +117,5 @@ class Avgpool2d(_Pool):
 
     def reference(self, src):
         inside = self.windows(np.ones(src.shape), 0).sum(axis=0)
-        return (total(self.windows(src.astype(np.float64), 0), 0) / inside).astype(src.dtype)
+        added = as_summed(total(self.windows(src.astype(np.float64), 0), 0), src.dtype)
+        return (added / inside).astype(src.dtype)

@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from lightnet.dialects.ln.numeric import FLOATS, SHORT, largest, total
+from lightnet.dialects.ln.numeric import FLOATS, SHORT, as_summed, largest, total
 from lightnet.dialects.ln.window import ceil_output_dim, result_of, window_result, windows_of
 from lightnet.ir.op import LnOp, boolean, case, ln_op, numbers, operand, result
 from lightnet.runtime.dims import is_never_below
@@ -225,7 +225,8 @@ class Avgpool(_PoolNd):
             )
             inside = ((at >= -before) & (at < src.shape[2 + i] + behind)).sum(axis=1)
             count *= inside.reshape(-1, *(1,) * (axes - 1 - i))
-        return (total(self.windows(src.astype(np.float64), 0), 0) / np.maximum(count, 1)).astype(src.dtype)
+        added = as_summed(total(self.windows(src.astype(np.float64), 0), 0), src.dtype)
+        return (added / np.maximum(count, 1)).astype(src.dtype)
 
     @classmethod
     def samples(cls):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from lightnet.dialects.ln.numeric import SHORT, largest, total, widened
+from lightnet.dialects.ln.numeric import SHORT, as_summed, largest, total, widened
 from lightnet.dialects.ln.rows import OpRows
 from lightnet.dialects.ln.rules import rule
 from lightnet.ir.op import Case, ConstraintError, LnOp, boolean, case, ln_op, number, numbers, operand, result
@@ -158,7 +158,7 @@ class ReduceMean(_Reduction):
     def reference(self, src):
         added = total(widened(src), self.axes, keepdims=True)
         if src.dtype.kind not in "iu":
-            return (added / np.float64(self.terms)).astype(src.dtype)
+            return (as_summed(added, src.dtype) / np.float64(self.terms)).astype(src.dtype)
         return np.trunc(added / max(self.terms, 1)).astype(src.dtype)
 
 

@@ -15,13 +15,16 @@ from onnx_microsoft import (
     Case,
     attentions,
     f32,
+    four_bits,
     gathers,
     gelus,
     grouped,
     ints,
+    matrices,
     multi_head_attentions,
     nbits,
     norms,
+    pictures,
     products,
     rotaries,
 )
@@ -97,6 +100,99 @@ def same(got: np.ndarray, want: np.ndarray, tolerance: float, what: str) -> None
 )
 def test_fused_ops(op: str, cases: list[Case]) -> None:
     compare(op, cases)
+
+
+@pytest.mark.parametrize("target", ["cpu", "none"])
+@pytest.mark.parametrize(("op", "cases"), [*matrices(), *pictures()], ids=lambda x: x if isinstance(x, str) else "")
+def test_matrices_and_pictures(op: str, cases: list[Case], target: str) -> None:
+    compare(op, cases, tolerance=1e-5, target=target)
+
+
+def test_matrices_without_an_inverse() -> None:
+    """They have no finite one, and do not disturb those beside them."""
+    x = np.stack([np.ones((3, 3)), np.diag([1, 2, 4.0])]).astype(np.float32)
+    for target in ("cpu", "none"):
+        source, feeds = model("Inverse", [({"x": x}, {}, 1, ())])
+        found = lightnet.compile(source, target)(feeds)["y0_0"]
+        assert not np.isfinite(found[0]).all()
+        np.testing.assert_array_equal(found[1], np.diag([1, 0.5, 0.25]))
+
+
+def quantised(array: np.ndarray, dtype: type, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Numbers of 8 bits, scales and zero points for what is left of the axes."""
+    info = np.iinfo(dtype)
+    low, high = np.minimum(array.min(axes), 0), np.maximum(array.max(axes), 0)
+    scale = ((high - low) / (info.max - info.min)).astype(np.float32)
+    zero = np.clip(np.round(info.min - low / scale), info.min, info.max).astype(dtype)
+    wide = [np.expand_dims(v, axes) for v in (scale, zero)]
+    return np.clip(np.round(array / wide[0]) + wide[1], info.min, info.max).astype(dtype), scale, zero
+
+
+@pytest.mark.parametrize("has_segments", [True, False])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_qembed_layer_normalization(dtype: type, has_segments: bool) -> None:
+    tables = {"words": f32(9, 8), "places": f32(6, 8), "segments": f32(2, 8), "gamma": f32(8), "beta": f32(8)}
+    parts = {k: quantised(v, dtype, tuple(range(v.ndim))) for k, v in tables.items()}
+    if not has_segments:
+        parts["segments"] = (None, None, None)
+    inputs = {
+        "ids": ints(9, 2, 5),
+        "of": ints(2, 2, 5) if has_segments else None,
+        **{k: v[0] for k, v in parts.items()},
+    }
+    inputs |= (
+        {"mask": ints(2, 2, 5)}
+        | {f"{k}_scale": v[1] for k, v in parts.items()}
+        | {f"{k}_zero": v[2] for k, v in parts.items()}
+    )
+    compare(
+        "QEmbedLayerNormalization",
+        [(inputs, {"epsilon": 1e-6}, 2, tuple(k for k in inputs if k not in ("ids", "of", "mask")))],
+        tolerance=1e-5,
+    )
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("kind", ["uint8", "int8", "int8 by column"])
+def test_dynamic_quantize_lstm(kind: str, direction: str) -> None:
+    """The standard's LSTM on the numbers that the weights stand for, by ONNX Runtime; and ONNX Runtime's own of this op, which rounds inputs and states to 8 bits,
+    within what that comes to. Weights of 7 bits, whose products ONNX Runtime sums without saturating on every processor."""
+    runtime = pytest.importorskip("onnxruntime")
+    dtype, zero, ways = (np.uint8, 64, 1) if kind == "uint8" else (np.int8, 0, 1)
+    ways += direction == "bidirectional"
+    axes = (1,) if "column" in kind else (1, 2)
+
+    def weights(*dims: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Quantised, scales, zero points, and the numbers they stand for, in the standard's order."""
+        array = f32(*dims) / 2
+        scale = np.abs(array).max(axes, keepdims=True) / 63
+        q = (np.round(array / scale) + zero).astype(dtype)
+        scales = np.squeeze(scale, axes).astype(np.float32)
+        return q, scales, np.full(scales.shape, zero, dtype), ((q.astype(np.float32) - zero) * scale).transpose(0, 2, 1)
+
+    w, r = weights(ways, 5, 24), weights(ways, 6, 24)
+    fed = {
+        "x": f32(7, 3, 5),
+        "b": f32(ways, 48),
+        "lens": np.array([7, 4, 2], np.int32),
+        "h": f32(ways, 3, 6) / 4,
+        "c": f32(ways, 3, 6) / 4,
+    }
+    rest, attributes = [fed[k] for k in ("b", "lens", "h", "c")], {"hidden_size": 6, "direction": direction}
+    given = dict(
+        zip(
+            ["x", "w", "r", "b", "lens", "h", "c", "p", "ws", "wz", "rs", "rz"],
+            [fed["x"], w[0], r[0], *rest, None, *w[1:3], *r[1:3]],
+        )
+    )
+    source, feeds = model("DynamicQuantizeLSTM", [(given, attributes, 3, ("w", "r", "ws", "wz", "rs", "rz"))])
+    plain = dict(zip(["x", "w", "r", "b", "lens", "h", "c"], [fed["x"], w[3], r[3], *rest]))
+    others = model("LSTM", [(plain, attributes, 3, ("w", "r"))], "")
+    got = lightnet.compile(source)(feeds)
+    for (text, data), tolerance in ((others, 2e-5), ((source, feeds), 0.03)):
+        session = runtime.InferenceSession(text, providers=["CPUExecutionProvider"])
+        for name, want in zip(("y0_0", "y0_1", "y0_2"), session.run(None, data)):
+            same(got[name], want, tolerance, f"{name} {direction}")
 
 
 def test_the_sum_that_a_norm_gives_too() -> None:
@@ -256,6 +352,10 @@ def test_matmul_nbits() -> None:
     compare("MatMulNBits", list(nbits()), tolerance=1e-5)
 
 
+def test_matmul_bnb4() -> None:
+    compare("MatMulBnb4", list(four_bits()), tolerance=1e-5)
+
+
 def test_matmul_nbits_of_what_is_computed() -> None:
     """Weights that are no constants are unpacked at run time: the same numbers."""
     inputs, attributes, count, _ = next(iter(nbits()))
@@ -300,6 +400,14 @@ def test_signed_numbers_are_gathered_as_they_are(bits: int, has_zeros: bool) -> 
         ("EmbedLayerNormalization", {"i": ints(5, 1, 9), "k": None, "w": f32(5, 4), "p": f32(8, 4), "t": None, "g": f32(4), "b": f32(4)},
          {}, "9 positions, and its table 8"),
         ("RotaryEmbedding", {"x": f32(1, 2, 3, 4), "at": ints(2, 1, dtype=np.int64), "c": f32(9, 3), "s": f32(9, 3)}, {}, "do not fit"),
+        ("MatMulBnb4", {"a": f32(2, 32), "b": ints(256, 81, dtype=np.uint8), "s": f32(10)},
+         {"K": 32, "N": 5, "block_size": 16, "quant_type": 1}, "are not a 32 x 5 matrix of 4 bits in blocks of 16"),
+        ("Inverse", {"x": f32(2, 3)}, {}, "needs square matrices"),
+        ("Inverse", {"x": f32(17, 17)}, {}, "a 17 x 17 matrix (at most 16 rows)"),
+        ("CDist", {"a": f32(2, 3), "b": f32(2, 4)}, {"metric": "euclidean"}, "rows of one length"),
+        ("CDist", {"a": f32(2, 3), "b": f32(2, 3)}, {"metric": "cosine"}, "the metric cosine"),
+        ("DynamicQuantizeLSTM", {"x": f32(2, 1, 3), "w": ints(9, 1, 3, 8, dtype=np.uint8), "r": ints(9, 1, 2, 8, dtype=np.uint8), "b": None, "l": None, "h": None,
+         "c": None, "p": None, "ws": f32(3), "wz": ints(9, 3, dtype=np.uint8), "rs": f32(1), "rz": ints(9, 1, dtype=np.uint8)}, {"hidden_size": 2}, "do not fit weights"),
         ("Fancy", {"x": f32(1)}, {}, "no such op in domain 'com.microsoft'"),
     ],
 )  # fmt: skip

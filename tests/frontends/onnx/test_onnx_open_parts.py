@@ -193,6 +193,25 @@ def check_beside_static(net, shapes) -> None:
 RESAMPLED = [(1, 9, 1, 1), (1, 9, 1, 7), (1, 9, 5, 1), (1, 9, 32, 40), (1, 9, 17, 23)]
 
 
+@pytest.mark.parametrize("open_axis", ["h", "w"])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("mapping", ["", *MAPPINGS])
+def test_an_open_axis_beside_one_of_a_fixed_ratio(mapping: str, mode: str, open_axis: str) -> None:
+    """Both sizes are given numbers. Each order of the axes, as each is resampled by itself, is imported open or refused by the dim, and right by its shapes."""
+    how = {"mode": mode} | ({"coordinate_transformation_mode": mapping} if mapping else {})
+    dims = [1, 2, *("h" if open_axis == "h" else 7, "w" if open_axis == "w" else 7)]
+    net = model([("Resize", ["x", "", "", "sizes"], ["z"], how)], {"x": (F, dims)}, sizes=np.array([1, 2, 11, 5]))
+    x = np.random.default_rng(0).standard_normal((1, 2, 7, 7)).astype(np.float32)
+    want = lightnet.compile(lightnet.load(net, shapes={"x": x.shape}))({"x": x})["z"]
+    np.testing.assert_allclose(lightnet.compile(net.SerializeToString())({"x": x})["z"], want, rtol=1e-6, atol=1e-6)
+    try:
+        open_net = lightnet.load(net, dims={open_axis: "1..32"})
+    except lightnet.LightNetError as error:
+        assert f"it needs the number {open_axis}(1..32)" in str(error)
+    else:
+        np.testing.assert_allclose(lightnet.compile(open_net)({"x": x})["z"], want, rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("sizes", [True, False])
 @pytest.mark.parametrize("mapping", MAPPINGS)
 def test_linear_resampling_whose_ratio_each_call_decides(mapping: str, sizes: bool) -> None:

@@ -23,8 +23,9 @@ TERMS = {"Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "ReduceSum", "Redu
          "GroupNormalization", "InstanceNormalization", "MeanVarianceNormalization", "SoftmaxCrossEntropyLoss"}  # fmt: skip
 #: Ops of which exp(x) - 1 is a part, whose rounding is that of 1.
 UNITS = {"Elu", "Celu", "Selu"}
-#: Functions within which rounding is larger than what rounding of their operands makes: noise goes into their bodies.
-OPENED = [("", "Gelu")]
+#: Functions within which rounding is larger than what rounding of their operands makes, or which round to integers what they compute: noise goes
+#: into their bodies.
+OPENED = [("", "Gelu"), ("", "DynamicQuantizeLinear")]
 
 
 def shaped(data: bytes, feeds: Mapping[str, np.ndarray]) -> bytes:

@@ -124,12 +124,72 @@ def bias_softmax(n: Node, x: Value, bias: Value) -> Value:
 
 
 #: Ops that the standard has, too, in the opset whose form ONNX Runtime's has.
-LIKE_THE_STANDARD = {"Gelu": 20, "Trilu": 14, "Range": 11, "GatherND": 12}
+LIKE_THE_STANDARD = {"Gelu": 20, "Trilu": 14, "Range": 11, "GatherND": 12, "Pad": 11, "GridSample": 16}
 
 
 @onnx_op(*LIKE_THE_STANDARD, domain=MICROSOFT)
 def like_the_standard(n: Node, *inputs: Value | None) -> Value:
     return standard(n, n.op_type, *inputs, opset=LIKE_THE_STANDARD[n.op_type])
+
+
+@onnx_op("ExpandDims", domain=MICROSOFT)
+def expand_dims(n: Node, x: Value, axis: Value) -> Value:
+    return standard(n, "Unsqueeze", x, n.g.reshape(axis, (1,)), opset=13)
+
+
+@onnx_op("NhwcMaxPool", domain=MICROSOFT)
+def nhwc_max_pool(n: Node, x: Value) -> Value:
+    """Of [N, ..., C]."""
+    return with_channels_first(n.g, x, True, lambda x: standard(n, "MaxPool", x, opset=12)[0])
+
+
+# -- matrices ----------------------------------------------------------------------------------------------------------
+
+#: The longest side of a matrix that is inverted at run time: it takes some ten ops for each row.
+LARGEST_INVERSE = 16
+
+
+@onnx_op("Inverse", domain=MICROSOFT)
+def inverse(n: Node, x: Value) -> Value:
+    """Of matrices [..., R, R]: of constants with NumPy, of others by elimination on [x, 1] until it is [1, x^-1], the
+    largest of what is left of a column being the pivot (Golub and Van Loan, Matrix Computations, 3.4). Of one that has
+    no inverse the elements are not finite."""
+    g, dtype = n.g, x.dtype
+    if x.ndim < 2 or x.dims[-1] != x.dims[-2]:
+        n.fail(f"needs square matrices, got {x.spec}")
+    size = x.dims[-1]
+    if not 1 <= size <= LARGEST_INVERSE:
+        n.unsupported(f"the inverse of a {size} x {size} matrix (at most {LARGEST_INVERSE} rows)")
+    wide = g.cast(g.reshape(x, (prod(x.dims[:-2]), size, size)), "f64" if dtype.name == "f64" else "f32")
+    one = g.table((1, size, size), wide.dtype.name, lambda: np.eye(size)[None].astype(wide.dtype.np))
+    rows = g.op("concat", wide, g.op("expand", one, dims=wide.dims), axis=2)
+    number = g.table((1, size, 1), "i64", lambda: np.arange(size).reshape(1, size, 1))
+    zero = g.scalar(0, wide.dtype)
+    for k in range(size):
+        column = cut(g, cut(g, rows, 2, k, 1), 1, k, size - k)
+        place = g.reshape(g.cast(g.op("argmax", g.op("abs", column), axis=1), "i64"), (wide.dims[0], 1, 1))
+        pivot = g.op("add", place, g.scalar(k, "i64"))
+        is_pivot, is_row = g.op("equal", number, pivot), g.op("equal", number, g.scalar(k, "i64"))
+        chosen = g.op("reduce_sum", g.op("where", is_pivot, rows, zero), axes=(1,))
+        rows = g.op("where", is_pivot, cut(g, rows, 1, k, 1), rows)  # which the pivot's row changes places with
+        chosen = g.reshape(chosen, (wide.dims[0], 1, 2 * size))
+        chosen = g.op("div", chosen, cut(g, chosen, 2, k, 1))
+        reduced = g.op("sub", rows, g.op("mul", cut(g, rows, 2, k, 1), chosen))
+        rows = g.op("where", is_row, chosen, reduced)
+    return g.cast(g.reshape(cut(g, rows, 2, size, size), x.dims), dtype)
+
+
+@onnx_op("CDist", domain=MICROSOFT)
+def cdist(n: Node, a: Value, b: Value) -> Value:
+    """The distances [M, K] of rows [M, N] and [K, N]."""
+    g, metric = n.g, n.string("metric", "sqeuclidean")
+    if metric not in ("sqeuclidean", "euclidean"):
+        n.unsupported(f"the metric {metric} (there are sqeuclidean, euclidean)")
+    if a.ndim != 2 or b.ndim != 2 or a.dims[1] != b.dims[1]:
+        n.fail(f"its inputs should be matrices of rows of one length, but are {a.spec} and {b.spec}")
+    apart = g.op("sub", g.reshape(a, (a.dims[0], 1, a.dims[1])), g.reshape(b, (1, *b.dims)))
+    total = g.reshape(g.op("reduce_sum", g.op("mul", apart, apart), axes=(2,)), (a.dims[0], b.dims[0]))
+    return g.op("sqrt", total) if metric == "euclidean" else total
 
 
 # -- normalisation -----------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from lightnet.frontends.composites import concat, with_channels_first
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.model import MICROSOFT
 from lightnet.frontends.onnx.node import Node, onnx_op
+from lightnet.frontends.onnx.ops.microsoft import embed_layer_normalization
 from lightnet.frontends.onnx.ops.quantized import (
     dequantized,
     dynamic_quantize_linear,
@@ -21,6 +22,7 @@ from lightnet.frontends.onnx.ops.quantized import (
     scaled,
     standard,
 )
+from lightnet.frontends.onnx.ops.recurrent import lstm
 
 
 @onnx_op("MatMulIntegerToFloat", domain=MICROSOFT)
@@ -106,3 +108,39 @@ def qgemm(n: Node, a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: V
         sums = n.g.op("add", sums, n.g.cast(c, "f32"))
     number = scaled(n, sums, a_scale, per_column(n, b_scale), n.g.scalar(n.float("alpha", 1.0), "f32"))
     return number if y_scale is None else quantized(n, number, y_scale, y_zero, a.dtype)
+
+
+@onnx_op("QEmbedLayerNormalization", domain=MICROSOFT)
+def qembed_layer_normalization(
+    n: Node, ids: Value, segments: Value | None, words: Value, positions: Value, segment_table: Value | None,
+    gamma: Value, beta: Value, mask: Value | None, words_scale: Value, positions_scale: Value,
+    segments_scale: Value | None, gamma_scale: Value, beta_scale: Value, words_zero: Value, positions_zero: Value,
+    segments_zero: Value | None, gamma_zero: Value, beta_zero: Value,
+) -> list[Value | None]:  # fmt: skip
+    """On tables that are quantised."""
+    number = None
+    if segment_table is not None and segments_scale is not None:
+        number = dequantized(n, segment_table, segments_scale, segments_zero)
+    return embed_layer_normalization(
+        n, ids, segments, dequantized(n, words, words_scale, words_zero),
+        dequantized(n, positions, positions_scale, positions_zero), number,
+        dequantized(n, gamma, gamma_scale, gamma_zero), dequantized(n, beta, beta_scale, beta_zero), mask,
+    )  # fmt: skip
+
+
+@onnx_op("DynamicQuantizeLSTM", domain=MICROSOFT)
+def dynamic_quantize_lstm(n: Node, x: Value, w: Value, r: Value, b: Value | None, lens: Value | None, h: Value | None,
+                          c: Value | None, p: Value | None, w_scale: Value, w_zero: Value, r_scale: Value,
+                          r_zero: Value) -> list[Value]:  # fmt: skip
+    """The standard's, on weights [directions, I, 4 H] and [directions, H, 4 H] that are quantised by direction or by
+    column of one. Inputs and states, which ONNX Runtime rounds to 8 bits at each step, are as they are."""
+    g = n.g
+
+    def weights(q: Value, scale: Value, zero: Value) -> Value:
+        if q.ndim != 3 or scale.len not in (q.dims[0], q.dims[0] * q.dims[2]) or zero.len != scale.len:
+            n.fail(f"scales {scale.spec} and zero points {zero.spec} do not fit weights {q.spec}")
+        dims = (q.dims[0], 1, scale.len // q.dims[0])
+        number = g.op("sub", g.cast(q, "f32"), g.cast(g.reshape(zero, dims), "f32"))
+        return g.transpose(g.op("mul", number, g.reshape(scale, dims)), (0, 2, 1))
+
+    return lstm(n, x, weights(w, w_scale, w_zero), weights(r, r_scale, r_zero), b, lens, h, c, p)

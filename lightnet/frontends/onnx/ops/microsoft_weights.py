@@ -86,6 +86,39 @@ def _zero_points(n: Node, zeros: Value | None, bits: int, width: int, count: int
     return g.cast(cut(g, unpacked(n, g.reshape(zeros, (width, row)), bits), 1, 0, count), "f32")
 
 
+#: What four bits stand for, as a part of the largest of their block: a float of four bits (`quant_type` 0), and
+#: quantiles of a normal distribution (1; T. Dettmers and others, "QLoRA: efficient finetuning of quantized LLMs").
+_FP4 = (0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4)
+FOUR_BITS = (
+    (*_FP4, *(-v for v in _FP4)),
+    (-1, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+     -0.09105003625154495, 0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+     0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1),
+)  # fmt: skip
+
+
+@onnx_op("MatMulBnb4", domain=MICROSOFT)
+def matmul_bnb4(n: Node, a: Value, b: Value, largest: Value) -> Value:
+    """A times the transpose of a matrix [N, K] of numbers of four bits (`FOUR_BITS`), the high bits of a byte first,
+    each times the largest of its block of the rows, one behind the other."""
+    g, depth, width, block = n.g, n.int("K"), n.int("N"), n.int("block_size")
+    kind = n.int("quant_type")
+    if not n.int("transB", 1) or kind not in (0, 1) or block < 1:
+        n.unsupported(f"transB = {n.int('transB', 1)}, quant_type = {kind}, block_size = {block}")
+    count = depth * width
+    if b.len != -(-count // 2) or largest.len != -(-count // block):
+        n.fail(
+            f"weights {b.spec} and absmax {largest.spec} are not a {depth} x {width} matrix of 4 bits in blocks of "
+            f"{block}"
+        )
+    pairs = g.reshape(unpacked(n, g.reshape(b, (b.len, 1)), 4), (b.len, 2))
+    code = g.reshape(stack(g, [cut(g, pairs, 1, k, 1) for k in (1, 0)], 1), (2 * b.len,))
+    number = take(g, g.constant(np.array(FOUR_BITS[kind], np.float32)), g.cast(cut(g, code, 0, 0, count), "i64"), 0)
+    blocks = g.table((count,), "i64", lambda: np.arange(count) // block)
+    weight = g.op("mul", number, g.cast(take(g, g.reshape(largest, (largest.len,)), blocks, 0), "f32"))
+    return standard(n, "MatMul", a, g.cast(g.transpose(g.reshape(weight, (width, depth)), (1, 0)), a.dtype))
+
+
 @onnx_op("GatherBlockQuantized", domain=MICROSOFT)
 def gather_block_quantized(n: Node, data: Value, index: Value, scales: Value, zeros: Value | None = None) -> Value:
     """Slices of quantised data along an axis, as floats. Of bytes the last axis is packed."""

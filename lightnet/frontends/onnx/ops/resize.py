@@ -166,12 +166,12 @@ def _of_open_axes(
     """`_resampled` where calls decide lengths. By scales whose tables are the same for all lengths: of nearest elements
     those by whole factors, else the first rows of the tables for the longest axis. Other tables are computed in the
     call."""
-    g = n.g
+    g, decided = n.g, _open_of(x, axes, changed)
     same = mapping in ("half_pixel", "asymmetric") or all(least(axes[k].length) > 1 for k in changed)
     same = same and mapping in ("half_pixel", "asymmetric", "pytorch_half_pixel")
     same = same and all(axes[k].scale for k in changed)
     if n.int("exclude_outside", 0) or not (same or (mode != "cubic" and not n.int("antialias", 0))):
-        raise Undecided(_open_of(x, axes, changed))
+        raise Undecided(decided)
     if mode == "nearest" and same and all(map(partial(_takes_centres, mapping, rounding), (axes[k] for k in changed))):
         return g.op("resize", x, dims=tuple(a.length for a in axes), mode="TL_NEAREST")
     for k in changed:
@@ -188,17 +188,17 @@ def _of_open_axes(
             continue
         if isinstance(size, Dim) and any(isinstance(a, Quotient) for a in size.atoms):
             # Plans of networks that go on with such rounded sizes take minutes to prove.
-            raise Undecided(_open_of(x, axes, changed))
+            raise Undecided(decided)
         exact = Fraction(axis.scale)
         if exact and size * exact.numerator != axis.length * exact.denominator:
-            raise Undecided(_open_of(x, axes, changed))  # a last element that is part of one
+            raise Undecided(decided)  # a last element that is part of one
         columns = 1 if mode == "nearest" else 2
         at = resampling.open_coordinates(g, mapping, size, axis.length, axis.scale, columns)
         if mode == "nearest":
             name = rounding
             if rounding == "simple":
                 if not axis.scale:
-                    raise Undecided(_open_of(x, axes, changed))
+                    raise Undecided(decided)
                 name = "ceil" if axis.scale < 1 else "floor"
             x = resampling.picked(g, x, k, resampling.open_nearest(g, at, size, name))
         else:
