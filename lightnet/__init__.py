@@ -26,6 +26,7 @@ _API = {
     "score": "lightnet.runtime.rows",
     "to_onnx": "lightnet_export.onnx.model",
     "to_nnvm": "lightnet_export.nnvm.model",
+    "quantize": "lightnet_quantize.quantizer",
     "LightNetError": "lightnet.diagnostics",
 }
 __all__ = [*_API, "deploy", "plugins", "__version__"]

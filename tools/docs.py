@@ -42,6 +42,7 @@ TOOLS = (
     "lightnet",
     "run",
     "compile",
+    "quantize",
     "serve",
     "cache",
     "inspect",
