@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from lightnet.ir.types import ParamAttr, TensorSpec, tensor_type
-from lightnet.runtime.dims import Dim, Size, at, least, symbol
+from lightnet.runtime.dims import Dim, Size, at, dim_max, dim_min, least, symbol
 from lightnet.runtime.dtypes import BY_NAME
 
 F32 = BY_NAME["f32"]
@@ -84,8 +84,8 @@ class OpenNetwork:
 
 
 class _Maker:
-    def __init__(self, seed: int, symbols: list, ops: int):
-        self.rng = random.Random(seed)
+    def __init__(self, seed: int, symbols: list, ops: int, jumps: bool):
+        self.rng, self.jumps = random.Random(seed), jumps
         self.network = OpenNetwork()
         self.shapes: dict[str, tuple[Size, ...]] = {}
         self.ops = ops
@@ -95,10 +95,18 @@ class _Maker:
 
     def add(self, op: str, operands: tuple[str, ...], dims: tuple[Size, ...]) -> str:
         name = f"v{len(self.network.lines)}"
-        workspace = self.rng.choice([0] * 9 + [1000, 20 * self.sizes[0] + 4]) if operands else 0
+        sizes = self.jumping() if self.jumps else [0] * 9 + [1000, 20 * self.sizes[0] + 4]
+        workspace = self.rng.choice(sizes) if operands else 0
         self.network.lines.append(Line(name, op, operands, dims, workspace))
         self.shapes[name] = dims
         return name
+
+    def jumping(self) -> list[Size]:
+        """Sizes that kernels have which are picked by the call: minima, steps, nothing in some calls, and products."""
+        n, m = self.sizes[0], self.sizes[-3]
+        used = dim_min(m // 2, 1)
+        return [0, 300 * dim_min(n, 3), 700 * dim_min(n * m, 5) + 20, 1000 * used, 400 * used * dim_min(n, 2),
+                512 * ((n + 1) // 2), used * ((m + 2) // 3) * 260 + 64, 100 * dim_max(m - 2, 0)]  # fmt: skip
 
     def make(self) -> OpenNetwork:
         for _ in range(self.rng.choice([1, 1, 2])):
@@ -140,6 +148,6 @@ class _Maker:
                     self.add("slice {axis = 1, start = 0, len = 1}", (src,), (rows, 1))
 
 
-def open_network(seed: int, symbols: list = SMALL, ops: int = 10) -> OpenNetwork:
-    """A network of some `ops` kernels."""
-    return _Maker(seed, symbols, ops).make()
+def open_network(seed: int, symbols: list = SMALL, ops: int = 10, jumps: bool = False) -> OpenNetwork:
+    """A network of some `ops` kernels, whose workspaces are of sizes that jump, if asked for."""
+    return _Maker(seed, symbols, ops, jumps).make()

@@ -5,7 +5,7 @@ Part of `dims.py`, which asks for them. Imports it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from math import comb, gcd, lcm
 
@@ -31,14 +31,16 @@ class Bounds:
 
     #: Symbols whose corners are tried, quotients that are looked into in every order, and extremes, at most.
     MOST_SYMBOLS, MOST_QUOTIENTS, MOST_EXTREMES = 6, 4, 12
+    #: Quotients that are tried in every order; sizes that one is the maximum of, at most.
+    ORDERS, MOST_CASES = 2, 64
 
     def least(self, size: Size) -> int:
         """A number that the size is never below: the best of what is tried."""
-        return _least(size) if isinstance(size, Dim) else size
+        return _least(size, self.ORDERS) if isinstance(size, Dim) else size
 
-    def of_corners(self, dim: Dim) -> int:
-        """By the ranges of all atoms: with each one counted from its lower end or from its upper end, terms that are
-        not negative are left out. Ends do not matter for an atom that stands alone, and in one term only."""
+    def of_corners(self, dim: Dim, both: bool = True) -> int:
+        """By the ranges of all atoms: with each one counted from its lower end, or (`both`) from its upper end, terms
+        that are not negative are left out. Ends do not matter for an atom that stands alone, and in one term only."""
         shared = list(dict.fromkeys(a for term in dim.terms if len(term) > 1 for a in term))
         bits = max(map(len, dim.terms)).bit_length()
         place = {atom: 1 << bits * k for k, atom in enumerate(shared)}
@@ -50,7 +52,7 @@ class Bounds:
                 terms[sum(place[a] for a in term)] = c
         terms[0] = terms.get(0, 0) + start
         best: int | None = None
-        for found in _corners(terms, bits, [a.range for a in shared], len(shared) <= self.MOST_SYMBOLS):
+        for found in _corners(terms, bits, [a.range for a in shared], both and len(shared) <= self.MOST_SYMBOLS):
             below = sum(c for mono, c in found.items() if mono and c < 0)
             value = found.get(0, 0) + below
             best = value if best is None else max(best, value)
@@ -76,14 +78,18 @@ class Bounds:
         factor, rest, atom = either
         return [factor * x + rest for x in atom.args], False
 
-    def of_quotients(self, dim: Dim) -> Iterator[int]:
-        """By what quotients are: q = floor(e / c) lies in (e - c + 1)/c ... e/c. Many are taken in one order."""
+    def of_quotients(self, dim: Dim, orders: int) -> Iterator[int]:
+        """By what quotients are: q = floor(e / c) lies in (e - c + 1)/c ... e/c. The first `orders` of them are each of
+        all that there are, if these are not many; what is left is taken in one order."""
         atoms = [a for a in dim.atoms if isinstance(a, Quotient)]
-        for atom in atoms if len(atoms) <= self.MOST_QUOTIENTS else atoms[:1]:
+        for atom in atoms if orders and len(atoms) <= self.MOST_QUOTIENTS else atoms[:1]:
             if (found := self.split(dim, atom)) is not None:
                 factor, rest, sign = found
                 end = atom.dividend - (atom.divisor - 1) if sign > 0 else atom.dividend
-                yield -(-self.least(factor * end + rest * atom.divisor) // atom.divisor)
+                least = factor * end + rest * atom.divisor
+                if isinstance(least, Dim):
+                    least = _least(least, max(orders - 1, 0))
+                yield -(-least // atom.divisor)
 
     def split(self, dim: Dim, atom: Atom) -> tuple[Size, Size, int] | None:
         """``dim`` as factor and rest, ``factor · atom + rest``, and the factor's sign; None where it has none, or the
@@ -103,16 +109,19 @@ class Bounds:
 
 
 BOUNDS = Bounds()
+#: Minima and maxima in two sizes of which proofs are tried to find the one that is the larger: offsets of plans are of
+#: more, and sums of many kinds.
+FEW = 2
 
 
 @lru_cache(1 << 16)
-def _least(dim: Dim) -> int:
+def _least(dim: Dim, orders: int) -> int:
     if (parts := BOUNDS.of_extremes(dim)) is not None:
-        found = (min if parts[1] else max)(map(BOUNDS.least, parts[0]))
+        found = (min if parts[1] else max)(_least(p, orders) if isinstance(p, Dim) else p for p in parts[0])
         # Factors that are 0 or 1 make polynomials of each other's arguments, which ranges say less of than of them.
         return found if found == min(dim.samples) else max(found, BOUNDS.of_corners(dim))
     found = BOUNDS.of_corners(dim)
-    return found if found == min(dim.samples) else max([found, *BOUNDS.of_quotients(dim)])
+    return found if found == min(dim.samples) else max([found, *BOUNDS.of_quotients(dim, orders)])
 
 
 def _corners(terms: dict[int, int], bits: int, ranges: list[tuple[int, int]], both: bool) -> Iterator[dict[int, int]]:
@@ -139,11 +148,44 @@ def is_proved(a: Size, b: Size) -> bool:
     """Return whether ``a >= b`` is proved for all values."""
     if any(x < y for x, y in zip(samples(a), samples(b))):
         return False
+    above, below = map(alternatives, signed_parts(a - b))
+    if len(above) + len(below) > 2:  # each case of `b` has one of `a` that is never below it, or that is not found out
+        if all(y in above or any(map(_is_never_negative, sorted((x - y for x in above), key=_length))) for y in below):
+            return True
+        return isinstance(a - b, Dim) and BOUNDS.of_corners(a - b) >= 0
     if _is_never_negative(a - b):
         return True
     # A multiple of n is not below b where it is not below b rounded up to one.
     steps = common_divisor(a), common_divisor(b)
     return any(n > 1 and _is_never_negative(a // n + -b // n) for n in steps)
+
+
+def signed_parts(size: Size) -> tuple[Size, Size]:
+    """Two sizes whose difference one is, of terms that are not below 0."""
+    terms = _terms_of(size)
+    above = {term: c for term, c in terms.items() if c > 0}
+    return dim_of_terms(above), dim_of_terms({term: -c for term, c in terms.items() if c < 0})
+
+
+def _length(size: Size) -> int:
+    return len(size.terms) if isinstance(size, Dim) else 0
+
+
+@lru_cache(1 << 12)
+def alternatives(size: Size) -> tuple[Size, ...]:
+    """The sizes that one is the maximum of: ``rest + c·max(a, b)`` is ``rest + c·a`` or ``rest + c·b``."""
+    found, left = list[Size](), [size]
+    while left:
+        part = left.pop()
+        atom = next((t[0] for t, c in part.terms.items() if c > 0 and len(t) == 1 and isinstance(t[0], Extreme)
+                     and t[0].fn == "max"), None) if isinstance(part, Dim) else None  # fmt: skip
+        if atom is None or len(found) + len(left) >= BOUNDS.MOST_CASES:
+            found.append(part)
+            continue
+        by = part.terms[atom,]
+        rest = dim_of_terms({t: c for t, c in part.terms.items() if t != (atom,)})
+        left += [rest + by * x for x in reversed(atom.args)]
+    return tuple(found)
 
 
 def _is_never_negative(size: Size) -> bool:
@@ -190,6 +232,42 @@ def _steps(dim: Dim) -> Iterator[int]:
             yield n
 
 
+def is_shown(a: Size, b: Size) -> bool:
+    """Return whether ``a >= b`` shows where all atoms are counted from their lower ends, for each case of `b` with one
+    of `a`. Then so does every sum of such facts: what is found in steps is found at once."""
+    above, below = map(alternatives, signed_parts(a - b))
+    return all(any(_shows(x - y) for x in above) for y in below)
+
+
+def _shows(size: Size) -> bool:
+    if not isinstance(size, Dim):
+        return size >= 0
+    return min(size.samples) >= 0 and BOUNDS.of_corners(size, both=False) >= 0
+
+
 def are_apart(a: Size, size_a: Size, b: Size, size_b: Size) -> bool:
     """Return whether ``a ... a + size_a`` and ``b ... b + size_b`` are proved to share nothing, for all values."""
     return is_never_below(b, a + size_a) or is_never_below(a, b + size_b)
+
+
+def _terms_of(size: Size) -> Mapping[Monomial, int]:
+    return size.terms if isinstance(size, Dim) else {(): size}
+
+
+@lru_cache(1 << 14)
+def extreme(fn: str, a: Size, b: Size) -> Size:
+    """The minimum or maximum of two sizes: the one that it always is; else what they have in common is taken out:
+    ``max(6x, 4x + 8)`` is ``4x + 2*max(x, 4)``."""
+    one, other = _terms_of(a), _terms_of(b)
+    common = dim_of_terms({t: min(c, d, key=abs) for t, c in one.items() if (d := other.get(t, 0)) * c > 0})
+    x, y = a - common, b - common
+    by = gcd(common_divisor(x), common_divisor(y)) or 1
+    x, y = x // by, y // by
+    count = sum(len(n.extremes) for n in (x, y) if isinstance(n, Dim))
+    is_above = is_shown if count > FEW else is_never_below  # asked of what is written: what is read is the same
+    if is_above(x, y):
+        return a if fn == "max" else b
+    if is_above(y, x):
+        return b if fn == "max" else a
+    args = sorted((x, y), key=lambda s: (isinstance(s, Dim), s.key if isinstance(s, Dim) else s))
+    return Dim({(Extreme(fn, (args[0], args[1])),): 1}) * by + common

@@ -29,7 +29,7 @@ from lightnet.runtime.dims import (
 )
 
 #: The longest text that is read, and the largest number in one.
-MAX_TEXT, MAX_NUMBER = 1 << 12, 1 << 62
+MAX_TEXT, MAX_NUMBER = 1 << 14, 1 << 62
 #: The most terms of a dim that is read, and the most factors of a term: each may double what a bound takes.
 MAX_TERMS, MAX_FACTORS = 128, 8
 

@@ -14,12 +14,17 @@ the half ``height floordiv 2``), any other is an *atom* beside the symbols, as m
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import gcd, prod
+from operator import mul
+from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
+
+#: Calls that a proof is held against before it is tried.
+SAMPLES = 12
 
 
 class Undecided(LightNetError):
@@ -67,10 +72,12 @@ class Symbol:
         if not self.low <= value <= self.high or value % self.multiple:
             raise ValueError(f"{self.name} is {value}, not {self.domain}")
 
-    @property
+    @cached_property
     def samples(self) -> tuple[int, ...]:
-        """The smallest unit, the largest, and the typical one."""
-        return *self.range, self.typical // self.multiple
+        """The smallest unit, the largest, the typical one, and some between: by orders of magnitude, and the name."""
+        random, (low, high) = Random(self.name), self.range
+        between = (int((low + 1) * ((high + 2) / (low + 1)) ** random.random()) - 1 for _ in range(SAMPLES - 3))
+        return low, high, self.typical // self.multiple, *(min(n, high) for n in between)
 
     @cached_property
     def typical(self) -> int:
@@ -181,8 +188,15 @@ class Dim:
 
     @cached_property
     def samples(self) -> tuple[int, ...]:
-        """Its numbers where symbols are smallest, largest, and typical: what these refute need not be proved."""
-        return tuple(sum(c * prod([a.samples[k] for a in term]) for term, c in self.terms.items()) for k in range(3))
+        """Its numbers in the calls of the symbols' samples: what these refute need not be proved."""
+        found = [self.terms.get((), 0)] * SAMPLES
+        for term, c in self.terms.items():
+            if term:
+                numbers: Iterable[int] = term[0].samples
+                for a in term[1:]:
+                    numbers = map(mul, numbers, a.samples)
+                found = [n + c * m for n, m in zip(found, numbers)]
+        return tuple(found)
 
     @cached_property
     def extremes(self) -> frozenset[Extreme]:
@@ -367,8 +381,8 @@ def typical(size: Size) -> int:
 
 
 def samples(size: Size) -> tuple[int, ...]:
-    """The numbers that a size is where all symbols are smallest, largest, and typical."""
-    return size.samples if isinstance(size, Dim) else (size,) * 3
+    """The numbers that a size is where symbols are smallest, largest, and typical, and in calls between."""
+    return size.samples if isinstance(size, Dim) else (size,) * SAMPLES
 
 
 def with_sizes(size: Size, by: Mapping[str, Size]) -> Size:
@@ -428,30 +442,16 @@ def common_divisor(size: Size) -> int:
 
 def dim_min(a: Size, b: Size) -> Size:
     """The minimum of two sizes."""
-    return _extreme("min", a, b)
+    from lightnet.runtime.dim_bounds import extreme
+
+    return extreme("min", a, b)
 
 
 def dim_max(a: Size, b: Size) -> Size:
     """The maximum of two sizes."""
-    return _extreme("max", a, b)
+    from lightnet.runtime.dim_bounds import extreme
 
-
-@lru_cache(1 << 14)
-def _extreme(fn: str, a: Size, b: Size) -> Size:
-    """The one of two that it always is; else what they have in common is taken out: ``max(6x, 4x + 8)`` is
-    ``4x + 2*max(x, 4)``."""
-    one, other = _terms(a), _terms(b)
-    assert one is not None and other is not None
-    common = dim_of_terms({t: min(c, d, key=abs) for t, c in one.items() if (d := other.get(t, 0)) * c > 0})
-    x, y = a - common, b - common
-    by = gcd(common_divisor(x), common_divisor(y)) or 1
-    x, y = x // by, y // by
-    if is_never_below(x, y):  # asked of what is written, so that what is read is the same
-        return a if fn == "max" else b
-    if is_never_below(y, x):
-        return b if fn == "max" else a
-    args = sorted((x, y), key=lambda s: (isinstance(s, Dim), s.key if isinstance(s, Dim) else s))
-    return Dim({(Extreme(fn, (args[0], args[1])),): 1}) * by + common
+    return extreme("max", a, b)
 
 
 def atom_key(atom: Atom) -> str:
@@ -490,7 +490,7 @@ def _substituted(atom: Atom, by: Mapping[str, Size]) -> Size:
         return with_sizes(atom.dividend, by) // atom.divisor
     if isinstance(atom, Extreme):
         a, b = (with_sizes(a, by) for a in atom.args)
-        return _extreme(atom.fn, a, b)
+        return dim_min(a, b) if atom.fn == "min" else dim_max(a, b)
     if atom.name not in by:
         return Dim({(atom,): 1})
     new = by[atom.name]

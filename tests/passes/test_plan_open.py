@@ -73,12 +73,13 @@ def lowered(module, rng: random.Random) -> bool:
     return True
 
 
+@pytest.mark.parametrize("jumps", [False, True])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_proof_agrees_with_every_call(seed: int) -> None:
+def test_the_proof_agrees_with_every_call(seed: int, jumps: bool) -> None:
     """What `check-plan` proves of all values of symbols is what the checker finds in each call: a plan is right, and
     one in which a place is lowered so that some call is wrong is refused. (One that is right in all calls may be refused,
     too, where it is for different reasons: of 200 networks in one.)"""
-    network, rng = open_network(seed, SMALL), random.Random(seed)
+    network, rng = open_network(seed, SMALL, jumps=jumps), random.Random(seed)
     module = planned(network)
     check_plan(module, alignment=64)
     assert str(parsed(str(module))) == str(module)
@@ -98,16 +99,18 @@ def test_the_proof_agrees_with_every_call(seed: int) -> None:
         assert found or not is_right(module)
 
 
+@pytest.mark.parametrize("jumps", [False, True])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_call_takes_the_memory_of_its_own_plan(seed: int) -> None:
+def test_a_call_takes_the_memory_of_its_own_plan(seed: int, jumps: bool) -> None:
     """The arena of a shape is at most 1.1 times that of the plan for that shape alone, but for eight lines of 64 bytes,
-    which is what rounding takes where tensors have a few elements."""
-    network = open_network(seed, LARGE, 14)
+    which is what rounding takes where tensors have a few elements; 1.2 times where workspaces jump, on which little
+    stands (of 200 networks four are above 1.1)."""
+    network = open_network(seed, LARGE, 14, jumps)
     size = memory_of(planned(network))["arena"]
     for call in network.some_calls(random.Random(seed), 5):
         single = parsed(network.text(call))
         plan_module(single)
-        assert at(size, call) <= 1.1 * memory_of(single)["arena"] + 512
+        assert at(size, call) <= (1.2 if jumps else 1.1) * memory_of(single)["arena"] + 512
 
 
 def test_buffers_stack_for_all_sizes() -> None:
@@ -143,6 +146,7 @@ def test_each_maximum_that_is_shortened_is_counted(monkeypatch: pytest.MonkeyPat
     below = {k: [3] if k >= place else [] for k in range(3)} | {3: list(range(place))}
     monkeypatch.setattr(stacking, "_best_order", lambda *_: (order, below))
     monkeypatch.setattr(stacking, "MOST_SUMS", 1)
+    monkeypatch.setattr(stacking, "MOST_TOPS", 24 if place else 1)
     with pytest.warns(FallbackWarning, match="^1 offsets are the maximum"):
         stack_buffers(buffers, sizes, pack(buffers))
 
