@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from xdsl.dialects import arith, func, memref, scf, vector
 from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
     UNKNOWN_LOC,
     AnyFloat,
     ArrayAttr,
@@ -368,9 +369,11 @@ class Builder:
     def store(self, value: SSAValue, m: SSAValue, indices: Sequence[Index]) -> None:
         self.append(memref.StoreOp.create(operands=[value, m, *map(self.index, indices)]))
 
-    def view(self, workspace: SSAValue, byte_offset: Index, type: MemRefType, name: str | None = None) -> SSAValue:
-        """Part of an i8 workspace as a memref of `type`."""
-        found = self.op(memref.ViewOp, workspace, self.index(byte_offset), type=type)
+    def view(self, workspace: SSAValue, byte_offset: Index, type: MemRefType, name: str | None = None,
+             length: Index = 0) -> SSAValue:  # fmt: skip
+        """Part of an i8 workspace as a memref of `type`, whose first extent, if it is open, is `length`."""
+        lengths = [self.index(length)] if type.get_shape()[:1] == (DYNAMIC_INDEX,) else []
+        found = self.op(memref.ViewOp, workspace, self.index(byte_offset), *lengths, type=type)
         found.name_hint = name
         return found
 

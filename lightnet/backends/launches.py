@@ -41,16 +41,20 @@ class Made(Protocol):
     @property
     def workspace(self) -> Size: ...
 
+    @property
+    def scratch(self) -> Size: ...
+
 
 @dataclass(frozen=True)
 class Launch:
-    """One function of a generated kernel, its grid of blocks, and what its memrefs are. `workspace` is how many bytes
-    of it a memref of open length takes."""
+    """One function of a generated kernel, its grid of blocks, and what its memrefs are. `workspace` and `scratch` are
+    how many bytes of these memrefs of open length take."""
 
     function: FuncOp
     grid: Size
     args: tuple[Argument, ...]
     workspace: Size = 0
+    scratch: Size = 0
 
     @property
     def functions(self) -> tuple[FuncOp, ...]:
@@ -64,7 +68,7 @@ class LaunchMemory(NamedTuple):
     bring theirs."""
 
     shared: Size
-    scratch: int
+    scratch: Size
 
     @property
     def size(self) -> Size:
@@ -75,14 +79,15 @@ class LaunchMemory(NamedTuple):
 def launch_memory_of(launches: Sequence[Made]) -> LaunchMemory:
     """The memory that the memrefs of launches ask for."""
     shared: Size = 0
-    scratch = 0
+    scratch: Size = 0
     for launch in launches:
         shared = dim_max(shared, launch.workspace)
+        scratch = dim_max(scratch, align_up(launch.scratch))
         types = [t for t in launch.function.body.block.arg_types if isinstance(t, MemRefType)]
         for argument, type in zip(launch.args, types):
             if argument.kind == "workspace":
                 shared = dim_max(shared, argument.number + memref_bytes(type))
             elif argument.kind == "scratch":
-                scratch = max(scratch, align_up(memref_bytes(type)))
+                scratch = dim_max(scratch, align_up(memref_bytes(type)))
         assert all(a.kind != "scratch" for a in launch.args[:-1]), "scratch is the last argument of a launch, and one"
     return LaunchMemory(shared, scratch)

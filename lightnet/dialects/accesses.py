@@ -19,7 +19,7 @@ from lightnet.dataclasses import dataclass, replace
 from lightnet.dialects import tile_memory
 from lightnet.dialects.launch import CopyOp, HostOp, LaunchLine, LaunchOp, kernels, memref_bytes
 from lightnet.ir.place import PlaceAttr
-from lightnet.runtime.dims import Dim
+from lightnet.runtime.dims import Dim, greatest
 from lightnet.runtime.dtypes import BY_NAME
 
 if TYPE_CHECKING:
@@ -74,9 +74,10 @@ class LineAccesses:
             return []
         types = [arg.type for arg in _memrefs(function)]
         found = [_access(p, memref_bytes(t), t, use) for p, t, use in zip(line.args, types, self.uses(function))]
-        if isinstance(line, LaunchOp) and line.scratch_bytes and found:
-            end = found[-1].begin + line.scratch_bytes
-            found[-1] = replace(found[-1], end=end, is_workspace=True, is_scratch=True)
+        if isinstance(line, LaunchOp) and line.scratch is not None and found:
+            last = found[-1]
+            end = last.end if last.is_open else last.begin + greatest(line.scratch_bytes)
+            found[-1] = replace(last, end=end, is_workspace=True, is_scratch=True)
         return found
 
     def uses(self, function: FuncOp) -> list[Use]:

@@ -34,7 +34,7 @@ from lightnet.ir.names import SUFFIX, parse_suffix, print_suffix
 from lightnet.ir.place import PlaceAttr, parse_places, print_places
 from lightnet.ir.types import format_param_value, parse_open_size
 from lightnet.runtime.arrays import ALIGNMENT
-from lightnet.runtime.dims import Size, greatest, is_never_below
+from lightnet.runtime.dims import Size, common_divisor, greatest, is_never_below
 from lightnet.runtime.threads import MAX_THREADS
 
 
@@ -78,15 +78,15 @@ class LaunchOp(LaunchLine):
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
 
     def __init__(
-        self, callee: str | SymbolRefAttr, grid: Size, args: Sequence[PlaceAttr], *, threads: int = 1, scratch: int = 0
+        self, callee: str | SymbolRefAttr, grid: Size, args: Sequence[PlaceAttr], *, threads: int = 1, scratch: Size = 0
     ):
         super().__init__(
             properties={
                 "callee": SymbolRefAttr(callee) if isinstance(callee, str) else callee,
-                "grid": IntegerAttr(IntAttr(grid), i64),  # type: ignore[arg-type]  # a number, or a `Dim`
+                "grid": _size_attr(grid),
                 "args": ArrayAttr(args),
                 "threads": IntegerAttr(threads, i64) if threads != 1 else None,
-                "scratch": IntegerAttr(scratch, i64) if scratch else None,
+                "scratch": _size_attr(scratch) if scratch != 0 else None,
             }
         )
 
@@ -111,7 +111,7 @@ class LaunchOp(LaunchLine):
         verify_launches(module)
 
     @property
-    def scratch_bytes(self) -> int:
+    def scratch_bytes(self) -> Size:
         """Bytes of scratch of one thread, behind the last place; 0 where there is none."""
         return 0 if self.scratch is None else self.scratch.value.data
 
@@ -122,8 +122,8 @@ class LaunchOp(LaunchLine):
             raise VerifyException(f"a launch runs on 1 to {MAX_THREADS} threads, not {self.threads.value.data}")
         if self.scratch is None:
             return
-        if self.scratch.value.data < 1 or self.scratch.value.data % ALIGNMENT:
-            raise VerifyException(f"scratch is a positive multiple of {ALIGNMENT}, not {self.scratch.value.data}")
+        if not is_never_below(self.scratch_bytes, 0) or common_divisor(self.scratch_bytes) % ALIGNMENT:
+            raise VerifyException(f"scratch is a multiple of {ALIGNMENT}, not {self.scratch_bytes}")
         if not self.args.data:
             raise VerifyException("the last place of a launch with scratch is that of the scratch, and there is none")
 
@@ -134,7 +134,7 @@ class LaunchOp(LaunchLine):
         if self.threads is not None:
             printer.print_string(f"threads {self.threads.value.data} ")
         if self.scratch is not None:
-            printer.print_string(f"scratch {self.scratch.value.data} ")
+            printer.print_string(f"scratch {format_param_value(self.scratch_bytes)} ")
         print_places(printer, self.args.data)
         print_line_end(printer, self)
 
@@ -142,15 +142,14 @@ class LaunchOp(LaunchLine):
     def parse(cls, parser: Parser) -> LaunchOp:
         callee = SymbolRefAttr(parser.parse_symbol_name())
         parser.parse_keyword("grid")
-        grid = parse_open_size(parser)
-        grid = _number(parser) if grid is None else grid
+        grid = _size(parser)
         threads = _number(parser) if parser.parse_optional_keyword("threads") else None
-        scratch = _number(parser) if parser.parse_optional_keyword("scratch") else None
+        scratch = _size(parser) if parser.parse_optional_keyword("scratch") else None
         op = cls(callee, grid, parse_places(parser))
         if threads is not None:
             op.properties["threads"] = IntegerAttr(threads, i64)
         if scratch is not None:
-            op.properties["scratch"] = IntegerAttr(scratch, i64)
+            op.properties["scratch"] = _size_attr(scratch)
         parse_line_end(parser, op)
         return op
 
@@ -165,6 +164,15 @@ def parse_line_end(parser: Parser, line: Operation) -> None:
     """Read what `print_line_end` prints; the op gets it."""
     line.attributes |= parser.parse_optional_attr_dict()
     parse_suffix(parser, line.attributes)
+
+
+def _size_attr(size: Size) -> IntegerAttr:
+    return IntegerAttr(IntAttr(size), i64)  # a number, or a `Dim`
+
+
+def _size(parser: Parser) -> Size:
+    size = parse_open_size(parser)
+    return _number(parser) if size is None else size
 
 
 def _number(parser: Parser) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import MemRefType
+from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType
 from xdsl.dialects.vector import FMAOp
 from xdsl.ir import SSAValue
 
@@ -31,7 +31,7 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
 from lightnet.ir.reserved import row_major_dims
 from lightnet.ir.types import TensorSpec, flat_memref, spec_of
-from lightnet.runtime.dims import Size, greatest, least, typical
+from lightnet.runtime.dims import Dim, Size, greatest, least, typical
 from lightnet.runtime.threads import MAX_THREADS
 
 __all__ = ["accepts", "build", "grid", "readable", "workspace_bytes"]
@@ -69,7 +69,7 @@ class OpenTile:
     rows: int
     vectors: int
     lanes: int
-    panel_bytes: int
+    panel_bytes: Size
 
     @property
     def columns(self) -> int:
@@ -90,12 +90,12 @@ def _tile_of(kernel: KernelOp, width: int) -> OpenTile:
     itemsize = anchor.result_specs[0].dtype.size
     _, m, k, n = gemm_shape(anchor)
     rows, vectors, lanes = tile_sizes(greatest(m), greatest(n), width, itemsize)
-    panel, shared = greatest(k) * vectors * lanes * itemsize, -(-typical(m) // rows) >= PACK_FROM
-    packs = shared and typical(k * n) * itemsize > NEAR and n != vectors * lanes and panel <= MOST_PANEL
+    panel, shared = k * vectors * lanes * itemsize, -(-typical(m) // rows) >= PACK_FROM
+    packs = shared and typical(k * n) * itemsize > NEAR and n != vectors * lanes and greatest(panel) <= MOST_PANEL
     return OpenTile(rows, vectors, lanes, panel if packs else 0)
 
 
-def workspace_bytes(kernel: KernelOp, width: int) -> int:
+def workspace_bytes(kernel: KernelOp, width: int) -> Size:
     """Bytes of the copied panel of one block."""
     return _tile_of(kernel, width).panel_bytes
 
@@ -147,9 +147,9 @@ class OpenProducts(ProductKernel):
         super().__init__(kernel, name, aliases, self.shape.panel_bytes)
         self.in_place = bool(aliases)
         self.panel: SSAValue | None = None
-        if self.shape.panel_bytes:
-            type = MemRefType(self.element, [greatest(self.k), self.shape.columns])
-            self.panel = self.b.view(self.scratch, 0, type, name="panel")
+        if self.shape.panel_bytes != 0:
+            type = MemRefType(self.element, [DYNAMIC_INDEX if isinstance(self.k, Dim) else self.k, self.shape.columns])
+            self.panel = self.b.view(self.scratch, 0, type, "panel", self.k)
 
     def describe(self, kernel: KernelOp) -> None:
         super().describe(kernel)

@@ -51,9 +51,11 @@ class OpenMaps(AdaptedGenerator):
             """A plan of the other generator as one of this. What is quick on one map may be slow on another: what
             counts is the mean of the times for as many elements, by which no map loses more than others win."""
             times = [plan.time * elements[0] / count for plan, count in zip(plans, elements)]
-            shared = self.inner.shared_bytes(kernel, plans[0])
+            scratch, shared = self.inner.open_memory(kernel, plans[0])
             mean = prod(times) ** (1 / len(times))
-            return replace(plans[0], generator=self, form=form, workspace_bytes=shared, time=mean)
+            return replace(
+                plans[0], generator=self, form=form, scratch_bytes=scratch, workspace_bytes=shared, time=mean
+            )
 
         leans = [plan.lean for plan in plans if plan.lean is not None]
         return replace(of(plans), lean=of(leans) if len(leans) == len(plans) else None)

@@ -221,7 +221,7 @@ def _of(general: Plan, cases: Sequence[SpecialCase], symbols: Mapping[str, Symbo
     return replace(
         general, generator=Special(general.generator), schedule=(general, tuple(cases)),
         choices={**general.choices, SPECIAL: ArrayAttr(said)},
-        scratch_bytes=max(general.scratch_bytes, *(c.plan.scratch_bytes for c in cases)),
+        scratch_bytes=reduce(dim_max, (c.plan.scratch_bytes for c in cases), general.scratch_bytes),
         workspace_bytes=reduce(dim_max, shared, general.workspace_bytes),
         blocks=max(general.blocks, *(c.plan.blocks for c in cases)), lean=None,
     )  # fmt: skip

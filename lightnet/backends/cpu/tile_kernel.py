@@ -34,9 +34,9 @@ class TileKernel:
     which take an operand's memory), then `workspace` bytes, which the launches of the kernel share, and `scratch` bytes
     of the thread."""
 
-    def __init__(self, kernel: KernelOp, name: str, aliases: Mapping[int, int], scratch: int = 0, workspace: Size = 0):
+    def __init__(self, kernel: KernelOp, name: str, aliases: Mapping[int, int], scratch: Size = 0, workspace: Size = 0):
         self.describe(kernel)
-        self._open_workspace = workspace if isinstance(workspace, Dim) else 0
+        self._open_memory = {k: n for k, n in (("workspace", workspace), ("scratch", scratch)) if isinstance(n, Dim)}
         fresh = [i for i in range(len(self.yielded)) if i not in aliases]
         values = [*kernel.body.args, *(self.yielded[i] for i in fresh)]
         tail = {kind: size for kind, size in (("workspace", workspace), ("scratch", scratch)) if size != 0}
@@ -98,4 +98,4 @@ class TileKernel:
 
     def done(self, grid: Size) -> Launch:
         """The finished function over `grid` blocks."""
-        return Launch(self.b.finish(), grid, self.arguments, self._open_workspace)
+        return Launch(self.b.finish(), grid, self.arguments, **self._open_memory)

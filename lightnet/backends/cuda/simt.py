@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import reduce
+from typing import ClassVar
 
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import (
@@ -71,6 +72,7 @@ class SimtLaunch:
     args: tuple[Argument, ...]
     helpers: tuple[FuncOp, ...] = ()
     workspace: Size = 0
+    scratch: ClassVar[int] = 0  # threads have shared memory
 
     @property
     def functions(self) -> tuple[FuncOp, ...]:

@@ -30,7 +30,7 @@ from lightnet.dialects.dependences import Touch, barriers
 from lightnet.dialects.launch import CopyOp, HostOp, LaunchOp, Line, kernel_symbols, kernels, lines_of
 from lightnet.ir.memory import call_symbols, memory_of
 from lightnet.ir.place import PlaceAttr
-from lightnet.runtime.dims import Symbol
+from lightnet.runtime.dims import Symbol, greatest
 from lightnet.runtime.program import BODY_ENTRY, FRAME, MAIN_ENTRY, ports_of
 
 #: Launches in one function of the launch list: code generation is superlinear in the size of a block.
@@ -103,7 +103,7 @@ def is_split(op: Operation) -> TypeGuard[LaunchOp]:
 def thread_scratch_of(lines: Sequence[Operation]) -> int:
     """Bytes of scratch that every thread but the first needs for a launch list; 0 where none of its shared launches has
     any."""
-    return max((op.scratch_bytes for op in lines if is_split(op)), default=0)
+    return max((greatest(op.scratch_bytes) for op in lines if is_split(op)), default=0)
 
 
 def touches(module: ModuleOp) -> list[list[Touch]]:
@@ -120,7 +120,7 @@ def touches(module: ModuleOp) -> list[list[Touch]]:
             if not is_split(op):
                 line.append(Touch(a.space, a.begin, a.end, a.writes, 0))
             elif a.is_scratch:
-                line.append(Touch(a.space, a.begin, a.begin + op.scratch_bytes, True, 0))
+                line.append(Touch(a.space, a.begin, a.end, True, 0))
             else:
                 line.append(Touch(a.space, a.begin, a.end, a.writes))
         found.append(line)
@@ -188,7 +188,7 @@ class _List:
             f"do{n}:",
         ]
         pointers = [self.place(text, p, f"%p{n}.{k}") for k, p in enumerate(op.args)]
-        if op.scratch_bytes:
+        if op.scratch is not None:
             text.append(f"  %scratch{n} = select i1 %is_first, ptr {pointers[-1]}, ptr %scratch")
             pointers[-1] = f"%scratch{n}"
         self.call(text, op, f"i64 %lo{n}, i64 %hi{n}", pointers)

@@ -187,7 +187,7 @@ class Run:
             results.append((value, dims, physical))
         memory["workspace", 0], memory["scratch", 0] = (
             guarded(at(self.memory.shared, call)),
-            guarded(self.memory.scratch),
+            guarded(at(self.memory.scratch, call)),
         )
         for launch in self.launches:
             self._launch(launch, memory, call, backwards)

@@ -144,7 +144,7 @@ func.func @main() {
 
 // -----
 func.func @main() {
-  // expected-error@+1 {{scratch is a positive multiple of 64, not 32}}
+  // expected-error@+1 {{scratch is a multiple of 64, not 32}}
   tile.launch @k grid 4 scratch 32 [arena+0]
   func.return
 }

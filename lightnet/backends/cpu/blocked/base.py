@@ -87,9 +87,9 @@ class BlockedGenerator(generator.Generator[ProcessorModel]):
         """Choices of an open kernel between which only all of its maps together can decide."""
         return ({},)
 
-    def shared_bytes(self, kernel: KernelOp, plan: generator.Plan) -> Size:
-        """The `workspace_bytes` of a plan of `opened`, for the open kernel."""
-        return plan.workspace_bytes
+    def open_memory(self, kernel: KernelOp, plan: generator.Plan) -> tuple[Size, Size]:
+        """The `scratch_bytes` and `workspace_bytes` of a plan of `opened`, for the open kernel."""
+        return plan.scratch_bytes, plan.workspace_bytes
 
     @abstractmethod
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:

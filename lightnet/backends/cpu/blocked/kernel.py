@@ -104,7 +104,7 @@ class BlockedKernel(TileKernel):
     #: too, as infinity * 0 is NaN.
     mixes_channels = False
 
-    def __init__(self, kernel: KernelOp, name: str, lanes: int, aliases: Mapping[int, int], scratch: int = 0,
+    def __init__(self, kernel: KernelOp, name: str, lanes: int, aliases: Mapping[int, int], scratch: Size = 0,
                  workspace: Size = 0, host: Host | None = None):  # fmt: skip
         self.lanes = lanes
         self.windows: Mapping[SSAValue, BandWindow] = {}

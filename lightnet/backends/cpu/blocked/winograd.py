@@ -26,6 +26,7 @@ from lightnet.backends.cpu.blocked.winograd_model import (
     winograd_schedule_of,
     winograd_time_of,
 )
+from lightnet.backends.cpu.blocked.winograd_runs import is_many, scratch_bytes, workspace_bytes
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dataclasses import replace
@@ -82,8 +83,9 @@ class Winograd(BlockedGenerator):
         side = {"side": ParamAttr((step,))}
         return (side,) if choice(kernel, "order") is not None else (side, {**side, "order": StringAttr(PANELS)})
 
-    def shared_bytes(self, kernel: KernelOp, plan: Plan) -> Size:
-        return winograd_kernel.workspace_bytes(winograd_kernel.sized_for(kernel, plan.schedule))
+    def open_memory(self, kernel: KernelOp, plan: Plan) -> tuple[Size, Size]:
+        schedule = winograd_kernel.sized_for(kernel, plan.schedule)
+        return scratch_bytes(schedule), workspace_bytes(schedule)
 
     def _with_lean(self, kernel: KernelOp, form: Form, machine: ProcessorModel,
                    schedule: Callable[[ProcessorModel], WinogradSchedule]) -> Plan:  # fmt: skip
@@ -109,16 +111,18 @@ class Winograd(BlockedGenerator):
                 **({"few": ParamAttr((made.few,))} if made.is_run and made.order == PANELS else {}),
             },
             weights=weight_layouts(kernel, form, made.lanes, {kernel.ops[0].operands[1]: layout}),
-            scratch_bytes=winograd_kernel.scratch_bytes(made),
-            workspace_bytes=winograd_kernel.workspace_bytes(made),
+            scratch_bytes=scratch_bytes(made),
+            workspace_bytes=workspace_bytes(made),
         )  # fmt: skip
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Launch]:
-        made = winograd_kernel.build(kernel, plan.schedule, name, aliases)
         schedule, machine = plan.schedule, machine_for(kernel)
-        if not schedule.is_run or not schedule.few or machine is None:
-            return made
-        return with_few(kernel, winograd_kernel.sized_for(kernel, schedule), made, f"{name}_2", machine, aliases)
+        if not schedule.is_run or not schedule.few:
+            return winograd_kernel.build(kernel, schedule, name, aliases)
+        assert machine is not None, "the plan was made for one, and groups have no memory in calls of few pixels"
+        sized = winograd_kernel.sized_for(kernel, schedule)
+        made = winograd_kernel.build(kernel, schedule, name, aliases) if is_many(sized) != 0 else []
+        return with_few(kernel, sized, made, f"{name}_2" if made else name, machine, aliases)
 
 
 WINOGRAD2, WINOGRAD4 = Winograd(2), Winograd(4)

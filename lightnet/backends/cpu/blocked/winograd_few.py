@@ -20,12 +20,13 @@ from lightnet.backends.cpu.blocked.conv_choices import ConvSchedule
 from lightnet.backends.cpu.blocked.conv_model import ConvTile, Geometry, TileWalk
 from lightnet.backends.cpu.blocked.depthwise import conv_of
 from lightnet.backends.cpu.blocked.winograd_model import WinogradSchedule, winograd_time_of
+from lightnet.backends.cpu.blocked.winograd_runs import is_many
 from lightnet.backends.launches import Launch
 from lightnet.dataclasses import replace
 from lightnet.ir.instances import typical_op
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.types import vector_type_of
-from lightnet.runtime.dims import Size, dim_min, greatest, least
+from lightnet.runtime.dims import greatest
 
 #: The longest side of the square maps that are asked for.
 MOST_SIDE = 15
@@ -68,10 +69,8 @@ def _tile_of(schedule: WinogradSchedule, machine: ProcessorModel) -> ConvTile:
 def with_few(kernel: KernelOp, schedule: WinogradSchedule, launches: list[Launch], name: str, machine: ProcessorModel,
              aliases: Mapping[int, int]) -> list[Launch]:  # fmt: skip
     """The launches for maps of more pixels than `schedule.few`, each of an empty grid for others, and one for those."""
-    pixels: Size = schedule.y.positions * schedule.x.positions
-    if least(pixels) > schedule.few:
+    if (many := is_many(schedule)) == 1:
         return launches
-    many = dim_min(pixels // (schedule.few + 1), 1)
     walk = TileWalk(model.OUTPUTS, min(4, greatest(schedule.y.positions)), 0)
     made = ConvSchedule(Geometry.of(typical_op(conv_of(kernel))), _tile_of(schedule, machine), walk)
     direct = _FewKernel(kernel, made, name, aliases).build()

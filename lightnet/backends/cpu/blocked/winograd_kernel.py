@@ -12,7 +12,6 @@ kernels, the plan and the transforms.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
 from typing import NamedTuple
 
 from xdsl.dialects import arith
@@ -22,11 +21,20 @@ from xdsl.ir import SSAValue
 from lightnet.backends.builder import Index, vector_type
 from lightnet.backends.cpu.blocked.depthwise import conv_of
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, MapTile, map_place
-from lightnet.backends.cpu.blocked.winograd_model import OUTPUTS, PANELS, TILES, TiledAxis, WinogradSchedule
+from lightnet.backends.cpu.blocked.winograd_model import OUTPUTS, TILES, TiledAxis, WinogradSchedule
+from lightnet.backends.cpu.blocked.winograd_runs import (
+    Planes,
+    input_rows,
+    padded_bytes,
+    planes,
+    product_rows,
+    scratch_bytes,
+    used_slots,
+    workspace_bytes,
+)
 from lightnet.backends.cpu.blocked.winograd_transforms import (
     Inputs,
     extent,
-    group_bytes,
     group_place,
     group_tiles,
     input_launch,
@@ -37,37 +45,12 @@ from lightnet.backends.launches import Launch
 from lightnet.dataclasses import replace
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.types import memref_type_of, spec_of
-from lightnet.runtime.arrays import align_up
-from lightnet.runtime.dims import Dim, Size
+from lightnet.runtime.dims import Dim
 
 #: Pixels of a row ahead of those that are written, at least, for which memory is asked.
 AHEAD = 8
 #: Pixels that are asked for at once, at most: each is an instruction.
 BURST = 32
-
-
-def padded_bytes(shape: Sequence[int]) -> int:
-    """Bytes of a memref of f32, filled up so that the next may follow."""
-    return align_up(4 * prod(shape))
-
-
-def plane_bytes(schedule: WinogradSchedule) -> int:
-    """One product of a group."""
-    return padded_bytes(schedule.input_shape[2:])
-
-
-def scratch_bytes(schedule: WinogradSchedule) -> int:
-    """Of one thread: a tile; and of a group the products, which follow the transformed input (unless that is shared)
-    one plane behind, so that they take the place of what was read."""
-    own = {TILES: plane_bytes(schedule), OUTPUTS: 0, PANELS: padded_bytes(schedule.part_shape)}[schedule.order]
-    return padded_bytes(schedule.tile_shape) + padded_bytes(schedule.product_shape) + own
-
-
-def workspace_bytes(schedule: WinogradSchedule) -> Size:
-    """The transformed input that threads share."""
-    if schedule.order == TILES:
-        return 0
-    return schedule.all_groups * group_bytes(schedule) if schedule.is_run else padded_bytes(schedule.input_shape)
 
 
 def sized_for(kernel: KernelOp, schedule: WinogradSchedule) -> WinogradSchedule:
@@ -122,11 +105,20 @@ class Products(BlockedKernel):
         ]
         self.stage = self.part(0, schedule.tile_shape)
         offset = padded_bytes(schedule.tile_shape)
-        self.made = self.part(offset, schedule.product_shape)
+        products, _, *inner = schedule.product_shape
+        if schedule.is_run:
+            self.made = planes(self.b, self.scratch, offset, product_rows(schedule), (products, *inner), "made")
+            if schedule.order == TILES:  # of panels, each block looks at its group's
+                at, shape = offset + 4 * schedule.lanes * input_rows(schedule), (products, schedule.lanes)
+                self.transformed = planes(self.b, self.scratch, at, input_rows(schedule), shape, "transformed")
+            return
+        self.made = Planes(self.part(offset, schedule.product_shape))
         if schedule.order == TILES:
-            self.transformed = self.part(offset + plane_bytes(schedule), schedule.input_shape)
-        elif not schedule.is_run:  # of runs, each block looks at its group's
-            self.transformed = self.b.view(self.workspace, 0, MemRefType(f32, schedule.input_shape), name="transformed")
+            plane = padded_bytes(schedule.input_shape[2:])
+            self.transformed = Planes(self.part(offset + plane, schedule.input_shape))
+        else:
+            type = MemRefType(f32, schedule.input_shape)
+            self.transformed = Planes(self.b.view(self.workspace, 0, type, name="transformed"))
 
     def memref(self, value: SSAValue) -> MemRefType:
         """The memref of a value; of the weights, a panel's outputs are [vectors, lanes]."""
@@ -176,7 +168,7 @@ class Products(BlockedKernel):
         b, schedule = self.b, self.schedule
         block, count = extent(b, schedule.out_blocks, schedule.vectors, panel)
         with group_tiles(b, schedule, gy, gx) as (ty, tx, slot), b.loop(0, count, name="v") as v:
-            self.back(n, b.add(block, v.iv), ty, tx, b.add(b.mul(number, schedule.slots), slot), v.iv)
+            self.back(n, b.add(block, v.iv), ty, tx, b.add(b.mul(number, used_slots(schedule)), slot), v.iv)
 
     def zero(self, n: Index, gy: Index, gx: Index, block: Index, count: Index) -> None:
         """The halo beside as many rows as fall to this group, for `count` blocks of channels."""
@@ -234,9 +226,22 @@ class Products(BlockedKernel):
                 with b.loop(0, many) as i:
                     row = b.add(b.mul(i.iv, rows), first)
                     total = self.sum(here, ahead, b.add(i.iv, before), [group, k.iv, row], rows)
-                    to = b.add(b.mul(p.iv, schedule.slots), row)
-                    b.tile_store(total, self.made, [k.iv, to, 0, 0], [1, 2, 3])
+                    self.keep(total, k.iv, b.add(b.mul(p.iv, used_slots(schedule)), row))
                 before = b.add(before, many)
+
+    def keep(self, products: SSAValue, k: Index, row: Index) -> None:
+        """Write a register tile of products."""
+        at = [*self.made.at(self.b, k, row), 0, 0]
+        self.b.tile_store(products, self.made.memref, at, [len(at) - 3, len(at) - 2, len(at) - 1])
+
+    def row_of(self, source: Sequence[Index], block: Index) -> list[Index]:
+        """The indices of a tile, [group, product, tile], in a block of channels of the transformed input."""
+        b, (group, k, row) = self.b, source
+        return self.transformed.at(b, k, b.add(b.mul(block, used_slots(self.schedule)), row), [group])
+
+    def pixels(self, at: Sequence[Index], channel: Index, shape: Sequence[int]) -> SSAValue:
+        """Channels of tiles of the transformed input, from those at `at` on."""
+        return self.b.tile_load(self.transformed.memref, [*at, channel], [len(at) - 1, len(at)], shape)
 
     def steps(self, gy: Index) -> list[tuple[int, Index, int]]:
         """The register tiles along a group in row `gy` of groups: the first slot, how many, and the slots of each. They
@@ -260,16 +265,16 @@ class Products(BlockedKernel):
         """The sum over input channels for `rows` tiles from `source`, [group, product, tile], on, with the weights
         `here`, [panel, product]. Step `step` of the panel's asks for its part of those that come next, `ahead`."""
         b, schedule = self.b, self.schedule
-        weights, (group, k, row) = self.inputs[self.anchor.operands[1]], source
+        weights = self.inputs[self.anchor.operands[1]]
         start = b.const(0.0, vector_type((rows, schedule.vectors, schedule.lanes), f32))
         each = schedule.lanes * -(-schedule.unroll * schedule.vectors // sum(c // r for _, c, r in schedule.steps))
         with b.loop(0, schedule.in_blocks, carry=[start], name="block") as block:
             end: Index = schedule.lanes
             if schedule.depth % schedule.lanes:
                 _, end = extent(b, schedule.depth, schedule.lanes, block.iv)
+            near = self.row_of(source, block.iv) if schedule.is_run else None
             with b.loop(0, end, schedule.unroll, carry=block.args, name="c") as c:
-                at = [group, k, b.add(b.mul(block.iv, schedule.slots), row), c.iv]
-                pixels = b.tile_load(self.transformed, at, [2, 3], (rows, schedule.unroll))
+                pixels = self.pixels(near or self.row_of(source, block.iv), c.iv, (rows, schedule.unroll))
                 channel = b.add(b.mul(block.iv, schedule.lanes), c.iv)
                 shape = (schedule.unroll, schedule.vectors, schedule.lanes)
                 factors = b.tile_load(weights, [*here, channel, 0, 0], [2, 3, 4], shape)
@@ -286,7 +291,8 @@ class Products(BlockedKernel):
         bias = b.tile_load(self.inputs[self.anchor.operands[2]], [block, 0], [1], (schedule.lanes,))
 
         def made(k: Index) -> SSAValue:
-            return b.tile_load(self.made, [k, slot, v, 0], [3], (schedule.lanes,))
+            at = [*self.made.at(b, k, slot), v, 0]
+            return b.tile_load(self.made.memref, at, [len(at) - 1], (schedule.lanes,))
 
         def finish(y: Index, x: Index, rows: int, columns: int, values: Sequence[SSAValue]) -> None:
             for i in range(rows):

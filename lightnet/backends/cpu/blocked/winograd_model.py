@@ -191,12 +191,6 @@ class WinogradSchedule:
         return -(-self.in_blocks // parts)
 
     @property
-    def part_shape(self) -> tuple[int, int, int, int]:
-        """The weights of such a part: [products, channels, vectors, lanes]; one channel more, so that the products of a
-        window spread over the sets of a cache."""
-        return (self.products, self.part * self.lanes + 1, self.vectors, self.lanes)
-
-    @property
     def growth(self) -> float:
         """The size in memory of transformed weights as a multiple of plain ones."""
         return 1.0 if self.order == PANELS else self.products / (self.y.taps * self.x.taps)

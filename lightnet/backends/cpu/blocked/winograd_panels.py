@@ -18,7 +18,16 @@ from xdsl.dialects.builtin import f32
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index, vector_type
-from lightnet.backends.cpu.blocked.winograd_kernel import Products, padded_bytes
+from lightnet.backends.cpu.blocked.winograd_kernel import Products
+from lightnet.backends.cpu.blocked.winograd_runs import (
+    Planes,
+    padded_bytes,
+    part_blocks,
+    part_shape,
+    planes,
+    product_bytes,
+    used_slots,
+)
 from lightnet.backends.cpu.blocked.winograd_transforms import extent, group_place, group_view, transform_weights
 from lightnet.backends.launches import Launch
 from lightnet.ir.types import vector_type_of
@@ -34,11 +43,11 @@ class Panels(Products):
     def by_panels(self) -> Launch:
         """A block is a panel."""
         b, schedule = self.b, self.schedule
-        self.factors = self.part(
-            padded_bytes(schedule.tile_shape) + padded_bytes(schedule.product_shape), schedule.part_shape
-        )
+        at, (products, rows, *inner) = padded_bytes(schedule.tile_shape) + product_bytes(schedule), part_shape(schedule)
         if schedule.is_run:
+            self.factors = planes(b, self.scratch, at, rows, (products, *inner), "factors")
             return self.by_groups()
+        self.factors = Planes(self.part(at, part_shape(schedule)))
         with b.loop(b.lo, b.hi, name="panel") as panel:
             self.clear(0, schedule.product_shape[1])
             with self.parts(panel.iv) as (first, last), b.loop(0, schedule.all_groups, name="group") as group:
@@ -69,8 +78,9 @@ class Panels(Products):
     def parts(self, panel: Index) -> Iterator[tuple[Index, Index]]:
         """The parts of the input channels, [from, to) in blocks, with the weights of a panel for them transformed."""
         b, schedule = self.b, self.schedule
-        with b.loop(0, schedule.in_blocks, schedule.part, name="first") as first:
-            last = b.op(arith.MinSIOp, b.index(b.add(first.iv, schedule.part)), b.index(schedule.in_blocks))
+        part = part_blocks(schedule)
+        with b.loop(0, schedule.in_blocks, part, name="first") as first:
+            last = b.op(arith.MinSIOp, b.index(b.add(first.iv, part)), b.index(schedule.in_blocks))
             self.transform(panel, b.mul(first.iv, schedule.lanes), b.mul(last, schedule.lanes))
             yield first.iv, last
 
@@ -79,7 +89,8 @@ class Panels(Products):
         b, (products, _, vectors, lanes) = self.b, self.schedule.product_shape
         zeros = b.const(0.0, vector_type((vectors, lanes), f32))
         with b.loop(0, products, name="k") as k, b.loop(start, b.add(tiles, start), name="tile") as tile:
-            b.tile_store(zeros, self.made, [k.iv, tile.iv, 0, 0], [2, 3])
+            at = [*self.made.at(b, k.iv, tile.iv), 0, 0]
+            b.tile_store(zeros, self.made.memref, at, [len(at) - 2, len(at) - 1])
 
     def transform(self, panel: Index, first: Index, last: Index) -> None:
         """The weights of a panel for the input channels from `first` to `last`, into `factors`; zeros for those that do
@@ -99,14 +110,16 @@ class Panels(Products):
             for r in range(schedule.y.points):
                 for c, value in enumerate(transform_weights(b, schedule.m, [column[r] for column in columns])):
                     number = r * schedule.x.points + c
-                    b.tile_store(value, self.factors, [number, at, v.iv, 0], [3])
+                    row = self.factors.at(b, number, at)
+                    b.tile_store(value, self.factors.memref, [*row, v.iv, 0], [len(row) + 1])
         if schedule.depth > schedule.channels:
             zeros = b.const(0.0, vector_type((schedule.vectors, schedule.lanes), f32))
             begin = b.op(arith.MaxSIOp, b.index(first), b.index(schedule.channels))
             stop = b.op(arith.MinSIOp, b.index(last), b.index(schedule.depth))
             with b.loop(begin, stop, name="channel") as channel, b.loop(0, schedule.products, name="k") as k:
                 at = b.op(arith.SubiOp, channel.iv, b.index(first))
-                b.tile_store(zeros, self.factors, [k.iv, at, 0, 0], [2, 3])
+                row = self.factors.at(b, k.iv, at)
+                b.tile_store(zeros, self.factors.memref, [*row, 0, 0], [len(row), len(row) + 1])
 
     def weight(self, at: Sequence[Index]) -> SSAValue:
         """A vector of weights, [panel, channel, row, column, vector]."""
@@ -121,26 +134,28 @@ class Panels(Products):
             for start, many, rows in self.steps(gy):
                 with b.loop(0, many) as i:
                     row = b.add(b.mul(i.iv, rows), start)
-                    at: list[Index] = [k.iv, b.add(b.mul(number, schedule.slots), row), 0, 0]
-                    shape = (rows, schedule.vectors, schedule.lanes)
-                    total = b.tile_load(self.made, at, [1, 2, 3], shape)
+                    at = [*self.made.at(b, k.iv, b.add(b.mul(number, used_slots(schedule)), row)), 0, 0]
+                    dims = [len(at) - 3, len(at) - 2, len(at) - 1]
+                    total = b.tile_load(self.made.memref, at, dims, (rows, schedule.vectors, schedule.lanes))
                     total = self.sum_of([number, k.iv, row], first, last, total)
-                    b.tile_store(total, self.made, at, [1, 2, 3])
+                    b.tile_store(total, self.made.memref, at, dims)
 
     def sum_of(self, source: Sequence[Index], first: Index, last: Index, start: SSAValue) -> SSAValue:
         """`start` and the sum over blocks of channels for tiles from `source`, [group, product, tile], on."""
-        b, schedule, (group, k, row) = self.b, self.schedule, source
+        b, schedule, (_, k, _) = self.b, self.schedule, source
         rows = vector_type_of(start).get_shape()[0]
         with b.loop(first, last, carry=[start], name="block") as block:
             end: Index = schedule.lanes
             if schedule.depth % schedule.lanes:
                 _, end = extent(b, schedule.depth, schedule.lanes, block.iv)
             near = b.mul(b.op(arith.SubiOp, block.iv, b.index(first)), schedule.lanes)
+            at = self.row_of(source, block.iv) if schedule.is_run else None
             with b.loop(0, end, schedule.unroll, carry=block.args, name="c") as c:
-                at = [group, k, b.add(b.mul(block.iv, schedule.slots), row), c.iv]
-                pixels = b.tile_load(self.transformed, at, [2, 3], (rows, schedule.unroll))
+                pixels = self.pixels(at or self.row_of(source, block.iv), c.iv, (rows, schedule.unroll))
                 shape = (schedule.unroll, schedule.vectors, schedule.lanes)
-                factors = b.tile_load(self.factors, [k, b.add(near, c.iv), 0, 0], [1, 2, 3], shape)
+                weights = [*self.factors.at(b, k, b.add(near, c.iv)), 0, 0]
+                dims = [len(weights) - 3, len(weights) - 2, len(weights) - 1]
+                factors = b.tile_load(self.factors.memref, weights, dims, shape)
                 c.yields(b.fma(pixels, factors, c.args[0]))
             block.yields(*c.results)
         return block.results[0]

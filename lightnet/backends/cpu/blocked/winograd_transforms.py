@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from math import prod
 
 from xdsl.dialects import arith, vector
 from xdsl.dialects.builtin import DYNAMIC_INDEX, MemRefType, f32, i8
@@ -18,13 +17,20 @@ from xdsl.ir import SSAValue
 from lightnet.backends.builder import Builder, Index
 from lightnet.backends.cpu.blocked.kernel import map_place
 from lightnet.backends.cpu.blocked.winograd_model import TiledAxis, WinogradSchedule
+from lightnet.backends.cpu.blocked.winograd_runs import (
+    Planes,
+    group_bytes,
+    input_rows,
+    planes,
+    used_slots,
+    workspace_bytes,
+)
 from lightnet.backends.cpu.tile_kernel import memref_of
 from lightnet.backends.launches import Argument, Launch
 from lightnet.ir import winograd
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, layout_of
 from lightnet.ir.types import memref_type_of, spec_of
-from lightnet.runtime.arrays import align_up
 from lightnet.runtime.dims import Size, is_never_below
 
 # -- the transforms of one axis ---------------------------------------------------------------------------------------
@@ -104,7 +110,7 @@ class Inputs:
         kernel: KernelOp,
         source: SSAValue,
         tile: SSAValue,
-        target: SSAValue,
+        target: Planes,
         place: Callable[[list[Index]], list[Index]] = list,
     ):
         """`place` gives the memref indices of an element of the map's layout."""
@@ -120,7 +126,7 @@ class Inputs:
         with group_tiles(b, schedule, gy, gx) as (ty, tx, slot):
             rows = self.positions(schedule.y, ty, 0)
             columns = start_of(b, schedule.x, tx)
-            self.tile([n, block], rows, columns, number, b.add(b.mul(block, schedule.slots), slot))
+            self.tile([n, block], rows, columns, number, b.add(b.mul(block, used_slots(schedule)), slot))
 
     def tile(self, at: list[Index], rows: Sequence[Index], column: Index, group: Index, to: Index) -> None:
         """One tile: columns first, each along y, then rows along x. It becomes vector `to` of each plane."""
@@ -140,7 +146,7 @@ class Inputs:
                     if schedule.x.taps == 3:
                         store(value, self.stage, [k, q.iv, 0])
                     else:
-                        store(value, self.target, [group, k, to, 0])
+                        store(value, self.target.memref, [*self.target.at(b, k, to, [group]), 0])
         if schedule.x.taps == 3:
             with b.loop(0, schedule.y.points, name="line") as line:
                 if schedule.y.taps == 3:
@@ -152,7 +158,8 @@ class Inputs:
                     columns = [self.position(schedule.x, column, i, 1) for i in range(schedule.x.points)]
                     values = [load([*at, rows[0], x]) for x in columns]
                 for i, value in enumerate(transform_input(b, schedule.m, values)):
-                    store(value, self.target, [group, b.add(b.mul(line.iv, schedule.x.points), i), to, 0])
+                    number = b.add(b.mul(line.iv, schedule.x.points), i)
+                    store(value, self.target.memref, [*self.target.at(b, number, to, [group]), 0])
 
     def positions(self, axis: TiledAxis, tile: Index, number: int) -> list[Index]:
         """The memory rows or columns (`number` 0 or 1) that a tile reads."""
@@ -224,24 +231,19 @@ def input_launch(kernel: KernelOp, schedule: WinogradSchedule, name: str) -> Lau
     with b.loop(b.lo, b.hi, name="block") as block:
         group, channels = b.divmod(block.iv, schedule.in_blocks)
         n, gy, gx = group_place(b, schedule, group)
-        if schedule.is_run:
-            target = group_view(b, schedule, target, group)
-        inputs = Inputs(b, schedule, kernel, x, tile, target, lambda indices: map_place(b, source, indices))
+        to = group_view(b, schedule, target, group) if schedule.is_run else Planes(target)
+        inputs = Inputs(b, schedule, kernel, x, tile, to, lambda indices: map_place(b, source, indices))
         inputs.group(n, gy, gx, 0 if schedule.is_run else group, channels)
     arguments = (Argument("operand", number), Argument("workspace", 0), Argument("scratch", 0))
-    used = group_bytes(schedule) * schedule.all_groups if schedule.is_run else 0
+    used = workspace_bytes(schedule) if schedule.is_run else 0
     return Launch(b.finish(), schedule.all_groups * schedule.in_blocks, arguments, used)
 
 
-def group_bytes(schedule: WinogradSchedule) -> int:
-    """Bytes of the transformed input of a group, filled up so that another may follow."""
-    return align_up(4 * prod(schedule.input_shape[1:]))
-
-
-def group_view(b: Builder, schedule: WinogradSchedule, workspace: SSAValue, group: Index) -> SSAValue:
+def group_view(b: Builder, schedule: WinogradSchedule, workspace: SSAValue, group: Index) -> Planes:
     """The transformed input of one group, `group` of those in the workspace."""
-    type = MemRefType(f32, [1, *schedule.input_shape[1:]])
-    return b.view(workspace, b.mul(group, group_bytes(schedule)), type, name="transformed")
+    shape = (schedule.products, schedule.lanes)
+    at = b.mul(group, group_bytes(schedule))
+    return planes(b, workspace, at, input_rows(schedule), shape, "transformed")
 
 
 def group_place(b: Builder, schedule: WinogradSchedule, group: Index) -> tuple[Index, Index, Index]:
