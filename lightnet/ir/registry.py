@@ -162,6 +162,7 @@ PASSES = Table("pass", {
     "trim-windows": "lightnet.passes.trim_windows:TrimWindowsPass",
     "fold-batchnorm": "lightnet.passes.fold_batchnorm:FoldBatchnormPass",
     "move-scales": "lightnet.passes.move_scales:MoveScalesPass",
+    "integers": "lightnet.passes.integers:IntegersPass",
     "simplify": "lightnet.passes.simplify:SimplifyPass",
     "precision": "lightnet.passes.precision:PrecisionPass",
     "expand": "lightnet.passes.expand:ExpandPass",
