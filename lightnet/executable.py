@@ -21,7 +21,7 @@ from lightnet.backends.interpreter.static import static_bytes
 from lightnet.compilation import Compilation
 from lightnet.compiled import Compiled, in_text
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.ln.source import ParamOp, Source
+from lightnet.dialects.ln.source import ParamOp, Source, is_fed
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.instances import symbols_of
 from lightnet.ir.locations import loc_of
@@ -70,8 +70,8 @@ class Executable(Compiled):
         planned = main_of(compilation.planned)
         self._sources = {_name(op): op for op in planned.walk() if isinstance(op, Source)}
         #: What may be fed: the sources of the network, those too for which no pass left any use.
-        self._specs = {_name(op): op.result_specs[0] for op in compilation.source.walk() if isinstance(op, Source)}
-        self._specs.update({name: op.result_specs[0] for name, op in self._sources.items()})
+        self._specs = {_name(op): op.result_specs[0] for op in compilation.source.walk() if is_fed(op)}
+        self._specs.update({name: op.result_specs[0] for name, op in self._sources.items() if is_fed(op)})
         self._specs.update({name: found.spec for name, found in self._tied.items()})
         #: Params that have no contents but a store's, and are in none.
         self._lacking = [

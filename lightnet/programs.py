@@ -14,7 +14,7 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from lightnet.compilation import Compilation
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import HostOp
-from lightnet.dialects.ln.source import Create, Input, ParamOp, Source
+from lightnet.dialects.ln.source import ConstantOp, Create, Input, ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.counts import counts_of
 from lightnet.ir.instances import is_open, symbols_of
@@ -50,7 +50,8 @@ def interface_of(compilation: Compilation) -> dict[str, Any]:
         "unread": tuple(t for t in declared if t.name not in read),
         "order": tuple(op.tensor_names[0] or op.op_name or ""
                        for op in main_of(compilation.source).walk() if isinstance(op, Input | Create)),
-        "params": tuple(op.tensor_names[0] or op.op_name or "" for op in sources if isinstance(op, ParamOp)),
+        "params": tuple(op.tensor_names[0] or op.op_name or "" for op in sources
+                        if isinstance(op, ParamOp) and not isinstance(op, ConstantOp)),
         "fused": tuple(dict.fromkeys(n for n in before if n not in names)),
         "reused": tuple(dict.fromkeys(n for n in before if n in names and n not in readable)),
     }  # fmt: skip

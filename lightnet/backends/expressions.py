@@ -20,22 +20,27 @@ from lightnet.ir.body import epilogue_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.types import spec_of
 
+#: The types of tiles: floats, and integers to which a network rounds them, with their sums; in registers conditions,
+#: too.
+ON_TILES = frozenset(("f32", "i32", "i16", "i8", "ui8"))
+IN_REGISTERS = ON_TILES | {"i1"}
 
-def runs_on_tiles(op: LnOp, along: Sequence[int] = (0, 1), short: bool = False) -> bool:
+
+def runs_on_tiles(op: LnOp, along: Sequence[int] = (0, 1), short: bool = False, casts: bool = False) -> bool:
     """Return whether a `TileEvaluator` can run `op`: elementwise, once its shapes are known, in functions that tiles
     have. Tensors of other shapes may be read along the dimensions `along`. The default suits pictures (a value for each
     channel): their last two are a kernel's to walk as it likes. `short`: tiles may be of f16 and bf16, too, and are
-    converted."""
-    key = (op.name, tuple(sorted(op.properties.items())), tuple(op.operand_types), tuple(along), short)
+    converted; `casts`: they may be of integers, which are converted from and to floats."""
+    key = (op.name, tuple(sorted(op.properties.items())), tuple(op.operand_types), tuple(along), short, casts)
     if key not in _known:
-        _known[key] = _runs_on_tiles(op, along, short)
+        _known[key] = _runs_on_tiles(op, along, short, casts)
     return _known[key]
 
 
 _known: dict[object, bool] = {}
 
 
-def _runs_on_tiles(op: LnOp, along: Sequence[int], short: bool) -> bool:
+def _runs_on_tiles(op: LnOp, along: Sequence[int], short: bool, casts: bool) -> bool:
     if op.definition is None or op.is_host or len(op.results) != 1 or not op.operands:
         return False
     if [s.op for s in notation.parse(op.definition).statements] != ["="]:  # binding takes longer than looking
@@ -48,7 +53,7 @@ def _runs_on_tiles(op: LnOp, along: Sequence[int], short: bool) -> bool:
         return False
     dims = definition.specs[statement.tensor].dims
     free = {s.name for k, s in enumerate(statement.subs) if k in along and isinstance(s, bound.Idx)}
-    return _supported(statement.value, short) and all(
+    return _supported(statement.value, short, casts) and all(
         not r.flat
         and r.filler is None
         and (r.subs == statement.subs if definition.specs[r.tensor].dims == dims else _picks(r.subs, free))
@@ -57,7 +62,12 @@ def _runs_on_tiles(op: LnOp, along: Sequence[int], short: bool) -> bool:
 
 
 def stays_on_tiles(op: LnOp, anchor: LnOp, along: Sequence[int], types: Sequence[str] = ()) -> bool:
-    """Return whether `op` runs on tiles of the result of `anchor`, and has its shape, and type or one of `types`."""
+    """Return whether `op` runs on tiles of the result of `anchor`, and has its shape, and one of `types` (of none:
+    that of `anchor`, or where this is one of `ON_TILES`, of those)."""
+    if not types and anchor.result_specs[0].dtype.name in ON_TILES:
+        kinds = [s.dtype.name in IN_REGISTERS for s in (*op.operand_specs, *op.result_specs)]
+        same = [s.dims for s in op.result_specs] == [s.dims for s in anchor.result_specs]
+        return same and all(kinds) and runs_on_tiles(op, along, casts=True)
     if not types:
         return op.result_specs == anchor.result_specs and runs_on_tiles(op, along)
     specs = [*op.operand_specs, *op.result_specs]
@@ -71,7 +81,7 @@ def has_tile_epilogue(ops: Sequence[LnOp], yielded: Sequence[SSAValue], along: S
     these ops make all that is `yielded`. They may read smaller tensors along the dimensions `along`.
     """
     inside = epilogue_of(ops, lambda op: stays_on_tiles(op, ops[0], along, types))
-    return inside is not None and inside >= set(yielded)
+    return inside is not None and inside >= set(yielded) and all(spec_of(v.type).dtype.name != "i1" for v in yielded)
 
 
 #: Subscripts of a plain read; a dimension of 1 has the constant index 0.
@@ -84,10 +94,16 @@ def _picks(subs: Sequence[bound.Node], indices: set[str]) -> bool:
     return all(isinstance(s, _SIMPLE) for s in subs) and set(names) <= indices and len(set(names)) == len(names)
 
 
-def _supported(node: bound.Node, short: bool) -> bool:
+def _supported(node: bound.Node, short: bool, casts: bool) -> bool:
     if not isinstance(node, bound.Apply):
         return not isinstance(node, bound.Idx)
-    return takes_vectors(node) and (short or node.fn != "cast") and all(_supported(a, short) for a in node.args)
+    if node.fn != "cast":
+        taken = takes_vectors(node)
+    elif node.dtype.is_float and node.args[0].dtype.is_float:
+        taken = short
+    else:
+        taken = casts and node.dtype.kind != "bool"
+    return taken and all(_supported(a, short, casts) for a in node.args)
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,25 @@ from __future__ import annotations
 from xdsl.ir import Dialect
 
 from lightnet.dialects.launch import CopyOp, HostOp, LaunchOp
-from lightnet.dialects.tile_arith import CastOp, CmpOp, FmaOp, ReduceOp, SelectOp, TransposeOp
+from lightnet.dialects.tile_arith import CastOp, CmpOp, DotOp, FmaOp, ReduceOp, SelectOp, TransposeOp
 from lightnet.dialects.tile_memory import LoadOp, PrefetchOp, StoreOp
 
 Tile = Dialect(
     "tile",
-    [LoadOp, StoreOp, PrefetchOp, FmaOp, SelectOp, CastOp, CmpOp, TransposeOp, ReduceOp, LaunchOp, HostOp, CopyOp],
+    [
+        LoadOp,
+        StoreOp,
+        PrefetchOp,
+        FmaOp,
+        DotOp,
+        SelectOp,
+        CastOp,
+        CmpOp,
+        TransposeOp,
+        ReduceOp,
+        LaunchOp,
+        HostOp,
+        CopyOp,
+    ],
     [],
 )

@@ -1,5 +1,5 @@
-"""The ops of the `tile` dialect on registers: `tile.fma`, elementwise ones where those of `arith` take scalars only in
-xDSL, `tile.transpose` and `tile.reduce`. Imports xDSL."""
+"""The ops of the `tile` dialect on registers: `tile.fma` and `tile.dot`, elementwise ones where those of `arith` take
+scalars only in xDSL, `tile.transpose` and `tile.reduce`. Imports xDSL."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import DenseArrayBase, IndexType, IntegerType, StringAttr, VectorType, i1, i64
+from xdsl.dialects.builtin import DenseArrayBase, IndexType, IntegerType, StringAttr, VectorType, i1, i32, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
     VarConstraint,
@@ -27,11 +27,23 @@ from lightnet.ir.types import vector_type_of
 
 #: The kinds of `tile.reduce`. `max`/`min` propagate NaN on floats and are signed on integers.
 REDUCE_KINDS = ("add", "mul", "max", "min", "umax", "umin")
+#: The kinds of `tile.dot`.
+DOT_KINDS = ("words", "bytes")
 #: The casts of `tile.cast`, with the meaning of arith's ops of these names.
 CAST_KINDS = ("extf", "truncf", "extsi", "extui", "trunci", "sitofp", "uitofp", "fptosi", "fptoui", "bitcast")
 #: The predicates of `tile.cmp` on integers and floats, with the meaning of `arith.cmpi` and `arith.cmpf`.
 INT_PREDICATES = tuple(arith.CMPI_COMPARISON_OPERATIONS)
 FLOAT_PREDICATES = tuple(arith.CMPF_COMPARISON_OPERATIONS)
+
+
+def _check_contraction(a: SSAValue, b: SSAValue, acc: SSAValue) -> None:
+    """Check that [P.., K] . [K, N..] -> [P.., N..] of one element type."""
+    types = [vector_type_of(v) for v in (a, b, acc)]
+    if len({type.element_type for type in types}) != 1:
+        raise VerifyException("the operands have one element type")
+    left, right, made = (type.get_shape() for type in types)
+    if len(right) < 2 or left[-1] != right[0] or made != (*left[:-1], *right[1:]):
+        raise VerifyException(f"expected [P.., K] . [K, N..] -> [P.., N..], got {left} . {right} -> {made}")
 
 
 @irdl_op_definition
@@ -58,13 +70,44 @@ class FmaOp(FormattedOp):
         return self.acc.name_hint or "acc"
 
     def verify_(self) -> None:
-        a, b, acc = (v.type.get_shape() for v in (self.a, self.b, self.acc))
-        if len({v.type.element_type for v in (self.a, self.b, self.acc)}) != 1:
-            raise VerifyException("the operands have one element type")
+        _check_contraction(self.a, self.b, self.acc)
         if isinstance(self.acc.type.element_type, IntegerType | IndexType):
             raise VerifyException("expected a float element type")
-        if len(b) < 2 or a[-1] != b[0] or acc != (*a[:-1], *b[1:]):
-            raise VerifyException(f"expected [P.., K] . [K, N..] -> [P.., N..], got {a} . {b} -> {acc}")
+
+
+@irdl_op_definition
+class DotOp(FormattedOp):
+    """``acc[p.., n..] + sum over k of a[p.., k] . b[k, n..]``, of i32, which wraps around. An element of `a` and of `b`
+    is several small integers, the first in the lowest bits, and ``.`` the sum of the products of those of one place:
+    ``words`` are two of 16 bits, signed; ``bytes`` four of 8 bits, those of `a` unsigned, of `b` signed.
+
+    `a` is taken element by element (broadcast), `b` and `acc` as vectors along their last dimension.
+    """
+
+    name = "tile.dot"
+
+    T: ClassVar = VarConstraint("T", base(VectorType))
+
+    kind = prop_def(StringAttr)
+    a = operand_of(VectorType)
+    b = operand_of(VectorType)
+    acc = operand_of(T)
+    result = result_def(T)
+
+    traits = traits_def(Pure())
+    custom_directives = (Word,)
+    SYNTAX: ClassVar = "custom<Word>($kind) $a `,` $b `,` $acc attr-dict `:` type($a) `,` type($b) `,` type($acc)"
+
+    def result_hint(self) -> str:
+        """The name of a result that has none: that of what is added to."""
+        return self.acc.name_hint or "acc"
+
+    def verify_(self) -> None:
+        if self.kind.data not in DOT_KINDS:
+            raise VerifyException(f"unknown kind {self.kind.data}; there are: {', '.join(DOT_KINDS)}")
+        _check_contraction(self.a, self.b, self.acc)
+        if vector_type_of(self.acc).element_type != i32:
+            raise VerifyException(f"expected elements of i32, got {vector_type_of(self.acc).element_type}")
 
 
 @irdl_op_definition

@@ -21,7 +21,7 @@ from xdsl.ir import Block, Region, SSAValue
 
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.dialect import built_in_optypes, optypes
-from lightnet.dialects.ln.source import Input, ParamOp
+from lightnet.dialects.ln.source import ConstantOp, Input, ParamOp
 from lightnet.frontends.open_dims import LearntError, learnt
 from lightnet.frontends.sizes import is_counted
 from lightnet.ir import budget
@@ -60,7 +60,7 @@ class Value:
     it) its SSA value. `inputs` are the names of the graph inputs that it depends on; none where these are too many to
     matter."""
 
-    __slots__ = ("_contents", "_load", "inputs", "name", "spec", "ssa", "storage")
+    __slots__ = ("_contents", "_load", "inputs", "is_fixed", "name", "spec", "ssa", "storage")
 
     def __init__(self, spec: TensorSpec, *, ssa: SSAValue | None = None, inputs: frozenset[str] = frozenset(),
                  load: Callable[[], np.ndarray] | None = None, name: str | None = None):  # fmt: skip
@@ -69,6 +69,8 @@ class Value:
         self._contents: np.ndarray | None = None
         #: The type that it is stored in where the model has it and we do not (`frontends/onnx/storage.py`).
         self.storage: str | None = None
+        #: Whether nobody may feed it, if it is known: a pass may read it where it is small (`ln.constant`).
+        self.is_fixed = False
 
     def twin(self) -> Value:
         """Another value for the same tensor."""
@@ -308,11 +310,20 @@ class Graph:
         spec = value.spec
         name = self._names.fresh(value.name or "const")
         if spec.len <= MAX_SPELT and (numbers := _spelt(value.known)) is not None:
-            return self._source(ParamOp, spec, name, name, data=numbers)
+            return self._source(ConstantOp if value.is_fixed else ParamOp, spec, name, name, data=numbers)
         load = value._load
         assert load is not None
         self.entries[name] = Entry(spec.dims, spec.dtype.np, lambda: _bytes(load()))
         return self._source(ParamOp, spec, name, name, from_file=True, required=True)
+
+    def fixed(self, value: Value) -> Value:
+        """`value`, of which passes may read what it holds."""
+        value.is_fixed = True
+        return value
+
+    def unfolded(self, value: Value) -> Value:
+        """A value as one of which nothing is known: what is computed from it stays in the module."""
+        return Value(value.spec, ssa=self.ssa(value), inputs=value.inputs, name=value.name)
 
     # -- what does nothing where nothing changes
 

@@ -43,7 +43,9 @@ Box = tuple[tuple[int, int], ...]
 _MAPS = re.compile(r"(?:c(?P<block>[1-9]\d{0,3}))?(?:h(?P<rows>\d{1,2})(?:x(?P<cols>\d{1,2}))?)?")
 _LAST = re.compile(r"nhwc([1-9]\d{0,3})")
 _PHASES = re.compile(r"s([1-9]\d?)x([1-9]\d?)nhwc([1-9]\d{0,3})")
-_WEIGHTS = re.compile(r"(?:w(?P<winograd>[24]))?(?P<axes>[otdnv])(?P<block>[1-9]\d{0,3})(?:i(?P<inner>[1-9]\d{0,3}))?")
+_WEIGHTS = re.compile(
+    r"(?:w(?P<winograd>[24]))?(?P<axes>[otdnvpq])(?P<block>[1-9]\d{0,3})(?:i(?P<inner>[1-9]\d{0,3}))?"
+)
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Layout:
         raise LightNetError(
             f"'{token}' is no layout: 'plain'; a block of channels, a halo or both, as in 'c16h1' or 'c16h2x0'; "
             "channels last, as in 'nhwc4'; memory for more elements, as in 'r2x512'; or packed weights, as in "
-            f"'o32i16', 'w4o32', 'd16', 'n64' or 's2x2nhwc4' (block at most {MAX_BLOCK}, halo at most {MAX_HALO})"
+            f"'o32i16', 'w4o32', 'n64', 'p16i2' or 's2x2nhwc4' (block at most {MAX_BLOCK}, halo at most {MAX_HALO})"
         )
 
     def __str__(self) -> str:
@@ -291,6 +293,8 @@ class Packed(Tiled):
     ``t32i16``  as ``o32i16``, outputs and inputs exchanged
     ``d16``     [ceil(C/16), KH, KW, 16]
     ``n64``     [ceil(N/64), K, 64]
+    ``p16i2``   [ceil(O/16), KH, KW, ceil(I/2), 16, 2]: of integers that are multiplied two at a time
+    ``q16i2``   [ceil(N/16), ceil(K/2), 16, 2]: of matrix products, for the same
     ``v16``     [ceil(C/16), 16]: a value by channel, [C] or [C, 1, 1]
     """
 
@@ -308,9 +312,9 @@ class Packed(Tiled):
         axes = match["axes"]
         if (
             (inner and winograd)
-            or (inner and axes not in "ot")
+            or (inner and axes not in "otpq")
             or (winograd and axes != "o")
-            or (axes == "t" and not inner)
+            or (axes in "tpq" and not inner)
         ):
             return None
         if max(block, inner) > MAX_BLOCK:
@@ -322,7 +326,7 @@ class Packed(Tiled):
         return f"{prefix}{self.axes}{self.block}" + (f"i{self.inner}" if self.inner else "")
 
     def fits(self, dims: Sequence[int]) -> bool:
-        if self.axes == "n":
+        if self.axes in "nq":
             return len(dims) == 2
         if self.axes == "v":
             return len(dims) > 0 and all(d == 1 for d in dims[1:])
@@ -332,9 +336,12 @@ class Packed(Tiled):
 
     @cached_property
     def parts(self) -> tuple[MemoryDim, ...]:
-        outer, inner = (1, 0) if self.axes in "tn" else (0, 1)
+        outer, inner = (1, 0) if self.axes in "tnq" else (0, 1)
         block, lane = MemoryDim(outer, "block", self.block), MemoryDim(outer, "lane", self.block)
         if self.inner:
+            taps = (MemoryDim(2), MemoryDim(3)) if self.axes == "p" else ()
+            if self.axes in "pq":
+                return block, *taps, MemoryDim(inner, "block", self.inner), lane, MemoryDim(inner, "lane", self.inner)
             pair = MemoryDim(inner, "block", self.inner), MemoryDim(inner, "lane", self.inner)
             return block, MemoryDim(2), pair[0], MemoryDim(3), pair[1], lane
         between = {"v": (), "n": (inner,), "d": (2, 3)}.get(self.axes, (inner, 2, 3))
@@ -347,8 +354,18 @@ class Packed(Tiled):
         return (-(-dims[0] // self.block), products, _rounded_up(dims[1], winograd.CHANNEL_MULTIPLE), self.block)
 
     def pack_parts(self, array: np.ndarray, memory: np.ndarray) -> Iterator[int]:
-        plain = super().pack_parts
+        plain = self._pack_pairs if self.axes in "pq" else super().pack_parts
         yield from winograd.transform(array, self.winograd, memory) if self.winograd else plain(array, memory)
+
+    def _pack_pairs(self, array: np.ndarray, memory: np.ndarray) -> Iterator[int]:
+        """A block of outputs at a time: the blocks of inputs are too small to be walked."""
+        array = array if self.axes == "p" else array.T[..., None, None]
+        for number in range(-(-len(array) // self.block)):
+            part, room = array[number * self.block :][: self.block].transpose(2, 3, 1, 0), memory[number]
+            whole = np.zeros((*part.shape[:2], room.shape[-3] * self.inner, self.block), memory.dtype)
+            whole[:, :, : part.shape[2], : part.shape[3]] = part
+            room[...] = np.reshape(whole.reshape(-1, self.inner, self.block).swapaxes(1, 2), room.shape)
+            yield room.nbytes
 
     def unpack(self, memory: np.ndarray, dims: Sequence[int]) -> np.ndarray:
         return winograd.inverse(memory, self.winograd, dims) if self.winograd else super().unpack(memory, dims)

@@ -157,12 +157,12 @@ PASSES = Table("pass", {
     "instantiate": "lightnet.passes.instantiate:InstantiatePass",
     "fold": "lightnet.passes.fold:FoldPass",
     "check-indices": "lightnet.passes.check_indices:CheckIndicesPass",
-    "ln-cse": "lightnet.passes.cse:CsePass",
-    "ln-dce": "lightnet.passes.dce:DcePass",
+    "ln-cse": "lightnet.passes.cse:CsePass", "ln-dce": "lightnet.passes.dce:DcePass",
     "decompose": "lightnet.passes.decompose:DecomposePass",
     "trim-windows": "lightnet.passes.trim_windows:TrimWindowsPass",
     "fold-batchnorm": "lightnet.passes.fold_batchnorm:FoldBatchnormPass",
     "move-scales": "lightnet.passes.move_scales:MoveScalesPass",
+    "integers": "lightnet.passes.integers:IntegersPass",
     "simplify": "lightnet.passes.simplify:SimplifyPass",
     "precision": "lightnet.passes.precision:PrecisionPass",
     "expand": "lightnet.passes.expand:ExpandPass",
@@ -171,8 +171,7 @@ PASSES = Table("pass", {
     "subgraph": "lightnet.passes.subgraph:SubgraphPass",
     "layout": "lightnet.passes.layout:LayoutPass",
     "grow-caches": "lightnet.passes.grow_caches:GrowCachesPass",
-    "bands": "lightnet.passes.bands:BandsPass",
-    "choose": "lightnet.passes.choose:ChoosePass",
+    "bands": "lightnet.passes.bands:BandsPass", "choose": "lightnet.passes.choose:ChoosePass",
     "hoist": "lightnet.passes.hoist:HoistPass",
     "schedule": "lightnet.passes.schedule:SchedulePass",
     "pack": "lightnet.passes.pack:PackPass",
@@ -235,6 +234,7 @@ DIALECTS = Table("dialect", {
 #: `alg` that names its generator, but those on register tiles, which share one with that of convolutions on maps.
 GENERATORS = Table("generator", {
     "direct": "lightnet.backends.cpu.blocked.conv:DIRECT",
+    "dot": "lightnet.backends.cpu.blocked.dot:DOT", "dots": "lightnet.backends.cpu.blocked.dot_dense:DOTS",
     "winograd4": "lightnet.backends.cpu.blocked.winograd:WINOGRAD4",
     "winograd2": "lightnet.backends.cpu.blocked.winograd:WINOGRAD2",
     "bands": "lightnet.backends.cpu.blocked.bands:BANDS",
@@ -334,8 +334,8 @@ def ops_of(family: Any) -> tuple[type, ...]:
 FAMILIES = Table("op family", {
     name: f"lightnet.dialects.ln.{name}"
     for name in ("source", "conv", "pool", "norm", "elementwise", "move", "rearrange", "indexing", "scatter", "scan",
-                 "reduce", "einsum", "resize", "sort", "detection", "effect", "boxes", "counted", "matmul", "conv_nd",
-                 "pool_nd", "recurrent", "spatial", "regions", "arith", "unary", "activation", "tree")
+                 "reduce", "einsum", "resize", "sort", "detection", "effect", "boxes", "counted", "matmul", "integer",
+                 "conv_nd", "pool_nd", "recurrent", "spatial", "regions", "arith", "unary", "activation", "tree")
 } | {"structure": "lightnet.dialects.ln.structure:OPS"}, ops_of)  # fmt: skip
 
 #: Ops that come with a target, by optype: read when a network or a description names one, so that other compilations do

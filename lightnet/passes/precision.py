@@ -13,6 +13,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.arith import Cast
 from lightnet.dialects.ln.rules import is_yielded
 from lightnet.dialects.ln.source import Source
+from lightnet.dialects.ln.unary import RoundEven
 from lightnet.ir import budget, rewrites
 from lightnet.ir.bound import F32, Apply, walk_nodes
 from lightnet.ir.instances import typical_op
@@ -215,10 +216,11 @@ def _is_f32(specs: list[TensorSpec]) -> bool:
 
 
 def _becoming_integers(block: Block) -> set[SSAValue]:
-    """The tensors that a cast makes integers of, directly or behind ops that give integers of integers."""
+    """The tensors that a cast makes integers of, or that are rounded to whole numbers, directly or behind ops that give
+    integers of integers."""
     found: set[SSAValue] = set()
     for op in reversed(list(block.ops)):
-        if isinstance(op, Cast) and not op.result_specs[0].dtype.is_float:
+        if isinstance(op, RoundEven) or (isinstance(op, Cast) and not op.result_specs[0].dtype.is_float):
             found.update(op.operands)
         elif isinstance(op, LnOp) and any(r in found for r in op.results) and _keeps_integers(op):
             found.update(op.operands)

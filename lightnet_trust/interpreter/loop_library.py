@@ -212,6 +212,18 @@ def fma(a: np.ndarray, b: np.ndarray, acc: np.ndarray) -> np.ndarray:
     return acc + (a.reshape(-1, k) @ b.reshape(k, -1)).reshape(acc.shape)
 
 
+def dot(kind: str, a: np.ndarray, b: np.ndarray, acc: np.ndarray) -> np.ndarray:
+    """`tile.dot`: elements as words or bytes, the products of each place added."""
+    k = b.shape[0]
+
+    def parts(values: np.ndarray, dtype: str, count: int) -> np.ndarray:
+        return np.ascontiguousarray(values).view(dtype).reshape(*values.shape, count).astype(np.int32)
+
+    left, right, count = ("<i2", "<i2", 2) if kind == "words" else ("u1", "i1", 4)
+    x, y = parts(a.reshape(-1, k), left, count), parts(b.reshape(k, -1), right, count)
+    return acc + np.einsum("pkg,kng->pn", x, y, dtype=np.int32).reshape(acc.shape)
+
+
 def transpose(values: Sequence[np.ndarray]) -> list[np.ndarray]:
     """`tile.transpose`."""
     return list(np.stack(values, axis=1))

@@ -159,6 +159,10 @@ class LoopWriter:
         cond, a, b = (self._name(v) for v in op.operands)
         self._line(f"{self._name(op.result)} = {a} if {cond} else {b}")
 
+    def _dot(self, op: tile_arith.DotOp) -> None:
+        args = ", ".join(self._name(v) for v in op.operands)
+        self._line(f"{self._name(op.result)} = lib.dot({self._const(op.kind.data)}, {args})")
+
     def _index_cast(self, op: arith.IndexCastOp) -> None:
         source = self._name(op.input)
         if isinstance(op.result.type, IndexType):
@@ -297,7 +301,7 @@ class LoopWriter:
 _SPECIAL: dict[type[Operation], Callable[[LoopWriter, Any], None]] = {
     arith.ConstantOp: LoopWriter._constant, arith.CmpiOp: LoopWriter._cmpi, arith.CmpfOp: LoopWriter._cmpf,
     tile_arith.CmpOp: LoopWriter._cmp,
-    arith.SelectOp: LoopWriter._select, arith.IndexCastOp: LoopWriter._index_cast,
+    tile_arith.DotOp: LoopWriter._dot, arith.SelectOp: LoopWriter._select, arith.IndexCastOp: LoopWriter._index_cast,
     memref.LoadOp: LoopWriter._load, memref.StoreOp: LoopWriter._store, memref.AllocaOp: LoopWriter._alloca,
     memref.ViewOp: LoopWriter._view, tile_memory.LoadOp: LoopWriter._tile_load,
     tile_memory.StoreOp: LoopWriter._tile_store,

@@ -51,13 +51,13 @@ def accepts(ops: Sequence[LnOp], yielded: Sequence[SSAValue] = ()) -> bool:
     return has_tile_epilogue(ops, yielded, readable(anchor))
 
 
-def readable(op: Matmul) -> tuple[int, ...]:
+def readable(op: LnOp) -> tuple[int, ...]:
     """The result's dimensions along which an epilogue may read smaller tensors: not those that count as rows."""
     ndim = op.result_specs[0].ndim
     return tuple(range(ndim)) if not folds(op) else (ndim - 1,)
 
 
-def folds(op: Matmul) -> bool:
+def folds(op: LnOp) -> bool:
     """Return whether batch dimensions count as rows."""
     return gemm_shape(op)[1] != op.result_specs[0].dims[-2]
 
@@ -103,7 +103,7 @@ def build(kernel: KernelOp, name: str, width: int, aliases: Mapping[int, int]) -
 class ProductKernel(TileKernel):
     """The common part of the kernels of matrix products, [m, k] x [k, n]."""
 
-    anchor: Matmul
+    anchor: LnOp
 
     def describe(self, kernel: KernelOp) -> None:
         super().describe(kernel)

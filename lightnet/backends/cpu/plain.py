@@ -25,6 +25,7 @@ from lightnet.backends.loop_layouts import laid_out
 from lightnet.backends.open_rows import one_row
 from lightnet.dataclasses import replace
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
+from lightnet.dialects.ln.integer import Conv2dInteger, MatmulInteger
 from lightnet.dialects.ln.move import Forward
 from lightnet.ir.access import data_operands
 from lightnet.ir.affine import IndexSpace
@@ -135,6 +136,8 @@ def plain_time_of(ops: Sequence[LnOp], machine: ProcessorModel) -> float:
     anchor = ops[0]
     size, depth = 4 * sum(s.len for s in (*anchor.operand_specs, *anchor.result_specs)), 0
     share, work = OTHER, sum(op.flops() for op in ops)
+    if isinstance(anchor, Conv2dInteger | MatmulInteger):
+        share = LOOPED
     if isinstance(anchor, Conv2d | Deconv2d):
         depth = prod(anchor.operand_specs[1].dims[1:])
         share = CONVOLUTION if anchor.operand_specs[1].dims[1] > 1 else SHALLOW
@@ -215,4 +218,5 @@ def accepts(body: Body) -> str | None:
     kind, (anchor, *rest) = body_kind(body), body.ops
     tiles = tile_generator_of([anchor], ()) if kind == "anchor" else None
     stays = tiles is None or all(stays_on_tiles(op, anchor, tiles.make.readable(anchor)) for op in rest)
-    return kind if stays else None
+    stored = all(spec_of(v.type).dtype.name != "i1" for v in body.yielded)
+    return kind if stays and (tiles is None or stored) else None

@@ -7,6 +7,7 @@ than that stands in `combiners`, `subgraphs` and the kernel generators of this f
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.ir import Attribute
@@ -29,6 +30,9 @@ from lightnet.ir.memory import ARENA, STATIC
 from lightnet.ir.op import LnOp
 from lightnet.ir.registry import GENERATORS
 from lightnet.ir.target import Request, Space, Target
+
+if TYPE_CHECKING:
+    from lightnet.passes.pipelines import Pipeline
 
 
 def supports(op: LnOp) -> bool:
@@ -96,6 +100,11 @@ def _emitter(name: str) -> Callable[..., str | bytes]:
     return emit
 
 
+def _pipeline(default: Pipeline) -> Pipeline:
+    """With products of integers, which kernels multiply two at a time."""
+    return default.after("move-scales", "integers") if "move-scales" in default.passes else default
+
+
 CPU = Target(
     "cpu",
     spaces={ARENA: Space(), STATIC: Space()},
@@ -113,6 +122,7 @@ CPU = Target(
     packing=SELECTION.packing,
     ports=PORTS,
     specializes=True,
+    pipeline=_pipeline,
     lowering="lower-cpu",
     runtime="lightnet.backends.cpu.runtime:RUNTIME",
     emitters={form: _emitter(f"emit_{form}") for form in ("llvm", "asm", "obj")},

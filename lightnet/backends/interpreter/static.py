@@ -10,7 +10,7 @@ import numpy as np
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from lightnet.dialects.ln.source import ParamOp
+from lightnet.dialects.ln.source import ConstantOp, ParamOp
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.arrays import fill_memory, to_memory
 from lightnet.ir.layout import byte_size
@@ -81,7 +81,7 @@ def _logical_values(
 
 def contents_of(op: ParamOp, feeds: Mapping[str, np.ndarray], store: WeightStore | None, seed: int) -> np.ndarray:
     """The contents of a param: what is fed under its name, or its loaded contents."""
-    name = op.tensor_names[0]
+    name = None if isinstance(op, ConstantOp) else op.tensor_names[0]
     return feeds[name] if name is not None and name in feeds else op.contents(store, seed, loc=loc_of(op))
 
 

@@ -15,7 +15,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from lightnet.backends.elementary.table import is_function
 from lightnet.backends.llvm import control, index_ops, memory_ops, scalar_ops, shuffle_ops, slice_ops, vector_ops
-from lightnet.backends.llvm.function import FunctionEmitter, flatten
+from lightnet.backends.llvm.function import Dots, FunctionEmitter, flatten
 from lightnet.backends.llvm.launch_list import emit_main, thread_scratch_of
 from lightnet.backends.llvm.short_floats import bfloats_as_bits
 from lightnet.backends.llvm.values import llvm_type
@@ -38,13 +38,14 @@ HANDLERS = {
 @dataclass(frozen=True)
 class TargetVectors:
     """The target's vectors: `width` lanes of f32 a register, and LLVM's preferred width in bits; whether it has
-    instructions between `half` and float, multiplies and adds in one step (`fma`), and has `rounding` to whole
-    numbers."""
+    instructions between `half` and float, multiplies and adds in one step (`fma`), has `rounding` to whole
+    numbers, and which sums of products (`dots`)."""
 
     width: int = 16
     half: bool = False
     fma: bool = True
     rounding: bool = True
+    dots: Dots = Dots()
 
     @property
     def bits(self) -> int:
@@ -112,7 +113,13 @@ def emit_kernel(
     while waiting:
         current, name = waiting.pop()
         e = FunctionEmitter(
-            vectors.width, not optimize, HANDLERS, vectors.half, has_fma=vectors.fma, has_rounding=vectors.rounding
+            vectors.width,
+            not optimize,
+            HANDLERS,
+            vectors.half,
+            has_fma=vectors.fma,
+            has_rounding=vectors.rounding,
+            dots=vectors.dots,
         )
         try:
             texts.append(_function_text(e, current, name, vectors, optimize))

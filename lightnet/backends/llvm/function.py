@@ -57,11 +57,21 @@ class RegionScope:
     loads: dict[str, dict[Hashable, str]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Dots:
+    """The sums of products of small integers that are instructions: of `pairs` of words, of four `bytes`, of which the
+    first factor is unsigned; as x86 has them."""
+
+    pairs: bool = False
+    bytes: bool = False
+
+
 class FunctionEmitter:
     """Emits one function's body. `width` is the number of lanes of a hardware vector of f32, `tiled` switches freeze
     on; `has_half` says that the processor converts between half and float, `has_bfloat` that it rounds to bfloat,
-    `has_fma` that it multiplies and adds in one step, `has_rounding` that it rounds to whole numbers.
-    `elementary` has the target's own emitters of elementwise ops, which go before those of `scalar_ops`."""
+    `has_fma` that it multiplies and adds in one step, `has_rounding` that it rounds to whole numbers,
+    `dots` which sums of products of small integers it has. `elementary` has the target's own emitters of elementwise
+    ops, which go before those of `scalar_ops`."""
 
     def __init__(
         self,
@@ -72,11 +82,12 @@ class FunctionEmitter:
         has_bfloat: bool = False,
         has_fma: bool = True,
         has_rounding: bool = True,
+        dots: Dots = Dots(),
         elementary: Mapping[type[Operation], Callable[..., str]] = MappingProxyType({}),
     ):
         self.width, self.tiled, self._handlers, self.has_half = width, tiled, handlers, has_half
         self.has_bfloat, self.has_fma, self.has_rounding = has_bfloat, has_fma, has_rounding
-        self.elementary = elementary
+        self.dots, self.elementary = dots, elementary
         self.scopes = [RegionScope([])]
         self.entry: list[str] = []  # allocas: constant in size, so they stand in the entry block
         self.stack = 0  # bytes of them

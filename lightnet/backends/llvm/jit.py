@@ -18,6 +18,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.backends.llvm import apart, cache, unlocked
 from lightnet.backends.llvm.emitter import Emitted, TargetVectors, emit_module
+from lightnet.backends.llvm.function import Dots
 from lightnet.backends.llvm.pool import pool_text
 from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
@@ -69,7 +70,9 @@ class CodeMachine:
         half = generic or self._has(3, "f16c", "avx512f", "fp-armv8", "neon")
         rounding = generic or self._has(2, "sse4.1", "fp-armv8", "neon")
         width = 16 if self._has(4, "avx512f") else 8 if self._has(3, "avx2") else 4
-        return TargetVectors(width, half, self.has_fma, rounding)
+        pairs = self._has(2, "sse2") and (width < 16 or self._has(4, "avx512bw"))
+        dots = Dots(pairs, width == 16 and self._has(9, "avx512vnni"))
+        return TargetVectors(width, half, self.has_fma, rounding, dots)
 
     def target_machine(self, opt: int = 3) -> llvm.TargetMachine:
         """LLVM's code generator for it, at level `opt` (the launch list is made at 0: it is long and runs once)."""

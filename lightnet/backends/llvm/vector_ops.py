@@ -4,13 +4,15 @@ Part of the emitter; see `function.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from xdsl.dialects import vector
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation
 
 from lightnet.backends.llvm.function import FunctionEmitter, Handler
 from lightnet.backends.llvm.scalar_ops import ELEMENTWISE
-from lightnet.backends.llvm.values import Vec, mangled, row_major, slice_offsets
+from lightnet.backends.llvm.values import Vec, leaf_type, mangled, row_major, slice_offsets, splat_literal
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import tile_arith
 from lightnet.ir.types import vector_type_of
@@ -93,21 +95,93 @@ def _insert(e: FunctionEmitter, op: vector.InsertOp) -> None:
 
 
 def _tile_fma(e: FunctionEmitter, op: tile_arith.FmaOp) -> None:
-    """The micro-kernel: for each k, each row of `a` broadcast times the vectors of `b`; eager, k outermost."""
+    type = e.get_vec(op.acc).leaf_type
+    call = e.declared_call(f"llvm.fma.{mangled(type)}", type, (type, type, type))
+    _contract(e, op, lambda x, y, total: e.ins(f"{call}({type} {x}, {type} {y}, {type} {total})"))
+
+
+def _tile_dot(e: FunctionEmitter, op: tile_arith.DotOp) -> None:
+    """By the processor's instruction for it, where it has one; else of bytes by that for words."""
+    acc, kind = e.get_vec(op.acc), op.kind.data
+    type = acc.leaf_type
+    words, floats = leaf_type("i16", 2 * acc.lanes), leaf_type("float", acc.lanes)
+    name = _PAIRS.get(acc.lanes) if e.dots.pairs else None
+
+    def as_words(value: str) -> str:
+        return e.shared(("words", value), lambda: e.ins(f"bitcast {type} {value} to {words}"))
+
+    def of_words(total: str, x: str, y: str) -> str:
+        if name is not None:
+            made = e.ins(e.call_text(name, type, [(words, as_words(x)), (words, as_words(y))]))
+            return e.ins(f"add {type} {total}, {made}")
+        for a, b in zip(_parts(e, type, acc.lanes, x, True), _parts(e, type, acc.lanes, y, True)):
+            total = e.ins(f"add {type} {total}, {e.ins(f'mul {type} {a}, {b}')}")
+        return total
+
+    def step(x: str, y: str, total: str) -> str:
+        if kind == "bytes" and e.dots.bytes:
+            return e.ins(
+                e.call_text(f"llvm.x86.avx512.vpdpbusd.{32 * acc.lanes}", type, [(type, total), (type, x), (type, y)])
+            )
+        pairs = [(x, y)]
+        if kind == "bytes":
+            pairs = list(zip(*(_byte_pairs(e, acc.lanes, v, signed) for v, signed in ((x, False), (y, True)))))
+        for a, b in pairs:
+            total = of_words(total, a, b)
+        if not e.tiled or name is None:
+            return total
+        # or LLVM adds products of several steps to each other first, for which there are no registers
+        fenced = e.intrinsic("arithmetic.fence", floats, [(floats, e.ins(f"bitcast {type} {total} to {floats}"))])
+        return e.ins(f"bitcast {floats} {fenced} to {type}")
+
+    _contract(e, op, step)
+
+
+#: x86's products of pairs of words, added, by the pairs of a register.
+_PAIRS = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
+
+
+def _parts(e: FunctionEmitter, type: str, lanes: int, text: str, signed: bool) -> tuple[str, str]:
+    """The low and the high words of a leaf of i32."""
+
+    def made() -> tuple[str, str]:
+        by, shift = splat_literal("i32", lanes, "16"), "ashr" if signed else "lshr"
+        return e.ins(f"{shift} {type} {e.ins(f'shl {type} {text}, {by}')}, {by}"), e.ins(f"{shift} {type} {text}, {by}")
+
+    return made()
+
+
+def _byte_pairs(e: FunctionEmitter, lanes: int, text: str, signed: bool) -> tuple[str, str]:
+    """The bytes of a leaf of i32 as words: those in front of each word, and those behind."""
+    type, words = leaf_type("i32", lanes), leaf_type("i16", 2 * lanes)
+    by, shift = splat_literal("i16", 2 * lanes, "8"), "ashr" if signed else "lshr"
+
+    def made() -> str:
+        value = e.ins(f"bitcast {type} {text} to {words}")
+        low = e.ins(f"{shift} {words} {e.ins(f'shl {words} {value}, {by}')}, {by}")
+        high = e.ins(f"{shift} {words} {value}, {by}")
+        return " ".join(e.ins(f"bitcast {words} {part} to {type}") for part in (low, high))
+
+    low, high = e.shared(("bytes", text, signed), made).split()
+    return low, high
+
+
+def _contract(
+    e: FunctionEmitter, op: tile_arith.FmaOp | tile_arith.DotOp, step: Callable[[str, str, str], str]
+) -> None:
+    """The micro-kernel: for each k, each row of `a` broadcast times the vectors of `b`; eager, k outermost. `step` adds
+    one such product to a sum."""
     a, b, acc = (e.get_vec(v) for v in (op.a, op.b, op.acc))
-    depth, type = b.shape[0], acc.leaf_type
+    depth = b.shape[0]
     columns = b.count // depth
     rows = acc.count // columns
     leaves = [acc.leaf(f) for f in range(acc.count)]
-    call = e.declared_call(f"llvm.fma.{mangled(type)}", type, (type, type, type))
     for k in range(depth):
         vectors = [b.leaf(k * columns + n) for n in range(columns)]
         for p in range(rows):
             factor = e.splat(acc.elem, acc.lanes, e.element(a, p * depth + k))
             for n in range(columns):
-                leaves[p * columns + n] = e.ins(
-                    f"{call}({type} {factor}, {type} {vectors[n]}, {type} {leaves[p * columns + n]})"
-                )
+                leaves[p * columns + n] = step(factor, vectors[n], leaves[p * columns + n])
     e.vals[op.result] = Vec.of_leaves(acc.elem, acc.shape, acc.lanes, leaves)
 
 
@@ -186,6 +260,7 @@ HANDLERS: dict[type[Operation], Handler] = {
     vector.ExtractOp: _extract,
     vector.InsertOp: _insert,
     tile_arith.FmaOp: _tile_fma,
+    tile_arith.DotOp: _tile_dot,
     tile_arith.ReduceOp: _reduce,
 }
 assert not set(HANDLERS) & set(ELEMENTWISE)

@@ -111,7 +111,7 @@ class Matmul(LnOp):
         ]  # fmt: skip
 
 
-def gemm_shape(op: Matmul) -> tuple[int, int, int, int]:
+def gemm_shape(op: LnOp) -> tuple[int, int, int, int]:
     """(batch, M, K, N) of the products to compute; where `b` is one matrix, all of `a` counts as its rows."""
     a, b = op.operand_specs
     m, n = op.result_specs[0].dims[-2:]

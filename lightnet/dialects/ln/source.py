@@ -1,11 +1,13 @@
-"""The sources of tensors: `create` and what `bind` makes of it (`input`, `param`), `zeros`, `arange`, `rearange`."""
+"""The sources of tensors: `create` and what `bind` makes of it (`input`, `param`), `constant`, `zeros`, `arange`,
+`rearange`."""
 
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import ClassVar, TypeGuard
 
 import numpy as np
+from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import traits_def
 from xdsl.traits import Pure
 
@@ -116,6 +118,30 @@ class ParamOp(Source):
 
     optype = "param"
     required = boolean(default=False)
+
+
+@ln_op
+class ConstantOp(ParamOp):
+    """A tensor that the network itself spells out, in `data`: nobody can feed it, and a pass may read its value
+    (`value_of`).
+
+    ```mlir
+    %s = ln.constant {data = [0.5]} : tensor<f32> as "scale"("scale")
+    ```
+    """
+
+    optype = "constant"
+    checks = Source.checks | {"spelt": "!from_file && !required && ran == 0"}
+
+
+def is_fed(op: Operation) -> TypeGuard[Source]:
+    """Return whether an op is a source that a caller may feed."""
+    return isinstance(op, Source) and not isinstance(op, ConstantOp)
+
+
+def value_of(value: SSAValue) -> np.ndarray | None:
+    """The value of a tensor that is a constant; None of any other."""
+    return value.owner.contents(None) if isinstance(value.owner, ConstantOp) else None
 
 
 @ln_op

@@ -154,11 +154,11 @@ class StagesKernel(BlockedKernel):
         self.parts, self.aliases = parts, aliases
         super().__init__(kernel, name, lanes_of(kernel), aliases, scratch=stages.scratch_bytes)
 
-    def area(self, number: int, shape: Sequence[int] = ()) -> SSAValue | None:
-        """An area of scratch as floats of a shape, or as bytes; None where it is empty."""
+    def area(self, number: int, shape: Sequence[int] = (), element: Attribute | None = None) -> SSAValue | None:
+        """An area of scratch as elements (floats) of a shape, or as bytes; None where it is empty."""
         if not (size := self.sizes[number]):
             return None
-        type = MemRefType(self.element, shape) if shape else MemRefType(IntegerType(8), [size])
+        type = MemRefType(element or self.element, shape) if shape else MemRefType(IntegerType(8), [size])
         return self.b.view(self.scratch, sum(map(align_up, self.sizes[:number])), type)
 
     def inputs_of(self, part: StagePart, between: SSAValue | None) -> dict[SSAValue, SSAValue]:

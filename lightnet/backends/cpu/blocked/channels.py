@@ -19,6 +19,7 @@ from xdsl.ir import SSAValue
 from lightnet.backends.builder import Builder, Index
 from lightnet.backends.cpu.blocked.base import NO_HALO, BlockedGenerator, ProcessorModel, blocks_of, read_rate
 from lightnet.backends.cpu.blocked.kernel import RowsKernel
+from lightnet.backends.expressions import ON_TILES
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dataclasses import dataclass
@@ -79,7 +80,7 @@ def channel_sources(
     ):
         return None
     result = spec_of(yielded[0].type)
-    if result.ndim != 4 or result.len == 0 or result.dtype.name != "f32":
+    if result.ndim != 4 or result.len == 0 or result.dtype.name not in ON_TILES:
         return None
     batch, count, *pixels = result.dims
     pictures = 2 if isinstance(batch, Dim) else batch  # two show what happens to any number of them
@@ -257,7 +258,7 @@ class Views(BlockedGenerator):
         if not isinstance(op, Concat | Slice | Forward) or list(yielded) != list(op.results):
             return None
         result = op.result_specs[0]
-        if result.ndim != 4 or result.dtype.name != "f32" or result.len == 0:
+        if result.ndim != 4 or result.dtype.name not in ON_TILES or result.len == 0:
             return None
         if not isinstance(op, Forward) and (
             result.dims[0] != 1 or op.axis != 1 or not _between_blocks(op, machine.lanes)

@@ -21,7 +21,7 @@ from lightnet.backends.builder import Builder, Index
 from lightnet.backends.cpu.blocked import conv_model as model
 from lightnet.backends.cpu.blocked.base import KernelGenerator, ProcessorModel, lanes_of
 from lightnet.backends.cpu.blocked.conv_choices import ConvSchedule, conv_schedule_of, geometry_of, open_schedule_of
-from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, Geometry
+from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, ConvTile, Geometry
 from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, MapTile, shorter_tile
 from lightnet.backends.generator import Plan
@@ -29,7 +29,7 @@ from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import Blocked, Packed, layout_of
+from lightnet.ir.layout import Blocked, Layout, Packed, layout_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr, vector_type_of
@@ -75,10 +75,14 @@ class Direct(KernelGenerator):
             "order": ParamAttr(walk.order),
             "band": ParamAttr((walk.rows, walk.columns)),
         }
-        packed = {kernel.ops[0].operands[1]: Packed("o", shape.vectors * machine.lanes, machine.lanes)}
+        packed = {kernel.ops[0].operands[1]: self.weights_of(shape, machine.lanes, geometry.together)}
         weights = weight_layouts(kernel, form, machine.lanes, packed)
         time = 100 + max(compute + model.TRAFFIC * moved, moved)
         return Plan.of(self, kernel, form, time, made, choices=choices, weights=weights)
+
+    def weights_of(self, shape: ConvTile, lanes: int, together: int) -> Layout:
+        """The layout of the weights for a tile; products take so many channels `together`."""
+        return Packed("o", shape.vectors * lanes, lanes)
 
 
 # -- the kernel --------------------------------------------------------------------------------------------------------
@@ -97,7 +101,9 @@ class DirectKernel(BlockedKernel):
         if is_open(kernel.operands):
             self.geometry = geometry_of(kernel)
         super().__init__(kernel, name, lanes_of(kernel), aliases, host=host)
-        self.src, self.weight, self.bias = self.anchor.operands
+        self.depth = self.geometry.depth(self.lanes)
+        self.src, self.weight, *rest = self.anchor.operands
+        self.bias = rest[0] if rest else None
         #: Rows and columns of the tiles of narrow open maps, where they may be that; what is above and below is there.
         self.tall: tuple[int, int] | None = None
         if model.may_be_narrow(self.geometry, self.shape.columns):
@@ -220,14 +226,14 @@ class DirectKernel(BlockedKernel):
         tiles = [MapTile(self.n, self.first, line, x, shape, self.used) for line in lines]
         left = self.times(x, g.stride[1], -g.before[1])
         tops = [self.times(line, g.stride[0], -g.before[0]) for line in lines]
-        sums = [self.repeated(self.bias, tiles[0])] * len(tiles)
-        steps = partial(summed_channels, b, g.input_steps(self.lanes, u), lanes=self.lanes)
+        sums = [self.first_sums(tiles[0])] * len(tiles)
+        steps = partial(summed_channels, b, g.input_steps(self.lanes, u), lanes=self.depth)
         walked = self.walks(self.src, [2, 3, 4])
         with b.loop(0, g.rows.taps, carry=sums, name="r") as r:
             places = [b.add(top, b.mul(r.iv, g.rows.dilation)) for top in tops]
             with b.loop(*self.inside(left, 1, columns), carry=r.args, name="q") as q:  # a narrow map has few of them
                 column = b.add(left, b.mul(q.iv, g.cols.dilation))
-                with b.loop(0, model.blocks_of(g.channels, self.lanes), carry=q.args, name="block") as block:
+                with b.loop(0, model.blocks_of(g.channels, self.depth), carry=q.args, name="block") as block:
                     source = b.add(self.source_block, block.iv)
                     with b.loop(0, steps(block.iv), u, carry=block.args, name="c") as c:
                         made = list(c.args)
@@ -238,7 +244,7 @@ class DirectKernel(BlockedKernel):
                                 pixels = b.tile_load(
                                     self.inputs[self.src], at, walked, (1, columns, 1), steps=[*g.stride, 1]
                                 )
-                                made[k] = b.fma(pixels, weights, made[k])
+                                made[k] = self.multiplied(pixels, weights, made[k])
                         c.yields(*made)
                     block.yields(*c.results)
                 q.yields(*block.results)
@@ -250,17 +256,26 @@ class DirectKernel(BlockedKernel):
     def tile(self, y: Index, x: Index, rows: int, columns: int) -> None:
         """One tile: the bias, the sum over channels and taps, the epilogue."""
         tile = MapTile(self.n, self.first, y, x, (rows, columns, self.shape.vectors, self.lanes), self.used)
-        sums = [self.repeated(self.bias, tile)]
+        sums = [self.first_sums(tile)]
         if self.geometry.is_open:  # a short tile would wait for its few sums: it has more, of some channels each
             zero = self.b.const(0.0, sums[0].type)
             sums += [zero] * (max(1, min(self.shape.unroll, FEW_SUMS // (columns * self.shape.vectors))) - 1)
         self.finish_blocks(tile, reduce(partial(self.b.op, arith.AddfOp), self.sum(y, x, sums)))
 
+    def first_sums(self, tile: MapTile) -> SSAValue:
+        """The sums of a tile before anything is added: the bias."""
+        assert self.bias is not None
+        return self.repeated(self.bias, tile)
+
+    def multiplied(self, pixels: SSAValue, weights: SSAValue, sums: SSAValue) -> SSAValue:
+        """`sums` and the products of pixels [rows, columns, channels] and weights [channels, vectors, lanes]."""
+        return self.b.fma(pixels, weights, sums)
+
     def sum(self, y: Index, x: Index, sums: Sequence[SSAValue]) -> Sequence[SSAValue]:
         """`sums` and those over blocks of input channels, taps and the channels of a block, each of a part."""
         b, g = self.b, self.geometry
-        rows, columns, *_, lanes = vector_type_of(sums[0]).get_shape()
-        blocks = model.blocks_of(g.channels, lanes)
+        rows, columns = vector_type_of(sums[0]).get_shape()[:2]
+        blocks = model.blocks_of(g.channels, self.depth)
         top, left = (self.times(at, step, -pad) for at, step, pad in zip((y, x), g.stride, g.before))
         top, left = b.called(top, "top"), b.called(left, "left")
         bounds = self.taps(top) if rows == 1 else (0, g.rows.taps)
@@ -291,18 +306,20 @@ class DirectKernel(BlockedKernel):
         """`sums` and those over the channels of a block under tap (r, q); `line` is the row of the input, `left` the
         column of the first window."""
         b, g, u = self.b, self.geometry, self.shape.unroll
-        rows, columns, *_, lanes = vector_type_of(sums[0]).get_shape()
+        rows, columns = vector_type_of(sums[0]).get_shape()[:2]
         source, column = b.add(self.source_block, block), b.add(left, b.mul(q, g.cols.dilation))
         b.called(column, "column")
         each = u // len(sums)
-        with b.loop(0, summed_channels(b, g.input_steps(lanes, u), block, lanes), u, carry=sums, name="c") as c:
+        with b.loop(
+            0, summed_channels(b, g.input_steps(self.lanes, u), block, self.depth), u, carry=sums, name="c"
+        ) as c:
             made = []
             for part, total in enumerate(c.args):
                 channel = b.add(c.iv, part * each)
                 at = self.at(self.src, self.n, source, line, column, channel)
                 pixels = b.tile_load(self.inputs[self.src], at, self.walks(self.src, [2, 3, 4]), (rows, columns, each),
                                      steps=[*g.stride, 1])  # fmt: skip
-                made.append(b.fma(pixels, self.weights(r, block, q, channel, each, total), total))
+                made.append(self.multiplied(pixels, self.weights(r, block, q, channel, each, total), total))
             c.yields(*made)
         return c.results
 
@@ -381,7 +398,7 @@ class DirectKernel(BlockedKernel):
         if g.groups == 1:
             return 0
         per_group = model.blocks_of(g.outputs, self.lanes) // self.shape.vectors
-        return self.b.mul(self.b.divmod(self.group, per_group)[0], model.blocks_of(g.channels, self.lanes))
+        return self.b.mul(self.b.divmod(self.group, per_group)[0], model.blocks_of(g.channels, self.depth))
 
 
 def summed_channels(b: Builder, total: int, block: Index, lanes: int) -> Index:

@@ -128,13 +128,18 @@ def chosen_conv_tile(
     said = f"tile = {list(given)}: a convolution takes [rows, columns, vectors, unroll]"
     if len(given) != 4 or min(given) < 1:
         raise choice_error(kernel, "convolution.tile", said)
+    depth = geometry.depth(lanes)
     shape, blocks = ConvTile(*given), model.blocks_of(geometry.outputs, lanes)
     large = shape.sums > MOST_SUMS or shape.sums * shape.unroll > 2 * model.MOST_CONV_BODY
     outside = shape.rows > 1 and halo_rows is not None and halo_rows < geometry.rows.halo
     problems = (
         (shape.rows > height or shape.columns > width, f" of at most {height} x {width} pixels"),
         (blocks % shape.vectors, f", where vectors divides the {blocks} blocks of output channels"),
-        (lanes % shape.unroll, f", where unroll divides the {lanes} channels of a block"),
+        (depth % shape.unroll, f", where unroll divides the {depth} channels of a block"),
+        (
+            geometry.together > 1 and geometry.channels % depth % shape.unroll,
+            f", where unroll divides the {geometry.channels % depth} channels of the last block",
+        ),
         (large, f" of at most {MOST_SUMS} sums, and {2 * model.MOST_CONV_BODY} multiply-adds in a step"),
         (outside, f"; several rows need an input with {geometry.rows.halo} rows of halo, not {halo_rows}"),
     )

@@ -18,6 +18,7 @@ import numpy as np
 from lightnet.backends.cpu.blocked.base import ProcessorModel, blocks_of, read_rate
 from lightnet.dataclasses import dataclass, replace
 from lightnet.dialects.ln.conv import Conv2d
+from lightnet.dialects.ln.integer import Conv2dInteger
 from lightnet.ir.target import Halo
 from lightnet.ir.windows import Axis, Window
 from lightnet.runtime.dims import greatest, least
@@ -52,21 +53,24 @@ MOST_LIVE = 0.8
 BLOCK_TIME, BLOCKS = 4_000.0, 48
 
 OUTPUTS, ROWS = "outputs", "rows"
+#: Bytes of the integers that one product takes.
+PRODUCT_BYTES = 4
 
 
 @dataclass(frozen=True)
 class Geometry(Window):
     """A convolution in numbers: its windows; `channels` and `outputs` are those of one group. `flat`: pixels of all
-    rows are one row."""
+    rows are one row. One product takes `together` channels, which count as one of `channels` and lie in 4 bytes."""
 
     batch: int
     groups: int
     channels: int
     outputs: int
     flat: bool = False
+    together: int = 1
 
     @classmethod
-    def of(cls, op: Conv2d, flat: bool = False) -> Geometry:
+    def of(cls, op: Conv2d | Conv2dInteger, flat: bool = False) -> Geometry:
         """The geometry of a convolution; `flat` needs `is_pointwise`."""
         return op.remembered(_flat if flat else _spread)
 
@@ -90,16 +94,22 @@ class Geometry(Window):
 
     def input_steps(self, lanes: int, unroll: int) -> int:
         """Input channels that are summed over, with those that fill up the last step."""
-        return whole_steps(self.channels, lanes, unroll)
+        return whole_steps(self.channels, self.depth(lanes), unroll)
+
+    def depth(self, lanes: int) -> int:
+        """Channels, as `channels` counts them, of a block of `lanes`."""
+        return lanes // self.together
 
 
-def _spread(op: Conv2d) -> Geometry:
+def _spread(op: Conv2d | Conv2dInteger) -> Geometry:
     channels, outputs = op.operand_specs[0].dims[1], op.result_specs[0].dims[1]
+    dtype = op.operand_specs[0].dtype
+    together = 1 if dtype.is_float else PRODUCT_BYTES // dtype.size
     return Geometry(Axis.of(op, 0), Axis.of(op, 1), op.operand_specs[0].dims[0], op.group,
-                    channels // op.group, outputs // op.group)  # fmt: skip
+                    -(-channels // op.group // together), outputs // op.group, together=together)  # fmt: skip
 
 
-def _flat(op: Conv2d) -> Geometry:
+def _flat(op: Conv2d | Conv2dInteger) -> Geometry:
     (height, width), found = op.operand_specs[0].dims[2:], Geometry.of(op)
     return replace(found.over((1, height * width), (1, height * width)), flat=True)
 
@@ -195,9 +205,12 @@ def _columns_inside(geometry: Geometry, columns: int) -> dict[int, float]:
     return found
 
 
-def most_pixels(machine: ProcessorModel, vectors: int) -> int:
+def most_pixels(machine: ProcessorModel, vectors: int, together: int = 1) -> int:
     """Pixels of a tile that leave room for weights: what compiles without spilling (measured: of 32 registers 14x2,
-    28x1, 8x3 and 6x4 run at the peak, 9x3 and 7x4 do not; of 16 registers 6x2 and 3x4, but not 4x3)."""
+    28x1, 8x3 and 6x4 run at the peak, 9x3 and 7x4 do not; of 16 registers 6x2 and 3x4, but not 4x3). Products of
+    several channels `together` take a register before they are added, and weights are read once."""
+    if machine.registers <= 16 and together > 1:
+        return max(min(12, 14 - vectors) // vectors, 1)
     if machine.registers <= 16:
         return 3 if vectors == 3 else max(12 // vectors, 1)
     return max((28 if machine.lanes == 16 and vectors <= 2 else 24) // vectors, 1)
@@ -205,12 +218,14 @@ def most_pixels(machine: ProcessorModel, vectors: int) -> int:
 
 def unroll_of(geometry: Geometry, machine: ProcessorModel, sums: int) -> int:
     """Input channels of a step: as many as the body may hold, fewer where the last step would be mostly empty."""
-    return _unroll(geometry.channels, machine.lanes, sums)
+    return _unroll(geometry.channels, geometry.depth(machine.lanes), sums, geometry.together > 1)
 
 
 @cache
-def _unroll(channels: int, lanes: int, sums: int) -> int:
+def _unroll(channels: int, lanes: int, sums: int, whole: bool) -> int:
+    """`whole`: a step may not reach beyond the last channel."""
     choices = [u for u in (16, 8, 4, 2, 1) if u <= lanes and u * sums <= MOST_CONV_BODY] or [1]
+    choices = [u for u in choices if not whole or channels % lanes % u == 0]
 
     def cost(unroll: int) -> float:
         steps = whole_steps(channels, lanes, unroll)
@@ -232,7 +247,7 @@ def conv_tiles(geometry: Geometry, machine: ProcessorModel, halo_rows: int | Non
     has_halo = halo_rows is None or halo_rows >= geometry.rows.halo
     blocks = blocks_of(geometry.outputs, machine.lanes)
     for vectors in (v for v in range(1, MOST_VECTORS + 1) if blocks % v == 0):
-        most = most_pixels(machine, vectors)
+        most = most_pixels(machine, vectors, geometry.together)
         for count in range(-(-width // most), min(width, -(-width // most) + 4) + 1):
             columns = -(-width // count)
             rows = {1}

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import ClassVar
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu import gemm
@@ -25,9 +26,10 @@ from lightnet.backends.cpu.registers import cover, even
 from lightnet.backends.expressions import TileView
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
+from lightnet.dialects.ln.integer import MatmulInteger
 from lightnet.dialects.ln.matmul import Matmul, gemm_shape
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import Packed
+from lightnet.ir.layout import Layout, Packed
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
 from lightnet.ir.types import ParamAttr, memref_type_of, spec_of
@@ -53,38 +55,51 @@ class Dense(KernelGenerator):
             return None  # read plain there
         return Form({}, frozenset([b]), plain_results=True)
 
+    def together(self, anchor: LnOp) -> int:
+        """Steps along K that one product takes."""
+        return 1
+
+    def packed(self, columns: int, together: int) -> Layout:
+        """The layout of B for panels of so many columns."""
+        return Packed("n", columns)
+
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         _, m, k, n = gemm_shape(_product(kernel))
-        tile = _tile_of(kernel, machine)
+        together = self.together(kernel.ops[0])
+        k, tile = k // together, _tile_of(kernel, machine, together)
         made = dense_schedule_of(m, k, n, tile, machine.lanes, operations(kernel.ops[1:]))
         number = kernel.number_of(kernel.ops[0].operands[1])
         return Plan.of(
             self, kernel, form, product_time(m, k, n, tile, machine), made,
-            choices={"tile": ParamAttr(tile)}, weights={number: Packed("n", made.columns)}, scratch_bytes=made.scratch,
+            choices={"tile": ParamAttr(tile)}, weights={number: self.packed(made.columns, together)},
+            scratch_bytes=made.scratch,
         )  # fmt: skip
 
 
-def _tile_of(kernel: KernelOp, machine: ProcessorModel) -> tuple[int, int]:
+def _tile_of(kernel: KernelOp, machine: ProcessorModel, together: int) -> tuple[int, int]:
     """Rows and vectors of a tile: the kernel's choice if it has one, which must be two numbers (`LightNetError`), or
     the best."""
     given = choice_ints(kernel, "tile", 2)
     if given is None:
         _, m, _, n = gemm_shape(_product(kernel))
-        return best_dense_tile(m, n, machine)
+        return best_dense_tile(m, n, machine, together)
     if min(given) < 1 or given[0] * given[1] > MOST_SUMS:
         message = f"tile = {list(given)}: a product takes [rows, vectors] of at most {MOST_SUMS} sums"
         raise choice_error(kernel, "dense.tile", message)
     return given[0], given[1]
 
 
-def _product(kernel: KernelOp) -> Matmul:
+def _product(kernel: KernelOp) -> Matmul | MatmulInteger:
     anchor = kernel.ops[0]
-    assert isinstance(anchor, Matmul)
+    assert isinstance(anchor, Matmul | MatmulInteger)
     return anchor
 
 
-class _DenseKernel(gemm.ProductKernel):
+class PackedProductKernel(gemm.ProductKernel):
     """Builds one kernel function. The grid is bands of rows x panels."""
+
+    add: ClassVar[type[Operation]] = arith.AddfOp
+    nothing: ClassVar[float] = 0.0
 
     def __init__(self, kernel: KernelOp, schedule: DenseSchedule, name: str, aliases: Mapping[int, int]):
         self.schedule, self.lanes, columns = schedule, schedule.lanes, schedule.columns
@@ -137,7 +152,11 @@ class _DenseKernel(gemm.ProductKernel):
 
     def zeros(self, rows: int) -> SSAValue:
         """The first sums of a tile."""
-        return self.b.broadcast(self.b.const(0.0, self.element), (rows, self.schedule.columns))
+        return self.b.broadcast(self.b.const(self.nothing, self.element), (rows, self.schedule.columns))
+
+    def multiplied(self, a: SSAValue, b: SSAValue, sums: SSAValue) -> SSAValue:
+        """`sums` and the products of [rows, steps] and [steps, columns]."""
+        return self.b.fma(a, b, sums)
 
     def finished(self, panel: Index, row: Index, rows: int, value: SSAValue, waiting: Index) -> None:
         """The epilogue of a tile, by rows from row `waiting` of the scratch memory where it is long; the last panel may
@@ -184,7 +203,7 @@ class _DenseKernel(gemm.ProductKernel):
                 k.yields(*(self.products(panel, row, rows, b.add(at, i), j - i, sums) for (i, j), sums in pieces))
             acc, *others = k.results
             for sums in others:
-                acc = b.op(arith.AddfOp, acc, sums)
+                acc = b.op(self.add, acc, sums)
         return acc
 
     def products(self, panel: Index, row: Index, rows: int, k: Index, depth: int, acc: SSAValue) -> SSAValue:
@@ -194,7 +213,7 @@ class _DenseKernel(gemm.ProductKernel):
         ndim = memref_type_of(left).get_num_dims()
         where = [*(0 for _ in range(ndim - 2)), row, k]
         a = b.tile_load(left, where, [ndim - 2, ndim - 1], (rows, depth))
-        return b.fma(a, b.tile_load(right, [panel, k, 0], [1, 2], (depth, self.schedule.columns)), acc)
+        return self.multiplied(a, b.tile_load(right, [panel, k, 0], [1, 2], (depth, self.schedule.columns)), acc)
 
 
-DENSE = Dense(_DenseKernel)
+DENSE = Dense(PackedProductKernel)

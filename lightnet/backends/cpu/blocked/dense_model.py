@@ -50,10 +50,11 @@ CUT_FROM = 4
 CUT_ROWS = 384
 
 
-def best_dense_tile(m: int, n: int, machine: ProcessorModel) -> tuple[int, int]:
-    """Rows and vectors of the tile that takes least time for [m, K] x [K, n]."""
+def best_dense_tile(m: int, n: int, machine: ProcessorModel, together: int = 1) -> tuple[int, int]:
+    """Rows and vectors of the tile that takes least time for [m, K] x [K, n]. A product of several steps `together`
+    takes a register before it is added, and weights are read once."""
     lanes, registers = machine.lanes, machine.registers
-    tiles = [shape for shape, _ in TILES[registers]]
+    tiles = [(r, v) for (r, v), _ in TILES[registers] if together == 1 or r * v + v + 2 <= registers]
     rows, vectors = min(tiles, key=lambda t: tile_time(m, n, t[0], t[1], lanes, registers))
     rows = min(rows, m)
     return rows, min(max(vectors, STREAM // (lanes * rows)), -(-n // lanes))

@@ -28,6 +28,7 @@ from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, MapTile, m
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Conv2d
+from lightnet.dialects.ln.integer import Conv2dInteger
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Packed
 from lightnet.ir.op import LnOp
@@ -73,10 +74,10 @@ class Depthwise(KernelGenerator):
         return Plan.of(self, kernel, form, time, tile, choices={"tile": ParamAttr(tile)}, weights=weights)
 
 
-def conv_of(kernel: KernelOp) -> Conv2d:
+def conv_of(kernel: KernelOp) -> Conv2d | Conv2dInteger:
     """The convolution that a kernel of one begins with."""
     conv = kernel.ops[0]
-    assert isinstance(conv, Conv2d)
+    assert isinstance(conv, Conv2d | Conv2dInteger)
     return conv
 
 

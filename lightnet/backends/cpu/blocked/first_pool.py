@@ -45,7 +45,7 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, byte_size
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
-from lightnet.ir.types import ParamAttr
+from lightnet.ir.types import ParamAttr, spec_of, storage_type
 from lightnet.runtime.arrays import align_up
 
 #: Bytes of the ring, about, and at most: parts of a second-level cache.
@@ -183,10 +183,11 @@ class _Kernel(StagesKernel):
         first, second = self.parts
         conv, pool = first.kernel, second.kernel
         self.pictures, self.channels, _, width = conv.ops[0].result_specs[0].dims
-        ring = self.area(0, [1, blocks_of(self.channels, lanes), self.schedule.ring, width, lanes])
+        made, read = conv.terminator.operands[0], pool.ops[0].operands[0]
+        element = storage_type(spec_of(made.type).dtype)
+        ring = self.area(0, [1, blocks_of(self.channels, lanes), self.schedule.ring, width, lanes], element)
         assert ring is not None
         memories, rows = (self.area(1), self.area(2)), BandWindow(0, self.schedule.ring)
-        made, read = conv.terminator.operands[0], pool.ops[0].operands[0]
         before = Host(self.b, self.inputs_of(first, ring), [ring], {made: rows})
         self.conv = FirstKernel(conv, self.plans[0].schedule, "", {}, before, memories[0])
         behind = Host(self.b, self.inputs_of(second, ring), self.results, {read: rows})

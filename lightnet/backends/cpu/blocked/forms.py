@@ -7,14 +7,14 @@ Imports the epilogue and layouts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeGuard
 
 import numpy as np
 from xdsl.ir import SSAValue
 
 from lightnet.backends.cpu.blocked.base import NO_HALO
-from lightnet.backends.expressions import runs_on_tiles
+from lightnet.backends.expressions import IN_REGISTERS, ON_TILES, runs_on_tiles
 from lightnet.ir.body import epilogue_of
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import MAX_HALO, Blocked, Layout, Packed, layout_of
@@ -22,54 +22,61 @@ from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import TensorSpec, spec_of
 
+#: What most anchors give.
+FLOAT_SUMS = frozenset(("f32",))
+
 
 def convolution_form(ops: Sequence[LnOp], yielded: Sequence[SSAValue], kind: type[LnOp],
-                     halo_of: Callable[[Any], Halo | None]) -> Form | None:  # fmt: skip
-    """The form of a body that is a convolution (an op of `kind` with operands src, weight and bias) and an epilogue,
-    see `epilogue_form`. `halo_of` says with how much halo the convolution reads its map, None where the generator does
-    not take it."""
+                     halo_of: Callable[[Any], Halo | None],
+                     sums: Collection[str] = FLOAT_SUMS) -> Form | None:  # fmt: skip
+    """The form of a body that is a convolution (an op of `kind` with operands src, weight and perhaps a bias) and an
+    epilogue, see `epilogue_form`. `halo_of` says with how much halo the convolution reads its map, None where the
+    generator does not take it."""
     if not ops or not isinstance(ops[0], kind):
         return None
-    conv, (src, weight, bias) = ops[0], ops[0].operands
+    conv, (src, weight, *bias) = ops[0], ops[0].operands
     if conv.operand_specs[0].len == 0 or conv.result_specs[0].len == 0:
         return None
     halo = halo_of(conv)
     if halo is None or max(halo) > MAX_HALO:
         return None
-    return epilogue_form(conv, ops[1:], yielded, {src: halo}, [weight], [bias])
+    return epilogue_form(conv, ops[1:], yielded, {src: halo}, [weight], bias, sums)
 
 
 def epilogue_form(anchor: LnOp, rest: Sequence[LnOp], yielded: Sequence[SSAValue], halos: Mapping[SSAValue, Halo],
-                  weights: Sequence[SSAValue] = (), vectors: Sequence[SSAValue] = ()) -> Form | None:  # fmt: skip
-    """The form of a body that is `anchor` and elementwise ops `rest` on its result, of f32 and of its shape [N, C, H,
-    W]; `halos` has the maps that the anchor reads, `weights` what it wants packed in a way of its own, `vectors` its
-    vectors by channel. None where the rest is no epilogue. Operands of the epilogue that have the result's shape and
-    [N, C, 1, 1] are maps; vectors by channel are packed as ``v16``, so they must be static; scalars stay plain."""
+                  weights: Sequence[SSAValue] = (), vectors: Sequence[SSAValue] = (),
+                  sums: Collection[str] = FLOAT_SUMS) -> Form | None:  # fmt: skip
+    """The form of a body that is `anchor`, with a result of one of the types `sums`, and elementwise ops `rest` on it,
+    of `ON_TILES` and of its shape [N, C, H, W]; `halos` has the maps that the anchor reads, `weights` what it wants
+    packed in a way of its own, `vectors` its vectors by channel. None where the rest is no epilogue. Operands of the
+    epilogue that have the result's shape and [N, C, 1, 1] are maps; vectors by channel are packed as ``v16``, so they
+    must be static; scalars stay plain."""
     reads = Counter(v for op in (anchor, *rest) for v in op.operands)
     alone = {v for v in anchor.operands if v not in halos and v not in vectors}
     if any(reads[v] > 1 for v in alone.union(weights)):
         return None  # each lies in memory in one way only
-    form = elementwise_form(anchor.result_specs[0], rest, yielded, halos, (*weights, *vectors), anchor.results)
+    form = elementwise_form(anchor.result_specs[0], rest, yielded, halos, (*weights, *vectors), anchor.results, sums)
     return None if epilogue_of([anchor, *rest], lambda op: True) is None else form
 
 
 def elementwise_form(shape: TensorSpec, ops: Sequence[LnOp], yielded: Sequence[SSAValue],
                      halos: Mapping[SSAValue, Halo], weights: Sequence[SSAValue] = (),
-                     given: Sequence[SSAValue] = ()) -> Form | None:  # fmt: skip
-    """The form of elementwise ops with results of `shape`, [N, C, H, W] of f32, on the values `given`, which are in
-    registers, and on others; see `epilogue_form`."""
-    if shape.dtype.name != "f32" or shape.ndim != 4 or shape.len == 0:
+                     given: Sequence[SSAValue] = (), sums: Collection[str] = FLOAT_SUMS) -> Form | None:  # fmt: skip
+    """The form of elementwise ops with results like `shape`, [N, C, H, W], of one of the types `sums`, on the values
+    `given`, which are in registers, and on others; see `epilogue_form`."""
+    if shape.dtype.name not in sums or shape.ndim != 4 or shape.len == 0:
         return None
     inside, maps, packed = set(given), dict(halos), set(weights)
     for op in ops:
-        if op.result_specs != [shape] or not runs_on_tiles(op):
+        if [s.dims for s in op.result_specs] != [shape.dims] or not runs_on_tiles(op, casts=True):
+            return None
+        if op.result_specs[0].dtype.name not in IN_REGISTERS:
             return None
         for value in op.operands:
-            spec = spec_of(value.type)
-            dims = spec.dims
+            dims = (spec := spec_of(value.type)).dims
             if value in inside:
                 continue
-            if spec.dtype != shape.dtype:
+            if spec.dtype.name not in ON_TILES:
                 return None
             if dims == shape.dims or (len(dims) == 4 and spec.len > 1 and dims[1:] == (shape.dims[1], 1, 1)):
                 maps.setdefault(value, NO_HALO)
@@ -80,7 +87,8 @@ def elementwise_form(shape: TensorSpec, ops: Sequence[LnOp], yielded: Sequence[S
             else:
                 return None
         inside |= set(op.results)
-    return Form(maps, frozenset(packed)) if inside >= set(yielded) else None
+    stored = all(spec_of(v.type).dtype.name in ON_TILES for v in yielded)
+    return Form(maps, frozenset(packed)) if stored and inside >= set(yielded) else None
 
 
 def lies_right(form: Form, inputs: Sequence[SSAValue], results: Sequence[SSAValue], lanes: int) -> bool:

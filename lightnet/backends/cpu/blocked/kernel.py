@@ -17,8 +17,8 @@ from functools import cached_property
 from math import gcd, prod
 
 from xdsl.dialects import arith, vector
-from xdsl.dialects.builtin import MemRefType
-from xdsl.ir import SSAValue
+from xdsl.dialects.builtin import IntegerType, MemRefType
+from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Builder, Index, flat_index, vector_type
 from lightnet.backends.cpu.blocked.base import NO_HALO, blocks_of, lanes_of
@@ -31,7 +31,7 @@ from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, layout_of
 from lightnet.ir.target import Halo
-from lightnet.ir.types import spec_of, vector_type_of
+from lightnet.ir.types import memref_type_of, spec_of, vector_type_of
 from lightnet.ir.windows import Axis
 from lightnet.runtime.arrays import align_up
 from lightnet.runtime.dims import Dim, Size, common_divisor, greatest
@@ -208,7 +208,11 @@ class BlockedKernel(TileKernel):
         b, (_, _, vectors, lanes) = self.b, tile.shape
         bits = [v < vectors - 1 or lane < tile.used for v in range(vectors) for lane in range(lanes)]
         mask = b.broadcast(b.mask((1, 1, vectors, lanes), bits), tile.shape)
-        return b.select(mask, value, b.broadcast(b.const(0.0, self.element), tile.shape))
+        return b.select(mask, value, b.broadcast(self.zero_of(vector_type_of(value).element_type), tile.shape))
+
+    def zero_of(self, element: Attribute) -> SSAValue:
+        """The 0 of a type."""
+        return self.b.const(0 if isinstance(element, IntegerType) else 0.0, element)
 
     def zero_halos(self, n: Index, block: Index, blocks: Index, first: Index, last: Index) -> None:
         """Write the halo of every result around its rows [first, last): the columns beside them, and the rows above and
@@ -223,7 +227,7 @@ class BlockedKernel(TileKernel):
         """`zero_halos` of one result."""
         b, (rows, cols) = self.b, self.halo(value)
         _, _, height, width = spec_of(value.type).dims
-        zero = b.const(0.0, self.element)
+        zero = self.zero_of(memref_type_of(memref).element_type)
         with b.loop(0, blocks, name="v") as v:
             at = b.add(block, v.iv)
             if cols:

@@ -20,7 +20,7 @@ from lightnet.backends.builder import INDEX, Index
 from lightnet.backends.cpu.blocked.base import NO_HALO, BlockedGenerator, ProcessorModel, blocks_of, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.forms import elementwise_form, keeps_zero, weight_layouts
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, MapTile, RowsKernel
-from lightnet.backends.expressions import bind_op
+from lightnet.backends.expressions import ON_TILES, bind_op
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.resize import Interpolate, Resize, Upsample
@@ -59,7 +59,7 @@ def operations(ops: Sequence[LnOp]) -> int:
 
 
 class Maps(BlockedGenerator):
-    """The generator of elementwise bodies on maps [N, C, H, W] of f32; every operand is read at the element that is
+    """The generator of elementwise bodies on maps [N, C, H, W]; every operand is read at the element that is
     written."""
 
     alg, opens = "map", True
@@ -67,7 +67,7 @@ class Maps(BlockedGenerator):
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
         if not ops or len(ops[0].results) != 1:
             return None
-        form = elementwise_form(ops[0].result_specs[0], ops, yielded, {})
+        form = elementwise_form(ops[0].result_specs[0], ops, yielded, {}, sums=ON_TILES)
         return form if form is not None and form.maps else None
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:

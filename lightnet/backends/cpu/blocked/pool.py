@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
+from math import inf
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType, VectorType, i64
@@ -18,7 +19,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked.base import NO_HALO, BlockedGenerator, ProcessorModel, blocks_of, lanes_of, read_rate
-from lightnet.backends.cpu.blocked.forms import epilogue_form, weight_layouts
+from lightnet.backends.cpu.blocked.forms import FLOAT_SUMS, epilogue_form, weight_layouts
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, MapTile
 from lightnet.backends.cpu.blocked.pool_model import (
     PoolWindow,
@@ -28,6 +29,7 @@ from lightnet.backends.cpu.blocked.pool_model import (
     row_columns,
     row_steps,
 )
+from lightnet.backends.elementwise import signed
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dataclasses import replace
@@ -46,12 +48,17 @@ PIXELS, BODY, TAPS = 14, 120, 9
 #: Bytes of scratch that a row may take.
 MAX_SCRATCH = 4 << 20
 
-_IDENTITY = {"max": float("-inf"), "min": float("inf"), "add": 0.0}
+#: Types of which extrema are taken.
+MAPS = FLOAT_SUMS | {"i16", "i8", "ui8"}
+_EXTREMA = {
+    ("max", "int"): arith.MaxSIOp, ("min", "int"): arith.MinSIOp, ("max", "uint"): arith.MaxUIOp,
+    ("min", "uint"): arith.MinUIOp,
+}  # fmt: skip
 
 
 class _Pool(BlockedGenerator):
     """The generator of `maxpool2d`, `avgpool2d`, `maxpool` and `avgpool` over two axes, and of `reduce_max`,
-    `reduce_min`, `reduce_sum` and `reduce_mean` over rows and columns; of f32."""
+    `reduce_min`, `reduce_sum` and `reduce_mean` over rows and columns; of f32, extrema of integers, too."""
 
     alg, opens = "pool", True
 
@@ -62,7 +69,8 @@ class _Pool(BlockedGenerator):
             return None  # its code has a load for each tap
         if 4 * (row_columns(window.cols) * max(machine.lanes, 16) + greatest(window.cols.positions)) > MAX_SCRATCH:
             return None
-        return epilogue_form(ops[0], ops[1:], yielded, {ops[0].operands[0]: NO_HALO})
+        sums = FLOAT_SUMS if window.fold == "add" else MAPS
+        return epilogue_form(ops[0], ops[1:], yielded, {ops[0].operands[0]: NO_HALO}, sums=sums)
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         window = pool_window_of(kernel.ops[0])
@@ -110,6 +118,7 @@ class _PoolKernel(BlockedKernel):
         super().__init__(kernel, name, lanes, aliases, row_bytes(window, lanes), host=host)
         self.window = window
         self.source = kernel.ops[0].operands[0]
+        self.dtype = kernel.ops[0].result_specs[0].dtype
         self.pictures, self.channels = kernel.ops[0].result_specs[0].dims[:2]
         self.blocks = blocks_of(self.channels, lanes)
 
@@ -120,8 +129,17 @@ class _PoolKernel(BlockedKernel):
         b, kind = self.b, self.window.fold
         if kind == "add":
             return b.op(arith.AddfOp, acc, value)
+        if not self.dtype.is_float:
+            return b.op(_EXTREMA[kind, self.dtype.kind], acc, value)
         better = b.select(b.cmpf("ogt" if kind == "max" else "olt", acc, value), acc, value)
         return b.select(b.cmpf("ord", acc, acc), better, acc)
+
+    def neutral(self) -> SSAValue:
+        """The element that changes nothing."""
+        if self.window.fold == "add":
+            return self.b.const(0.0, self.element)
+        low, high = (-inf, inf) if self.dtype.is_float else self.dtype.limits
+        return self.b.const(signed(low if self.window.fold == "max" else high, self.dtype), self.element)
 
     def as_float(self, number: SSAValue) -> SSAValue:
         """An index as an element."""
@@ -180,7 +198,7 @@ class GlobalKernel(_PoolKernel):
         return b.broadcast(factor, type.get_shape())
 
     def identity(self, columns: int) -> SSAValue:
-        return self.b.broadcast(self.b.const(_IDENTITY[self.window.fold], self.element), (1, columns, 1, self.lanes))
+        return self.b.broadcast(self.neutral(), (1, columns, 1, self.lanes))
 
 
 class WindowsKernel(_PoolKernel):
@@ -233,7 +251,7 @@ class WindowsKernel(_PoolKernel):
         columns."""
         b, cols = self.b, self.window.cols
         if self.window.has_second_pass:
-            identity = b.broadcast(b.const(_IDENTITY[self.window.fold], self.element), (self.lanes,))
+            identity = b.broadcast(self.neutral(), (self.lanes,))
             for start, end in ((0, cols.before), (cols.before + cols.size, row_columns(cols))):
                 with b.loop(start, end, name="x") as x:
                     b.tile_store(identity, self.row, [0, x.iv, 0, 0], [3])

@@ -19,6 +19,7 @@ from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir import winograd
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.op import LnOp
 from lightnet.ir.windows import Axis
 from lightnet.runtime.dims import Size
 
@@ -53,7 +54,7 @@ class TiledAxis(Axis):
     m: int = 1
 
     @classmethod
-    def cut(cls, conv: Conv2d, axis: int, m: int) -> TiledAxis:
+    def cut(cls, conv: LnOp, axis: int, m: int) -> TiledAxis:
         found = Axis.of(conv, axis)
         if found.taps != 3:
             found, m = replace(found, dilation=1), 1

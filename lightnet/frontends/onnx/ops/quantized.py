@@ -60,14 +60,21 @@ def is_zero(value: Value | None) -> bool:
 def centred(n: Node, q: Value, zero: Value | None, dtype: str = "f32") -> Value:
     """q - zero point in `dtype`; the zero point broadcasts with q."""
     number = n.g.cast(q, dtype)
-    return number if zero is None or is_zero(zero) else n.g.op("sub", number, n.g.cast(zero, dtype))
+    if zero is None or is_zero(zero):
+        return number
+    return n.g.op("sub", number, n.g.fixed(n.g.cast(weights(n, zero), dtype)))
+
+
+def weights(n: Node, q: Value) -> Value:
+    """A quantised tensor which, where it holds weights, is not folded: the pass `integers` finds products by it."""
+    return n.g.unfolded(q) if q.is_known and q.ndim > 1 else q
 
 
 def requantized(n: Node, number: Value, zero: Value | None, dtype: DType) -> Value:
     """Floats in units of the scale as integers: rounded to nearest even, moved by the zero point, saturated."""
     whole = n.g.cast(n.g.op("round_even", number), "f32")
     if zero is not None and not is_zero(zero):
-        whole = n.g.op("add", whole, n.g.cast(zero, "f32"))
+        whole = n.g.op("add", whole, n.g.fixed(n.g.cast(zero, "f32")))
     return n.g.cast(whole, dtype, mode="saturate")
 
 
@@ -104,7 +111,7 @@ def quantize_linear(n: Node, x: Value, scale: Value, zero: Value | None = None) 
     _supported(n, dtype)
     precision = n.element_type("precision") or scale.dtype
     parts, scale, zero = spread(n, x, scale, zero)
-    number = n.g.op("div", n.g.cast(parts, precision), n.g.cast(scale, precision))
+    number = n.g.op("div", n.g.cast(parts, precision), n.g.fixed(n.g.cast(scale, precision)))
     return n.g.reshape(requantized(n, number, zero, dtype), x.dims)
 
 
@@ -127,8 +134,10 @@ def dequantize_linear(n: Node, x: Value, scale: Value, zero: Value | None = None
     if x.dtype.name != "i32" and x.storage is None:
         _supported(n, x.dtype)
     dtype = n.element_type("output_dtype") or scale.dtype
+    if x.storage is None:
+        x = weights(n, x)
     parts, scale, zero = spread(n, x, scale, zero)
-    number = n.g.op("mul", centred(n, parts, zero), n.g.cast(scale, "f32"))
+    number = n.g.op("mul", centred(n, parts, zero), n.g.fixed(n.g.cast(scale, "f32")))
     return n.g.cast(n.g.reshape(number, x.dims), dtype)
 
 
@@ -207,7 +216,7 @@ def convolved(
     depth = int(np.prod(w.dims[1:]))
     dtype = exact(x, x_zero, w, w_zero, depth, range(1, w.ndim), extra)
     point = None if x_zero is None else along(n, x_zero, x, 1)
-    weight = centred(n, w, None if w_zero is None else along(n, w_zero, w, 0), dtype)
+    weight = centred(n, weights(n, w), None if w_zero is None else along(n, w_zero, w, 0), dtype)
     return standard(n, "Conv", centred(n, x, point, dtype), weight, None if bias is None else n.g.cast(bias, dtype))
 
 
@@ -218,7 +227,7 @@ def multiplied(n: Node, a: Value, a_zero: Value | None, b: Value, b_zero: Value 
     depth = a.dims[-1] if a.ndim else 1
     dtype = exact(a, a_zero, b, b_zero, depth, (max(b.ndim - 2, 0),))
     left = centred(n, a, None if a_zero is None else rows(n, a_zero, a), dtype)
-    right = centred(n, b, None if b_zero is None else per_column(n, b_zero), dtype)
+    right = centred(n, weights(n, b), None if b_zero is None else per_column(n, b_zero), dtype)
     return standard(n, "MatMul", left, right)
 
 

@@ -1,0 +1,408 @@
+"""`integers`: a quantised network computes in integers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, Operation, SSAValue, Use
+
+from lightnet.dialects.ln.arith import Add, Cast, Div, Less, Minimum, Mul, Sub, Where
+from lightnet.dialects.ln.conv import Conv2d
+from lightnet.dialects.ln.elementwise import Relu
+from lightnet.dialects.ln.integer import SUMS, Conv2dInteger, MatmulInteger
+from lightnet.dialects.ln.matmul import Matmul
+from lightnet.dialects.ln.move import Concat, Reshape, Slice, Transpose
+from lightnet.dialects.ln.pool import Maxpool2d
+from lightnet.dialects.ln.rules import is_yielded
+from lightnet.dialects.ln.source import ConstantOp, value_of
+from lightnet.dialects.ln.unary import RoundEven
+from lightnet.ir import rewrites
+from lightnet.ir.names import OP_NAME, FreshNames
+from lightnet.ir.op import LnOp, set_tensor_names, tensor_name, tensor_names
+from lightnet.ir.passes import LnPass
+from lightnet.ir.types import spec_of
+from lightnet.passes.graph import graphs, static_values, tensor_names_in
+from lightnet.runtime.dims import Dim
+from lightnet.runtime.dtypes import BY_NAME, DType
+
+F32 = BY_NAME["f32"]
+#: The types of two factors whose products of four, or of two, are one instruction.
+BYTES, WORDS = (BY_NAME["ui8"], BY_NAME["i8"]), (BY_NAME["i16"], BY_NAME["i16"])
+#: What processors that multiply bytes have (of none in particular: what kernels are chosen for then).
+OF_BYTES = ("", "avx512")
+#: Channels of a group from which on a convolution is one of integers: with fewer, a product of two channels is a waste.
+LEAST_CHANNELS = 8
+#: Channels of which a group has a multiple where there are several: whole blocks of the widest vectors.
+GROUP_CHANNELS = 16
+#: What gives of whole numbers in a range whole numbers in it, and of numbers times a scale above 0 the same times it.
+CHOOSES = (Concat, Maxpool2d, Reshape, Slice, Transpose)
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class IntegersPass(LnPass):
+    """Multiply integers where a network multiplies numbers that are integers times a scale.
+
+    ```mlir
+    %a = ln.sub (ln.cast %q : ui8 to f32), 128       %a = ln.cast (ln.sub …) : tensor<…xi16>
+    %x = ln.mul %a, %s                               %v = ln.cast %weights : i8 to tensor<…xi16>
+    %w = ln.mul (ln.cast %weights), %t          ->   %n = ln.conv2d_integer %a, %v : tensor<…xi32>
+    %y = ln.conv2d %x, %w, %b                        %y = ln.add (ln.mul (ln.cast %n), (ln.mul %s, %t)), %b
+    ```
+
+    What is whole, and in which range, follows from casts of integers, constants, roundings and what only moves or
+    chooses elements: no form that some exporter writes is looked for. Sums of integers are exact; that their scales
+    are multiplied once, behind the sum, changes rounding, as does a quotient that becomes a product, so with `exact`
+    only products without scales become those of integers. What is rounded to an integer type and read back is clamped
+    as a float. Factors of 0 to 255 by such of -128 to 127 are multiplied as bytes where the processor (`features`) has
+    that, others as words of 16 bits. Convolutions of few channels, of open pictures, and on maps that stay plain
+    (`layout`) are left alone: they have kernels for floats only. For targets that multiply integers faster.
+    """
+
+    name = "integers"
+    level = "graph"
+    features: str = ""
+    layout: str = ""
+    exact: bool = False
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        names = FreshNames(tensor_names_in(op))
+        for block in graphs(op):
+            if any(isinstance(o, Conv2d | Matmul) for o in block.ops) and any(isinstance(o, Cast) for o in block.ops):
+                _Narrowing(block, self, names).run()
+
+
+class _Narrowing:
+    """Takes the products of a graph to integers."""
+
+    def __init__(self, block: Block, made: IntegersPass, names: FreshNames):
+        self.block, self.exact, self.names = block, made.exact, names
+        self.bytes, self.on_maps = made.features in OF_BYTES, made.layout != "plain"
+        self.static = static_values(block)
+        self.ranges: dict[SSAValue, Range | None] = {}
+        self.integers: dict[tuple[SSAValue, DType], SSAValue] = {}
+
+    def run(self) -> None:
+        for op in [] if self.exact else list(self.block.ops):
+            if isinstance(op, Sub | Cast):
+                self.shorten(op)
+            elif isinstance(op, (*CHOOSES, Relu)):
+                self.scale_behind(op)
+        for op in list(self.block.ops):
+            if isinstance(op, Conv2d) and self.on_maps:
+                self.convolve(op)
+            elif isinstance(op, Matmul):
+                self.multiply_matrices(op)
+
+    # -- what is known
+
+    def range_of(self, value: SSAValue) -> Range | None:
+        """The range of a tensor of whole numbers; None where nothing says that it is one."""
+        if value not in self.ranges:
+            self.ranges[value] = self._range(value)
+        return self.ranges[value]
+
+    def _range(self, value: SSAValue) -> Range | None:
+        op, dtype = value.owner, spec_of(value.type).dtype
+        if not dtype.is_float and dtype.size <= 2:
+            low, high = dtype.limits
+            return int(low), int(high)
+        if isinstance(op, Cast) and dtype.is_float:
+            return self.range_of(op.src)
+        if (known := value_of(value)) is not None:
+            whole = known.size and np.array_equal(known, np.rint(known)) and float(np.abs(known).max()) < 1 << 20
+            return (int(known.min()), int(known.max())) if whole else None
+        if isinstance(op, Add | Sub):
+            left, right = map(self.range_of, op.operands)
+            if left is None or right is None:
+                return None
+            low, high = right if isinstance(op, Add) else (-right[1], -right[0])
+            return (left[0] + low, left[1] + high) if max(map(abs, (*left, *right))) < 1 << 20 else None
+        if isinstance(op, Relu):
+            found = self.range_of(op.operands[0])
+            return found and (max(found[0], 0), max(found[1], 0))
+        if isinstance(op, CHOOSES):
+            ranges = [r for v in op.operands if (r := self.range_of(v)) is not None]
+            if len(ranges) == len(op.operands):
+                return min(low for low, _ in ranges), max(high for _, high in ranges)
+        return None
+
+    def scaled(self, value: SSAValue) -> tuple[SSAValue, SSAValue | None]:
+        """The whole numbers and the scale (None: 1) that a tensor is the product of; its own numbers if it is none."""
+        op = value.owner
+        if isinstance(op, Mul):
+            for k in (0, 1):
+                numbers, scale = op.operands[k], op.operands[1 - k]
+                if spec_of(numbers.type) == spec_of(value.type) and self.range_of(numbers) is not None:
+                    return numbers, scale
+        if isinstance(op, Transpose) and value in self.static and op.src.owner.__class__ is Mul:  # of weights
+            numbers, by = self.scaled(op.src)
+            if by is not None and spec_of(value.type).ndim == 2 and op.axes == (1, 0):
+                new = _Ops(self.block, op, self.names)
+                turned = new.add(Transpose.make([numbers], {"axes": (1, 0)}))
+                if spec_of(by.type).len > 1:
+                    rows = new.reshape(by, ((1,) * (2 - spec_of(by.type).ndim)) + spec_of(by.type).dims)
+                    by = new.add(Transpose.make([rows], {"axes": (1, 0)}))
+                self.static.update(o.results[0] for o in new.made)
+                return turned, by
+        return value, None
+
+    # -- what is rounded and read back
+
+    # cast(saturate(round(x) + z)) - z = clamp(round(x), low - z, high - z)
+    def shorten(self, op: LnOp) -> None:
+        """Clamp what was rounded to an integer type, moved by a zero point, and is read as floats again."""
+        (result,) = op.results
+        if spec_of(result.type).dtype != F32:
+            return
+        read, zero = (op.operands[0], value_of(op.operands[1])) if isinstance(op, Sub) else (result, np.zeros(()))
+        if isinstance(op, Cast) and any(isinstance(u.operation, Sub) and u.index == 0 for u in result.uses):
+            return  # whose turn comes
+        if (
+            zero is None
+            or zero.size != 1
+            or not isinstance(read.owner, Cast)
+            or not isinstance(read.owner.src.owner, Cast)
+        ):
+            return
+        stored = read.owner.src.owner
+        kind = spec_of(stored.dst.type).dtype
+        if kind.is_float or kind.size > 2 or stored.mode != "saturate" or spec_of(stored.src.type).dtype != F32:
+            return
+        number, at = stored.src, float(zero.reshape(()))
+        if isinstance(number.owner, Add) and (moved := value_of(number.owner.src2)) is not None:
+            if moved.size != 1 or float(moved.reshape(())) != at:
+                return
+            number = number.owner.src1
+        elif at:
+            return
+        if not isinstance(number.owner, RoundEven):
+            return
+        if (step := rewrites.begin("integers", [op, stored])) is None:
+            return
+        new = _Ops(self.block, op, self.names)
+        limits = float(kind.limits[0]) - at, float(kind.limits[1]) - at
+        self.replace(op, self.clamped(number.owner.src, limits, new), new)
+        step.done(new.made)
+
+    # f(concat(x, y)) = concat(f(x), f(y))
+    def clamped(self, value: SSAValue, limits: tuple[float, float], new: _Ops) -> SSAValue:
+        """`value` rounded, within limits. What is put together is rounded before, where its parts are made."""
+        by = self.divisor(value)
+        parts = value.owner.src1 if by is not None and isinstance(value.owner, Div) else value
+        if isinstance(parts.owner, Concat) and parts.has_one_use():
+            found = [self.rounded(v, by, limits, new) for v in parts.owner.operands]
+            made = new.add(Concat.make(found, parts.owner.param_values(), location=parts.owner.location))
+        else:
+            made = self.rounded(parts, by, limits, new)
+        self.ranges.setdefault(made, (int(limits[0]), int(limits[1])))
+        return made
+
+    def rounded(self, value: SSAValue, by: float | None, limits: tuple[float, float], new: _Ops) -> SSAValue:
+        """`value` divided by a number, where there is one, rounded, within limits."""
+        numbers, scale = self.scaled(value)
+        known = None if scale is None else value_of(scale)
+        if by is not None and known is not None and known.size == 1 and float(known.reshape(())) == by:
+            whole, own = numbers, self.range_of(numbers)
+            if own is not None and limits[0] <= own[0] and own[1] <= limits[1]:
+                return whole
+        else:
+            if by is not None:
+                value = new.add(Mul.make([value, new.constant(float(np.float32(1) / np.float32(by)))]))
+            whole = new.add(RoundEven.make([value]))
+        low, high = map(new.constant, limits)
+        # NaN, which becomes 0 in an integer type, is above nothing: it becomes the lowest
+        above = new.add(Where.make([new.add(Less.make([low, whole])), whole, low]))
+        made = new.add(Minimum.make([above, high]))
+        self.ranges[made] = int(limits[0]), int(limits[1])
+        return made
+
+    def divisor(self, value: SSAValue) -> float | None:
+        """The number by which a tensor is divided, where the product with its inverse will do."""
+        if self.exact or not isinstance(value.owner, Div) or (by := value_of(value.owner.src2)) is None or by.size != 1:
+            return None
+        number = float(by.reshape(()))
+        tiny = float(np.finfo(np.float32).tiny)
+        return number if tiny <= abs(number) <= 1 / tiny else None
+
+    # choose(s * x) = s * choose(x), for s > 0
+    def scale_behind(self, op: LnOp) -> None:
+        """Choose among whole numbers, and multiply what was chosen."""
+        found = [self.scaled(v) for v in op.operands]
+        scales = [None if s is None else value_of(s) for _, s in found]
+        if any(s is None or s.size != 1 for s in scales) or len(op.results) != 1:
+            return
+        numbers = {float(s.reshape(())) for s in scales if s is not None}
+        if len(numbers) != 1 or not min(numbers) > 0:
+            return
+        if (step := rewrites.begin("integers", [op])) is None:
+            return
+        new = _Ops(self.block, op, self.names)
+        chosen = new.add(type(op).make([v for v, _ in found], op.param_values(), location=op.location))
+        made = new.add(Mul.make([chosen, new.constant(min(numbers))]))
+        self.replace(op, made, new)
+        step.done(new.made)
+
+    # -- products
+
+    # conv(s a, t w) + b = (s t) conv(a, w) + b
+    def convolve(self, op: Conv2d) -> None:
+        """Put a convolution of integers in the place of one of floats."""
+        (outputs, channels), pixels = spec_of(op.weight.type).dims[:2], spec_of(op.dst.type).dims[2:]
+        least = LEAST_CHANNELS if op.group == 1 else GROUP_CHANNELS
+        if channels < least or any(isinstance(d, Dim) for d in (outputs, channels, *pixels)):
+            return
+        if op.group > 1 and (channels % GROUP_CHANNELS or outputs // op.group % GROUP_CHANNELS):
+            return
+        per_output = (outputs, 1, 1, 1)
+        depth = prod(spec_of(op.weight.type).dims[1:])
+
+        def made(new: _Ops, src: SSAValue, weight: SSAValue) -> SSAValue:
+            return new.add(Conv2dInteger.make([src, weight], op.param_values(), location=op.location))
+
+        self.multiply(op, op.src, op.weight, per_output, channels, depth, made, op.bias)
+
+    # (s a) (t b) = (s t) a b, with a t for each column of b
+    def multiply_matrices(self, op: Matmul) -> None:
+        """Put a product of integer matrices in the place of one of floats, by a matrix that is known at load."""
+        spec = spec_of(op.b.type)
+        if spec.ndim != 2 or any(isinstance(d, Dim) for d in spec.dims) or spec.dims[1] < 2:
+            return
+
+        def made(new: _Ops, a: SSAValue, b: SSAValue) -> SSAValue:
+            return new.add(MatmulInteger.make([a, b], location=op.location))
+
+        self.multiply(op, op.a, op.b, (1, spec.dims[1]), spec.dims[0], spec.dims[0], made)
+
+    def multiply(
+        self,
+        op: LnOp,
+        left: SSAValue,
+        right: SSAValue,
+        per_output: tuple[int, ...],
+        channels: int,
+        depth: int,
+        make: Callable[[_Ops, SSAValue, SSAValue], SSAValue],
+        bias: SSAValue | None = None,
+    ) -> None:
+        """Put the scaled product that `make` makes of two factors as integers in the place of `op`, whose sums have
+        `depth` products, and read `channels` that lie together; scales of the right one may have the dims
+        `per_output`."""
+        result = op.result_specs[0]
+        if result.dtype.name not in ("f32", "f64") or right not in self.static:
+            return
+        factors = self.scaled(left), self.scaled(right)
+        ranges = [self.range_of(numbers) for numbers, _ in factors]
+        scales = [scale for _, scale in factors if scale is not None]
+        if ranges[0] is None or ranges[1] is None or (self.exact and scales):
+            return
+        types = _types(ranges[0], ranges[1], channels, self.bytes)
+        if types is None or depth * max(map(abs, ranges[0])) * max(map(abs, ranges[1])) > SUMS.limits[1]:
+            return
+        outputs = max(per_output)
+        for scale, most in zip((f[1] for f in factors), (1, outputs)):
+            spec = None if scale is None else spec_of(scale.type)
+            if spec is not None and spec.len != 1 and (spec.len != most or spec.dims != per_output[-spec.ndim :]):
+                return
+        if (step := rewrites.begin("integers", [op])) is None:
+            return
+        a, b = (self.as_integers(numbers, dtype) for (numbers, _), dtype in zip(factors, types))
+        new = _Ops(self.block, op, self.names)
+        number = new.cast(make(new, a, b), result.dtype)
+        along = (outputs,) + (1,) * (result.ndim - 2 if result.ndim == 4 and bias is not None else 0)
+        by = [new.reshape(new.cast(s, result.dtype), along if spec_of(s.type).len > 1 else ()) for s in scales]
+        if by:
+            number = new.add(Mul.make([number, by[0] if len(by) == 1 else new.add(Mul.make(by))]))
+        if bias is not None:
+            number = new.add(Add.make([number, new.reshape(bias, along)]))
+        self.replace(op, number, new)
+        step.done(new.made)
+
+    def as_integers(self, value: SSAValue, dtype: DType) -> SSAValue:
+        """A tensor of whole numbers in an integer type; what else reads the floats reads them from there."""
+        if (value, dtype) in self.integers:
+            return self.integers[value, dtype]
+        op, original = value.owner, spec_of(value.type).dtype
+        assert isinstance(op, LnOp)
+        if not original.is_float:
+            made = value if original == dtype else _Ops(self.block, op, self.names, behind=True).cast(value, dtype)
+            self.integers[value, dtype] = made
+            return made
+        if isinstance(op, Cast):
+            self.integers[value, dtype] = made = self.as_integers(op.src, dtype)
+            return made
+        inner = [self.as_integers(v, dtype) for v in op.operands] if isinstance(op, CHOOSES) else None
+        new = _Ops(self.block, op, self.names, behind=True)
+        if inner is None:
+            made = new.cast(value, dtype)
+        else:
+            made = new.add(type(op).make(inner, op.param_values(), location=op.location))
+        self.integers[value, dtype] = made
+
+        def is_other(use: Use) -> bool:
+            return use.operation not in new.made and not is_yielded(use)
+
+        if any(map(is_other, value.uses)):
+            back = new.cast(made, original)
+            value.replace_uses_with_if(back, is_other)
+            self.ranges[back], self.integers[back, dtype] = self.range_of(value), made
+            if value in self.static:
+                self.static.add(back)
+        return made
+
+    def replace(self, op: LnOp, value: SSAValue, new: _Ops) -> None:
+        """Let a new value take the place of the result of `op`."""
+        assert isinstance(value.owner, LnOp)
+        if value.owner in new.made:
+            set_tensor_names(value.owner, list(tensor_names(op)))
+            if OP_NAME in op.attributes:
+                value.owner.attributes[OP_NAME] = op.attributes[OP_NAME]
+        if all(v in self.static for v in op.operands):
+            self.static.add(value)
+        op.results[0].replace_all_uses_with(value)
+        op.detach()
+        op.erase()
+
+
+def _types(left: Range, right: Range, channels: int, bytes: bool) -> tuple[DType, DType] | None:
+    """The types in which factors of these ranges are multiplied, where sums take so many channels, and `bytes` may be:
+    None where there are none."""
+    kinds = [(BYTES, channels % 4)] * bytes + [(WORDS, channels % 2)]
+    for types, rest in kinds:
+        if not rest and all(t.limits[0] <= low and high <= t.limits[1] for t, (low, high) in zip(types, (left, right))):
+            return types
+    return None
+
+
+class _Ops:
+    """New ops in front of another one, or `behind` it."""
+
+    def __init__(self, block: Block, at: Operation, names: FreshNames, behind: bool = False):
+        self.block, self.at, self.names, self.behind = block, at, names, behind
+        self.made: list[LnOp] = []
+
+    def add(self, op: LnOp) -> SSAValue:
+        """The result of an op that is put there."""
+        if self.behind:
+            self.block.insert_op_after(op, self.made[-1] if self.made else self.at)
+        else:
+            self.block.insert_op_before(op, self.at)
+        name = tensor_name(self.at.results[0]) if isinstance(self.at, LnOp) else None
+        set_tensor_names(op, [self.names.fresh(name or op.optype)])
+        self.made.append(op)
+        return op.results[0]
+
+    def constant(self, number: float) -> SSAValue:
+        return self.add(ConstantOp.make([], {"dims": (), "dtype": F32.tl, "data": (number,)}))
+
+    def cast(self, value: SSAValue, dtype: DType) -> SSAValue:
+        return value if spec_of(value.type).dtype == dtype else self.add(Cast.make([value], {"dtype": dtype.tl}))
+
+    def reshape(self, value: SSAValue, dims: tuple[int, ...]) -> SSAValue:
+        return value if spec_of(value.type).dims == dims else self.add(Reshape.make([value], {"dims": dims}))

@@ -1,0 +1,192 @@
+"""Quantised networks whose products become those of integers. The oracle is ONNX's reference evaluator."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import product
+
+import numpy as np
+import pytest
+
+import lightnet
+from lightnet.diagnostics import LightNetError
+from lightnet.ir.context import make_context
+from lightnet.ir.passes import parse_pipeline, run_pipeline
+
+onnx = pytest.importorskip("onnx")
+reference = pytest.importorskip("onnx.reference")
+
+TYPES = {"u8": np.uint8, "s8": np.int8}
+INFO = onnx.helper.make_tensor_value_info
+
+
+def model_of(nodes, feeds, contents, dims, dtype=onnx.TensorProto.FLOAT) -> bytes:
+    """A model of nodes, with inputs (name -> array), initializers, and the output ``y``."""
+    inputs = [INFO(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()]
+    weights = [onnx.numpy_helper.from_array(np.asarray(a), n) for n, a in contents.items()]
+    made = [onnx.helper.make_node(op, ins, outs, **attributes) for op, ins, outs, attributes in nodes]
+    graph = onnx.helper.make_graph(made, "net", inputs, [INFO("y", dtype, dims)], weights)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 19)], ir_version=9)
+    onnx.checker.check_model(model, full_check=True)
+    return model.SerializeToString()
+
+
+def products(model: bytes, **options) -> Counter[str]:
+    """How many ops of which name, and operand types of products of integers, are in the graph."""
+    module = lightnet.load(onnx.load_from_string(model)).module
+    run_pipeline(make_context(), module, parse_pipeline("@cpu:graph", options))
+    found: Counter[str] = Counter()
+    for op in module.walk():
+        found[op.name] += 1
+        if op.name.endswith("_integer"):
+            found[" ".join(str(s.dtype) for s in op.operand_specs)] += 1
+    return found
+
+
+def both(model: bytes, feeds, **options) -> tuple[np.ndarray, np.ndarray]:
+    """What we make of a model, and what the reference evaluator does."""
+    (want,) = reference.ReferenceEvaluator(onnx.load_from_string(model)).run(None, feeds)
+    got = lightnet.compile(model, **options)(**feeds)
+    return np.asarray(got if isinstance(got, np.ndarray) else next(iter(got.values()))), want
+
+
+def rounded(name: str, of: str, scale: float, zero, contents) -> list:
+    """Nodes that round a tensor to the type of a zero point, and read it back as `name`."""
+    contents |= {f"{name}_s": np.float32(scale), f"{name}_z": zero}
+    return [("QuantizeLinear", [of, f"{name}_s", f"{name}_z"], [f"{name}_q"], {}),
+            ("DequantizeLinear", [f"{name}_q", f"{name}_s", f"{name}_z"], [name], {})]  # fmt: skip
+
+
+def two_convolutions(
+    x_zero, w_type: str, per_channel: bool, seed: int = 0
+) -> tuple[bytes, dict[str, np.ndarray], float]:
+    """Two convolutions between roundings, with a Relu, a pool, and a concatenation of unequal scales behind; the model, feeds
+    and the last scale."""
+    rng = np.random.default_rng(seed)
+    contents: dict[str, np.ndarray] = {}
+    nodes = rounded("x1", "x", 0.02, x_zero, contents)
+    low, high = (0, 255) if w_type == "u8" else (-128, 127)
+    for k, (name, dims) in enumerate((("a", (24, 16, 3, 3)), ("b", (16, 24, 1, 1)))):
+        zero = TYPES[w_type](131 if w_type == "u8" else 0)
+        axis = {"axis": 0} if per_channel else {}
+        count = (dims[0],) if per_channel else ()
+        contents |= {f"w{name}": rng.integers(low, high + 1, dims).astype(TYPES[w_type]),
+                     f"w{name}_s": (rng.random(count) * 0.01 + 0.001).astype(np.float32),
+                     f"w{name}_z": np.full(count, zero), f"bias{name}": rng.standard_normal(dims[0]).astype(np.float32)}  # fmt: skip
+        nodes.append(("DequantizeLinear", [f"w{name}", f"w{name}_s", f"w{name}_z"], [f"f{name}"], axis))
+        source = "x1" if k == 0 else "p"
+        pads = {"pads": [1, 1, 1, 1]} if k == 0 else {}
+        nodes.append(("Conv", [source, f"f{name}", f"bias{name}"], [f"c{name}"], pads))
+        if k == 0:
+            nodes += [("Relu", ["ca"], ["ra"], {}), *rounded("qa", "ra", 0.05, np.uint8(0), contents),
+                      ("MaxPool", ["qa"], ["p0"], {"kernel_shape": [2, 2], "strides": [2, 2]}),
+                      *rounded("p", "p0", 0.05, np.uint8(0), contents)]  # fmt: skip
+    nodes += [*rounded("qb", "cb", 0.1, TYPES["s8"](-3), contents), *rounded("qc", "p", 0.07, np.uint8(7), contents),
+              ("Concat", ["qb", "qc"], ["d"], {"axis": 1}), *rounded("y", "d", 0.11, np.uint8(90), contents)]  # fmt: skip
+    feeds = {"x": rng.standard_normal((1, 16, 9, 11)).astype(np.float32)}
+    feeds["x"].flat[:4] = 1e4, -1e4, 0.01, -0.01  # beyond the type, and ties
+    return model_of(nodes, feeds, contents, (1, 40, 4, 5)), feeds, 0.11
+
+
+@pytest.mark.parametrize("zero, w_type, per_channel", [
+    (np.uint8(0), "s8", True), (np.uint8(128), "s8", True), (np.uint8(255), "s8", False), (np.int8(0), "s8", True),
+    (np.int8(-128), "u8", False), (np.uint8(37), "u8", True), (np.int8(127), "s8", False),
+])  # fmt: skip
+def test_convolutions_between_roundings(zero, w_type, per_channel):
+    """Every combination of types and zero points: two of integers, which are right to one step, and nearly all of them exactly."""
+    model, feeds, step = two_convolutions(zero, w_type, per_channel)
+    found = products(model, features="avx2")
+    assert (found["ln.conv2d_integer"], found["ln.conv2d"], found["i16 i16"]) == (2, 0, 2)
+    assert found["ln.maxpool2d"] == 1 and found["ln.div"] == 0
+    got, want = both(model, feeds)
+    assert np.abs(got - want).max() <= step * 1.001
+    assert (np.abs(got - want) > 1e-5).mean() < 0.01
+    exact, want = both(model, feeds, exact=True)
+    assert products(model, exact=True)["ln.conv2d_integer"] == 0
+    assert np.abs(exact - want).max() <= step * 1.001
+
+
+def test_bytes_where_a_processor_multiplies_them():
+    """Of 0 to 255 by -128 to 127; the first convolution here reads numbers below 0."""
+    model, _, _ = two_convolutions(np.uint8(128), "s8", True)
+    assert products(model, features="avx512")["ui8 i8"] == 1
+    model, _, _ = two_convolutions(np.uint8(0), "s8", True)
+    assert products(model, features="avx512")["ui8 i8"] == 2
+    assert products(model, features="neon")["i16 i16"] == 2
+
+
+def test_what_stays_a_product_of_floats():
+    """Few channels, maps that stay plain, and a convolution whose factors nothing says to be whole."""
+    model, feeds, _ = two_convolutions(np.uint8(0), "s8", True)
+    assert products(model, layout="plain")["ln.conv2d"] == 2
+    contents = {"w": np.ones((8, 16, 1, 1), np.float32)}
+    nodes = [*rounded("x1", "x", 0.02, np.uint8(3), contents), ("Conv", ["x1", "w"], ["y"], {})]
+    assert products(model_of(nodes, feeds, contents, (1, 8, 9, 11)))["ln.conv2d_integer"] == 0
+    contents = {"w": np.ones((8, 4, 1, 1), np.int8), "s": np.float32(0.1), "z": np.int8(0)}
+    nodes = [*rounded("x1", "x", 0.02, np.uint8(3), contents), ("DequantizeLinear", ["w", "s", "z"], ["f"], {}),
+             ("Conv", ["x1", "f"], ["y"], {"group": 4})]  # fmt: skip
+    assert products(model_of(nodes, feeds, contents, (1, 8, 9, 11)))["ln.conv2d_integer"] == 0
+
+
+@pytest.mark.parametrize("a, b", product(TYPES, TYPES))
+@pytest.mark.parametrize("exact", [False, True])
+def test_explicit_integers(a: str, b: str, exact: bool):
+    """MatMulInteger and ConvInteger are those of the reference bit for bit, at the ends of their types."""
+    rng = np.random.default_rng(3)
+
+    def array(kind: str, *dims: int) -> np.ndarray:
+        info = np.iinfo(TYPES[kind])
+        made = rng.integers(info.min, info.max + 1, dims)
+        made.flat[: made.size // 3] = rng.choice([info.min, info.max], made.size // 3)
+        return made.astype(TYPES[kind])
+
+    zeros = {"za": TYPES[a](11), "zb": TYPES[b](0)}
+    feeds = {"a": array(a, 3, 5, 40)}
+    model = model_of([("MatMulInteger", ["a", "b", "za", "zb"], ["y"], {})], feeds, {"b": array(b, 40, 33), **zeros}, (3, 5, 33),
+                     onnx.TensorProto.INT32)  # fmt: skip
+    assert products(model, exact=exact)["ln.matmul_integer"] == 1
+    got, want = both(model, feeds, exact=exact)
+    np.testing.assert_array_equal(got, want)
+    feeds = {"a": array(a, 1, 16, 7, 6)}
+    nodes = [("ConvInteger", ["a", "b", "za", "zb"], ["y"], {"pads": [1, 1, 1, 1]})]
+    model = model_of(nodes, feeds, {"b": array(b, 20, 16, 3, 3), **zeros}, (1, 20, 7, 6), onnx.TensorProto.INT32)
+    assert products(model, exact=exact)["ln.conv2d_integer"] == 1
+    got, want = both(model, feeds, exact=exact)
+    np.testing.assert_array_equal(got, want)
+
+
+def test_a_matrix_with_a_scale_for_each_column():
+    """MatMul and Gemm (its matrix turned over) between roundings."""
+    rng = np.random.default_rng(5)
+    contents = {"w": rng.integers(-127, 128, (64, 48)).astype(np.int8), "ws": (rng.random(48) * 0.01).astype(np.float32),
+                "wz": np.zeros(48, np.int8), "v": rng.integers(-127, 128, (32, 48)).astype(np.int8),
+                "vs": (rng.random(32) * 0.01).astype(np.float32), "vz": np.zeros(32, np.int8),
+                "c": rng.standard_normal(32).astype(np.float32)}  # fmt: skip
+    nodes = [*rounded("x1", "x", 0.03, np.uint8(120), contents),
+             ("DequantizeLinear", ["w", "ws", "wz"], ["wf"], {"axis": 1}), ("MatMul", ["x1", "wf"], ["h"], {}),
+             *rounded("h1", "h", 0.05, np.uint8(128), contents),
+             ("DequantizeLinear", ["v", "vs", "vz"], ["vf"], {"axis": 0}), ("Gemm", ["h1", "vf", "c"], ["y"], {"transB": 1})]  # fmt: skip
+    feeds = {"x": rng.standard_normal((9, 64)).astype(np.float32)}
+    model = model_of(nodes, feeds, contents, (9, 32))
+    found = products(model, features="avx2")
+    assert (found["ln.matmul_integer"], found["ln.matmul"]) == (2, 0)
+    got, want = both(model, feeds)
+    assert (
+        np.abs(got - want).max() <= 0.05 * 1.3 * 2
+    )  # a step of the tensor in between, by a column of the second matrix
+
+
+@pytest.mark.parametrize("options", [{"precision": "f16"}, {"precision": "bf16"}, {"layout": "plain"}, {"threads": 2}], ids=str)
+def test_with_other_options(options):
+    """What is rounded is not rounded before, in a shorter type."""
+    model, feeds, step = two_convolutions(np.uint8(3), "s8", True)
+    got, want = both(model, feeds, **options)
+    assert np.abs(got - want).max() <= step * 1.001 + np.abs(want).max() * (0.01 if "precision" in options else 0)
+
+
+def test_constants_cannot_be_fed():
+    """A scale is the network's: a pass has read it."""
+    model, feeds, _ = two_convolutions(np.uint8(0), "s8", True)
+    made = lightnet.compile(model)
+    with pytest.raises(LightNetError, match="x1_s"):
+        made(**feeds, x1_s=np.float32(2))
