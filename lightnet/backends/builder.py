@@ -419,10 +419,6 @@ class Builder:
         """`tile.fma`."""
         return self.op(tile_arith.FmaOp, a, b, acc, type=acc.type)
 
-    def dot(self, kind: str, a: SSAValue, b: SSAValue, acc: SSAValue) -> SSAValue:
-        """`tile.dot`."""
-        return self.op(tile_arith.DotOp, a, b, acc, type=acc.type, kind=StringAttr(kind))
-
     def broadcast(self, value: SSAValue, shape: Sequence[int]) -> SSAValue:
         """A scalar or a smaller tile (dimensions of 1 stretch) as a tile of `shape`."""
         element = value.type.element_type if isinstance(value.type, VectorType) else value.type

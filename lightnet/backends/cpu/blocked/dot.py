@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import MemRefType, i32
+from xdsl.dialects.builtin import MemRefType, StringAttr, i32
 from xdsl.ir import SSAValue
 
-from lightnet.backends.builder import Index, vector_type
+from lightnet.backends.builder import Builder, Index, vector_type
 from lightnet.backends.cpu.blocked import conv_model as model
 from lightnet.backends.cpu.blocked.base import ProcessorModel
 from lightnet.backends.cpu.blocked.conv import Direct, DirectKernel
@@ -21,6 +21,7 @@ from lightnet.backends.cpu.blocked.forms import convolution_form
 from lightnet.backends.cpu.blocked.kernel import MapTile
 from lightnet.dataclasses import replace
 from lightnet.dialects.ln.integer import SUMS, Conv2dInteger
+from lightnet.dialects.tile_arith import DotOp
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Layout, Packed
 from lightnet.ir.op import LnOp
@@ -57,6 +58,13 @@ def dot_kind(anchor: LnOp) -> str | None:
     """The kind of product of a convolution or of matrices, None where there is none of its types."""
     left, right = (spec.dtype.name for spec in anchor.operand_specs)
     return KINDS.get((left, right))
+
+
+def dot(b: Builder, anchor: LnOp, left: SSAValue, right: SSAValue, sums: SSAValue) -> SSAValue:
+    """`sums` and the products of two tiles of factors of `anchor`, by `tile.dot`."""
+    kind = dot_kind(anchor)
+    assert kind is not None
+    return b.op(DotOp, left, right, sums, type=sums.type, kind=StringAttr(kind))
 
 
 def _takes(conv: Conv2dInteger, geometry: Geometry, lanes: int) -> bool:
@@ -96,9 +104,7 @@ class DotKernel(DirectKernel):
                                 steps=[1, lanes, 1])  # fmt: skip
 
     def multiplied(self, pixels: SSAValue, weights: SSAValue, sums: SSAValue) -> SSAValue:
-        kind = dot_kind(self.anchor)
-        assert kind is not None
-        return self.b.dot(kind, pixels, weights, sums)
+        return dot(self.b, self.anchor, pixels, weights, sums)
 
 
 DOT = DirectDot(DotKernel)

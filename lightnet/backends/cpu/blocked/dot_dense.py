@@ -16,7 +16,7 @@ from lightnet.backends.cpu import gemm
 from lightnet.backends.cpu.blocked.base import ProcessorModel
 from lightnet.backends.cpu.blocked.conv_model import PRODUCT_BYTES
 from lightnet.backends.cpu.blocked.dense import Dense, PackedProductKernel
-from lightnet.backends.cpu.blocked.dot import dot_kind
+from lightnet.backends.cpu.blocked.dot import dot, dot_kind
 from lightnet.backends.expressions import has_tile_epilogue
 from lightnet.dialects.ln.integer import MatmulInteger
 from lightnet.ir.layout import Layout, Packed
@@ -65,9 +65,7 @@ class DotDenseKernel(PackedProductKernel):
         return MemRefType(i32, outer if value is b else [*outer, last // together])
 
     def multiplied(self, a: SSAValue, b: SSAValue, sums: SSAValue) -> SSAValue:
-        kind = dot_kind(self.anchor)
-        assert kind is not None
-        return self.b.dot(kind, a, b, sums)
+        return dot(self.b, self.anchor, a, b, sums)
 
 
 DOTS = DotDense(DotDenseKernel)
