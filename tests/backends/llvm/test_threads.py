@@ -71,7 +71,7 @@ def test_results_do_not_depend_on_threads(squeezenet, alone):
     for threads in (None, 1, 2, 3):
         assert image(squeezenet(x, threads=threads)) == want
     split = [op for op in launches(squeezenet.loops) if isinstance(op, LaunchOp) and op.most_threads == 3]
-    assert len(split) > 20 and squeezenet.program.widest == squeezenet.threads == 3
+    assert len(split) > 20 and squeezenet.program.widest == squeezenet.options["threads"] == 3
 
 
 def test_a_plan_of_another_kind():
@@ -248,7 +248,7 @@ builtin.module { func.func @main() -> tensor<4xf32> {
         ".mlir",
     )
     executable = lightnet.compile(module, threads=8)
-    assert executable.threads == 8 and executable.program.widest == 1
+    assert executable.options["threads"] == 8 and executable.program.widest == 1
     assert "ln_pool_run" not in "".join(map(repr, executable.native.objects))
     assert executable({"x": np.array([-1, 2, -3, 4], "f")}, threads=8)["y"].tolist() == [0, 2, 0, 4]
 
