@@ -21,7 +21,7 @@ BASES = {
     "print": case(src=(2, 3), msg="x"),
     "fprint": case(src=(2, 3), msg="x", file="f.txt"),
 }
-OPS = {name: cls for name, cls in optypes().items() if name not in ("input", "param")}
+OPS = {name: cls for name, cls in optypes().items() if name not in ("input", "param", "constant")}
 
 
 @dataclass(frozen=True)

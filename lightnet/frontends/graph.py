@@ -316,15 +316,6 @@ class Graph:
         self.entries[name] = Entry(spec.dims, spec.dtype.np, lambda: _bytes(load()))
         return self._source(ParamOp, spec, name, name, from_file=True, required=True)
 
-    def fixed(self, value: Value) -> Value:
-        """`value`, of which passes may read what it holds."""
-        value.is_fixed = True
-        return value
-
-    def unfolded(self, value: Value) -> Value:
-        """A value as one of which nothing is known: what is computed from it stays in the module."""
-        return Value(value.spec, ssa=self.ssa(value), inputs=value.inputs, name=value.name)
-
     # -- what does nothing where nothing changes
 
     def cast(self, value: Value, dtype: DType | str, mode: str = "wrap") -> Value:

@@ -21,7 +21,7 @@ from lightnet.dialects.ln.pool import Maxpool2d
 from lightnet.dialects.ln.rules import is_yielded
 from lightnet.dialects.ln.source import ConstantOp, value_of
 from lightnet.dialects.ln.unary import RoundEven
-from lightnet.ir import rewrites
+from lightnet.ir import budget, rewrites
 from lightnet.ir.names import OP_NAME, FreshNames
 from lightnet.ir.op import LnOp, set_tensor_names, tensor_name, tensor_names
 from lightnet.ir.passes import LnPass
@@ -90,11 +90,13 @@ class _Narrowing:
 
     def run(self) -> None:
         for op in [] if self.exact else list(self.block.ops):
+            budget.check(op)
             if isinstance(op, Sub | Cast):
                 self.shorten(op)
             elif isinstance(op, (*CHOOSES, Relu)):
                 self.scale_behind(op)
         for op in list(self.block.ops):
+            budget.check(op)
             if isinstance(op, Conv2d) and self.on_maps:
                 self.convolve(op)
             elif isinstance(op, Matmul):

@@ -76,7 +76,9 @@ class Symbol:
     def samples(self) -> tuple[int, ...]:
         """The smallest unit, the largest, the typical one, and some between: by orders of magnitude, and the name."""
         random, (low, high) = Random(self.name), self.range
-        between = (int((low + 1) * ((high + 2) / (low + 1)) ** random.random()) - 1 for _ in range(SAMPLES - 3))
+        first = max(low, 0) + 1  # of a size, which is not below 0; of anything else, the distance from its smallest
+        ends = (int(first * ((high - low + first + 1) / first) ** random.random()) - 1 for _ in range(SAMPLES - 3))
+        between = (n + min(low, 0) for n in ends)
         return low, high, self.typical // self.multiple, *(min(n, high) for n in between)
 
     @cached_property

@@ -66,6 +66,9 @@ NOT_EXPORTED = {
     "create": "becomes a graph input or an initializer",
     "input": "becomes a graph input",
     "param": "becomes an initializer",
+    "constant": "becomes an initializer",
+    "conv2d_integer": "is made of a convolution by the pass `integers`: ONNX's ConvInteger has no words of 16 bits",
+    "matmul_integer": "is made of a product by the pass `integers`: ONNX's MatMulInteger has no words of 16 bits",
     "print": "has no counterpart: dropped, with a note in the model",
     "fprint": "has no counterpart: dropped, with a note in the model",
 }

@@ -15,10 +15,10 @@ from xdsl.utils.exceptions import VerifyException
 
 from lightnet.backends.elementary.table import is_function
 from lightnet.backends.llvm import control, index_ops, memory_ops, scalar_ops, shuffle_ops, slice_ops, vector_ops
-from lightnet.backends.llvm.function import Dots, FunctionEmitter, flatten
+from lightnet.backends.llvm.function import FunctionEmitter, flatten
 from lightnet.backends.llvm.launch_list import emit_main, thread_scratch_of
 from lightnet.backends.llvm.short_floats import bfloats_as_bits
-from lightnet.backends.llvm.values import llvm_type
+from lightnet.backends.llvm.values import Dots, llvm_type
 from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import launch

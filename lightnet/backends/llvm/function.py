@@ -24,6 +24,7 @@ from xdsl.dialects.builtin import IndexType, MemRefType, VectorType
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from lightnet.backends.llvm.values import (
+    Dots,
     Lin,
     Mem,
     Sym,
@@ -55,15 +56,6 @@ class RegionScope:
     pending: dict[SSAValue, int] = field(default_factory=dict)
     #: Elements and leaves already loaded, by root; dropped when the root is written.
     loads: dict[str, dict[Hashable, str]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Dots:
-    """The sums of products of small integers that are instructions: of `pairs` of words, of four `bytes`, of which the
-    first factor is unsigned; as x86 has them."""
-
-    pairs: bool = False
-    bytes: bool = False
 
 
 class FunctionEmitter:

@@ -18,8 +18,8 @@ from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.backends.llvm import apart, cache, unlocked
 from lightnet.backends.llvm.emitter import Emitted, TargetVectors, emit_module
-from lightnet.backends.llvm.function import Dots
 from lightnet.backends.llvm.pool import pool_text
+from lightnet.backends.llvm.values import Dots
 from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.native import NativeCode, initialize

@@ -40,6 +40,15 @@ _BYTES = {"half": 2, "bfloat": 2, "float": 4, "double": 8}
 _MANGLED = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
 
 
+@dataclass(frozen=True)
+class Dots:
+    """The sums of products of small integers that are instructions: of `pairs` of words, of four `bytes`, of which the
+    first factor is unsigned; as x86 has them."""
+
+    pairs: bool = False
+    bytes: bool = False
+
+
 class Sym:
     """An i64 LLVM value; `depth` is the number of scopes around its definition."""
 

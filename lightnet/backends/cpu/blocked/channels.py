@@ -14,6 +14,7 @@ from functools import reduce
 from itertools import accumulate, pairwise
 
 import numpy as np
+from xdsl.dialects.builtin import IntegerType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
@@ -29,7 +30,7 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import byte_size
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
-from lightnet.ir.types import spec_of
+from lightnet.ir.types import spec_of, vector_type_of
 from lightnet.runtime.dims import Dim, greatest, typical
 
 MOVES = (Concat, Slice, Reshape, Transpose, Forward)
@@ -227,7 +228,8 @@ def gathered(b: Builder, registers: Sequence[SSAValue], lanes: Sequence[tuple[in
         return registers[0]
     parts = [*registers]
     if None in lanes:
-        parts.append(b.const(0.0, registers[0].type))
+        element = vector_type_of(registers[0]).element_type
+        parts.append(b.const(0 if isinstance(element, IntegerType) else 0.0, registers[0].type))
     wanted = [(len(parts) - 1, k) if pick is None else pick for k, pick in enumerate(lanes)]
 
     def joined(known: SSAValue, slot: int) -> SSAValue:

@@ -62,19 +62,25 @@ def centred(n: Node, q: Value, zero: Value | None, dtype: str = "f32") -> Value:
     number = n.g.cast(q, dtype)
     if zero is None or is_zero(zero):
         return number
-    return n.g.op("sub", number, n.g.fixed(n.g.cast(weights(n, zero), dtype)))
+    return n.g.op("sub", number, fixed(n.g.cast(weights(n, zero), dtype)))
 
 
 def weights(n: Node, q: Value) -> Value:
     """A quantised tensor which, where it holds weights, is not folded: the pass `integers` finds products by it."""
-    return n.g.unfolded(q) if q.is_known and q.ndim > 1 else q
+    return Value(q.spec, ssa=n.g.ssa(q), inputs=q.inputs, name=q.name) if q.is_known and q.ndim > 1 else q
+
+
+def fixed(value: Value) -> Value:
+    """`value`, of which passes may read what it holds."""
+    value.is_fixed = True
+    return value
 
 
 def requantized(n: Node, number: Value, zero: Value | None, dtype: DType) -> Value:
     """Floats in units of the scale as integers: rounded to nearest even, moved by the zero point, saturated."""
     whole = n.g.cast(n.g.op("round_even", number), "f32")
     if zero is not None and not is_zero(zero):
-        whole = n.g.op("add", whole, n.g.fixed(n.g.cast(zero, "f32")))
+        whole = n.g.op("add", whole, fixed(n.g.cast(zero, "f32")))
     return n.g.cast(whole, dtype, mode="saturate")
 
 
@@ -111,7 +117,7 @@ def quantize_linear(n: Node, x: Value, scale: Value, zero: Value | None = None) 
     _supported(n, dtype)
     precision = n.element_type("precision") or scale.dtype
     parts, scale, zero = spread(n, x, scale, zero)
-    number = n.g.op("div", n.g.cast(parts, precision), n.g.fixed(n.g.cast(scale, precision)))
+    number = n.g.op("div", n.g.cast(parts, precision), fixed(n.g.cast(scale, precision)))
     return n.g.reshape(requantized(n, number, zero, dtype), x.dims)
 
 
@@ -137,7 +143,7 @@ def dequantize_linear(n: Node, x: Value, scale: Value, zero: Value | None = None
     if x.storage is None:
         x = weights(n, x)
     parts, scale, zero = spread(n, x, scale, zero)
-    number = n.g.op("mul", centred(n, parts, zero), n.g.fixed(n.g.cast(scale, "f32")))
+    number = n.g.op("mul", centred(n, parts, zero), fixed(n.g.cast(scale, "f32")))
     return n.g.cast(n.g.reshape(number, x.dims), dtype)
 
 
