@@ -74,7 +74,11 @@ class IntegersPass(LnPass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         names = FreshNames(tensor_names_in(op))
         for block in graphs(op):
-            if any(isinstance(o, Conv2d | Matmul) for o in block.ops) and any(isinstance(o, Cast) for o in block.ops):
+            kinds = set()
+            for one in block.ops:
+                budget.check(one)
+                kinds.add(type(one))
+            if Cast in kinds and kinds & {Conv2d, Matmul}:
                 _Narrowing(block, self, names).run()
 
 
@@ -90,7 +94,6 @@ class _Narrowing:
 
     def run(self) -> None:
         for op in [] if self.exact else list(self.block.ops):
-            budget.check(op)
             if isinstance(op, Sub | Cast):
                 self.shorten(op)
             elif isinstance(op, (*CHOOSES, Relu)):

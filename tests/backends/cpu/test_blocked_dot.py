@@ -51,7 +51,7 @@ def size_of(dims, window, options: str) -> tuple[int, int]:
     )
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("kind", KINDS, ids="-".join)
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.lanes} lanes")
 @pytest.mark.parametrize("dims, outputs, window, options", CONVOLUTIONS, ids=str)
@@ -83,7 +83,7 @@ def test_convolutions(dims, outputs, window, options, machine, kind):
     )
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("kind", KINDS, ids="-".join)
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.lanes} lanes")
 @pytest.mark.parametrize("a, n", [((1, 784), 512), ((1, 36), 130), ((3, 4), 5), ((7, 40), 64), ((50, 44), 101), ((2, 3, 8), 19),
