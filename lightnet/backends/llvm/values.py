@@ -40,7 +40,7 @@ _BYTES = {"half": 2, "bfloat": 2, "float": 4, "double": 8}
 _MANGLED = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Dots:
     """The sums of products of small integers that are instructions: of `pairs` of words, of four `bytes`, of which the
     first factor is unsigned; as x86 has them."""
