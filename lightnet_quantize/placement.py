@@ -103,7 +103,7 @@ class Layer:
         return str(self.node.name or self.node.output[0])
 
 
-@dataclass
+@dataclass(frozen=True)
 class Placement:
     """Choice of integers: `layers` in the order of the graph, `movers` by id of the node, `tensors` (activations) in
     that order, and the sets of them that share `scales`."""

@@ -95,7 +95,17 @@ def test_kinds_of_our_ops() -> None:
         "elementwise": {"relu", "lrelu", "sigmoid", "elew", "batchnorm", "expand", "pad", "tile", "trilu", "copy"}
         | families,
         "copy": {"copy", "forward", "reshape", "slice", "transpose", "resize", "upsample"} | rearrangements,
-        "reduction": {"conv2d", "deconv2d", "maxpool2d", "avgpool2d", "maxreduce", "dot_product", "conv2d_integer", "matmul_integer"} | reductions,
+        "reduction": {
+            "conv2d",
+            "deconv2d",
+            "maxpool2d",
+            "avgpool2d",
+            "maxreduce",
+            "dot_product",
+            "conv2d_integer",
+            "matmul_integer",
+        }
+        | reductions,
     }
 
 

@@ -176,7 +176,9 @@ def test_a_matrix_with_a_scale_for_each_column():
     )  # a step of the tensor in between, by a column of the second matrix
 
 
-@pytest.mark.parametrize("options", [{"precision": "f16"}, {"precision": "bf16"}, {"layout": "plain"}, {"threads": 2}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"precision": "f16"}, {"precision": "bf16"}, {"layout": "plain"}, {"threads": 2}], ids=str
+)
 def test_with_other_options(options):
     """What is rounded is not rounded before, in a shorter type."""
     model, feeds, step = two_convolutions(np.uint8(3), "s8", True)
