@@ -31,7 +31,7 @@ LEAST_EXTERNAL, ALIGNMENT = 1024, 4096
 PER_TENSOR_OPSET, PER_AXIS_OPSET = 10, 13
 
 
-@dataclass
+@dataclass(frozen=True)
 class SourceModel:
     """An ONNX model in memory, all weights included, and its `path` for errors."""
 
