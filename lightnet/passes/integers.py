@@ -31,6 +31,8 @@ from lightnet.runtime.dims import Dim
 from lightnet.runtime.dtypes import BY_NAME, DType
 
 F32 = BY_NAME["f32"]
+#: Floats that hold whole numbers of the ranges here.
+FLOATS_OF_WHOLE = ("f32", "f64")
 #: The types of two factors whose products of four, or of two, are one instruction.
 BYTES, WORDS = (BY_NAME["ui8"], BY_NAME["i8"]), (BY_NAME["i16"], BY_NAME["i16"])
 #: What processors that multiply bytes have (of none in particular: what kernels are chosen for then).
@@ -72,14 +74,13 @@ class IntegersPass(LnPass):
     exact: bool = False
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        names = FreshNames(tensor_names_in(op))
         for block in graphs(op):
             kinds = set()
             for one in block.ops:
                 budget.check(one)
                 kinds.add(type(one))
             if Cast in kinds and kinds & {Conv2d, Matmul}:
-                _Narrowing(block, self, names).run()
+                _Narrowing(block, self, FreshNames(tensor_names_in(op))).run()
 
 
 class _Narrowing:
@@ -118,7 +119,7 @@ class _Narrowing:
         if not dtype.is_float and dtype.size <= 2:
             low, high = dtype.limits
             return int(low), int(high)
-        if isinstance(op, Cast) and dtype.is_float:
+        if isinstance(op, Cast) and dtype.name in FLOATS_OF_WHOLE:
             return self.range_of(op.src)
         if (known := value_of(value)) is not None:
             whole = known.size and np.array_equal(known, np.rint(known)) and float(np.abs(known).max()) < 1 << 20
@@ -187,7 +188,7 @@ class _Narrowing:
             number = number.owner.src1
         elif at:
             return
-        if not isinstance(number.owner, RoundEven):
+        if not isinstance(number.owner, RoundEven) or spec_of(number.type) != spec_of(result.type):
             return
         if (step := rewrites.begin("integers", [op, stored])) is None:
             return
@@ -232,6 +233,8 @@ class _Narrowing:
         """The number by which a tensor is divided, where the product with its inverse will do."""
         if self.exact or not isinstance(value.owner, Div) or (by := value_of(value.owner.src2)) is None or by.size != 1:
             return None
+        if spec_of(value.owner.src1.type) != spec_of(value.type):
+            return None  # of more dims
         number = float(by.reshape(()))
         tiny = float(np.finfo(np.float32).tiny)
         return number if tiny <= abs(number) <= 1 / tiny else None
@@ -300,7 +303,7 @@ class _Narrowing:
         `depth` products, and read `channels` that lie together; scales of the right one may have the dims
         `per_output`."""
         result = op.result_specs[0]
-        if result.dtype.name not in ("f32", "f64") or right not in self.static:
+        if result.dtype.name not in FLOATS_OF_WHOLE or right not in self.static:
             return
         factors = self.scaled(left), self.scaled(right)
         ranges = [self.range_of(numbers) for numbers, _ in factors]
@@ -334,7 +337,6 @@ class _Narrowing:
         if (value, dtype) in self.integers:
             return self.integers[value, dtype]
         op, original = value.owner, spec_of(value.type).dtype
-        assert isinstance(op, LnOp)
         if not original.is_float:
             made = value if original == dtype else _Ops(self.block, op, self.names, behind=True).cast(value, dtype)
             self.integers[value, dtype] = made
@@ -342,12 +344,12 @@ class _Narrowing:
         if isinstance(op, Cast):
             self.integers[value, dtype] = made = self.as_integers(op.src, dtype)
             return made
-        inner = [self.as_integers(v, dtype) for v in op.operands] if isinstance(op, CHOOSES) else None
+        inner = [self.as_integers(v, dtype) for v in op.operands] if isinstance(op, CHOOSES) else []
         new = _Ops(self.block, op, self.names, behind=True)
-        if inner is None:
-            made = new.cast(value, dtype)
-        else:
+        if isinstance(op, CHOOSES):
             made = new.add(type(op).make(inner, op.param_values(), location=op.location))
+        else:
+            made = new.cast(value, dtype)
         self.integers[value, dtype] = made
 
         def is_other(use: Use) -> bool:
@@ -388,7 +390,10 @@ def _types(left: Range, right: Range, channels: int, bytes: bool) -> tuple[DType
 class _Ops:
     """New ops in front of another one, or `behind` it."""
 
-    def __init__(self, block: Block, at: Operation, names: FreshNames, behind: bool = False):
+    def __init__(self, block: Block, at: Operation | Block, names: FreshNames, behind: bool = False):
+        if not isinstance(at, Operation) or at.parent is not block:  # what comes from outside is there from the start
+            assert block.first_op is not None
+            at, behind = block.first_op, False
         self.block, self.at, self.names, self.behind = block, at, names, behind
         self.made: list[LnOp] = []
 

@@ -186,6 +186,30 @@ def test_with_other_options(options):
     assert np.abs(got - want).max() <= step * 1.001 + np.abs(want).max() * (0.01 if "precision" in options else 0)
 
 
+def test_a_factor_that_comes_from_outside():
+    """An argument of a body, and a matrix of rows whose number a call decides."""
+    rng = np.random.default_rng(0)
+    w = rng.integers(-128, 128, (8, 6)).astype(np.int8)
+    step = onnx.helper.make_node("MatMulInteger", ["x", "w"], ["y"])
+    u8, i32 = onnx.TensorProto.UINT8, onnx.TensorProto.INT32
+    body = onnx.helper.make_graph([step], "body", [INFO("x", u8, [2, 8])], [INFO("y", i32, [2, 6])])
+    scan = onnx.helper.make_node("Scan", ["a"], ["b"], num_scan_inputs=1, body=body)
+    weights = [onnx.numpy_helper.from_array(w, "w")]
+
+    def made(node, name: str, dims, out: str, made_dims):
+        graph = onnx.helper.make_graph([node], "net", [INFO(name, u8, dims)], [INFO(out, i32, made_dims)], weights)
+        return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 19)], ir_version=9)
+
+    x = rng.integers(0, 256, (3, 2, 8)).astype(np.uint8)
+    (got,) = lightnet.compile(made(scan, "a", [3, 2, 8], "b", [3, 2, 6]).SerializeToString())(a=x).values()
+    np.testing.assert_array_equal(got, x.astype(int) @ w.astype(int))
+    rows = lightnet.compile(lightnet.load(made(step, "x", ["n", 8], "y", ["n", 6]), dims={"n": (1, 300)}))
+    for n in (1, 5, 70, 300):
+        x = rng.integers(0, 256, (n, 8)).astype(np.uint8)
+        (got,) = rows(x=x).values()
+        np.testing.assert_array_equal(got, x.astype(int) @ w.astype(int))
+
+
 def test_constants_cannot_be_fed():
     """A scale is the network's: a pass has read it."""
     model, feeds, _ = two_convolutions(np.uint8(0), "s8", True)
