@@ -76,10 +76,9 @@ class Symbol:
     def samples(self) -> tuple[int, ...]:
         """The smallest unit, the largest, the typical one, and some between: by orders of magnitude, and the name."""
         random, (low, high) = Random(self.name), self.range
-        first = max(low, 0) + 1  # of a size, which is not below 0; of anything else, the distance from its smallest
-        ends = (int(first * ((high - low + first + 1) / first) ** random.random()) - 1 for _ in range(SAMPLES - 3))
-        between = (n + min(low, 0) for n in ends)
-        return low, high, self.typical // self.multiple, *(min(n, high) for n in between)
+        first, below = max(low, 0) + 1, min(low, 0)  # what is below 0 counts from its smallest
+        ends = (int(first * ((high - below + 2) / first) ** random.random()) - 1 for _ in range(SAMPLES - 3))
+        return low, high, self.typical // self.multiple, *(min(n + below, high) for n in ends)
 
     @cached_property
     def typical(self) -> int:
@@ -192,12 +191,11 @@ class Dim:
     def samples(self) -> tuple[int, ...]:
         """Its numbers in the calls of the symbols' samples: what these refute need not be proved."""
         found = [self.terms.get((), 0)] * SAMPLES
-        for term, c in self.terms.items():
-            if term:
-                numbers: Iterable[int] = term[0].samples
-                for a in term[1:]:
-                    numbers = map(mul, numbers, a.samples)
-                found = [n + c * m for n, m in zip(found, numbers)]
+        for term, c in ((term, c) for term, c in self.terms.items() if term):
+            numbers: Iterable[int] = term[0].samples
+            for a in term[1:]:
+                numbers = map(mul, numbers, a.samples)
+            found = [n + c * m for n, m in zip(found, numbers)]
         return tuple(found)
 
     @cached_property

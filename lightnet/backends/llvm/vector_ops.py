@@ -114,7 +114,7 @@ def _tile_dot(e: FunctionEmitter, op: tile_arith.DotOp) -> None:
         if name is not None:
             made = e.ins(e.call_text(name, type, [(words, as_words(x)), (words, as_words(y))]))
             return e.ins(f"add {type} {total}, {made}")
-        for a, b in zip(_parts(e, type, acc.lanes, x, True), _parts(e, type, acc.lanes, y, True)):
+        for a, b in zip(_signed_words(e, acc.lanes, x), _signed_words(e, acc.lanes, y)):
             total = e.ins(f"add {type} {total}, {e.ins(f'mul {type} {a}, {b}')}")
         return total
 
@@ -141,14 +141,10 @@ def _tile_dot(e: FunctionEmitter, op: tile_arith.DotOp) -> None:
 _PAIRS = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
 
 
-def _parts(e: FunctionEmitter, type: str, lanes: int, text: str, signed: bool) -> tuple[str, str]:
-    """The low and the high words of a leaf of i32."""
-
-    def made() -> tuple[str, str]:
-        by, shift = splat_literal("i32", lanes, "16"), "ashr" if signed else "lshr"
-        return e.ins(f"{shift} {type} {e.ins(f'shl {type} {text}, {by}')}, {by}"), e.ins(f"{shift} {type} {text}, {by}")
-
-    return made()
+def _signed_words(e: FunctionEmitter, lanes: int, text: str) -> tuple[str, str]:
+    """The low and the high words of a leaf of i32, with their signs."""
+    type, by = leaf_type("i32", lanes), splat_literal("i32", lanes, "16")
+    return e.ins(f"ashr {type} {e.ins(f'shl {type} {text}, {by}')}, {by}"), e.ins(f"ashr {type} {text}, {by}")
 
 
 def _byte_pairs(e: FunctionEmitter, lanes: int, text: str, signed: bool) -> tuple[str, str]:

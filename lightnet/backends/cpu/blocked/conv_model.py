@@ -19,6 +19,7 @@ from lightnet.backends.cpu.blocked.base import ProcessorModel, blocks_of, read_r
 from lightnet.dataclasses import dataclass, replace
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.dialects.ln.integer import Conv2dInteger
+from lightnet.ir.op import LnOp
 from lightnet.ir.target import Halo
 from lightnet.ir.windows import Axis, Window
 from lightnet.runtime.dims import greatest, least
@@ -103,10 +104,15 @@ class Geometry(Window):
 
 def _spread(op: Conv2d | Conv2dInteger) -> Geometry:
     channels, outputs = op.operand_specs[0].dims[1], op.result_specs[0].dims[1]
-    dtype = op.operand_specs[0].dtype
-    together = 1 if dtype.is_float else PRODUCT_BYTES // dtype.size
+    together = together_of(op)
     return Geometry(Axis.of(op, 0), Axis.of(op, 1), op.operand_specs[0].dims[0], op.group,
                     -(-channels // op.group // together), outputs // op.group, together=together)  # fmt: skip
+
+
+def together_of(op: LnOp) -> int:
+    """The number of elements of its factors that one product of a convolution or of matrices takes."""
+    dtype = op.operand_specs[0].dtype
+    return 1 if dtype.is_float else PRODUCT_BYTES // dtype.size
 
 
 def _flat(op: Conv2d | Conv2dInteger) -> Geometry:

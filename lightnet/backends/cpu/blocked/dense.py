@@ -20,6 +20,7 @@ from xdsl.ir import Operation, SSAValue
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu import gemm
 from lightnet.backends.cpu.blocked.base import KernelGenerator, ProcessorModel, choice_error, choice_ints
+from lightnet.backends.cpu.blocked.conv_model import together_of
 from lightnet.backends.cpu.blocked.dense_model import DenseSchedule, best_dense_tile, dense_schedule_of, product_time
 from lightnet.backends.cpu.blocked.maps import operations
 from lightnet.backends.cpu.registers import cover, even
@@ -55,17 +56,13 @@ class Dense(KernelGenerator):
             return None  # read plain there
         return Form({}, frozenset([b]), plain_results=True)
 
-    def together(self, anchor: LnOp) -> int:
-        """Steps along K that one product takes."""
-        return 1
-
     def packed(self, columns: int, together: int) -> Layout:
         """The layout of B for panels of so many columns."""
         return Packed("n", columns)
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         _, m, k, n = gemm_shape(_product(kernel))
-        together = self.together(kernel.ops[0])
+        together = together_of(kernel.ops[0])
         k, tile = k // together, _tile_of(kernel, machine, together)
         made = dense_schedule_of(m, k, n, tile, machine.lanes, operations(kernel.ops[1:]))
         number = kernel.number_of(kernel.ops[0].operands[1])

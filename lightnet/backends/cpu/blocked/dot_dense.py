@@ -14,7 +14,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.cpu import gemm
 from lightnet.backends.cpu.blocked.base import ProcessorModel
-from lightnet.backends.cpu.blocked.conv_model import PRODUCT_BYTES
+from lightnet.backends.cpu.blocked.conv_model import together_of
 from lightnet.backends.cpu.blocked.dense import Dense, PackedProductKernel
 from lightnet.backends.cpu.blocked.dot import dot, dot_kind
 from lightnet.backends.expressions import has_tile_epilogue
@@ -22,7 +22,6 @@ from lightnet.dialects.ln.integer import MatmulInteger
 from lightnet.ir.layout import Layout, Packed
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Form
-from lightnet.ir.types import spec_of
 
 
 class DotDense(Dense):
@@ -35,16 +34,13 @@ class DotDense(Dense):
             return None
         a, b = ops[0].operands
         right, shape = ops[0].operand_specs[1], ops[0].result_specs[0]
-        if right.ndim != 2 or a is b or shape.len == 0 or right.dims[0] == 0 or right.dims[0] % self.together(ops[0]):
+        if right.ndim != 2 or a is b or shape.len == 0 or right.dims[0] == 0 or right.dims[0] % together_of(ops[0]):
             return None
         if any(v in op.operands for v in (a, b) for op in ops[1:]):
             return None  # read as they are there
         if not has_tile_epilogue(ops, yielded, gemm.readable(ops[0])):
             return None
         return Form({}, frozenset([b]), plain_results=True)
-
-    def together(self, anchor: LnOp) -> int:
-        return PRODUCT_BYTES // anchor.operand_specs[0].dtype.size
 
     def packed(self, columns: int, together: int) -> Layout:
         return Packed("q", columns, together)
@@ -61,8 +57,7 @@ class DotDenseKernel(PackedProductKernel):
         if value not in (a, b):
             return found
         *outer, last = found.get_shape()
-        together = PRODUCT_BYTES // spec_of(value.type).dtype.size
-        return MemRefType(i32, outer if value is b else [*outer, last // together])
+        return MemRefType(i32, outer if value is b else [*outer, last // together_of(self.anchor)])
 
     def multiplied(self, a: SSAValue, b: SSAValue, sums: SSAValue) -> SSAValue:
         return dot(self.b, self.anchor, a, b, sums)
