@@ -32,6 +32,7 @@ PACKAGES = (
     "lightnet_debug",
     "lightnet_descriptions",
     "lightnet_export",
+    "lightnet_ml",
     "lightnet_nnvm",
     "lightnet_report",
     "lightnet_trust",

@@ -294,10 +294,9 @@ READERS = Table("reader of files to load", {
 ONNX_OPS = Table("family of ONNX ops", {
     name: f"lightnet.frontends.onnx.ops.{name}"
     for name in ("elementwise", "quantized", "microsoft", "microsoft_attention", "microsoft_quantized",
-                 "microsoft_weights", "ml_features", "ml_scores", "ml_trees", "ml_vectors", "shape", "slicing",
-                 "indexing", "reduce", "nn", "norm", "attention", "resize", "sampling", "random", "recurrent",
-                 "control", "signal", "text", "training", "sequence")
-})  # fmt: skip
+                 "microsoft_weights", "shape", "slicing", "indexing", "reduce", "nn", "norm", "attention", "resize",
+                 "sampling", "random", "recurrent", "control", "signal", "text", "training", "sequence")
+} | {name: f"lightnet_ml.{name}" for name in ("features", "scores", "trees", "vectors")})  # fmt: skip
 
 #: Families of exporters to ONNX: importing a module registers its exporters (`lightnet_export/onnx/graph.py`).
 ONNX_EXPORTERS = Table("family of ONNX exporters", {

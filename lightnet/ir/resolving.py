@@ -30,8 +30,12 @@ def resolve_beside(row: str, what: str) -> Any:
     except ModuleNotFoundError as e:
         if e.name is None or not is_beside(row) or e.name != package_of(row):
             raise
-        text = f"{what} is of the package {e.name}, which is not here: install {DISTRIBUTION}, which brings it"
-        raise LightNetError(text) from None
+        raise LightNetError(missing_text(what, e.name)) from None
+
+
+def missing_text(what: str, package: str) -> str:
+    """The error about `what` where the package that has it, beside this one, is not installed."""
+    return f"{what} is of the package {package}, which is not here: install {DISTRIBUTION}, which brings it"
 
 
 def package_of(row: str) -> str:

@@ -12,9 +12,10 @@ from typing import Any
 from lightnet.dataclasses import replace
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.graph import Value
-from lightnet.frontends.onnx.model import ELEM_TYPES, TRAINING, AttributeRef, OnnxFunction, OnnxNode
+from lightnet.frontends.onnx.model import ELEM_TYPES, ML, TRAINING, AttributeRef, OnnxFunction, OnnxNode
 from lightnet.frontends.onnx.protos import need_onnx
 from lightnet.frontends.onnx.reader import read_function
+from lightnet.ir.resolving import is_installed, missing_text
 
 
 def body_of(node: OnnxNode, inputs: Sequence[Value | None], opset: int) -> OnnxFunction | None:
@@ -87,6 +88,8 @@ def why_not(node: OnnxNode, opset: int) -> str | None:
     """The reason why an op without a handler cannot be imported; None where it has a function body."""
     if (reason := REASONS.get((node.domain, node.op_type))) is not None:
         return reason
+    if node.domain == ML and not is_installed("lightnet_ml"):
+        return missing_text(f"the front end for {ML}", "lightnet_ml")
     need_onnx()
     schema = _schema(node, opset)
     if schema is not None and (schema.has_function or schema.has_context_dependent_function):

@@ -15,7 +15,7 @@ import numpy as np
 from lightnet.frontends.composites import concat, cut
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
-from lightnet.frontends.onnx.ops.ml_scores import ML, class_count, class_labels_of, products, rows_of, transformed
+from lightnet_ml.scores import ML, class_count, class_labels_of, products, rows_of, transformed
 
 #: The nearest that a probability of a pair comes to 0 and 1.
 LEAST = 1e-7

@@ -11,7 +11,7 @@ from lightnet.frontends.composites import concat, one_hot, unsqueeze
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
 from lightnet.frontends.onnx.ops.indexing import take
-from lightnet.frontends.onnx.ops.ml_scores import ML, needs_floats
+from lightnet_ml.scores import ML, needs_floats
 
 
 @onnx_op("Scaler", domain=ML)

@@ -17,7 +17,7 @@ from lightnet.dataclasses import dataclass
 from lightnet.frontends.composites import concat, expand, full, positions_along
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.node import Node, onnx_op
-from lightnet.frontends.onnx.ops.ml_scores import ML, labelled, needs_floats, transformed
+from lightnet_ml.scores import ML, labelled, needs_floats, transformed
 
 #: Nodes of a forest, and levels of a tree.
 MAX_NODES, MAX_DEPTH = 1 << 24, 4096
@@ -73,7 +73,8 @@ def _of_attributes(n: Node, kind: str, targets: int) -> Forest:
         np.array(n.ints(f"nodes_{k}"), np.int64) for k in ("truenodeids", "falsenodeids", "featureids")
     )
     tracks = np.array(n.ints("nodes_missing_value_tracks_true", (0,) * count), bool)
-    if len({count, *map(len, (ids, modes, value, true, false, feature, tracks))}) > 1 or (modes < 0).any() or not count:
+    lists: tuple[np.ndarray, ...] = (ids, modes, value, true, false, feature, tracks)
+    if any(len(column) != count for column in lists) or (modes < 0).any() or not count:
         n.fail("its lists of nodes should be of one length, and their modes known")
     if (modes == MEMBER).any():
         n.unsupported("BRANCH_MEMBER as an attribute of text")
@@ -140,7 +141,8 @@ def _of_tensors(n: Node) -> Forest:
     pad = np.zeros(len(leaves), np.int64)
     # A node that is its own leaf on both sides is a tree of one leaf.
     return Forest(np.concatenate([modes.astype(np.int8), np.full(len(leaves), LEAF, np.int8)]),
-                  np.concatenate([feature, pad]), np.concatenate([splits, pad.astype(splits.dtype)]), *children,
+                  np.concatenate([feature, pad]), np.concatenate([splits, pad.astype(splits.dtype)]),
+                  children[0], children[1],
                   np.concatenate([tracks, pad.astype(bool)]), roots, (np.arange(inner, total), ids, leaves),
                   targets)  # fmt: skip
 
@@ -184,7 +186,7 @@ def _chains(n: Node, f: Forest) -> None:
             for row in ((LT, feature, number, other, yes, False), (0,) * 6)[: 1 if last else 2]:
                 for column, x in zip(nodes, row):
                     column.append(x)
-    kinds = (np.int8, np.int64, f.value.dtype, np.int64, np.int64, bool)
+    kinds: tuple[Any, ...] = (np.int8, np.int64, f.value.dtype, np.int64, np.int64, bool)
     f.mode, f.feature, f.value, f.true, f.false, f.tracks = (np.array(c, d) for c, d in zip(nodes, kinds))
 
 
