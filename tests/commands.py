@@ -34,6 +34,7 @@ PACKAGES = (
     "lightnet_export",
     "lightnet_ml",
     "lightnet_nnvm",
+    "lightnet_ort",
     "lightnet_report",
     "lightnet_trust",
 )

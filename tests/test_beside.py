@@ -21,6 +21,7 @@ HOOKS = {
     "lightnet_export": ["__init__.py", "cli/lightnet.py", "ir/registry.py"],
     "lightnet_ml": ["frontends/onnx/functions.py", "ir/registry.py"],
     "lightnet_nnvm": ["frontends/loading.py", "ir/registry.py"],
+    "lightnet_ort": ["frontends/onnx/functions.py", "ir/registry.py"],
     "lightnet_ptx": ["runtime/cuda/driver.py"],
     "lightnet_quantize": ["__init__.py", "cli/lightnet.py"],
     "lightnet_report": ["cli/inspect.py", "cli/watching.py", "passes/plan.py"],
@@ -37,6 +38,7 @@ def test_what_stands_beside() -> None:
         "lightnet_lsp",
         "lightnet_ml",
         "lightnet_nnvm",
+        "lightnet_ort",
         "lightnet_ptx",
         "lightnet_quantize",
         "lightnet_report",
@@ -99,7 +101,7 @@ for words in (["run", net, "-t", "cuda", "--emulate", "-i", "random"], ["run", "
               ["run", net, "-t", "teapot"], ["describe", "relu"],
               ["quantize", net], ["serve", "net.lnx"], ["inspect", net], ["-c", net, "--report=net.html"],
               *(["run", net, "-i", "random", option] for option in ("--profile", "--check-nan", "--compare=want.npz")),
-              ["run", "graph.json", "-i", "random"], ["run", "scaler.onnx", "-i", "random"],
+              ["run", "graph.json", "-i", "random"], ["run", "domains.onnx", "-i", "random"],
               ["-c", net, "--onnx=net.onnx"], ["-c", net, "--nnvm=net.json"]):
     assert main(words) == 1, words
 for name in ("to_onnx", "to_nnvm"):
@@ -119,9 +121,12 @@ def test_the_package_works_without(tmp_path: Path) -> None:
     """Networks run, and are compiled for every target of its own; what asks for more says what to install."""
     (tmp_path / "graph.json").write_text('{"nodes": [], "arg_nodes": [], "heads": []}')
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in "xy")
-    scaler = helper.make_node("Scaler", ["x"], ["y"], domain="ai.onnx.ml", offset=[1.0], scale=[2.0])
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
-    save(helper.make_model(helper.make_graph([scaler], "g", [x], [y]), opset_imports=opsets), tmp_path / "scaler.onnx")
+    scaler = helper.make_node("Scaler", ["x"], ["z"], domain="ai.onnx.ml", offset=[1.0], scale=[2.0])
+    gelu = helper.make_node("QuickGelu", ["z"], ["y"], domain="com.microsoft")
+    versions = {"": 17, "ai.onnx.ml": 3, "com.microsoft": 1}
+    opsets = [helper.make_opsetid(domain, version) for domain, version in versions.items()]
+    model = helper.make_model(helper.make_graph([scaler, gelu], "g", [x], [y]), opset_imports=opsets)
+    save(model, tmp_path / "domains.onnx")
     for name in ("lightnet", *BESIDE):
         (tmp_path / name).symlink_to(ROOT / name)
     command = [sys.executable, "-c", WITHOUT, str(tmp_path), str(ROOT / "examples" / "nets" / "mlp.net"), *BESIDE]
@@ -147,8 +152,9 @@ def test_the_package_works_without(tmp_path: Path) -> None:
             for name in ("profile", "check-nan", "compare")
         ),
         f"error: the front end for NNVM {missing.format('lightnet_nnvm')}",
-        "scaler.onnx: error: the model cannot be imported: 1 node is not supported [onnx.unsupported]",
+        "domains.onnx: error: the model cannot be imported: 2 nodes are not supported [onnx.unsupported]",
         f"note: Scaler (#0): the front end for ai.onnx.ml {missing.format('lightnet_ml')}",
+        f"note: QuickGelu (#1): the front end for com.microsoft {missing.format('lightnet_ort')}",
         *(f"error: option '--{name}' {missing.format('lightnet_export')}" for name in ("onnx", "nnvm")),
         *(f"error: lightnet.{name} {missing.format('lightnet_export')}" for name in ("to_onnx", "to_nnvm")),
         *(f"error: option '--{name}' {missing.format('lightnet_trust')}" for name in ("check", "bisect")),

@@ -293,10 +293,10 @@ READERS = Table("reader of files to load", {
 #: Families of handlers of ONNX ops: importing a module registers its handlers (`frontends/onnx/node.py`).
 ONNX_OPS = Table("family of ONNX ops", {
     name: f"lightnet.frontends.onnx.ops.{name}"
-    for name in ("elementwise", "quantized", "microsoft", "microsoft_attention", "microsoft_quantized",
-                 "microsoft_weights", "shape", "slicing", "indexing", "reduce", "nn", "norm", "attention", "resize",
-                 "sampling", "random", "recurrent", "control", "signal", "text", "training", "sequence")
-} | {name: f"lightnet_ml.{name}" for name in ("features", "scores", "trees", "vectors")})  # fmt: skip
+    for name in ("elementwise", "quantized", "shape", "slicing", "indexing", "reduce", "nn", "norm", "attention",
+                 "resize", "sampling", "random", "recurrent", "control", "signal", "text", "training", "sequence")
+} | {name: f"lightnet_ml.{name}" for name in ("features", "scores", "trees", "vectors")}
+  | {name: f"lightnet_ort.{name}" for name in ("attentions", "blocks", "fusions", "integers")})  # fmt: skip
 
 #: Families of exporters to ONNX: importing a module registers its exporters (`lightnet_export/onnx/graph.py`).
 ONNX_EXPORTERS = Table("family of ONNX exporters", {

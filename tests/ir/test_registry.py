@@ -99,7 +99,7 @@ def test_every_target_has_a_row() -> None:
 @pytest.mark.parametrize(
     ("table", "folders", "others"),
     [
-        (ONNX_OPS, ("lightnet/frontends/onnx/ops", "lightnet_ml"), ()),
+        (ONNX_OPS, ("lightnet/frontends/onnx/ops", "lightnet_ml", "lightnet_ort"), ()),
         (NNVM_OPS, ("lightnet_nnvm/ops",), ()),
         (ONNX_EXPORTERS, ("lightnet_export/onnx",), ("graph", "model")),
         (NNVM_EXPORTERS, ("lightnet_export/nnvm",), ("calls", "model")),

@@ -12,7 +12,7 @@ from typing import Any
 from lightnet.dataclasses import replace
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.graph import Value
-from lightnet.frontends.onnx.model import ELEM_TYPES, ML, TRAINING, AttributeRef, OnnxFunction, OnnxNode
+from lightnet.frontends.onnx.model import ELEM_TYPES, MICROSOFT, ML, TRAINING, AttributeRef, OnnxFunction, OnnxNode
 from lightnet.frontends.onnx.protos import need_onnx
 from lightnet.frontends.onnx.reader import read_function
 from lightnet.ir.resolving import is_installed, missing_text
@@ -82,14 +82,16 @@ REASONS = {
     ): "it decodes a file of a picture, whose size follows from the bytes: do that before the network",
     (TRAINING, "Gradient"): "it asks for derivatives, which a compiled network does not have",
 }
+#: Packages that bring the handlers of a domain.
+_BESIDE = {ML: "lightnet_ml", MICROSOFT: "lightnet_ort"}
 
 
 def why_not(node: OnnxNode, opset: int) -> str | None:
     """The reason why an op without a handler cannot be imported; None where it has a function body."""
     if (reason := REASONS.get((node.domain, node.op_type))) is not None:
         return reason
-    if node.domain == ML and not is_installed("lightnet_ml"):
-        return missing_text(f"the front end for {ML}", "lightnet_ml")
+    if (package := _BESIDE.get(node.domain)) is not None and not is_installed(package):
+        return missing_text(f"the front end for {node.domain}", package)
     need_onnx()
     schema = _schema(node, opset)
     if schema is not None and (schema.has_function or schema.has_context_dependent_function):

@@ -5,8 +5,8 @@ A handler takes a `Node` and one `Value` for each input (None for an absent one)
     @onnx_op("Gemm")
     def gemm(n: Node, a: Value, b: Value, c: Value | None = None) -> Value: ...
 
-Handlers stand in `frontends/onnx/ops/<family>.py` and, of ai.onnx.ml, in `lightnet_ml/<family>.py`; `registry.ONNX_OPS`
-lists them. Imports the graph builder and the registry.
+Handlers stand in `frontends/onnx/ops/<family>.py`, `lightnet_ml/` (ai.onnx.ml) and `lightnet_ort/` (com.microsoft), all
+listed by `registry.ONNX_OPS`. Imports the graph builder and the registry.
 """
 
 from __future__ import annotations

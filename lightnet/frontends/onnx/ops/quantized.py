@@ -1,4 +1,4 @@
-"""ONNX ops on quantised tensors; ONNX Runtime's, built of the same parts, stand in microsoft.py.
+"""ONNX ops on quantised tensors; ONNX Runtime's, built of the same parts, stand in `lightnet_ort`.
 
 A quantised tensor q stands for (q - zero point) * scale. Products of 8-bit integers are summed in floats that hold
 every sum exactly: in f32 where no sum can reach 2^24 (which known weights tell), else in f64; so they run on the

@@ -10,7 +10,6 @@ from lightnet.frontends.composites import concat, with_channels_first
 from lightnet.frontends.graph import Value
 from lightnet.frontends.onnx.model import MICROSOFT
 from lightnet.frontends.onnx.node import Node, onnx_op
-from lightnet.frontends.onnx.ops.microsoft import embed_layer_normalization
 from lightnet.frontends.onnx.ops.quantized import (
     dequantized,
     dynamic_quantize_linear,
@@ -23,6 +22,7 @@ from lightnet.frontends.onnx.ops.quantized import (
     standard,
 )
 from lightnet.frontends.onnx.ops.recurrent import lstm
+from lightnet_ort.fusions import embed_layer_normalization
 
 
 @onnx_op("MatMulIntegerToFloat", domain=MICROSOFT)
