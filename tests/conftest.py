@@ -89,9 +89,17 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How to repeat the draw (``-q`` hides a header)."""
-    if sampling.word():
-        terminalreporter.line(f"cases drawn by {sampling.VARIABLE}={sampling.word()}, which repeats them")
+    """How to repeat the draw (``-q`` hides a header), and tests of which no draw knows that they cost much."""
+    if not sampling.word():
+        return
+    terminalreporter.line(f"cases drawn by {sampling.VARIABLE}={sampling.word()}, which repeats them")
+    phases = (r for reports in terminalreporter.stats.values() for r in reports if hasattr(r, "duration"))
+    seconds = sampling.unrecorded((phase.nodeid, phase.duration) for phase in phases)
+    if sum(seconds.values()) > sampling.UNRECORDED:
+        terminalreporter.line(
+            f"{len(seconds)} tests took {sum(seconds.values()):.0f} seconds, of which no draw knows what they cost: "
+            "`pytest --junitxml=REPORT` and `python tests/durations.py REPORT` record it"
+        )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -20,11 +20,18 @@ def measured(report: Path) -> dict[str, list[float]]:
     seconds: dict[str, list[float]] = {}
     for case in ElementTree.parse(report).iter("testcase"):
         if case.find("skipped") is None:
-            path = case.get("classname", "").replace(".", "/") + ".py"
-            seconds.setdefault(f"{path}::{case.get('name', '').partition('[')[0]}", []).append(
-                float(case.get("time", 0))
-            )
+            name = f"{place_of(case.get('classname', ''))}::{case.get('name', '').partition('[')[0]}"
+            seconds.setdefault(name, []).append(float(case.get("time", 0)))
     return seconds
+
+
+def place_of(dotted: str) -> str:
+    """The part of a node id before the function, of ``tests.cli.test_cli`` or ``tests.cli.test_cli.TestWords``."""
+    words = dotted.split(".")
+    here = next(
+        (n for n in range(len(words), 0, -1) if (ROOT / Path(*words[:n])).with_suffix(".py").is_file()), len(words)
+    )
+    return "::".join(["/".join(words[:here]) + ".py", *words[here:]])
 
 
 def merged(old: Mapping[str, float], new: Mapping[str, list[float]]) -> dict[str, float]:
@@ -35,7 +42,7 @@ def merged(old: Mapping[str, float], new: Mapping[str, list[float]]) -> dict[str
 
 def is_there(name: str) -> bool:
     """Return whether a file of tests defines the function of this node id."""
-    path, _, function = name.partition("::")
+    path, function = name.partition("::")[0], name.rpartition("::")[2]
     return (ROOT / path).is_file() and f"def {function}(" in (ROOT / path).read_text("utf-8")
 
 

@@ -37,6 +37,8 @@ CORE = "core"
 SHARE = 0.05
 #: Seconds that the cases of one test may take together on a date, and the share of them that runs in any case.
 BUDGET, LEAST = 0.35, 0.15
+#: Seconds that tests above this budget may take together before a run asks for their record.
+UNRECORDED = 60.0
 #: Seconds of a case, in the mean, of tests that take longer (durations.py records them).
 DURATIONS = Path(__file__).parent / "data" / "durations.json"
 
@@ -132,6 +134,15 @@ def affordable(seconds: float) -> float:
 def recorded() -> dict[str, float]:
     """The mean seconds of a case, by the node id of its test without parameters."""
     return json.loads(DURATIONS.read_text("utf-8")) if DURATIONS.exists() else {}
+
+
+def unrecorded(measured: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Seconds of the tests above their budget that are not recorded, of the node ids and seconds of their cases' phases."""
+    cost: dict[str, float] = {}
+    for nodeid, seconds in measured:
+        function = nodeid.partition("[")[0]
+        cost[function] = cost.get(function, 0) + seconds
+    return {name: seconds for name, seconds in cost.items() if seconds > BUDGET and name not in recorded()}
 
 
 def function_of(item: pytest.Item) -> str:

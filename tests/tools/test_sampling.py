@@ -138,6 +138,21 @@ def test_what_is_recorded_stays_while_it_is_there(tmp_path: Path) -> None:
     }
 
 
+def test_a_method_goes_by_its_class() -> None:
+    """As in node ids, by which a draw looks a test up."""
+    assert durations.place_of("tests.frontends.il.test_il.TestPerl") == "tests/frontends/il/test_il.py::TestPerl"
+    assert durations.place_of("tests.frontends.il.test_il") == "tests/frontends/il/test_il.py"
+    assert durations.is_there("tests/frontends/il/test_il.py::TestPerl::test_limits")
+
+
+def test_what_no_draw_knows_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests above their budget, all phases of all cases together, that are not recorded."""
+    monkeypatch.setattr(sampling, "recorded", lambda: {"a.py::known": 3.0})
+    half = sampling.BUDGET * 0.6
+    phases = [("a.py::new[1]", half), ("a.py::new[2]", half), ("a.py::known", 9.0), ("a.py::small", half)]
+    assert sampling.unrecorded(phases) == {"a.py::new": pytest.approx(2 * half)}
+
+
 def test_what_is_recorded_is_there() -> None:
     """A test that is gone is forgotten by `python tests/durations.py`, one that is new is recorded by it with a report."""
     assert sampling.recorded() and [name for name in sampling.recorded() if not durations.is_there(name)] == []
