@@ -37,6 +37,7 @@ PACKAGES = (
     "lightnet_ort",
     "lightnet_report",
     "lightnet_trust",
+    "lightnet_xdsl",
 )
 
 #: A program of the folder: it imports what it needs and no more, as it starts for each command.

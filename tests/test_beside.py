@@ -27,6 +27,7 @@ HOOKS = {
     "lightnet_report": ["cli/inspect.py", "cli/watching.py", "passes/plan.py"],
     "lightnet_serving": ["cli/lightnet.py"],
     "lightnet_trust": ["cli/checking.py"],
+    "lightnet_xdsl": ["cli/ln_opt.py"],
 }
 
 
@@ -44,6 +45,7 @@ def test_what_stands_beside() -> None:
         "lightnet_report",
         "lightnet_serving",
         "lightnet_trust",
+        "lightnet_xdsl",
     ]
 
 
@@ -112,7 +114,7 @@ for name in ("to_onnx", "to_nnvm"):
 assert not [*registry.ONNX_EXPORTERS, *registry.NNVM_EXPORTERS]
 from lightnet.cli.ln_opt import main
 assert main(["--pass=@cpu:plan", "-o", "plan.mlir", net]) == 0
-for words in (["--check", net], ["--bisect", net], ["--dot=net.dot", net], ["--stats", net]):
+for words in (["--check", net], ["--bisect", net], ["--dot=net.dot", net], ["--stats", net], ["--irdl=i.mlir", net]):
     assert main(words) == 1, words
 """
 
@@ -159,6 +161,7 @@ def test_the_package_works_without(tmp_path: Path) -> None:
         *(f"error: lightnet.{name} {missing.format('lightnet_export')}" for name in ("to_onnx", "to_nnvm")),
         *(f"error: option '--{name}' {missing.format('lightnet_trust')}" for name in ("check", "bisect")),
         *(f"error: option '--{name}' {missing.format('lightnet_report')}" for name in ("dot", "stats")),
+        f"error: option '--irdl' {missing.format('lightnet_xdsl')}",
     ]
 
 

@@ -26,6 +26,7 @@ from lightnet.cli.targets import add_target
 from lightnet.cli.warning import Warnings, add_warnings
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.registry import FRONTENDS, TARGETS, runtime_of
+from lightnet.ir.resolving import resolve_beside
 from lightnet.ir.runtime import RUN_PASSES
 from lightnet.source import STDIN_NAME, end_of, read_text
 
@@ -83,13 +84,14 @@ def _parser(argv: Sequence[str] | None = None) -> ToolParser:
         "-p",
         "--pass",
         "--passes",
+        "--pass-pipeline",
         dest="passes",
         action="append",
         default=[],
         metavar="PIPELINE",
         help="passes and their options: expand,combine{max-rounds=8},plan; or a pipeline: @cpu, @cpu:plan (up to a "
         "level), @cpu-bands (without "
-        "a pass), @cpu+after:combine:my-pass (with one)",
+        "a pass), @cpu+after:combine:my-pass (with one); as MLIR writes it, too: builtin.module(expand,combine)",
     )
     add_disable(p)
     p.add_argument("-o", dest="output", default="-", metavar="FILE", help="write the module to FILE")
@@ -140,6 +142,12 @@ def _parser(argv: Sequence[str] | None = None) -> ToolParser:
         "once it is lowered; c of one of "
         "yours; several go to files whose names begin with that of -o",
     )
+    form.add_argument(
+        "--irdl",
+        metavar="FILE",
+        help="print the module for MLIR's own tools, and write the dialects of its ops to FILE, which "
+        "mlir-opt --irdl-file=FILE reads",
+    )
     form.add_argument("--print-locations", action="store_true", help="print the source location of every op")
     form.add_argument(
         "--columns",
@@ -169,6 +177,10 @@ class _Run:
         if args.max_tokens is not None and args.max_tokens < 1:
             raise LightNetError(f"--max-tokens should be positive, and is {args.max_tokens}")
         self.emit = _Emission(args) if args.emit else None
+        if args.irdl is not None and (args.emit or args.split_input_file or args.irdl == args.output):
+            raise LightNetError(
+                "--irdl is about one module, printed: leave out --emit and --split-input-file, and name two files"
+            )
         defaults = {"target": args.target, "plan": args.plan, "layout": args.layout, **_told(args)}
         self.passes = parse_pipeline(",".join(args.passes), defaults)
         self.watching = watching.watching(args, self.passes)
@@ -294,7 +306,15 @@ class _Run:
         with self.stage("print"):
             if self.emit is not None:
                 return self.emit.of(module)
+            if self.args.irdl is not None:
+                return self.for_mlir(module)
             return module_text(module, watching.text_form(self.args))
+
+    def for_mlir(self, module: ModuleOp) -> str:
+        """The text that MLIR's own tools read, once its dialects are written to where ``--irdl`` says."""
+        text, dialects = resolve_beside("lightnet_xdsl.irdl:texts_for_mlir", "option '--irdl'")(module)
+        write_atomic(self.args.irdl, dialects)
+        return text
 
     def stage(self, name: str) -> Any:
         return self.watching.stage(name) if self.watching is not None else nullcontext()

@@ -33,6 +33,8 @@ from lightnet.ir.verify import verify_module
 from lightnet.runtime.dtypes import DType
 
 #: What a pipeline's name stands for, and what a module promises at its level: looked up when they are asked for.
+#: A pipeline as MLIR's tools write it.
+_OF_MODULES = re.compile(r"\s*(?:builtin\.)?module\((.*)\)\s*", re.DOTALL)
 NAMED, VERIFY_LEVEL = "lightnet.passes.pipelines:expanded", "lightnet.passes.levels:verify_level"
 
 __all__ = [
@@ -205,9 +207,12 @@ def parse_pipeline(text: str, defaults: Mapping[str, Any] | None = None) -> list
 
     `defaults` gives values to options by name (``target``) in every pass that has such an option and is not given it. A
     word that begins with @ is a pipeline's name, and what is to be changed in it: ``@cpu``, ``@cpu:plan``,
-    ``@cpu-bands``, ``@cpu+after:combine:my-pass`` (`passes/pipelines.py`). Raises `LightNetError` for a malformed text,
+    ``@cpu-bands``, ``@cpu+after:combine:my-pass`` (`passes/pipelines.py`). What MLIR writes around passes of modules,
+    ``builtin.module(...)``, may stand around them. Raises `LightNetError` for a malformed text,
     an unknown pass, pipeline or option, or a value of the wrong type.
     """
+    if nested := _OF_MODULES.fullmatch(text):
+        text = nested[1]
     if "@" in text:
         text, defaults = resolve(NAMED)(text, defaults or {})
     if '"' not in text:
@@ -226,7 +231,10 @@ def _syntax_error(text: str, error: ArgSpecParseError) -> LightNetError:
     place = re.search(r"pass-pipeline:(\d+):(\d+)", str(error))
     line, col = (int(place[1]), int(place[2])) if place else (0, 0)
     source = text.split("\n")[line - 1] if line else None
-    return LightNetError(lines[-1].strip(), SourceLoc("<passes>", line, col), source_line=source)
+    what = lines[-1].strip()
+    if source is not None and re.match(r"(\.[\w.]+)?\(", source[col - 1 :]):
+        what = "passes do not nest: all run on the module, one behind the other (options stand in braces)"
+    return LightNetError(what, SourceLoc("<passes>", line, col), source_line=source)
 
 
 def find_pass(name: str) -> type[ModulePass]:
