@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lightnet.ir.resolving import resolve_beside
 from lightnet.runtime.runnable import Runnable
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ class Compiled(Runnable):
     `SpecializingExecutable`; of one with text at its ends a `HostedCompiled` around either. All have what is here;
     where shapes are open, what there is for each set of them is an error that names `specialized`, and lists tell of
     what has been compiled so far."""
+
+    def _repr_html_(self) -> str:
+        html: str = resolve_beside("lightnet_report.notebook:executable_html", "the picture of a plan")(self)
+        return html
 
     @abstractmethod
     def specialized(self, feeds: Mapping[str, Any] | None = None) -> Compiled:

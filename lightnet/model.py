@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from xdsl.context import Context as XdslContext
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
 
 from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.dialects.ln.source import Source
+from lightnet.dialects.ln.source import Create, Input, Source
 from lightnet.ir.budget import limited
 from lightnet.ir.context import make_context
 from lightnet.ir.module import main_of
-from lightnet.ir.names import FreshNames, set_tensor_names
+from lightnet.ir.names import FreshNames, set_tensor_names, tensor_name
+from lightnet.ir.op import LnOp
+from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.ir.registry import FRONTENDS
-from lightnet.ir.types import ParamAttr
+from lightnet.ir.resolving import resolve_beside
+from lightnet.ir.types import ParamAttr, spec_of
+from lightnet.passes.bind import is_data
 from lightnet.passes.graph import tensor_names_in
 from lightnet.runtime.arrays import converted
 from lightnet.runtime.weights import WeightStore, open_weights
 from lightnet.source import STDIN_NAME, read_text
 
+#: Tensors and kinds of ops that a model's `repr` shows.
+_SHOWN = 8
 #: Largest source file.
 MAX_SOURCE = 1 << 28
 
@@ -54,6 +62,42 @@ class Model:
 
     def __str__(self) -> str:
         return str(self.module)
+
+    def __repr__(self) -> str:
+        """Its inputs and outputs, and its ops by their type."""
+        last = self.main.body.block.last_op
+        takes = [
+            _named_type(op.dst)
+            for op in self.main.walk()
+            if isinstance(op, Input) or (isinstance(op, Create) and is_data(op.dst))
+        ]
+        gives = [_named_type(value) for value in last.operands] if last is not None else []
+        ops = Counter(op.optype for op in self.main.walk() if isinstance(op, LnOp) and not isinstance(op, Source))
+        kinds = ", ".join(f"{name} {count}" for name, count in ops.most_common(_SHOWN)) + ", ..." * (len(ops) > _SHOWN)
+        ends = " -> ".join(
+            ", ".join(side[:_SHOWN]) + ", ..." * (len(side) > _SHOWN) or "nothing" for side in (takes, gives)
+        )
+        return f"<lightnet.Model {self.source}: {ends}; {ops.total()} ops: {kinds or 'none'}>"
+
+    def _repr_html_(self) -> str:
+        html: str = resolve_beside("lightnet_report.notebook:model_html", "the picture of a network")(self)
+        return html
+
+    def find(self, optype: str) -> list[LnOp]:
+        """The ops of a type (``conv2d``), in their order, those inside of kernels, too."""
+        return [op for op in self.module.walk() if isinstance(op, LnOp) and op.optype == optype]
+
+    def run(self, passes: str, target: str = "cpu") -> Self:
+        """Run passes on the module, in place, as ``ln-opt --pass`` names them. Returns the model; raises
+        `LightNetError` as `parse_pipeline` and `run_pipeline` do."""
+        run_pipeline(self.ctx, self.module, parse_pipeline(passes, {"target": target}))
+        return self
+
+
+def _named_type(value: SSAValue) -> str:
+    """A tensor's name and type, as ``x float32[1, 3]``, dims that calls decide by their names."""
+    spec = spec_of(value.type)
+    return f"{tensor_name(value) or '?'} {spec.dtype.np}[{', '.join(map(str, spec.dims))}]"
 
 
 def load(path: str | Path, weights: Weights = None, shapes: Mapping[str, Sequence[Any]] | None = None, *,

@@ -26,7 +26,7 @@ from lightnet.ir import constants, notation
 from lightnet.ir.constraints import Message, constant_env, inferred
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
-from lightnet.ir.op import Case, LnOp, definition_of
+from lightnet.ir.op import Case, LnOp
 from lightnet.ir.target import is_here
 from lightnet.ir.types import MAX_RANK, MAX_TENSOR_BYTES, TensorSpec
 from lightnet.runtime.dtypes import BY_NAME, BY_TL, DType
@@ -43,6 +43,12 @@ if TYPE_CHECKING:
 
 #: Bound definitions that a class remembers to be right.
 MAX_KNOWN = 4096
+
+
+def _definition_of(cls: type[LnOp]) -> str | None:
+    """The text in index notation that defines all ops of a class; None where there is none, or one for each op."""
+    found: object = cls.definition
+    return found if isinstance(found, str) else None
 
 
 @dataclass(frozen=True)
@@ -216,7 +222,7 @@ class DescribedOp(Coded):
             d.kernel.function(env, list(env.tensors.values()))
         elif d.how == "notation":
             cls._bind(
-                constants.Env(env.tensors, {**env.params, **cls.derived(t, p)}), len(results), definition_of(cls) or ""
+                constants.Env(env.tensors, {**env.params, **cls.derived(t, p)}), len(results), _definition_of(cls) or ""
             )
         elif d.how == "code" and (text := cls._written(env)) is not None:
             cls._bind(env, len(results), text)

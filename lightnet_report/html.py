@@ -133,7 +133,7 @@ def _graph(stage: Snapshot) -> dict[str, Any]:
     graph = stage.graph
     count = min(len(graph.nodes), NODES)
     edges = [e for e in graph.edges if (e.target or 0) < count]
-    sizes = [_size(node) for node in graph.nodes[:count]]
+    sizes = [node_size(node) for node in graph.nodes[:count]]
     drawing = layout(sizes, [e.ends for e in edges])
     nodes = [
         [
@@ -159,13 +159,13 @@ def _graph(stage: Snapshot) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _size(node: DataNode) -> tuple[float, float]:
+def node_size(node: DataNode) -> tuple[float, float]:
     """A node shows its title, its op (or the ops in it), and its first result."""
-    rows = _shown(node)
+    rows = node_lines(node)
     return max(len(r) for r in rows) * CHARACTER + 2 * MARGIN, len(rows) * LINE + 2 * MARGIN
 
 
-def _shown(node: DataNode) -> list[str]:
+def node_lines(node: DataNode) -> list[str]:
     """The lines of a node in the picture."""
     inner = [" ".join(filter(None, (i.optype, i.title))) for i in node.inner[:INNER]]
     if len(node.inner) > INNER:

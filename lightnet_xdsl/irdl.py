@@ -196,7 +196,7 @@ def _number(field: Any) -> irdl.VariadicityAttr:
 
 
 def _name(attribute: type[Attribute]) -> str | SymbolRefAttr | None:
-    """How IRDL names an attribute or type; None for one that MLIR calls otherwise than xDSL."""
+    """The name that IRDL has for an attribute or type; None for one that MLIR calls otherwise than xDSL."""
     dialect, _, name = attribute_name(attribute).partition(".")
     if dialect in OURS:
         return SymbolRefAttr(dialect, [name])

@@ -1,5 +1,5 @@
-"""What `xdsl-opt` finds of LightNet, by the entry point `xdsl.universe`: our dialects, our passes under their own
-names, pipelines by theirs, and emitters.
+"""LightNet in `xdsl-opt`, by the entry point `xdsl.universe`: our dialects, our passes under their own names, pipelines
+by theirs, and emitters.
 
     xdsl-opt net.mlir -p 'ln-pipeline{passes="@cpu:plan"}'
     xdsl-opt net.mlir -p 'expand{target=cpu},combine{target=cpu}'
@@ -44,8 +44,8 @@ class NamedPipelinePass(ModulePass):
 
 @dataclass(frozen=True)
 class LightNetTarget(Target):
-    """What ``ln-opt --emit=FORM -t TARGET`` prints of a lowered module: ``llvm`` or ``asm`` of cpu, ``ptx`` or ``llvm``
-    of cuda, or what a target of yours has. Forms that are no text are refused."""
+    """The text that ``ln-opt --emit=FORM -t TARGET`` prints of a lowered module: ``llvm`` or ``asm`` of cpu, ``ptx`` or
+    ``llvm`` of cuda, or what a target of yours has. Forms that are no text are refused."""
 
     name = "lightnet"
 

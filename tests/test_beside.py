@@ -24,7 +24,7 @@ HOOKS = {
     "lightnet_ort": ["frontends/onnx/functions.py", "ir/registry.py"],
     "lightnet_ptx": ["runtime/cuda/driver.py"],
     "lightnet_quantize": ["__init__.py", "cli/lightnet.py"],
-    "lightnet_report": ["cli/inspect.py", "cli/watching.py", "passes/plan.py"],
+    "lightnet_report": ["cli/inspect.py", "cli/watching.py", "compiled.py", "model.py", "passes/plan.py"],
     "lightnet_serving": ["cli/lightnet.py"],
     "lightnet_trust": ["cli/checking.py"],
     "lightnet_xdsl": ["cli/ln_opt.py"],

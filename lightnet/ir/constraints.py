@@ -179,7 +179,9 @@ class _Checker:
         for p in self.schema.params:
             if p.name not in params:
                 if p.default is ...:
-                    raise self.fail(f"{p.name}.missing", f"{self.who} needs a `{p.name}` param")
+                    unknown = [name for name in params if name not in self.schema.by_name]
+                    instead = f", and has none called `{unknown[0]}`" if unknown else ""
+                    raise self.fail(f"{p.name}.missing", f"{self.who} needs a `{p.name}` param{instead}")
                 params[p.name] = p.default
             if (got := ptype_of(params[p.name])) != p.ptype:
                 raise self.fail(

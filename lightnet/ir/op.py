@@ -254,7 +254,7 @@ class LnOp(Operation):
         location: Any = None,
     ) -> Self:
         """Check every constraint, infer the result types and build the op. Raises `ConstraintError`."""
-        params = dict(params or {})
+        params = {k: tuple(v) if isinstance(v, list) else v for k, v in (params or {}).items()}
         specs = [operand_spec(cls, i, o, name) for i, o in enumerate(operands)]
         results = check_op(cls, specs, params, name)
         return cls.build_unchecked(operands, params, results, name=name, tensors=tensors, location=location)
@@ -288,7 +288,14 @@ class LnOp(Operation):
             value.name_hint = name_hint(tensor)
         return op
 
+    def but(self, **params: ParamValue) -> Self:
+        """The op again, on the same operands, with other parameters. Raises `ConstraintError` as `make` does."""
+        return self.make(list(self.operands), {**self.written_params(), **params})
+
     # -- reading
+
+    def __repr__(self) -> str:
+        return f"<{str(self).strip()}>"
 
     @property
     def op_name(self) -> str | None:
@@ -421,12 +428,6 @@ class LnOp(Operation):
 def _derived_values(op: LnOp) -> Mapping[str, Any]:
     named = op.schema.named_operands(op.operand_specs)
     return MappingProxyType(dict(op.derived(named, op.schema.read_params(op.param_values()))))
-
-
-def definition_of(cls: type[LnOp]) -> str | None:
-    """The text in index notation that defines all ops of a class; None where there is none, or one for each op."""
-    found: object = cls.definition
-    return found if isinstance(found, str) else None
 
 
 def _is_unit(attr: Attribute) -> bool:
