@@ -25,6 +25,9 @@ MUTATORS = {
     "json": (structured.of_json, json.dumps({"ops": [{"name": "a", "n": 1.5}, {"name": "b", "n": None}]}).encode()),
     "protobuf": (structured.of_protobuf, b"\x08\x07\x12\x03abc\x1a\x04\x08\x01\x10\x02"),
 }
+#: What the generator of quantised models makes at the least.
+QUANTIZED = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "Conv", "ConvTranspose", "Gemm",
+             "MatMul", "MaxPool", "Concat"}  # fmt: skip
 #: A worker whose target does what the first byte of its file says.
 WORKER = f"""
 import os, sys, time
@@ -140,12 +143,15 @@ def test_a_process_that_waits_is_told_from_one_that_gets_no_processor(code: str)
         worker.process.kill()
 
 
-def test_random_models_are_valid() -> None:
+@pytest.mark.parametrize("name, kinds, of", [("models", 70, set()), ("quantized", 30, QUANTIZED)])
+def test_random_models_are_valid(name: str, kinds: int, of: set[str]) -> None:
     """Those of the second generator: same number, same model; of all opsets, with bodies, and nearly all run in ONNX Runtime."""
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
-    from fuzzing.models.make import model as made
+    from fuzzing import models_target
     from fuzzing.models_target import feeds_of, oracle
+
+    made = {"models": models_target.Models, "quantized": models_target.Quantized}[name]().make
 
     ops, opsets, refused = set(), set(), 0
     for seed in range(40):
@@ -160,7 +166,7 @@ def test_random_models_are_valid() -> None:
             refused += 1
         else:
             assert list(found) == [o.name for o in model.graph.output]
-    assert len(ops) > 70 and len(opsets) > 8 and refused <= 4
+    assert len(ops) > kinds and ops >= of and len(opsets) > 8 and refused <= 4
 
 
 def test_noise_tells_a_tie_from_a_fault() -> None:
