@@ -440,3 +440,24 @@ def test_documented_refusals_are_labels_that_exist() -> None:
 
 def test_outcomes_say_where() -> None:
     assert Outcome("x", signature="a").key == Outcome("y", signature="a").key != Outcome("x", signature="b").key
+
+
+def test_noise_reaches_a_quotient_that_is_rounded() -> None:
+    """What a call feeds may lie between two steps of a QuantizeLinear: either is right there, and nowhere else."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    from fuzzing.models import oracle
+
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("QuantizeLinear", ["x", "s", "z"], ["y"])],
+        "g",
+        [onnx.helper.make_tensor_value_info("x", 1, [3])],
+        [onnx.helper.make_tensor_value_info("y", 2, [3])],
+        [onnx.numpy_helper.from_array(np.asarray(a), n) for n, a in (("s", np.float32(0.1)), ("z", np.uint8(3)))],
+    )
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    data = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    feeds = {"x": np.asarray([0.25, 4.45, 0.26], np.float32)}
+    want = oracle.runtime(data, feeds)
+    spread = oracle.spreads(data, feeds, want, times=oracle.AGAIN)
+    assert [bool(s) for s in spread["y"] > 0] == [True, True, False]
