@@ -141,7 +141,7 @@ def _bias(b: Builder, x: Scale, w: Scale, channels: int, reach: float) -> Value 
 
 
 def _activated(b: Builder, y: Value) -> Value:
-    """What exporters put behind a product: an activation, or nothing."""
+    """The activation that exporters put behind a product, or nothing."""
     op = b.rng.choice((None, None, "Relu", "Sigmoid", "LeakyRelu", "Clip"))
     if op == "Clip" and b.opset >= 11:
         ends = sorted((0.0, y.reach * b.rng.choice((0.1, 0.5))))
@@ -316,7 +316,7 @@ def again(b: Builder) -> Value:
 
 
 def chosen(b: Builder) -> Value:
-    """What moves or chooses elements of a tensor that was quantised, which is quantised again with the same scale."""
+    """An op that moves or chooses elements of a tensor that was quantised, which is quantised again with the same scale."""
     x, scale = both(b, _map(b))
     op = b.rng.choice(("Relu", "MaxPool", "Concat", "Transpose", "Reshape", "Slice"))
     if op == "MaxPool":
