@@ -4,7 +4,7 @@ Cases follow from a target and a number, so that a seed repeats a run; what cove
 saved with what it said; ``--replay FILE`` runs a saved case again in this process. The exit status is 1 where a fault is found.
 
 Targets: each reader (il, mlir, json, nnvm, onnx, op, rules, pdl, npz, safetensors, wts, params, lnx), `graphs` (random ONNX graphs through compilers' options
-against ONNX Runtime), `models` (the same by a second generator, of all opsets, types and forms), `calls` (executables called with what fits and what does not), `readers` (all of the first), `all`.
+against ONNX Runtime), `models` (the same by a second generator, of all opsets, types and forms), `quantized` (quantised ones, of that), `calls` (executables called with what fits and what does not), `readers` (all of the first), `all`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def targets() -> dict[str, Target]:
     """Every target by name."""
     from fuzzing.calls import Calls
     from fuzzing.graphs import Graphs
-    from fuzzing.models_target import Models
+    from fuzzing.models_target import Models, Quantized
 
-    found: list[Target] = [*readers(), Graphs(), Models(), Calls()]
+    found: list[Target] = [*readers(), Graphs(), Models(), Quantized(), Calls()]
     return {t.name: t for t in found}
 
 

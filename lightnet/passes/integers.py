@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -11,7 +11,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue, Use
 
-from lightnet.dialects.ln.arith import Add, Cast, Div, Less, Minimum, Mul, Sub, Where
+from lightnet.dialects.ln.arith import Add, Cast, Div, Equal, Less, Minimum, Mul, Sub, Where
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.dialects.ln.elementwise import Relu
 from lightnet.dialects.ln.integer import SUMS, Conv2dInteger, MatmulInteger
@@ -37,6 +37,8 @@ FLOATS_OF_WHOLE = ("f32", "f64")
 BYTES, WORDS = (BY_NAME["ui8"], BY_NAME["i8"]), (BY_NAME["i16"], BY_NAME["i16"])
 #: What processors that multiply bytes have (of none in particular: what kernels are chosen for then).
 OF_BYTES = ("", "avx512")
+#: The scales that another one is multiplied with before it is known.
+MODERATE = 2.0**-24, 2.0**24
 #: Channels of a group from which on a convolution is one of integers: with fewer, a product of two channels is a waste.
 LEAST_CHANNELS = 8
 #: Channels of which a group has a multiple where there are several: whole blocks of the widest vectors.
@@ -59,12 +61,13 @@ class IntegersPass(LnPass):
     ```
 
     What is whole, and in which range, follows from casts of integers, constants, roundings and what only moves or
-    chooses elements: no form that some exporter writes is looked for. Sums of integers are exact; that their scales
-    are multiplied once, behind the sum, changes rounding, as does a quotient that becomes a product, so with `exact`
-    only products without scales become those of integers. What is rounded to an integer type and read back is clamped
-    as a float. Factors of 0 to 255 by such of -128 to 127 are multiplied as bytes where the processor (`features`) has
-    that, others as words of 16 bits. Convolutions of few channels, of open pictures, and on maps that stay plain
-    (`layout`) are left alone: they have kernels for floats only. For targets that multiply integers faster.
+    chooses elements: no form that some exporter writes is looked for. Sums of integers are exact; that their
+    scales are multiplied once, behind the sum, changes rounding, as does a quotient that becomes a product, so
+    with `exact` only products without scales become those of integers. What is rounded to an integer type and read
+    back is clamped as a float, in which -0 stays what it is. Factors of 0 to 255 by such of -128 to 127 are
+    multiplied as bytes where the processor (`features`) has that, others as words of 16 bits. Convolutions of few
+    channels, of open pictures, and on maps that stay plain (`layout`) are left alone: they have kernels for floats
+    only. For targets that multiply integers faster.
     """
 
     name = "integers"
@@ -194,24 +197,27 @@ class _Narrowing:
             return
         new = _Ops(self.block, op, self.names)
         limits = float(kind.limits[0]) - at, float(kind.limits[1]) - at
-        self.replace(op, self.clamped(number.owner.src, limits, new), new)
+        self.replace(op, self.clamped(number.owner.src, limits, -at, new), new)
         step.done(new.made)
 
     # f(concat(x, y)) = concat(f(x), f(y))
-    def clamped(self, value: SSAValue, limits: tuple[float, float], new: _Ops) -> SSAValue:
-        """`value` rounded, within limits. What is put together is rounded before, where its parts are made."""
+    def clamped(self, value: SSAValue, limits: tuple[float, float], nan: float, new: _Ops) -> SSAValue:
+        """`value` rounded, within limits, and `nan` for NaN. What is put together is rounded before, where its parts
+        are made."""
         by = self.divisor(value)
         parts = value.owner.src1 if by is not None and isinstance(value.owner, Div) else value
         if isinstance(parts.owner, Concat) and parts.has_one_use():
-            found = [self.rounded(v, by, limits, new) for v in parts.owner.operands]
+            found = [self.rounded(v, by, limits, nan, new) for v in parts.owner.operands]
             made = new.add(Concat.make(found, parts.owner.param_values(), location=parts.owner.location))
         else:
-            made = self.rounded(parts, by, limits, new)
+            made = self.rounded(parts, by, limits, nan, new)
         self.ranges.setdefault(made, (int(limits[0]), int(limits[1])))
         return made
 
-    def rounded(self, value: SSAValue, by: float | None, limits: tuple[float, float], new: _Ops) -> SSAValue:
-        """`value` divided by a number, where there is one, rounded, within limits."""
+    def rounded(
+        self, value: SSAValue, by: float | None, limits: tuple[float, float], nan: float, new: _Ops
+    ) -> SSAValue:
+        """`value` divided by a number, where there is one, rounded, within limits, and `nan` for NaN."""
         numbers, scale = self.scaled(value)
         known = None if scale is None else value_of(scale)
         if by is not None and known is not None and known.size == 1 and float(known.reshape(())) == by:
@@ -223,8 +229,10 @@ class _Narrowing:
                 value = new.add(Mul.make([value, new.constant(float(np.float32(1) / np.float32(by)))]))
             whole = new.add(RoundEven.make([value]))
         low, high = map(new.constant, limits)
-        # NaN, which becomes 0 in an integer type, is above nothing: it becomes the lowest
+        # NaN is above nothing: it becomes the lowest, which of types without a sign is the 0 that a cast makes of it
         above = new.add(Where.make([new.add(Less.make([low, whole])), whole, low]))
+        if nan != limits[0]:
+            above = new.add(Where.make([new.add(Equal.make([whole, whole])), above, new.constant(nan)]))
         made = new.add(Minimum.make([above, high]))
         self.ranges[made] = int(limits[0]), int(limits[1])
         return made
@@ -325,8 +333,10 @@ class _Narrowing:
         number = new.cast(make(new, a, b), result.dtype)
         along = (outputs,) + (1,) * (result.ndim - 2 if result.ndim == 4 and bias is not None else 0)
         by = [new.reshape(new.cast(s, result.dtype), along if spec_of(s.type).len > 1 else ()) for s in scales]
-        if by:
-            number = new.add(Mul.make([number, by[0] if len(by) == 1 else new.add(Mul.make(by))]))
+        if len(by) == 2 and _have_product([value_of(s) for s in scales]):
+            by = [new.add(Mul.make(by))]
+        for scale in reversed(by):
+            number = new.add(Mul.make([number, scale]))
         if bias is not None:
             number = new.add(Add.make([number, new.reshape(bias, along)]))
         self.replace(op, number, new)
@@ -385,6 +395,14 @@ def _types(left: Range, right: Range, channels: int, bytes: bool) -> tuple[DType
         if not rest and all(t.limits[0] <= low and high <= t.limits[1] for t, (low, high) in zip(types, (left, right))):
             return types
     return None
+
+
+def _have_product(scales: Sequence[np.ndarray | None]) -> bool:
+    """Return whether the product of two scales is neither above all f32 nor below those of 24 bits, as far as they are
+    known: one that is `MODERATE` has one with all that a network of such has."""
+    known = [np.abs(s.astype(np.float64)) for s in scales if s is not None]
+    low, high = (np.finfo(np.float32).tiny, np.finfo(np.float32).max) if len(known) == 2 else MODERATE
+    return bool(known) and all(low <= by <= high for by in np.prod(np.broadcast_arrays(*known), axis=0).flat)
 
 
 class _Ops:

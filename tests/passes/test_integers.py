@@ -216,3 +216,42 @@ def test_constants_cannot_be_fed():
     made = lightnet.compile(model)
     with pytest.raises(LightNetError, match="x1_s"):
         made(**feeds, x1_s=np.float32(2))
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize(
+    "x_scale, w_scale, fed",
+    [(1e25, 1e25, 0), (1e-22, 1e-22, 1), (1e-9, 1e-34, 1), (1e20, 1e-30, 1), (1.0, 1e-37, 1), (1e-38, 1e3, 1)],
+)
+def test_scales_whose_product_is_no_float(x_scale: float, w_scale: float, fed: float, per_channel: bool):
+    """A sum times two scales is what the sum of scaled products is, where one scale times the other is infinite or has few bits."""
+    rng = np.random.default_rng(0)
+    contents = {"w": rng.integers(-127, 128, (16, 16, 3, 3), np.int8), "w_z": np.zeros((16,) * per_channel, np.int8),
+                "w_s": np.full((16,) * per_channel, w_scale, np.float32)}  # fmt: skip
+    nodes = [*rounded("d", "x", x_scale, np.uint8(128), contents),
+             ("DequantizeLinear", ["w", "w_s", "w_z"], ["f"], {"axis": 0} if per_channel else {}),
+             ("Conv", ["d", "f"], ["y"], {"pads": [1] * 4})]  # fmt: skip
+    feeds = {"x": (rng.uniform(-100, 100, (1, 16, 6, 6)) * x_scale * fed).astype(np.float32)}
+    model = model_of(nodes, feeds, contents, (1, 16, 6, 6))
+    assert products(model)["ln.conv2d_integer"] == 1
+    got, want = both(model, feeds)
+    assert np.isfinite(got).all()
+    assert np.abs(got.astype(np.float64) - want).max() <= max(2e-5 * np.abs(want).max(), 1e-44)
+
+
+@pytest.mark.parametrize("zero", [np.uint8(0), np.uint8(128), np.int8(0), np.int8(-20), np.int8(127)])
+def test_nan_is_rounded_as_it_is_cast(zero):
+    """NaN becomes the 0 of an integer type, at a pixel and wherever it is read, with and without products of integers."""
+    rng = np.random.default_rng(0)
+    contents = {"w": rng.integers(-127, 128, (16, 16, 1, 1), np.int8), "w_s": np.float32(0.01)}
+    nodes = [*rounded("d", "x", 0.02, zero, contents), ("DequantizeLinear", ["w", "w_s"], ["v"], {}),
+             ("Conv", ["d", "v"], ["y"], {})]  # fmt: skip
+    x = rng.standard_normal((1, 16, 4, 4)).astype(np.float32)
+    model = model_of(nodes, {"x": x}, contents, (1, 16, 4, 4))
+    assert products(model)["ln.conv2d_integer"] == 1
+    number = np.float32(0.02) * -np.float32(int(zero))  # what the 0 of the type stands for
+    filled = x.copy()
+    x[0, :, 1, 2:], filled[0, :, 1, 2:] = np.nan, number
+    (want,) = reference.ReferenceEvaluator(onnx.load_from_string(model)).run(None, {"x": filled})
+    for options in ({}, {"exact": True}, {"layout": "plain"}):
+        np.testing.assert_allclose(lightnet.compile(model, **options)(x=x)["y"], want, rtol=1e-5, atol=1e-4)

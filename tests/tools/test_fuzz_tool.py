@@ -25,6 +25,9 @@ MUTATORS = {
     "json": (structured.of_json, json.dumps({"ops": [{"name": "a", "n": 1.5}, {"name": "b", "n": None}]}).encode()),
     "protobuf": (structured.of_protobuf, b"\x08\x07\x12\x03abc\x1a\x04\x08\x01\x10\x02"),
 }
+#: What the generator of quantised models makes at the least.
+QUANTIZED = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "Conv", "ConvTranspose", "Gemm",
+             "MatMul", "MaxPool", "Concat"}  # fmt: skip
 #: A worker whose target does what the first byte of its file says.
 WORKER = f"""
 import os, sys, time
@@ -140,12 +143,15 @@ def test_a_process_that_waits_is_told_from_one_that_gets_no_processor(code: str)
         worker.process.kill()
 
 
-def test_random_models_are_valid() -> None:
+@pytest.mark.parametrize("name, kinds, of", [("models", 70, set()), ("quantized", 30, QUANTIZED)])
+def test_random_models_are_valid(name: str, kinds: int, of: set[str]) -> None:
     """Those of the second generator: same number, same model; of all opsets, with bodies, and nearly all run in ONNX Runtime."""
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
-    from fuzzing.models.make import model as made
+    from fuzzing import models_target
     from fuzzing.models_target import feeds_of, oracle
+
+    made = {"models": models_target.Models, "quantized": models_target.Quantized}[name]().make
 
     ops, opsets, refused = set(), set(), 0
     for seed in range(40):
@@ -160,7 +166,7 @@ def test_random_models_are_valid() -> None:
             refused += 1
         else:
             assert list(found) == [o.name for o in model.graph.output]
-    assert len(ops) > 70 and len(opsets) > 8 and refused <= 4
+    assert len(ops) > kinds and ops >= of and len(opsets) > 8 and refused <= 4
 
 
 def test_noise_tells_a_tie_from_a_fault() -> None:
@@ -434,3 +440,24 @@ def test_documented_refusals_are_labels_that_exist() -> None:
 
 def test_outcomes_say_where() -> None:
     assert Outcome("x", signature="a").key == Outcome("y", signature="a").key != Outcome("x", signature="b").key
+
+
+def test_noise_reaches_a_quotient_that_is_rounded() -> None:
+    """What a call feeds may lie between two steps of a QuantizeLinear: either is right there, and nowhere else."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    from fuzzing.models import oracle
+
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("QuantizeLinear", ["x", "s", "z"], ["y"])],
+        "g",
+        [onnx.helper.make_tensor_value_info("x", 1, [3])],
+        [onnx.helper.make_tensor_value_info("y", 2, [3])],
+        [onnx.numpy_helper.from_array(np.asarray(a), n) for n, a in (("s", np.float32(0.1)), ("z", np.uint8(3)))],
+    )
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    data = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    feeds = {"x": np.asarray([0.25, 4.45, 0.26], np.float32)}
+    want = oracle.runtime(data, feeds)
+    spread = oracle.spreads(data, feeds, want, times=oracle.AGAIN)
+    assert [bool(s) for s in spread["y"] > 0] == [True, True, False]

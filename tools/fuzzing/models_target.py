@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from onnx import helper
 
 from fuzzing.models import oracle
 from fuzzing.models.make import model as make_model
+from fuzzing.models.make import quantized_model
 from fuzzing.process import Fault
 from fuzzing.quirks import by_node
 from fuzzing.refusals import DOCUMENTED
@@ -36,6 +37,7 @@ class Models:
     """Random models in the forms and with the options that their seed draws."""
 
     name, suffix = "models", ".onnx"
+    options = OPTIONS
 
     def make(self, seed: int) -> bytes:
         return make_model(seed)
@@ -47,11 +49,8 @@ class Models:
         model = onnx.load_from_string(data)
         props = {p.key: p.value for p in model.metadata_props}
         rng = random.Random(f"options {props['seed']}")
-        form, options, saved = (
-            rng.choices(list(FORMS), list(FORMS.values()))[0],
-            dict(_options(rng)),
-            rng.random() < 0.15,
-        )
+        form = rng.choices(list(FORMS), list(FORMS.values()))[0]
+        options, saved = dict(_options(rng, self.options)), rng.random() < 0.15
         feeds = feeds_of(model, rng)
         if options.get("target", "cpu") == "cpu" and (special := _special(model, feeds, rng)):
             options["specialize"] = special
@@ -96,12 +95,23 @@ class Models:
         ]
         if not unsaid:
             return "right by the reference evaluator"
-        if (third := by_node(model, feeds)) is not None and not oracle.differences(got, third, rounding, spread):
+        third = by_node(model, feeds)
+        if third is not None and not oracle.differences(got, {name: third[name] for name in want}, rounding, spread):
             return "right by node, where ONNX Runtime is known to differ"
         if alone:
             return "the reference evaluator says otherwise, alone"
         text = wrong[unsaid[0]]
         raise Fault(f"{text}\n{how}\n" + "\n".join(wrong.values()))
+
+
+class Quantized(Models):
+    """Random quantised models, in the same ways, but in f16: that has none of the numbers about 1e-30."""
+
+    name = "quantized"
+    options = [(o, weight) for o, weight in OPTIONS if o.get("precision") != "f16"]
+
+    def make(self, seed: int) -> bytes:
+        return quantized_model(seed)
 
 
 def _only(name: str, arrays: Mapping[str, np.ndarray]) -> oracle.Arrays:
@@ -115,8 +125,8 @@ def _reference(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> oracl
     return None
 
 
-def _options(rng: random.Random) -> Mapping[str, Any]:
-    options = dict(rng.choices([o for o, _ in OPTIONS], [w for _, w in OPTIONS])[0])
+def _options(rng: random.Random, weighted: Sequence[tuple[Mapping[str, Any], float]] = OPTIONS) -> Mapping[str, Any]:
+    options = dict(rng.choices([o for o, _ in weighted], [w for _, w in weighted])[0])
     if "pipeline" in options:
         gone = rng.sample(LEFT_OUT, rng.choice((1, 1, 2, 3)))
         options["pipeline"] = "@cpu" + "".join(f"-{name}" for name in gone)

@@ -78,6 +78,8 @@ def _problem(domain: str, op: str, inputs: Mapping[str, np.ndarray | None], attr
     align = (
         partial(_without_nobodys, inputs["ends"], feeds["q"].shape[1], want) if op == "GroupQueryAttention" else dict
     )
+    if op.startswith("Q") and want["y0"].dtype.itemsize == 1:  # a number between two of them may become either
+        return Problem(model, [(feeds, want)], rtol=0, atol=1, align=align)
     return Problem(model, [(feeds, want)], of_largest=TOLERANCE, align=align)
 
 

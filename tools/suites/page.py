@@ -179,7 +179,7 @@ def _beyond(cases: Sequence[Case], ours: Mapping[str, Result]) -> list[str]:
     rows = [(op, _ratio(of, ours)) for op, of in sorted(by_op.items(), key=lambda o: o[0].lower())]
     text = (
         "Each case is one node, with optional inputs, attributes, forms of masks and the like as the op's kernels in ONNX Runtime take them; what it\n"
-        f"computes is expected, within {TOLERANCE:g} of the largest value. (ONNX's own cases of ai.onnx.ml are in the table above.)\n"
+        f"computes is expected, within {TOLERANCE:g} of the largest value, or a step of 8 bits. (ONNX's own cases of ai.onnx.ml are in the table above.)\n"
     )
     return ["## Beyond the standard\n", text, *table(("op", "cases"), rows)] if rows else []
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from compare_onnxruntime import WIDE_SUMS
+from onnx_microsoft import ROUNDED
 
 import lightnet
 from lightnet.diagnostics import LightNetError
@@ -158,40 +159,7 @@ def test_a_block_that_does_not_divide_the_axis() -> None:
     np.testing.assert_allclose(y, (x.astype(np.float32) - z[index]) * s[index], 1e-6)
 
 
-PICTURE = {"x": unsigned(2, 3, 6, 6), "xs": scale(0.05), "xz": point(128), "ys": scale(0.03), "yz": point(10)}
-PAIR = {"a": unsigned(2, 3, 5), "as": scale(0.02), "az": point(120), "b": unsigned(3, 1), "bs": scale(0.03),
-        "bz": point(10), "ys": scale(0.05), "yz": point(100)}  # fmt: skip
-ORT_CASES = [
-    ("QLinearAdd", PAIR, {}),
-    ("QLinearMul", PAIR, {}),
-    ("QLinearSigmoid", PICTURE | {"ys": scale(1 / 256), "yz": point(0)}, {}),
-    ("QLinearLeakyRelu", PICTURE, {"alpha": 0.1}),
-    ("QLinearGlobalAveragePool", PICTURE, {}),
-    ("QLinearAveragePool", PICTURE, {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2]}),
-    ("QLinearSoftmax", PICTURE | {"ys": scale(1 / 256), "yz": point(0)}, {"axis": -1, "opset": 13}),
-    ("QLinearConcat", {"ys": scale(0.05), "yz": point(128), "a": unsigned(2, 3), "as": scale(0.05), "az": point(128),
-                       "b": unsigned(2, 4), "bs": scale(0.03), "bz": point(10)}, {"axis": 1}),
-    ("DynamicQuantizeMatMul", {"a": floats(3, 16), "b": unsigned(16, 7), "bs": scale(0.1).reshape(1), "bz": point(3).reshape(1),
-                               "c": floats(7)}, {}),
-    ("MatMulIntegerToFloat", {"a": unsigned(3, 16), "b": signed(16, 7), "as": scale(0.1), "bs": np.abs(floats(7)),
-                              "az": point(120), "bz": signed(7)}, {}),
-    ("QGemm", {"a": unsigned(4, 16), "as": scale(0.1), "az": point(120), "b": signed(7, 16), "bs": np.abs(floats(7)),
-               "bz": np.zeros(7, np.int8), "c": RNG.integers(-900, 900, 7).astype(np.int32), "ys": scale(3),
-               "yz": point(120)}, {"transB": 1}),
-    ("QLinearWhere", {"c": RNG.random((2, 3, 5)) < 0.5, "a": PAIR["a"], "as": PAIR["as"], "az": PAIR["az"], "b": PAIR["b"],
-                      "bs": PAIR["bs"], "bz": PAIR["bz"], "ys": scale(0.05), "yz": point(100)}, {}),
-    ("QLinearAveragePool", PICTURE | {"x": unsigned(2, 6, 6, 3)}, {"kernel_shape": [3, 2], "strides": [2, 1], "channels_last": 1}),
-    ("QLinearGlobalAveragePool", PICTURE | {"x": unsigned(2, 6, 6, 3)}, {"channels_last": 1}),
-    # ONNX Runtime sums two products of bytes in 16 bits on a processor without VNNI, whatever it is asked: here the sums fit.
-    ("QLinearConv", {"x": unsigned(1, 7, 6, 4), "xs": scale(0.02), "xz": point(120), "w": signed(6, 4, 3, 3) // 2, "ws": scale(0.01),
-                     "wz": np.int8(0), "ys": scale(0.5), "yz": point(128), "b": RNG.integers(-900, 900, 6).astype(np.int32)},
-     {"pads": [1, 1, 1, 1], "channels_last": 1}),
-    ("QAttention", {"x": unsigned(2, 4, 10), "w": signed(10, 36), "b": floats(36), "xs": scale(0.02), "ws": np.abs(floats(36)) / 50,
-                    "m": np.array([4, 2], np.int32), "xz": point(120), "wz": np.zeros(36, np.int8)}, {"num_heads": 3}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("op", "inputs", "attributes"), ORT_CASES, ids=[c[0] for c in ORT_CASES])
+@pytest.mark.parametrize(("op", "inputs", "attributes"), ROUNDED, ids=[c[0] for c in ROUNDED])
 def test_ops_of_onnx_runtime(op: str, inputs: dict, attributes: dict) -> None:
     """Integers may differ by 1 where a number lies between two of them."""
     runtime = pytest.importorskip("onnxruntime")

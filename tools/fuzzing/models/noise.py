@@ -18,9 +18,9 @@ MOVES = {"Identity", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", 
          "ConstantOfShape", "Shape", "Range", "Pad", "DepthToSpace", "SpaceToDepth", "Where", "Trilu", "Dropout", "MaxPool", "If", "Loop", "Scan", "Compress"}  # fmt: skip
 #: Types of float that get noise.
 NOISY = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
-#: Ops that add terms, or take differences of them, which may be far larger than the result: noise belongs to what they read.
+#: Ops that add terms, or take differences of them, which may be far larger than the result, or that round a quotient: noise belongs to what they read.
 TERMS = {"Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "ReduceSum", "ReduceMean", "Sum", "Mean", "GlobalAveragePool", "AveragePool", "LogSoftmax", "LayerNormalization",
-         "GroupNormalization", "InstanceNormalization", "MeanVarianceNormalization", "SoftmaxCrossEntropyLoss"}  # fmt: skip
+         "GroupNormalization", "InstanceNormalization", "MeanVarianceNormalization", "SoftmaxCrossEntropyLoss", "QuantizeLinear"}  # fmt: skip
 #: Ops of which exp(x) - 1 is a part, whose rounding is that of 1.
 UNITS = {"Elu", "Celu", "Selu"}
 #: Functions within which rounding is larger than what rounding of their operands makes, or which round to integers what they compute: noise goes
