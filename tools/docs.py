@@ -42,6 +42,7 @@ TOOLS = (
     "lightnet",
     "run",
     "compile",
+    "compare",
     "quantize",
     "serve",
     "cache",
