@@ -4,15 +4,19 @@ a confidence interval, and where; how much memory and code each has, and how far
 A and B are networks of any form, planned modules (.mlir) or executables (.lnx). With one file, or none that differs,
 `--a` and `--b` say how the sides are compiled: `--b "--pass=@cpu-bands"`, `--b "--layout=plain"`; options outside of
 these are for both. Calls are timed in turn, until the interval decides or the time is over; below the margin there is
-"no difference" (docs/compare.md).
+"no difference". `--verdict` judges one pass on many networks (docs/compare.md).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
+import sys
+import time
 from collections.abc import Sequence
 from copy import copy
+from pathlib import Path
 from typing import Any
 
 from lightnet.cli import common
@@ -32,7 +36,7 @@ def main(argv: list[str]) -> int:
     """The subcommand; returns the exit status."""
     args = _parser(argv).parse_args(joined(argv))
     _check(args)
-    return _compare(args)
+    return _judge(args) if args.verdict else _compare(args)
 
 
 def joined(argv: Sequence[str]) -> list[str]:
@@ -65,6 +69,12 @@ def _parser(argv: Sequence[str] | None = None) -> common.ToolParser:
     option("--fail-error", metavar="SHARE", type=float,
            help="status 1 if an output is off by more than this share of its largest value: 1e-4")  # fmt: skip
     option("--json", action="store_true", help="everything as JSON")
+    option(
+        "--verdict",
+        action="store_true",
+        help="judge the pass or the pipeline of --pass on each NET, beside the target's own: right? faster? smaller?",
+    )
+    option("--watch", action="store_true", help="with --verdict: again whenever a file of --load is saved")
     add_side(parser, argv)
     return parser
 
@@ -87,6 +97,14 @@ def add_side(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> Non
 
 def _check(args: argparse.Namespace) -> None:
     """Raise LightNetError for values that mean nothing."""
+    if args.verdict and not args.pipeline:
+        raise LightNetError("--verdict judges the pass of --pass, and there is none")
+    if args.verdict and (args.a or args.b):
+        raise LightNetError("--verdict compares with the target's own pipeline: leave out --a and --b")
+    if args.watch and not (args.verdict and args.load):
+        raise LightNetError("--watch goes with --verdict, and with --load of the file to watch")
+    if args.verdict:
+        return
     if len(args.networks) > 2:
         raise LightNetError(f"compare takes one network or two, and gets {len(args.networks)}")
     if not 0 < args.limit <= 3600:
@@ -97,8 +115,6 @@ def _check(args: argparse.Namespace) -> None:
         if (value := getattr(args, name)) is not None and not value >= 0:
             raise LightNetError(f"--{name.replace('_', '-')} should not be negative, and is {value}")
     if len(args.networks) == 1 and args.a.split() == args.b.split() and not args.json:
-        import sys
-
         print("note: both sides are the same: what differs is noise", file=sys.stderr)
 
 
@@ -138,6 +154,53 @@ def _compare(args: argparse.Namespace) -> int:
         if too_far:
             print(f"FAILS: an output is off by more than {args.fail_error:g} of its largest value")
     return int(too_slow or too_far)
+
+
+def _judge(args: argparse.Namespace) -> int:
+    """The verdict on a pass for each network; 1 where one is wrong, or slower than `--fail-above`."""
+    from lightnet_bench.verdict import Judge
+
+    args.inputs = args.inputs if any(w in ("random", "zeros") for w in args.inputs) else [*args.inputs, "random"]
+    judge, files = Judge(args), [str(file) for file in args.load]
+    while True:
+        seen, failed = times_of(files), _judge_once(args, judge)
+        if not args.watch:
+            return int(failed)
+        try:
+            while times_of(files) == seen:
+                time.sleep(0.05)
+        except KeyboardInterrupt:
+            return int(failed)
+
+
+def _judge_once(args: argparse.Namespace, judge: Any) -> bool:
+    from lightnet.plugins import loaded
+    from lightnet_bench.verdict import Verdict, page
+
+    found: list[Verdict] = []
+    with stages("judging") as stage:
+        try:
+            with loaded(args.load):
+                for path in args.networks:
+                    stage(path)
+                    found.append(judge.judge(path))
+        except LightNetError as error:
+            if not args.watch:
+                raise
+            print(error.render(), file=sys.stderr)  # a file that was saved half done: the next one may be right
+            return True
+    if args.json:
+        print(json.dumps([verdict.json() for verdict in found], indent=1), flush=True)
+    else:
+        print(page(found), flush=True)
+    slow = [v for v in found if args.fail_above is not None and v.ratio is not None and v.ratio.above(args.fail_above)]
+    return bool(slow) or not all(verdict.is_right for verdict in found)
+
+
+def times_of(files: Sequence[str]) -> list[float]:
+    """The times at which files, and those of folders among them, were changed last."""
+    paths = [p for f in files for p in ([Path(f), *sorted(Path(f).rglob("*.*"))] if Path(f).is_dir() else [Path(f)])]
+    return [p.stat().st_mtime_ns if p.exists() else 0 for p in paths if "__pycache__" not in p.parts]
 
 
 def show(found: Any) -> None:

@@ -87,7 +87,7 @@ class Comparison:
         return max((output.error for output in self.outputs), default=0.0)
 
     def head(self) -> list[tuple[str, str]]:
-        """What stands above the kernels: a name and a sentence each."""
+        """The lines above the kernels: a name and a sentence each."""
         a, b = self.sides
         first, second = self.times.medians
         calls = f"{1e3 * first:.4g} ms and {1e3 * second:.4g} ms a call"
@@ -114,7 +114,7 @@ class Comparison:
         return [_row(k) for k in changed[:top]]
 
     def foot(self, top: int = TOP) -> list[str]:
-        """What stands below the kernels."""
+        """The lines below the kernels."""
         if not self.kernels:
             return []
         same = [k for k in self.kernels if k.same]

@@ -1,4 +1,4 @@
-"""What is compared: a network compiled in some way, or an executable from a file, made ready to be called over and
+"""Sides of a comparison: a network compiled in some way, or an executable from a file, made ready to be called over and
 over.
 
 A side is the network that arguments name, compiled under the plugins that they load. Where it is called matters: the
@@ -60,7 +60,7 @@ class Side:
 
     @cached_property
     def fed(self) -> dict[str, Any]:
-        """What `network` is fed."""
+        """The feeds of `network`."""
         if self.executable is self.network:
             return self.feeds
         return self.executable.split_feeds(self.feeds)[1]

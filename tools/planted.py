@@ -1,4 +1,4 @@
-"""Whether `lightnet compare` finds what is planted: ``python tools/planted.py [NET…] [--share 0.03] [--trials 20]
+"""A trial of `lightnet compare`, whether it finds what is planted: ``python tools/planted.py [NET…] [--share 0.03] [--trials 20]
 [--burners 1]``.
 
 A slowdown is planted into each network by doing some blocks of one kernel twice (`benching/repeat_launch.py`): so many

@@ -1,4 +1,5 @@
-"""The statistics of `lightnet compare`, on machines that are made up: what disturbs them is known, and so is the ratio."""
+"""The statistics of `lightnet compare`, on machines that are made up: what disturbs them is known, and so is the
+ratio."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ CALL, SHORT, LIMIT = 0.04, 0.012, 12.0
 
 
 class Machine:
-    """A machine whose calls take their time by a clock of its own; `factor` says how much longer than on a quiet one, at
-    a time."""
+    """A machine whose calls take their time by a clock of its own; `factor` says how much longer than on a quiet one,
+    at a time."""
 
     def __init__(self, factor: Callable[[random.Random, float], float], seed: int, seconds: float = CALL):
         self.factor, self.noise, self.now, self.seconds = factor, random.Random(seed), 0.0, seconds
