@@ -110,33 +110,40 @@ def _kernel(step: KernelStep, target: Any, symbols: Any) -> Kernel:
     found = target.predicted(op) if isinstance(op, KernelOp) else None
     predicted = float(found) if isinstance(found, int | float) else None
     named = sorted(op.choices.items()) if isinstance(op, KernelOp) else []
-    choices = ", ".join(f"{k}={_plain(v)}" for k, v in named if k != WORKSPACE_SIZE)
+    choices = ", ".join(f"{k}={plain_text(v)}" for k, v in named if k != WORKSPACE_SIZE)
     callees = [line.callee.string_value() if hasattr(line, "callee") else line.name for line in step.lines]
     # A symbol is the hash of a kernel's text, so that equal ones are the same code.
     code = tuple((symbols.get(n), str(getattr(line, "grid", ""))) for n, line in zip(callees, step.lines))
     return Kernel(kernel_name(op), frozenset(names), ops, choices, predicted, code if symbols else None, step)
 
 
-def _plain(value: Any) -> str:
+def plain_text(value: Any) -> str:
+    """A choice as people write it."""
     return str(value).replace('"', "").replace(" : i64", "")
 
 
 def timed(sides: tuple[Side, Side], limit: float, seed: int = 0) -> list[Matched]:
     """The kernels of both sides, matched, and timed for about `limit` seconds."""
     (walk_a, first), (walk_b, second) = map(kernels_of, sides)
-    clock, coin, rounds = time.monotonic, random.Random(seed), 0
     most = min((w.rounds for w in (walk_a, walk_b) if w.rounds is not None), default=MOST_ROUNDS)
-    end = clock() + limit
-    pairs = [(walk_a, first), (walk_b, second)]
-    while rounds < most and (rounds <= LEAST_ROUNDS or clock() < end):
-        for walk, kernels in pairs if coin.random() < 0.5 else pairs[::-1]:
+    take_rounds([(walk_a, first), (walk_b, second)], limit, LEAST_ROUNDS, most, seed)
+    return matched(first, second)
+
+
+def take_rounds(
+    sides: Sequence[tuple[Stepper, Sequence[Kernel]]], limit: float, least: int, most: int = MOST_ROUNDS, seed: int = 0
+) -> None:
+    """Time all kernels of some sides, which take turns, in the order of the network: for `limit` seconds, but `least`
+    rounds at least and `most` at most. One more, the first, fills caches and does not count."""
+    coin, end, rounds = random.Random(seed), time.monotonic() + limit, 0
+    while rounds < most and (rounds <= least or time.monotonic() < end):
+        for walk, kernels in coin.sample(sides, len(sides)):
             walk.restart()
             for kernel in kernels:
                 kernel.seconds.append(walk.seconds(kernel.step))
         rounds += 1
-    for kernel in (*first, *second):
-        del kernel.seconds[: 1 if rounds > 1 else 0]  # the first round fills caches
-    return matched(first, second)
+    for kernel in (k for _, kernels in sides for k in kernels):
+        del kernel.seconds[: len(kernel.seconds) - max(rounds - 1, 1)]
 
 
 def matched(first: Sequence[Kernel], second: Sequence[Kernel]) -> list[Matched]:

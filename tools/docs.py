@@ -43,6 +43,7 @@ TOOLS = (
     "run",
     "compile",
     "compare",
+    "tune",
     "quantize",
     "serve",
     "cache",

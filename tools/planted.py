@@ -75,7 +75,7 @@ def loaded_cores(count: int) -> Iterator[None]:
 
 
 def trial(path: str, options: str) -> tuple[dict[str, Any], float]:
-    """What `lightnet compare` says of a network with the pass and without, and the seconds of the whole command."""
+    """The answer of `lightnet compare` about a network with the pass and without, and the seconds of the command."""
     start = time.monotonic()
     command = [sys.executable, "-m", "lightnet.cli.lightnet", "compare", path, "--json", f"--load={PASS}",
                f"--b=--pass='@cpu+after:lower-cpu:repeat-launch{{{options}}}'"]  # fmt: skip

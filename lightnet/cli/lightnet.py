@@ -30,6 +30,7 @@ SUBCOMMANDS = {
     "run": "lightnet.cli.run:main",
     "compile": "lightnet.cli.compile:main",
     "compare": "lightnet_bench.command:main",
+    "tune": "lightnet_bench.tune_command:main",
     "quantize": "lightnet_quantize.command:main",
     "serve": "lightnet_serving.command:main",
     "cache": "lightnet.cli.cache:main",
