@@ -159,7 +159,7 @@ def _varied(own: Mapping[str, Attribute]) -> Iterator[dict[str, Attribute]]:
 
 
 def _numbers(value: Attribute) -> list[int] | None:
-    data = list(value.data) if isinstance(value, ArrayAttr) else [value]
+    data: list[Any] = list(value.data) if isinstance(value, ArrayAttr) else [value]
     if not all(isinstance(v, IntegerAttr | IntAttr) for v in data):
         return None
     return [v.value.data if isinstance(v, IntegerAttr) else v.data for v in data]

@@ -150,7 +150,7 @@ class Judge:
             plain = self._side(
                 "A", network, None, weights={n: drawn[n] for n in plain.executable.missing if n in drawn}
             )
-        data = []
+        data: list[tuple[dict[str, Any], dict[str, Any]]] = []
         for seed in _SEEDS:
             args = copy(self.args)
             args.seed = seed
