@@ -28,6 +28,7 @@ from lightnet.model import Model, Weights, combined, load_closed, open_store
 from lightnet.passes import pipelines
 from lightnet.passes.check_plan import check_plan
 from lightnet.passes.levels import driven
+from lightnet.passes.tuned import tuned_text
 from lightnet.runtime.program import unknown
 from lightnet.runtime.threads import SHAPED, Threads
 from lightnet.specialize import SpecializingExecutable, general_of
@@ -63,6 +64,7 @@ def compile(
     check_indices: bool = False,
     specialize: Mapping[str, int | Sequence[int]] | str | None = None,
     caches: Mapping[str, str] | str = "",
+    tuned: str = "",
     budget: float | None = None,
     instrumentation: Sequence[Any] = (),
     **options: Any,
@@ -93,6 +95,8 @@ def compile(
     `caches` names inputs that outputs are with more behind them, as ``{"past_k": "all_k"}``, or is ``"all"`` for each
     that can: a call on what an earlier one returned writes what is new where that is, and copies nothing
     (docs/import-networks.md; target cpu).
+    `tuned` is a file of choices that `lightnet tune` measured, or an executable that carries some, which replace those
+    of the model.
     With `check_indices`, a call raises for an index outside of its axis, which is clamped otherwise. `budget` is how
     many seconds of this thread's processor time compiling may take, by which it also bounds the size of each kernel's
     code (`ir/budget.py`; generous unless given).
@@ -152,6 +156,7 @@ def compile(
             "threads": asked.bound if asked.is_said else min(asked.bound, SHAPED), "most": asked.bound,
             "precision": precision if precision in architecture.precisions else None,
             "specialize": _specialize_text(specialize or ""), "caches": _caches_text(caches),
+            "tuned": tuned_text(os.fspath(tuned)) if tuned else None,
             **settings.passes}  # fmt: skip
     with driven(disable, bool(pipeline)) as watchers:
         planning, lowering = whole.parsed(told)
@@ -164,7 +169,7 @@ def compile(
     said = {"target": target, "plan": plan, "precision": precision, "layout": layout, "threads": asked.number,
             "exact": exact,
             "weight_memory": weight_memory, "pipeline": pipeline, "check_indices": check_indices,
-            "specialize": told["specialize"], "caches": told["caches"], **compilation.options,
+            "specialize": told["specialize"], "caches": told["caches"], "tuned": told["tuned"], **compilation.options,
             "disable": tuple(disable)}  # fmt: skip
     said = {name: value for name, value in said.items() if value is not None and value is not False and value != ()}
     return hosted(host, Executable(compilation, store, model.seed, options=said, tied=tied))

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent
 BESIDE = sorted(path.parent.name for path in ROOT.glob("lightnet_*/__init__.py"))
 #: Which file of the package may name which of them.
 HOOKS = {
+    "lightnet_bench": ["cli/lightnet.py"],
     "lightnet_debug": ["backends/cpu/runtime.py", "backends/cuda/runtime.py", "backends/listed.py", "cli/run.py"],
     "lightnet_descriptions": ["cli/lightnet.py", "ir/registry.py"],
     "lightnet_export": ["__init__.py", "cli/lightnet.py", "ir/registry.py"],
@@ -33,6 +34,7 @@ HOOKS = {
 
 def test_what_stands_beside() -> None:
     assert BESIDE == [
+        "lightnet_bench",
         "lightnet_debug",
         "lightnet_descriptions",
         "lightnet_export",
@@ -101,7 +103,7 @@ for words in (["run", net, "-i", "random"], ["compile", net, "-t", "cuda", "-o",
 for words in (["run", net, "-t", "cuda", "--emulate", "-i", "random"], ["run", "net.lnx", "--emulate", "-i", "random"],
               ["run", net, "--load", "ops.op"], ["run", net, "--load", "rules.mlir"], ["run", net, "-t", "tensorrt"],
               ["run", net, "-t", "teapot"], ["describe", "relu"],
-              ["quantize", net], ["serve", "net.lnx"], ["inspect", net], ["-c", net, "--report=net.html"],
+              ["compare", net], ["tune", net], ["quantize", net], ["serve", "net.lnx"], ["inspect", net], ["-c", net, "--report=net.html"],
               *(["run", net, "-i", "random", option] for option in ("--profile", "--check-nan", "--compare=want.npz")),
               ["run", "graph.json", "-i", "random"], ["run", "domains.onnx", "-i", "random"],
               ["-c", net, "--onnx=net.onnx"], ["-c", net, "--nnvm=net.json"]):
@@ -145,6 +147,8 @@ def test_the_package_works_without(tmp_path: Path) -> None:
         f"error: target 'tensorrt' {described}",
         "error: unknown target 'teapot'; there are: cpu, cuda, none",
         f"error: command 'describe' {described}",
+        f"error: command 'compare' {missing.format('lightnet_bench')}",
+        f"error: command 'tune' {missing.format('lightnet_bench')}",
         f"error: command 'quantize' {missing.format('lightnet_quantize')}",
         f"error: command 'serve' {missing.format('lightnet_serving')}",
         f"error: command 'inspect' of a network {missing.format('lightnet_report')}",

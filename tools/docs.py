@@ -42,6 +42,8 @@ TOOLS = (
     "lightnet",
     "run",
     "compile",
+    "compare",
+    "tune",
     "quantize",
     "serve",
     "cache",

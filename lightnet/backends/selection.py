@@ -220,6 +220,11 @@ class Selection(ABC, Generic[M]):
         plan = self.found(kernel)
         return {} if plan is None else plan.weights
 
+    def predicted(self, kernel: KernelOp) -> float | None:
+        """The nanoseconds that a kernel takes as it has chosen (`Target.predicted`)."""
+        plan = self.found(kernel)
+        return None if plan is None else plan.time
+
     def plan_of(self, kernel: KernelOp) -> Plan:
         """The plan by which a kernel is built. Raises `LightNetError` where its choices and layouts name none."""
         if (plan := self.found(kernel)) is None:

@@ -29,6 +29,8 @@ from lightnet.ir.runtime import RUN
 SUBCOMMANDS = {
     "run": "lightnet.cli.run:main",
     "compile": "lightnet.cli.compile:main",
+    "compare": "lightnet_bench.command:main",
+    "tune": "lightnet_bench.tune_command:main",
     "quantize": "lightnet_quantize.command:main",
     "serve": "lightnet_serving.command:main",
     "cache": "lightnet.cli.cache:main",

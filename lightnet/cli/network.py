@@ -99,6 +99,7 @@ def add_pipeline(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-p", "--pass", "--passes", dest="pipeline", metavar="PIPELINE",
                         help="run these passes instead of the target's: @cpu, @cpu:plan, @cpu-bands, "
                              "@cpu+after:combine:my-pass, or a list")  # fmt: skip
+    parser.add_argument("--tuned", metavar="FILE", help="choices that `lightnet tune` measured")
     add_disable(parser)
 
 
@@ -111,7 +112,7 @@ def names_of(values: Sequence[str]) -> tuple[str, ...]:
 def compile_options(args: argparse.Namespace) -> dict[str, Any]:
     """The options of `lightnet.compile` that `add_precision`, `add_pipeline` and `targets.add_target` add, as far as
     they are given."""
-    named = {name: getattr(args, name, None) for name in ("precision", "check_indices", "pipeline")}
+    named = {name: getattr(args, name, None) for name in ("precision", "check_indices", "pipeline", "tuned")}
     named |= {"disable": names_of(getattr(args, "disable", ()))}
     return {**{name: value for name, value in named.items() if value}, **targets.given(args)}
 

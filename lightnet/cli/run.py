@@ -148,11 +148,11 @@ class _Run:
             return self._run()
 
     def _run(self) -> int:
-        network = self.network()
+        network = named_network(self.args, self.args.network)
         self.shown.show(network.warnings)
         threads = self.args.threads
         executable = network.compile(self.args.target, threads=threads, **run_options(self.args))
-        feeds = self.feeds(network, executable)
+        feeds = fed_inputs(self.args, network, executable)
         self.shown.show(self.warnings(executable, feeds))
         outputs = executable(feeds, threads=threads)
         self.show_outputs(outputs)
@@ -163,19 +163,6 @@ class _Run:
         if self.args.repeat:
             print(latency(lambda: executable(feeds, stream=io.StringIO(), threads=threads), self.args.repeat))
         return 0 if self.debugging is None else self.debugging.run(network, executable, feeds, outputs)
-
-    def network(self) -> Network:
-        """The network, or the saved executable, that the arguments name."""
-        from lightnet.runtime.artifact import is_saved
-
-        path = self.args.network
-        if path == "-" or not is_saved(path):
-            if self.args.trust:
-                raise LightNetError("--trust is for executables, and this is a network", SourceLoc(path))
-            return Network(self.args, path)
-        from lightnet.cli.saved import SavedNetwork
-
-        return cast(Network, SavedNetwork(self.args, path))
 
     def show_outputs(self, outputs: Mapping[str, Any]) -> None:
         """The table of outputs; with `--profile`, whose table is what was asked for, the first of them."""
@@ -189,35 +176,47 @@ class _Run:
         missing = set(getattr(executable, "missing", ())) - set(feeds)
         return executable.warnings if missing or self.args.datafile else ()
 
-    def feeds(self, network: Network, executable: Any) -> dict[str, Any]:
-        """The arrays of the `-i` options."""
-        from lightnet.cli import feeding
-        from lightnet.runtime.dtypes import BY_NP
-        from lightnet.runtime.hosted import map_types
-        from lightnet.runtime.program import unknown
 
-        maps, types = map_types(executable), {**executable.params, **executable.inputs}
-        texts = feeding.assignments((w for w in self.args.inputs if w not in feeding.MADE), "-i")
-        for word in self.args.inputs:
-            if word in feeding.MADE:
-                texts.update({name: word for name in executable.inputs if name not in texts})
-        feeds: dict[str, Any] = (
-            dict(network.values) if network.opened else {}
-        )  # what is open is given anew with each call
-        if lost := [name for name in texts if name not in types]:
-            raise unknown("input or param", lost[0], types)
-        for name in sorted(texts, key=lambda name: texts[name] in feeding.MADE):  # whose dims may follow from others
-            (dims, dtype), text = types[name], texts[name]
-            dims = network.shapes.get(name, dims)
-            if text in feeding.MADE:
-                dims = feeding.called_dims(name, dims, types, feeds)
-            if name in maps:
-                feeds[name] = feeding.fed_map(name, text, maps[name])
-            elif dtype.hasobject:
-                feeds[name] = feeding.fed_text(name, text, dims)
-            else:
-                feeds[name] = feeding.fed(name, text, BY_NP[dtype], dims, seed_number(self.args.seed))
-        return feeds
+def fed_inputs(args: argparse.Namespace, network: Network, executable: Any) -> dict[str, Any]:
+    """The arrays of the `-i` options, for an executable of a network."""
+    from lightnet.cli import feeding
+    from lightnet.runtime.dtypes import BY_NP
+    from lightnet.runtime.hosted import map_types
+    from lightnet.runtime.program import unknown
+
+    maps, types = map_types(executable), {**executable.params, **executable.inputs}
+    texts = feeding.assignments((w for w in args.inputs if w not in feeding.MADE), "-i")
+    for word in args.inputs:
+        if word in feeding.MADE:
+            texts.update({name: word for name in executable.inputs if name not in texts})
+    feeds: dict[str, Any] = dict(network.values) if network.opened else {}  # what is open is given anew with each call
+    if lost := [name for name in texts if name not in types]:
+        raise unknown("input or param", lost[0], types)
+    for name in sorted(texts, key=lambda name: texts[name] in feeding.MADE):  # whose dims may follow from others
+        (dims, dtype), text = types[name], texts[name]
+        dims = network.shapes.get(name, dims)
+        if text in feeding.MADE:
+            dims = feeding.called_dims(name, dims, types, feeds)
+        if name in maps:
+            feeds[name] = feeding.fed_map(name, text, maps[name])
+        elif dtype.hasobject:
+            feeds[name] = feeding.fed_text(name, text, dims)
+        else:
+            feeds[name] = feeding.fed(name, text, BY_NP[dtype], dims, seed_number(args.seed))
+    return feeds
+
+
+def named_network(args: argparse.Namespace, path: str) -> Network:
+    """The network at a path, read as the arguments say, or the saved executable that is there."""
+    from lightnet.runtime.artifact import is_saved
+
+    if path == "-" or not is_saved(path):
+        if args.trust:
+            raise LightNetError("--trust is for executables, and this is a network", SourceLoc(path))
+        return Network(args, path)
+    from lightnet.cli.saved import SavedNetwork
+
+    return cast(Network, SavedNetwork(args, path))
 
 
 # -- figures

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _NEEDS_NETWORK = {
     "layers": "--layers", "check_nan": "--check-nan", "dump_tensors": "--dump-tensors", "tensors": "--tensors",
     "datafile": "-f", "precision": "--precision", "pipeline": "--pass", "disable": "--disable", "dims": "--dim",
-    "values": "--value", "include": "-I", "define": "-D",
+    "tuned": "--tuned", "values": "--value", "include": "-I", "define": "-D",
 }  # fmt: skip
 
 

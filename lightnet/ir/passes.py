@@ -59,6 +59,8 @@ class LnPass(ModulePass):
 
     #: The level from which on it finds something to do (`passes/levels.py`); None: at any, as far as is known.
     level: ClassVar[str | None] = None
+    #: Options that are spelt otherwise than their fields, whose names Python keeps for itself.
+    renamed: ClassVar[Mapping[str, str]] = {}
     #: The level that it makes of the one before (``loops``); None: as long as one does not matter.
     makes: ClassVar[str | None] = None
 
@@ -251,7 +253,8 @@ def find_pass(name: str) -> type[ModulePass]:
 def _make_pass(spec: arg_spec.ArgSpec, defaults: Mapping[str, Any]) -> ModulePass:
     cls = find_pass(spec.name)
     options = _options(cls)
-    given = {k: (v,) for k, v in defaults.items() if k in options and v is not None} | spec.parameters
+    said = {getattr(cls, "renamed", {}).get(k, k): v for k, v in spec.parameters.items()}
+    given = {k: (v,) for k, v in defaults.items() if k in options and v is not None} | said
     for key, value in given.items():
         _check_option(spec.name, key, value, options)
     try:

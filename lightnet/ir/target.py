@@ -141,6 +141,7 @@ class Target:
     other, and all may share). `blocking(kernel, features)` says how a kernel would run on blocked maps,
     `chain(kernel, request)` which kernels around it (in order, it among them) should become one that runs in bands of
     rows, `packing(kernel)` which layouts its operands that are weights should have for its choices, by operand number;
+    `predicted(kernel)` is what a kernel takes with its choices, in nanoseconds of one thread, by the target's model;
     `reorder(value, layout)` is what a change between row-major memory and a layout of maps costs, in nanoseconds.
     `machine` is what networks run on, whatever runs them: it is opened when an executable is made, closed with it, and
     copies between memory spaces (a `Machine`, or ``module:Attribute``). `arches` are others whose kernels its networks
@@ -174,6 +175,7 @@ class Target:
     blocking: Callable[[KernelOp, str], Blocking | None] = lambda kernel, features: None
     chain: Callable[[KernelOp, Request], list[KernelOp]] = lambda kernel, request: []
     packing: Callable[[KernelOp], Mapping[int, Layout]] = lambda kernel: {}
+    predicted: Callable[[KernelOp], float | None] = lambda kernel: None
     reorder: Callable[[SSAValue, Layout], float] = reorder_time
     home: Callable[[OpResult], str] | None = None
     ports: int = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
@@ -23,6 +24,7 @@ from lightnet.ir.passes import LnPass
 from lightnet.ir.target import Request, Target, get_target
 from lightnet.ir.types import parse_param_value
 from lightnet.passes.graph import graphs
+from lightnet.passes.tuned import tuned_choices, tuned_text, with_tuned
 from lightnet.runtime.dims import Symbol
 from lightnet.runtime.program import unknown
 
@@ -46,9 +48,10 @@ class ChoosePass(LnPass):
     `weight_memory` is how many bytes transformed weights may take beyond the plain ones; `precision` (cuda) is to what
     the factors of products of f32 may be rounded: ``f32``, not at all, or ``tf32``; `specialize` (cpu) names values of
     dims that calls decide, for which kernels get code of their own where that is faster, beside that for all:
-    ``choose{specialize="length=128,384;batch=1"}``. It stands before `pack` and `plan`,
-    because layouts of weights and workspace depend on it. A kernel that no generator takes as it is, and for which
-    nothing is pinned, runs on row-major memory, or op by op, with a warning.
+    ``choose{specialize="length=128,384;batch=1"}``. ``choose{from="net.tuned"}`` takes choices that were measured
+    (`lightnet tune`) for the kernels that a file, or an executable, has some for, where they still can be. It stands
+    before `pack` and `plan`, because layouts of weights and workspace depend on it. A kernel that no generator takes as
+    it is, and for which nothing is pinned, runs on row-major memory, or op by op, with a warning.
     """
 
     name = "choose"
@@ -62,6 +65,8 @@ class ChoosePass(LnPass):
     precision: str = "f32"
     set: str = ""
     specialize: str = ""
+    tuned: str = ""
+    renamed: ClassVar = {"from": "tuned"}
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         target = get_target(self.target)
@@ -80,6 +85,7 @@ class ChoosePass(LnPass):
             self.features, self.threads, self.exact, self.weight_memory, self.precision, self.most, special
         )
         pinned = _parsed(self.set)
+        tuned = tuned_choices(tuned_text(self.tuned)) if self.tuned else {}
         for block in graphs(op):
             kernels = deque(kernel for kernel in block.ops if isinstance(kernel, KernelOp))
             free = []
@@ -92,7 +98,8 @@ class ChoosePass(LnPass):
                 kernel.attributes.update(given)
                 before = dict(kernel.attributes)
                 try:
-                    found = target.choose(kernel, request)
+                    found = _measured(kernel, with_tuned(kernel, tuned), target, request)
+                    found = target.choose(kernel, request) if found is None else found
                 except LightNetError as refusal:
                     kernel.attributes = before
                     kernels.extendleft(reversed(_plainer(kernel, refusal, target, op)))
@@ -108,6 +115,20 @@ class ChoosePass(LnPass):
                 f"choose: no kernel has an op or tensor '{next(iter(pinned))}', whose choices `set` names",
                 label="choose.set",
             )
+
+
+def _measured(
+    kernel: KernelOp, choices: Mapping[str, Attribute], target: Target, request: Request
+) -> Mapping[str, Attribute] | None:
+    """All choices of a kernel with measured ones written on it; None where there are none, or they cannot be any more:
+    they are no better than a guess then."""
+    before = dict(kernel.attributes)
+    try:
+        kernel.attributes.update(choices)
+        return target.choose(kernel, request) if choices else None
+    except LightNetError:
+        kernel.attributes = before
+        return None
 
 
 def _plainer(kernel: KernelOp, refusal: LightNetError, target: Target, module: ModuleOp) -> list[KernelOp]:
@@ -132,7 +153,7 @@ def _check_taken(kernel: KernelOp, given: Mapping[str, Attribute], found: Mappin
                                 loc_of(kernel), label="choose.set")  # fmt: skip
 
 
-def _value(text: str) -> Attribute:
+def choice_value(text: str) -> Attribute:
     """A choice as it is written: a number, a bool, an array of these, or else a word."""
     parser = Parser(make_context(), text)
     try:
@@ -181,5 +202,5 @@ def _parsed(text: str) -> dict[str | None, dict[str, Attribute]]:
             raise LightNetError(
                 f"choose: '{part}' should be name.choice=value, as in conv1.alg=direct", label="choose.set"
             )
-        found.setdefault(name, {})[key] = _value(right.strip())
+        found.setdefault(name, {})[key] = choice_value(right.strip())
     return found

@@ -117,6 +117,12 @@ class Instance:
         self._fed = set(self.inputs)
         self._is_plain = program.is_plain
 
+    def apart(self) -> Instance:
+        """The same program, with memory of its own."""
+        static = aligned(self.static.nbytes)
+        static[:] = self.static
+        return Instance(self.program, static, self.defaults, self._native)
+
     def quick(self, feeds: Any) -> dict[str, np.ndarray] | None:
         """The result of `call` for `feeds`, where that is the common case: a dict of exactly one array an input, each
         of its very type, in a program that does nothing but compute. None for everything else, which `call` does, or

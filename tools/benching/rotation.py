@@ -1,6 +1,6 @@
 """Engines side by side: one process each, and slices of time in turn, so that what disturbs the machine disturbs all alike.
 
-Imports the standard library.
+Imports the standard library and the order of turns.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from lightnet_bench.rotation import order
 
 WORKER = Path(__file__).with_name("worker.py")
 #: Seconds after which a worker that says nothing has failed.
@@ -109,15 +111,6 @@ def worker(job: Mapping[str, Any], **options: Any) -> Iterator[Worker]:
         yield made
     finally:
         made.close()
-
-
-def order(names: Sequence[str], round_: int) -> list[str]:
-    """The order of a round: everybody comes first in turn, and every other round goes backwards, so that no engine
-    always runs behind the same other.
-    """
-    at = (round_ // 2) % len(names) if names else 0
-    turned = [*names[at:], *names[:at]]
-    return turned[::-1] if round_ % 2 else turned
 
 
 @dataclass

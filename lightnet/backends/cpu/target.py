@@ -120,6 +120,7 @@ CPU = Target(
     blocking=SELECTION.blocking,
     chain=chain,
     packing=SELECTION.packing,
+    predicted=SELECTION.predicted,
     ports=PORTS,
     specializes=True,
     pipeline=_pipeline,

@@ -78,6 +78,7 @@ CUDA = Target(
     layouts=("nhwc", "plain"),
     blocking=SELECTION.blocking,
     packing=SELECTION.packing,
+    predicted=SELECTION.predicted,
     reorder=cuda_reorder_time,
     apart=APART,
     lowering="lower-cuda",
