@@ -18,7 +18,7 @@ from lightnet.backends.interpreter.graph import Planned, ValueMachine, feedable_
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.arith import Cast
 from lightnet.dialects.ln.effect import Fprint, Print
-from lightnet.dialects.ln.source import Source
+from lightnet.dialects.ln.source import Source, is_fed
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import memory_of
 from lightnet.ir.module import main_of, value_name
@@ -92,7 +92,7 @@ class Traced(ValueMachine):
         self.contents, self.evaluator, self.reference, self.exact = contents, evaluator, reference, exact
         self.rounded, self.in_floats = rounded, in_floats
         self.least = 0.0 if rounded is None else tolerance(rounded.np)
-        self.found = Trace(fed={source_key(op): Fed.of(op) for op in feedable_ops(module)})
+        self.found = Trace(fed={source_key(op): Fed.of(op) for op in feedable_ops(module) if is_fed(op)})
         self.op: Operation | None = None
         if reference is not None:
             self.check_interface()
@@ -124,7 +124,7 @@ class Traced(ValueMachine):
         return [self.observed(op, value, array) for value, array in zip(op.results, arrays, strict=True)]
 
     def contents_of(self, op: Source) -> np.ndarray:
-        array = self.contents.get(source_key(op))
+        array = self.contents.get(source_key(op)) if is_fed(op) else None
         spec = op.result_specs[0]
         if array is not None and (array.shape, array.dtype) == (spec.dims, spec.dtype.np):
             return array
@@ -177,7 +177,8 @@ class Traced(ValueMachine):
             raise self.differs("value", f"{what}{found}", op, name, found)
         key = name or what
         if self.rounded is None and key not in self.in_floats and (found := inexact(before, after)) is not None:
-            text = f"{what} is right up to rounding only: in a prime field it is another{found}"
+            count = f"{found.count} of {found.total} elements differ"
+            text = f"{what} is right up to rounding only: computed exactly (in a prime field), {count}"
             raise self.differs("exact", text, op, key, found)
 
     def differs(

@@ -44,7 +44,7 @@ INFINITY, NAN, NO_INVERSE = 1234577, 1713731, 987643
 #: Functions whose results are whole numbers, or made of bits: the numbers decide them.
 _DECIDED = frozenset({"floor", "ceil", "round", "rint", "bitcast", "table", "wrap"})
 #: Functions that look at the order of their arguments.
-_ORDERED = frozenset({"lt", "le", "eq", "ne", "max", "min", "abs", "rem", "cast"}) | _DECIDED
+_ORDERED = frozenset({"lt", "le", "eq", "ne", "max", "min", "abs", "rem", "pow", "cast"}) | _DECIDED
 
 Residues = np.ndarray
 
@@ -256,9 +256,9 @@ class FieldExpression(Expression):
             return image(self.value(node))
         if fn == "select":
             return np.where(self.value(args[0]), self.residue(args[1]), self.residue(args[2]))
-        if fn == "pow" and (whole := _exponent(args[1])) is not None:
-            return _power(self.residue(args[0]), whole)
         found = [self.residue(a) for a in args]
+        if fn == "pow" and (whole := _exponent(self.value(args[1]), found[1])) is not None:
+            return _power(found[0], whole)
         match fn:
             case "cast":
                 return found[0]
@@ -285,11 +285,12 @@ class FieldExpression(Expression):
         return random_function(fn, *found)
 
 
-def _exponent(node: Node) -> int | None:
-    """The small whole number that an exponent is."""
-    if isinstance(node, Const) and float(node.value).is_integer() and abs(node.value) <= 64:
-        return int(node.value)
-    return None
+def _exponent(numbers: np.ndarray, residues: Residues) -> int | None:
+    """The small whole number that all exponents are, as numbers and as residues."""
+    values = np.unique(numbers)
+    if len(values) != 1 or not float(values[0]).is_integer() or abs(values[0]) > 64:
+        return None
+    return int(values[0]) if (canonical(residues) == canonical(image(values))).all() else None
 
 
 def _power(a: Residues, exponent: int) -> Residues:
