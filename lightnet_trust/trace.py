@@ -29,8 +29,8 @@ from lightnet.ir.types import spec_of
 from lightnet.runtime.arrays import same_bytes
 from lightnet.runtime.dtypes import DType, round_to
 from lightnet_trust.compare import Mismatch, mismatch, tolerance
-from lightnet_trust.exact import inexact
 from lightnet_trust.evaluation import RememberingEvaluator
+from lightnet_trust.exact import inexact
 from lightnet_trust.record import Difference, DifferenceError, Fed, Output, Trace
 
 #: Bytes of one tensor of a module that is executed.

@@ -23,6 +23,30 @@ EXAMPLES = ("@cpu:plan", "bind,simplify,fold-batchnorm,simplify")
 NETWORKS = ("cnn.net", "example.net", "nets/lenet.net", "nets/mlp.net")
 
 
+#: Lines that make %y of %x, of the type that stands before them, for rules of `simplify` that no other network here has.
+RULES = (
+    ("2x3xui8", "%y = ln.abs %x : tensor<2x3xui8>"),
+    ("2x3xf32", "%a = ln.bitcast %x : tensor<2x3xi32>\n%y = ln.bitcast %a : tensor<2x3xf32>"),
+    ("2x3xf32", "%a = ln.cast %x : tensor<2x3xf64>\n%y = ln.cast %a : tensor<2x3xf32>"),
+    ("2x3xf32", "%a = ln.clip %x {lo = -1, hi = 0.5} : tensor<2x3xf32>\n%y = ln.clip %a {lo = -0.5, hi = 1} : tensor<2x3xf32>"),
+    ("2x3xf32", "%y = ln.concat %x {axis = 0} : tensor<2x3xf32>"),
+    ("1x3xf32", "%a = ln.expand %x : tensor<2x3xf32>\n%y = ln.expand %a : tensor<4x2x3xf32>"),
+    ("2x3xf32", "%y = ln.expand %x : tensor<1x2x3xf32>"),
+    ("2x3xf32", "%a = ln.abs %x : tensor<2x3xf32>\n%y = ln.abs %a : tensor<2x3xf32>"),
+    ("2x3xf32", "%a = ln.neg %x : tensor<2x3xf32>\n%y = ln.neg %a : tensor<2x3xf32>"),
+    ("2x3xf32", "%y = ln.lrelu %x {negslope = 1} : tensor<2x3xf32>"),
+    ("2x3xf32", "%y = ln.pad %x {before = [0, 0], after = [0, 0]} : tensor<2x3xf32>"),
+    ("2x1xf32", "%y = ln.reduce_sum %x {axes = [1]} : tensor<2x1xf32>"),
+    ("2x3xf32", "%y = ln.maximum %x, %x : tensor<2x3xf32>"),
+    ("2x3xf32", "%y = ln.strided_slice %x {starts = [0, 0], steps = [1, 1], lens = [2, 3]} : tensor<2x3xf32>"),
+    ("4x3xf32", "%y = ln.strided_slice %x {starts = [1, 0], steps = [1, 1], lens = [2, 3]} : tensor<2x3xf32>"),
+    ("2x3xf32", "%y = ln.tile %x {repeats = [1, 1]} : tensor<2x3xf32>"),
+    ("2x3xf32", "%c = ln.less %x, %x : tensor<2x3xi1>\n%y = ln.where %c, %x, %x : tensor<2x3xf32>"),
+)  # fmt: skip
+#: Targets on which a sample of each op is expanded.
+TARGETS = ("cpu", "cuda", "tensorrt")
+
+
 class Subject(NamedTuple):
     """A module to run passes on: what it is called, its text (or the path of an example), the pipeline and the target."""
 
@@ -48,9 +72,38 @@ def subjects() -> Iterator[Subject]:
                 continue
             for k, part in enumerate(text.split("// -----") if "--split-input-file" in line else [text]):
                 yield Subject(f"{path.stem}.{k}", part, False, found[1], target[1] if target else "cpu")
+    for k, (type, body) in enumerate(RULES):
+        result = body.rpartition(": ")[2]
+        text = (
+            f"func.func @main() -> {result} {{\n%x = ln.input : tensor<{type}>\n{body}\nfunc.return %y : {result}\n}}\n"
+        )
+        yield Subject(f"rule {k}", text, False, "simplify", "cpu")
+    for name, text in samples():
+        for target in TARGETS:
+            yield Subject(f"sample of {name}, {target}", text, False, "expand,combine", target)
     for name in NETWORKS:
         for passes in EXAMPLES:
             yield Subject(name, str(ROOT / "examples" / name), True, passes, "cpu")
+
+
+def samples() -> Iterator[tuple[str, str]]:
+    """Each op and a network of one of its samples."""
+    from xdsl.dialects.builtin import ModuleOp
+    from xdsl.dialects.func import FuncOp, ReturnOp
+
+    from lightnet.dialects.ln.dialect import optypes
+    from lightnet.dialects.ln.source import Input
+
+    for name, cls in sorted(optypes().items()):
+        for sample in cls.samples()[:4]:
+            case = cls.schema.resolve(sample)
+            values = [(field.variadic, case.tensors[field.name]) for field in cls.schema.operands]
+            specs = [spec for many, value in values for spec in (value if many else (value,))]
+            inputs = [Input.make([], {"dtype": spec.dtype.tl, "dims": spec.dims}) for spec in specs]
+            op = cls.make([i.results[0] for i in inputs], case.params, name=name)
+            main = FuncOp("main", ((), op.result_types))
+            main.body.block.add_ops([*inputs, op, ReturnOp(*op.results)])
+            yield name, str(ModuleOp([main]))
 
 
 def measured(subject: Subject) -> dict[str, str]:

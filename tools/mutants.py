@@ -53,14 +53,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="list the mutants and stop")
     parser.add_argument("--only", metavar="NAME,...", help="only these mutants")
     parser.add_argument("-j", "--jobs", type=int, default=2, metavar="N", help="processes at a time (default: 2)")
-    parser.add_argument("--exact", action="store_true", help="check in a prime field, too, as ln-opt --check=exact does")
+    parser.add_argument(
+        "--exact", action="store_true", help="check in a prime field, too, as ln-opt --check=exact does"
+    )
     source_options(parser)
     args = parser.parse_args(argv)
     if args.source:
         from mutations import source
 
         return source.main(args)
-    global EXACT
+    global EXACT  # in each process that is forked
     EXACT = args.exact
     chosen = select(args.only)
     if args.list:

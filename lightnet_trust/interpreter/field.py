@@ -389,4 +389,3 @@ def _matrices(both: list[Residues], n: int, shape: tuple[int, ...]) -> Residues:
     made = made.transpose(back)
     # A sum over an axis that neither has counts its terms.
     return np.broadcast_to(reduced(made * once) if once > 1 else made, shape[:n])
-

@@ -224,9 +224,7 @@ class Expression:
                 return FUNCTIONS[fn](*map(self.value, args))
         raise TypeError(node)
 
-    def read(
-        self, node: Read, arrays: Mapping[str, np.ndarray], filler: Callable[[Node], np.ndarray]
-    ) -> np.ndarray:
+    def read(self, node: Read, arrays: Mapping[str, np.ndarray], filler: Callable[[Node], np.ndarray]) -> np.ndarray:
         """The elements of `arrays` that `node` reads. Both arms of a guard are evaluated here, so that subscripts are
         clipped before the `filler` is put in."""
         array = arrays[node.tensor].reshape(-1) if node.flat else arrays[node.tensor]

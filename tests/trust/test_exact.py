@@ -243,14 +243,19 @@ def test_a_law_falls_back_to_floats_and_the_report_says_so(each, monkeypatch):
     monkeypatch.setattr(Nearly, "law", "x = x * 1.0000001", raising=False)
     verdict = run_checked(make_context(), relus(), [Nearly()], CheckOptions(in_field=True), each_rewrite=each)
     assert verdict.ok
-    assert verdict.notes == ["pattern 'relu-by-law' of pass 'nearly' is checked in floats: it rests on x = x * 1.0000001"]
+    assert verdict.notes == [
+        "pattern 'relu-by-law' of pass 'nearly' is checked in floats: it rests on x = x * 1.0000001"
+    ]
 
 
 def test_the_option_says_what_is_exact(tmp_path, capsys):
     """`ln-opt --check=exact` runs both: what is nearly right ends it with a status of 1 and the label."""
     path = tmp_path / "net.mlir"
     path.write_text(str(relus()))
-    assert ln_opt.main([str(path), "--check=exact", "--pass=bind,simplify,expand,combine,plan", "-o", str(tmp_path / "a")]) == 0
+    assert (
+        ln_opt.main([str(path), "--check=exact", "--pass=bind,simplify,expand,combine,plan", "-o", str(tmp_path / "a")])
+        == 0
+    )
     assert "5 passes keep the results" in capsys.readouterr().err
     assert ln_opt.main([str(path), "--check=nearly", "--pass=bind"]) == 1
     assert "--check takes pass, rewrite or exact, but gets 'nearly'" in capsys.readouterr().err

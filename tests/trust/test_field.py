@@ -22,7 +22,18 @@ from lightnet_trust.interpreter.field import (
 OPS = {name: cls for name, cls in optypes().items() if cls.samples()}
 CASES = [(name, i) for name, cls in sorted(OPS.items()) for i in range(len(cls.samples()))]
 #: Ops of sums, products, quotients and order alone, whose definitions give a whole number or a fraction for whole numbers.
-RATIONAL = ("conv2d", "deconv2d", "matmul", "elew", "reduce_sum", "reduce_mean", "reduce_prod", "relu", "lrelu", "einsum")
+RATIONAL = (
+    "conv2d",
+    "deconv2d",
+    "matmul",
+    "elew",
+    "reduce_sum",
+    "reduce_mean",
+    "reduce_prod",
+    "relu",
+    "lrelu",
+    "einsum",
+)
 
 
 def residue(x: Fraction) -> int:
@@ -86,7 +97,10 @@ def test_every_definition_is_evaluated(name, index):
 def test_sums_and_products_are_those_of_whole_numbers(name, index):
     """Of small whole numbers, where float64 has no rounding: the result's image is the results' residues."""
     op, arrays = op_of(OPS[name], OPS[name].samples()[index], index)
-    if any(not s.dtype.is_float or s.dtype.is_short for s in op.operand_specs) or "TL_POW" in op.param_values().values():
+    if (
+        any(not s.dtype.is_float or s.dtype.is_short for s in op.operand_specs)
+        or "TL_POW" in op.param_values().values()
+    ):
         pytest.skip("no floats that whole numbers fit in")
     rng = np.random.default_rng(index)
     arrays = [rng.integers(1, 4, a.shape).astype(a.dtype) for a in arrays]
