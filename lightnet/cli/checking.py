@@ -53,8 +53,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("trust")
     option = group.add_argument
     option("--check", metavar="[=rewrite|exact]",
-           help="execute the module before and after each pass (or each rewrite; exact: in a prime field, too), and say "
-           "which pass, pattern and op changed a result first")  # fmt: skip
+           help="execute the module before and after each pass (or each rewrite; exact: in a prime field, too), and "
+           "say which pass, pattern and op changed a result first")  # fmt: skip
     option("--check-data", metavar="KIND,...",
            help=f"what it is executed on: {', '.join(KINDS)} (default: ordinary,awkward; a small "
            "module on more)")  # fmt: skip
