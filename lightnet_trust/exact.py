@@ -30,7 +30,7 @@ class Carrier(np.ndarray):
     plain: np.ndarray
 
     def __array_finalize__(self, source: Any) -> None:
-        """What is computed from a carrier is none: it has no residues."""
+        """Leave what is computed from a carrier without residues: it is none."""
 
 
 def carry(plain: np.ndarray, residues: np.ndarray) -> Carrier:

@@ -77,7 +77,7 @@ class Execution:
             _arg(s, flat, ranges[n][1], order, box, views)
 
     def expression(self, grid: Mapping[str, np.ndarray], source: Mapping[str, np.ndarray]) -> Expression:
-        """What evaluates expressions on a grid of indices."""
+        """An evaluator of expressions on a grid of indices."""
         return Expression(grid, source)
 
     def identity(self, op: str, dtype: np.dtype) -> Any:
