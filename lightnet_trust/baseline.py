@@ -6,6 +6,7 @@ Imports the passes' base, `ir`, the dialects' launches and sources, and the file
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
@@ -125,9 +126,9 @@ class Baseline:
         runs = []
         for i, (data, reference) in enumerate(self.runs):
             try:
-                how = {"exact": exact, "rounded": rounded, "in_floats": self.in_floats}
                 call, evaluator = calls.module(data), self.evaluator_of(i)
-                runs.append((data, execute(call, data.contents, evaluator, reference, **how)))
+                how = partial(execute, exact=exact, rounded=rounded, in_floats=self.in_floats)
+                runs.append((data, how(call, data.contents, evaluator, reference)))
             except DifferenceError as e:
                 return _with(e.difference, data)
             except Exception as e:

@@ -83,7 +83,7 @@ class FieldEvaluator(RememberingEvaluator):
         residues = residues_of(array)
         if residues is None:
             residues = canonical(image(own))
-        key = id(own), hashlib.blake2b(np.ascontiguousarray(residues), digest_size=16).digest()
+        key = id(own), hashlib.blake2b(residues.tobytes(), digest_size=16).digest()
         known = self._carriers.get(key)
         if known is not None and (found := known()) is not None and plain(found) is own:
             return found
@@ -101,7 +101,8 @@ def _opaque(op: LnOp, operands: Sequence[np.ndarray], results: Sequence[np.ndarr
     """Residues at random, by all that the op gets."""
     digest = hashlib.blake2b(repr(op_key(op)).encode(), digest_size=16)
     for array in operands:
-        digest.update(np.ascontiguousarray(plain(array)) if (r := residues_of(array)) is None else r.tobytes())
+        found = residues_of(array)
+        digest.update((plain(array) if found is None else found).tobytes())
     draw = np.random.Generator(np.random.PCG64(int.from_bytes(digest.digest())))
     return [canonical(draw.integers(0, PRIME, a.shape).astype(np.float64)) for a in results]
 
