@@ -6,6 +6,7 @@ Imports the passes' base, `ir`, the dialects' launches and sources, and the file
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
@@ -29,6 +30,7 @@ from lightnet_trust.calls import Values, call_text, drawn_calls
 from lightnet_trust.compare import says_nothing
 from lightnet_trust.data import DataSet, draw
 from lightnet_trust.evaluation import RememberingEvaluator
+from lightnet_trust.exact import FieldEvaluator
 from lightnet_trust.record import Difference, DifferenceError, Trace
 from lightnet_trust.trace import execute
 
@@ -52,13 +54,14 @@ SMALL = 1 << 14
 class CheckOptions:
     """On which data (kinds of `data.KINDS`; None: by its size), from which seed, and from which weight store beside it
     a module is executed. `exact`: bit for bit (None: as the pass promises). `budget`: bytes of results that are
-    remembered."""
+    remembered. `in_field`: on the first data set, results are compared in a prime field, too (`exact.py`)."""
 
     data: tuple[str, ...] | None = None
     seed: int = 0
     store: WeightStore | None = None
     exact: bool | None = None
     budget: int | None = None
+    in_field: bool = False
 
     def data_sets(self, module: ModuleOp) -> list[tuple[str, int]]:
         """The kinds and seeds of the data to draw for a module."""
@@ -88,6 +91,10 @@ class Baseline:
         self.options = options
         self.evaluator = RememberingEvaluator(options.budget)
         self.runs: list[tuple[DataSet, Trace]] = []
+        #: Executes on residues; of the runs, the first.
+        self.field = FieldEvaluator(self.evaluator, options.budget) if options.in_field else None
+        #: The tensors that are right by laws that the field does not have.
+        self.in_floats: set[str] = set()
         self.fixed: list[bool] = []  # of each output, whether no data changes it
         try:
             module = without_arguments(module)
@@ -96,11 +103,17 @@ class Baseline:
                 call = instance_of(module, values) if values else module
                 for kind, seed in options.data_sets(call)[: len(USUAL) if self.runs else None]:
                     drawn = draw(call, kind, seed, self.evaluator, options.store)
-                    data = replace(drawn, values=values)
-                    self.runs.append((data, execute(call, data.contents, self.evaluator)))
+                    evaluator = self.evaluator_of(len(self.runs))
+                    contents = {name: evaluator.intern(array) for name, array in drawn.contents.items()}
+                    data = replace(drawn, values=values, contents=contents)
+                    self.runs.append((data, execute(call, data.contents, evaluator)))
         except Exception as e:
             text = e.message if isinstance(e, LightNetError) else f"{type(e).__name__}: {e}"
             raise NotExecutableError(text, e.loc if isinstance(e, LightNetError) else None) from e
+
+    def evaluator_of(self, run: int) -> RememberingEvaluator:
+        """The evaluator of a run."""
+        return self.evaluator if run or self.field is None else self.field
 
     def compare(
         self, module: ModuleOp, *, exact: bool = False, advance: bool = False, rounded: DType | None = None
@@ -108,22 +121,21 @@ class Baseline:
         """The first difference of `module` on any data set. With `advance`, a module without any becomes the baseline:
         its tensors are those that a later one is compared with. `rounded` is the type that f32 may have been rounded to
         since."""
-        self.evaluator.next_round()
+        self.evaluator_of(0).next_round()
         calls = _Calls(without_arguments(module))
         runs = []
-        for data, reference in self.runs:
+        for i, (data, reference) in enumerate(self.runs):
             try:
-                call = calls.module(data)
-                runs.append(
-                    (data, execute(call, data.contents, self.evaluator, reference, exact=exact, rounded=rounded))
-                )
+                call, evaluator = calls.module(data), self.evaluator_of(i)
+                how = partial(execute, exact=exact, rounded=rounded, in_floats=self.in_floats)
+                runs.append((data, how(call, data.contents, evaluator, reference)))
             except DifferenceError as e:
                 return _with(e.difference, data)
             except Exception as e:
                 return _with(_failure(e), data)
         if advance and rounded is not None:  # what goes on from here are the rounded tensors
             for i, (data, checked) in enumerate(runs):
-                trace = execute(calls.module(data), data.contents, self.evaluator)
+                trace = execute(calls.module(data), data.contents, self.evaluator_of(i))
                 trace.compared = checked.compared
                 self.runs[i] = data, trace
         elif advance:

@@ -60,7 +60,7 @@ def mismatch(before: np.ndarray, after: np.ndarray, exact: bool, least: float = 
     if same_bytes(before, after):
         return None
     wrong = differing(before, after, exact, least)
-    return _worst(before, after, wrong) if wrong.any() else None
+    return worst(before, after, wrong) if wrong.any() else None
 
 
 def differing(before: np.ndarray, after: np.ndarray, exact: bool, least: float = 0.0) -> np.ndarray:
@@ -77,7 +77,7 @@ def differing(before: np.ndarray, after: np.ndarray, exact: bool, least: float =
     return ~(near | (old == new) | nan)
 
 
-def _worst(before: np.ndarray, after: np.ndarray, wrong: np.ndarray) -> Mismatch:
+def worst(before: np.ndarray, after: np.ndarray, wrong: np.ndarray) -> Mismatch:
     """The `wrong` element that is furthest off; one that is no number any more, or was none, is infinitely far."""
     old, new = before.astype(np.float64), after.astype(np.float64)
     with np.errstate(all="ignore"):

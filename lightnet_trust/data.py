@@ -19,7 +19,7 @@ from lightnet.dataclasses import dataclass, field
 from lightnet.dialects.ln.arith import Cast
 from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.effect import Fprint, Print
-from lightnet.dialects.ln.source import Source
+from lightnet.dialects.ln.source import Source, is_fed
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.module import main_of
@@ -128,6 +128,9 @@ class _Drawer:
 
     def source(self, op: Source) -> None:
         value, key = op.results[0], source_key(op)
+        if not is_fed(op):
+            self.values[value] = self.evaluator.intern(np.array(op.contents(None)))
+            return
         if key not in self.contents:
             self.contents[key] = self.evaluator.intern(self.fresh(op, self.seed_name(op)))
         if not self.is_given(op):

@@ -50,7 +50,11 @@ class RememberingEvaluator:
             self._results.move_to_end(key)
             return found.results
         self.misses += 1
-        return self.remember(op, operands, op.evaluate(operands))
+        return self.remember(op, operands, self.compute(op, operands))
+
+    def compute(self, op: LnOp, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The results of `op`, which nothing remembers."""
+        return op.evaluate(operands)
 
     def remember(self, op: LnOp, operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Take `results` for what `op` gives on interned operands; they are returned, interned."""

@@ -8,7 +8,7 @@ follows is found in the evaluator's memory. Imports the interpreter, `ir` and th
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -18,7 +18,7 @@ from lightnet.backends.interpreter.graph import Planned, ValueMachine, feedable_
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.arith import Cast
 from lightnet.dialects.ln.effect import Fprint, Print
-from lightnet.dialects.ln.source import Source
+from lightnet.dialects.ln.source import Source, is_fed
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import memory_of
 from lightnet.ir.module import main_of, value_name
@@ -30,6 +30,7 @@ from lightnet.runtime.arrays import same_bytes
 from lightnet.runtime.dtypes import DType, round_to
 from lightnet_trust.compare import Mismatch, mismatch, tolerance
 from lightnet_trust.evaluation import RememberingEvaluator
+from lightnet_trust.exact import inexact
 from lightnet_trust.record import Difference, DifferenceError, Fed, Output, Trace
 
 #: Bytes of one tensor of a module that is executed.
@@ -44,6 +45,7 @@ def execute(
     *,
     exact: bool = False,
     rounded: DType | None = None,
+    in_floats: Collection[str] = (),
 ) -> Trace:
     """Execute `module` with the sources' `contents` (by `source_key`); a source without any holds what the network
     gives it.
@@ -54,7 +56,7 @@ def execute(
     """
     check_size(module)
     machine = TracedPlanned if memory_of(module) else TracedGraph
-    return machine(module, contents, evaluator, reference, exact, rounded).trace()
+    return machine(module, contents, evaluator, reference, exact, rounded, in_floats).trace()
 
 
 def source_key(op: Source) -> str:
@@ -85,11 +87,12 @@ class Traced(ValueMachine):
         reference: Trace | None,
         exact: bool,
         rounded: DType | None = None,
+        in_floats: Collection[str] = (),
     ):
         self.contents, self.evaluator, self.reference, self.exact = contents, evaluator, reference, exact
-        self.rounded = rounded
+        self.rounded, self.in_floats = rounded, in_floats
         self.least = 0.0 if rounded is None else tolerance(rounded.np)
-        self.found = Trace(fed={source_key(op): Fed.of(op) for op in feedable_ops(module)})
+        self.found = Trace(fed={source_key(op): Fed.of(op) for op in feedable_ops(module) if is_fed(op)})
         self.op: Operation | None = None
         if reference is not None:
             self.check_interface()
@@ -121,7 +124,7 @@ class Traced(ValueMachine):
         return [self.observed(op, value, array) for value, array in zip(op.results, arrays, strict=True)]
 
     def contents_of(self, op: Source) -> np.ndarray:
-        array = self.contents.get(source_key(op))
+        array = self.contents.get(source_key(op)) if is_fed(op) else None
         spec = op.result_specs[0]
         if array is not None and (array.shape, array.dtype) == (spec.dims, spec.dtype.np):
             return array
@@ -172,6 +175,11 @@ class Traced(ValueMachine):
         found = mismatch(before, after, self.exact, self.least)
         if found is not None:
             raise self.differs("value", f"{what}{found}", op, name, found)
+        key = name or what
+        if self.rounded is None and key not in self.in_floats and (found := inexact(before, after)) is not None:
+            count = f"{found.count} of {found.total} elements differ"
+            text = f"{what} is right up to rounding only: computed exactly (in a prime field), {count}"
+            raise self.differs("exact", text, op, key, found)
 
     def differs(
         self, kind: str, what: str, op: Operation | None = None, name: str | None = None, found: Mismatch | None = None
@@ -248,6 +256,11 @@ class TracedPlanned(Traced, Planned):
     def __init__(self, *args, **options):
         self.known: dict[SSAValue, np.ndarray] = {}
         super().__init__(*args, **options)
+
+    def step(self, i: int, op: Operation) -> None:
+        super().step(i, op)
+        if self.copied_apart(op) and op.operands[0] in self.known:
+            self.known[op.results[0]] = self.known[op.operands[0]]
 
     def observed(self, op: Operation, value: SSAValue, array: np.ndarray) -> np.ndarray:
         self.known[value] = array = super().observed(op, value, array)

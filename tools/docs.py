@@ -9,6 +9,7 @@ import argparse
 import dataclasses
 import difflib
 import inspect
+import json
 import re
 import sys
 import textwrap
@@ -270,8 +271,13 @@ def option_default(f: dataclasses.Field) -> str:
 # -- patterns --------------------------------------------------------------------------------------------------------
 
 
+#: By what `tools/exactness.py` records of a pattern, what the page says.
+EXACTNESS = {"exact": "exact", "in floats": "checked in floats", None: "-"}
+
+
 def patterns_page() -> str:
     """Every rewrite pattern, by pass and target."""
+    held = json.loads((DOCS.parent / "tests/data/exactness.json").read_text("utf-8"))
     groups: dict[tuple[str, str], list[Any]] = {}
     for pass_name, target, cls in every():
         groups.setdefault((pass_name, target), []).append(cls)
@@ -279,17 +285,26 @@ def patterns_page() -> str:
     lines = [
         MADE, "# The rewrite patterns\n",
         "Under these names traces show them (`ln-opt --trace-rewrites`), and errors name them. The equation is the comment above the",
-        "pattern; [write-a-pass.md](write-a-pass.md) shows how to add one.\n",
+        "pattern; [write-a-pass.md](write-a-pass.md) shows how to add one. A rewrite is `exact` where it is right in a prime field, and checked in",
+        "floats where it rounds or rests on laws of functions ([trust.md](trust.md#exactly)); `tools/exactness.py` finds out which on networks of the tests, where",
+        "a dash says that none of them has it.\n",
     ]  # fmt: skip
     for pass_name, target in sorted(groups, key=lambda key: (order.index(key[0]), key[1])):
         where = "" if target == "*" else f", target `{target}`"
         rows = [
-            (f"`{pattern_name(cls)}`", equation(cls), roots(cls), pattern_file(cls))
+            (
+                f"`{pattern_name(cls)}`",
+                equation(cls),
+                roots(cls),
+                EXACTNESS[held.get(pattern_name(cls))],
+                pattern_file(cls),
+            )
             for cls in groups[pass_name, target]
         ]
-        lines += [f"## {pass_name}{where}\n", *md_table(("pattern", "equation", "starts at", "file"), rows)]
+        lines += [f"## {pass_name}{where}\n", *md_table(("pattern", "equation", "starts at", "right", "file"), rows)]
     lines += ["## Steps of passes\n", "What passes do without a pattern, as traces name it.\n"]
-    return "\n".join([*lines, *md_table(("step", "file"), sorted(pass_steps()))])
+    steps = [(name, EXACTNESS[held.get(name.strip("`"))], file) for name, file in sorted(pass_steps())]
+    return "\n".join([*lines, *md_table(("step", "right", "file"), steps)])
 
 
 def equation(cls: Any) -> str:

@@ -26,6 +26,8 @@ MUTANTS: tuple[Mutant, ...] = (
     *simplify.MUTANTS, *graph.MUTANTS, *kernels.MUTANTS, *memory.MUTANTS, *lowering.MUTANTS, *layouts.MUTANTS,
     *corners.MUTANTS,
 )  # fmt: skip
+#: Whether the check compares in a prime field, too (`--exact`).
+EXACT = False
 #: Seconds for one mutant.
 LIMIT = 60
 #: What a process imports before a mutant lives in it: nothing of the project.
@@ -51,12 +53,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="list the mutants and stop")
     parser.add_argument("--only", metavar="NAME,...", help="only these mutants")
     parser.add_argument("-j", "--jobs", type=int, default=2, metavar="N", help="processes at a time (default: 2)")
+    parser.add_argument(
+        "--exact", action="store_true", help="check in a prime field, too, as ln-opt --check=exact does"
+    )
     source_options(parser)
     args = parser.parse_args(argv)
     if args.source:
         from mutations import source
 
         return source.main(args)
+    global EXACT  # in each process that is forked
+    EXACT = args.exact
     chosen = select(args.only)
     if args.list:
         for m in chosen:
@@ -156,12 +163,12 @@ def check(mutant: Mutant) -> tuple[str, str]:
     from lightnet.frontends import mlir
     from lightnet.ir.context import make_context
     from lightnet.ir.passes import parse_pipeline
-    from lightnet_trust.check import run_checked
+    from lightnet_trust.check import CheckOptions, run_checked
 
     ctx = make_context()
     try:
         module = mlir.read(mutant.text, f"{mutant.name}.mlir", ctx)
-        verdict = run_checked(ctx, module, parse_pipeline(mutant.passes))
+        verdict = run_checked(ctx, module, parse_pipeline(mutant.passes), CheckOptions(in_field=EXACT))
     except LightNetError as e:
         return INVALID, e.message
     if verdict.ok:

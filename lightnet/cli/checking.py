@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: Options whose value may be left out, as they are then spelt.
 OPTIONAL_VALUE = {"--check": "--check=pass"}
-MODES = ("pass", "rewrite")
+MODES = ("pass", "rewrite", "exact")
 #: The package of the checker.
 TRUST = "lightnet_trust"
 KINDS = ("ordinary", "awkward", "nonfinite")
@@ -52,9 +52,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this module."""
     group = parser.add_argument_group("trust")
     option = group.add_argument
-    option("--check", metavar="[=rewrite]",
-           help="execute the module before and after each pass (or each rewrite), and say which "
-           "pass, pattern and op changed a result first")  # fmt: skip
+    option("--check", metavar="[=rewrite|exact]",
+           help="execute the module before and after each pass (or each rewrite; exact: in a prime field, too), and "
+           "say which pass, pattern and op changed a result first")  # fmt: skip
     option("--check-data", metavar="KIND,...",
            help=f"what it is executed on: {', '.join(KINDS)} (default: ordinary,awkward; a small "
            "module on more)")  # fmt: skip
@@ -122,7 +122,7 @@ class Checking:
     def __init__(self, args: argparse.Namespace):
         self.args = args
         if args.check is not None and args.check not in MODES:
-            raise LightNetError(f"--check takes {' or '.join(MODES)}, but gets '{args.check}'")
+            raise LightNetError(f"--check takes {', '.join(MODES[:-1])} or {MODES[-1]}, but gets '{args.check}'")
         self.data = kinds_of_data(args.check_data)
         if args.rewrite_limit is not None and args.rewrite_limit < 0:
             raise LightNetError("--rewrite-limit should be at least 0")
@@ -198,7 +198,8 @@ class Checking:
         from lightnet_trust.check import CheckOptions
 
         given = open_weights(self.args.weights) if self.args.weights else None
-        return CheckOptions(self.data, self.args.check_seed, combined(self.own_weights, given))
+        store = combined(self.own_weights, given)
+        return CheckOptions(self.data, self.args.check_seed, store, in_field=self.args.check == "exact")
 
     def _checker(self, ctx: LnContext) -> Checker | None:
         if self.args.check is None:

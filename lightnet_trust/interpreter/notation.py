@@ -6,7 +6,7 @@ Whole statements are evaluated at once on grids of indices, in pieces of bounded
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -20,63 +20,100 @@ from lightnet.runtime.dtypes import BY_NP, DType, convert, is_float, round_to
 CHUNK = 1 << 18
 
 
-def evaluate_definition(definition: BoundDefinition, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The results of a definition; `arrays` has every operand, in its shape and dtype."""
+def evaluate_definition(
+    definition: BoundDefinition, arrays: Mapping[str, np.ndarray], algebra: Algebra | None = None
+) -> dict[str, np.ndarray]:
+    """The results of a definition; `arrays` has every operand, in its shape and dtype. `algebra` says what numbers and
+    their functions are (default: those of NumPy)."""
     values = {name: np.asarray(arrays[name], order="C") for name, _ in definition.operands}
     for name, spec in definition.operands:
         if values[name].shape != spec.dims or values[name].dtype != spec.dtype.np:
             raise ValueError(f"operand '{name}' is {values[name].dtype}{values[name].shape}, expected {spec}")
     for name, spec in definition.results + definition.locals:
         values[name] = np.zeros(spec.dims, spec.dtype.np)
+    execution = (algebra or Execution)(definition, values)
     with np.errstate(all="ignore"):
         for statement in definition.statements:
-            _run(statement, values)
+            execution.run(statement)
     return {name: values[name] for name, _ in definition.results}
 
 
-def _run(s: Statement, values: dict[str, np.ndarray]) -> None:
-    if s.op != "=" and s.fresh:
-        _views(s, values)[0][_box(s)] = array_identity(s.op, values[s.tensor].dtype)
-        if s.arg is not None:
-            _views(s, values)[1][_box(s)] = 0
-    ranges = [(name, 0, n) for name, n in s.loops + s.reductions]
-    source = dict(values)
-    if s.op == "=" and any(r.tensor == s.tensor for r in reads(s.value)):
-        source[s.tensor] = values[s.tensor].copy()
-    _pieces(s, ranges, values, source)
+class Execution:
+    """Statements, executed one after the other on `values`, the arrays of all tensors by name. A subclass computes in
+    another algebra: it says what an expression, a reduction and an identity are."""
+
+    def __init__(self, definition: BoundDefinition, values: dict[str, np.ndarray]):
+        self.definition, self.values = definition, values
+
+    def run(self, s: Statement) -> None:
+        if s.op != "=" and s.fresh:
+            target_views(s, self.values)[0][target_box(s)] = self.identity(s.op, self.values[s.tensor].dtype)
+            if s.arg is not None:
+                target_views(s, self.values)[1][target_box(s)] = 0
+        ranges = [(name, 0, n) for name, n in s.loops + s.reductions]
+        source = dict(self.values)
+        if s.op == "=" and any(r.tensor == s.tensor for r in reads(s.value)):
+            source[s.tensor] = self.values[s.tensor].copy()
+        for piece in pieces(ranges):
+            self.piece(s, piece, source)
+
+    def piece(self, s: Statement, ranges: list[tuple[str, int, int]], source: Mapping[str, np.ndarray]) -> None:
+        """Execute a statement on a part of its grid."""
+        shape = tuple(high - low for _, low, high in ranges)
+        value = np.broadcast_to(self.expression(grid_of(ranges), source).value(s.value), shape)
+        if s.op == "=" and s.tensor in source and value.dtype != self.values[s.tensor].dtype:
+            raise TypeError(f"value of {value.dtype} for '{s.tensor}'")
+        box = target_box(s, {name: (low, high) for name, low, high in ranges})
+        order = target_order(s)
+        views = target_views(s, self.values)
+        n = len(s.loops)
+        flat = value.reshape(*shape[:n], -1) if s.op != "=" else value
+        if s.op == "=":
+            views[0][box] = np.transpose(value, order)
+        elif s.arg is None:
+            part = np.transpose(self.reduce(s.op, flat), order)
+            views[0][box] = self.combine(s.op, views[0][box], part)
+        else:
+            _arg(s, flat, ranges[n][1], order, box, views)
+
+    def expression(self, grid: Mapping[str, np.ndarray], source: Mapping[str, np.ndarray]) -> Expression:
+        """An evaluator of expressions on a grid of indices."""
+        return Expression(grid, source)
+
+    def identity(self, op: str, dtype: np.dtype) -> Any:
+        """The value that a reduction starts from."""
+        return array_identity(op, dtype)
+
+    def reduce(self, op: str, flat: np.ndarray) -> np.ndarray:
+        """Reduce the last axis."""
+        return _reduce(op, flat)
+
+    def combine(self, op: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Two parts of a reduction as one."""
+        return _combine(op, a, b)
 
 
-def _pieces(s: Statement, ranges: list[tuple[str, int, int]], values: Any, source: Any) -> None:
-    """Split the grid in halves, outermost axis first, until a piece is small enough."""
-    if prod(high - low for _, low, high in ranges) <= CHUNK:
-        return _piece(s, ranges, values, source)
+#: Executes definitions in its own way.
+Algebra = Callable[[BoundDefinition, dict[str, np.ndarray]], Execution]
+
+
+def pieces(ranges: list[tuple[str, int, int]], most: int = CHUNK) -> Iterator[list[tuple[str, int, int]]]:
+    """The grid in parts of at most `most` points: halves, outermost axis first."""
+    if prod(high - low for _, low, high in ranges) <= most:
+        yield ranges
+        return
     k = next(k for k, (_, low, high) in enumerate(ranges) if high - low > 1)
     name, low, high = ranges[k]
     for part in ((low, (low + high) // 2), ((low + high) // 2, high)):
-        _pieces(s, [*ranges[:k], (name, *part), *ranges[k + 1 :]], values, source)
+        yield from pieces([*ranges[:k], (name, *part), *ranges[k + 1 :]], most)
 
 
-def _piece(s: Statement, ranges: list[tuple[str, int, int]], values: Any, source: Any) -> None:
-    shape = tuple(high - low for _, low, high in ranges)
-    grid = {
+def grid_of(ranges: list[tuple[str, int, int]]) -> dict[str, np.ndarray]:
+    """The indices of a part of a grid, each along an axis of its own."""
+    return {
         name: np.arange(low, high).reshape([-1 if k == axis else 1 for k in range(len(ranges))])
         for axis, (name, low, high) in enumerate(ranges)
     }
-    value = np.broadcast_to(_Evaluator(grid, source).value(s.value), shape)
-    if s.op == "=" and s.tensor in source and value.dtype != values[s.tensor].dtype:
-        raise TypeError(f"value of {value.dtype} for '{s.tensor}'")
-    box = _box(s, {name: (low, high) for name, low, high in ranges})
-    order = _target_order(s)
-    views = _views(s, values)
-    n = len(s.loops)
-    flat = value.reshape(*shape[:n], -1) if s.op != "=" else value
-    if s.op == "=":
-        views[0][box] = np.transpose(value, order)
-    elif s.arg is None:
-        part = np.transpose(_reduce(s.op, flat), order)
-        views[0][box] = _combine(s.op, views[0][box], part)
-    else:
-        _arg(s, flat, ranges[n][1], order, box, views)
 
 
 def _arg(s: Statement, flat: np.ndarray, first: int, order: list[int], box: Any, views: Any) -> None:
@@ -92,11 +129,12 @@ def _arg(s: Statement, flat: np.ndarray, first: int, order: list[int], box: Any,
     views[1][box] = np.where(better, where, views[1][box]).astype(views[1].dtype)
 
 
-def _views(s: Statement, values: dict[str, np.ndarray]) -> list[np.ndarray]:
-    return [values[t].reshape(-1) if s.flat else values[t] for t in s.targets]
+def target_views(s: Statement, values: Mapping[str, np.ndarray], names: Sequence[str] = ()) -> list[np.ndarray]:
+    """The arrays that a statement writes (or those `names` of them), as it subscripts them."""
+    return [values[t].reshape(-1) if s.flat else values[t] for t in names or s.targets]
 
 
-def _target_order(s: Statement) -> list[int]:
+def target_order(s: Statement) -> list[int]:
     """Positions of the loops in the order of the target's subscripts."""
     axes = {name: k for k, (name, _) in enumerate(s.loops)}
     return [axes[name] for sub in s.subs if (name := _split(sub)[0]) is not None]
@@ -114,7 +152,7 @@ def _split(sub: Node) -> tuple[str | None, int]:
     raise TypeError(f"{sub} on the left")
 
 
-def _box(s: Statement, ranges: Mapping[str, tuple[int, int]] | None = None) -> tuple[Any, ...]:
+def target_box(s: Statement, ranges: Mapping[str, tuple[int, int]] | None = None) -> tuple[Any, ...]:
     """The NumPy index of the elements that a piece writes."""
     if ranges is None:
         ranges = {name: (0, n) for name, n in s.loops}
@@ -151,7 +189,7 @@ def _combine(op: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return {"+=": np.add, "*=": np.multiply, "max=": np.maximum, "min=": np.minimum}[op](a, b)
 
 
-class _Evaluator:
+class Expression:
     """Expressions on a grid of indices."""
 
     def __init__(self, grid: Mapping[str, np.ndarray], values: Mapping[str, np.ndarray]):
@@ -171,7 +209,7 @@ class _Evaluator:
             case Idx(name=name):
                 return self.grid[name]
             case Read():
-                return self._read(node)
+                return self.read(node, self.values, self.value)
             case Apply(fn="cast", args=(a,), dtype=dtype):
                 return _cast(self.value(a), dtype)
             case Apply(fn="wrap", args=(a,), dtype=dtype):
@@ -186,9 +224,10 @@ class _Evaluator:
                 return FUNCTIONS[fn](*map(self.value, args))
         raise TypeError(node)
 
-    def _read(self, node: Read) -> np.ndarray:
-        """Both arms of a guard are evaluated here, so that subscripts are clipped before the filler is put in."""
-        array = self.values[node.tensor].reshape(-1) if node.flat else self.values[node.tensor]
+    def read(self, node: Read, arrays: Mapping[str, np.ndarray], filler: Callable[[Node], np.ndarray]) -> np.ndarray:
+        """The elements of `arrays` that `node` reads. Both arms of a guard are evaluated here, so that subscripts are
+        clipped before the `filler` is put in."""
+        array = arrays[node.tensor].reshape(-1) if node.flat else arrays[node.tensor]
         subs = [self.value(s) for s in node.subs]
         picked = array[tuple(np.clip(s, 0, n - 1) for s, n in zip(subs, array.shape))] if subs else array
         if node.filler is None:
@@ -196,7 +235,7 @@ class _Evaluator:
         inside: Any = True
         for s, n in zip(subs, array.shape):
             inside = inside & (s >= 0) & (s < n)
-        return np.where(inside, picked, self.value(node.filler))
+        return np.where(inside, picked, filler(node.filler))
 
 
 def _cast(array: np.ndarray, dtype: DType) -> np.ndarray:

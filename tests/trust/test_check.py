@@ -713,7 +713,7 @@ def test_tool_says_what_it_compared(files: tuple[Path, Path], capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("--check=both", "--check takes pass or rewrite, but gets 'both'"),
+        ("--check=both", "--check takes pass, rewrite or exact, but gets 'both'"),
         ("--check-data=odd", "unknown kind 'odd'; there are: ordinary, awkward, nonfinite"),
         ("--check-data=,", "takes at least one kind"),
         ("--rewrite-limit=-1", "should be at least 0"),

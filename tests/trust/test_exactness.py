@@ -1,0 +1,33 @@
+"""What docs/patterns.md says of exactness is what runs show: `tests/data/exactness.json` against `tools/exactness.py`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import exactness  # noqa: E402 (of tools/)
+
+RECORD = json.loads(exactness.RECORD.read_text("utf-8"))
+SUBJECTS = [
+    s
+    for s in exactness.subjects()
+    if s.name.startswith("rule ") or s.name.startswith(("slice", "simplify", "precision"))
+]
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda s: s.name)
+def test_a_rewrite_is_as_exact_as_the_record_says(subject):
+    """Each that the network has; one that is right in floats alone somewhere may be exact here."""
+    for pattern, how in exactness.measured(subject).items():
+        assert RECORD[pattern] in (how, exactness.IN_FLOATS), pattern
+
+
+def test_the_only_rewrites_that_round_say_so():
+    """None of ours rests on a law that it does not name: what is in floats is a pass that rounds on purpose."""
+    assert {pattern for pattern, how in RECORD.items() if how == exactness.IN_FLOATS} == {"precision"}
