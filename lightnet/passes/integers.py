@@ -25,7 +25,8 @@ from lightnet.ir import budget, rewrites
 from lightnet.ir.names import OP_NAME, FreshNames
 from lightnet.ir.op import LnOp, set_tensor_names, tensor_name, tensor_names
 from lightnet.ir.passes import LnPass
-from lightnet.ir.types import spec_of
+from lightnet.ir.target import get_target
+from lightnet.ir.types import spec_of, tensor_type
 from lightnet.passes.graph import graphs, static_values, tensor_names_in
 from lightnet.runtime.dims import Dim
 from lightnet.runtime.dtypes import BY_NAME, DType
@@ -35,10 +36,11 @@ F32 = BY_NAME["f32"]
 FLOATS_OF_WHOLE = ("f32", "f64")
 #: The types of two factors whose products of four, or of two, are one instruction.
 BYTES, WORDS = (BY_NAME["ui8"], BY_NAME["i8"]), (BY_NAME["i16"], BY_NAME["i16"])
-#: What processors that multiply bytes have (of none in particular: what kernels are chosen for then).
-OF_BYTES = ("", "avx512")
 #: The scales that another one is multiplied with before it is known.
 MODERATE = 2.0**-24, 2.0**24
+#: How much longer integers may take than Winograd's floats: their maps and weights take less memory, of which the model
+#: of one convolution does not know all.
+GAIN = 1.3
 #: Channels of a group from which on a convolution is one of integers: with fewer, a product of two channels is a waste.
 LEAST_CHANNELS = 8
 #: Channels of which a group has a multiple where there are several: whole blocks of the widest vectors.
@@ -65,13 +67,15 @@ class IntegersPass(LnPass):
     scales are multiplied once, behind the sum, changes rounding, as does a quotient that becomes a product, so
     with `exact` only products without scales become those of integers. What is rounded to an integer type and read
     back is clamped as a float, in which -0 stays what it is. Factors of 0 to 255 by such of -128 to 127 are
-    multiplied as bytes where the processor (`features`) has that, others as words of 16 bits. Convolutions of few
+    multiplied as bytes where the processor (`features`) has that, others as words of 16 bits. Where a convolution
+    of floats takes less time (Winograd's), it stays one: which is told by the target's models. Convolutions of few
     channels, of open pictures, and on maps that stay plain (`layout`) are left alone: they have kernels for floats
     only. For targets that multiply integers faster.
     """
 
     name = "integers"
     level = "graph"
+    target: str = "cpu"
     features: str = ""
     layout: str = ""
     exact: bool = False
@@ -91,7 +95,8 @@ class _Narrowing:
 
     def __init__(self, block: Block, made: IntegersPass, names: FreshNames):
         self.block, self.exact, self.names = block, made.exact, names
-        self.bytes, self.on_maps = made.features in OF_BYTES, made.layout != "plain"
+        self.target, self.features = get_target(made.target), made.features
+        self.bytes, self.on_maps = self.target.multiplies_bytes(made.features), made.layout != "plain"
         self.static = static_values(block)
         self.ranges: dict[SSAValue, Range | None] = {}
         self.integers: dict[tuple[SSAValue, DType], SSAValue] = {}
@@ -321,6 +326,8 @@ class _Narrowing:
         types = _types(ranges[0], ranges[1], channels, self.bytes)
         if types is None or depth * max(map(abs, ranges[0])) * max(map(abs, ranges[1])) > SUMS.limits[1]:
             return
+        if scales and isinstance(op, Conv2d) and not self.pays(op, types):
+            return
         outputs = max(per_output)
         for scale, most in zip((f[1] for f in factors), (1, outputs)):
             spec = None if scale is None else spec_of(scale.type)
@@ -341,6 +348,22 @@ class _Narrowing:
             number = new.add(Add.make([number, new.reshape(bias, along)]))
         self.replace(op, number, new)
         step.done(new.made)
+
+    def pays(self, op: Conv2d, types: tuple[DType, DType]) -> bool:
+        """Return whether the target says that a convolution takes less time in integers of these types. By Winograd,
+        one of floats multiplies 2 or 4 times less; it is what ONNX defines, so which one is taken changes rounding."""
+        target, times = self.target, list[float | None]()
+        integers = [tensor_type(spec._replace(dtype=t)) for spec, t in zip(op.operand_specs, types)]
+        kinds = (Conv2d, [v.type for v in op.operands]), (Conv2dInteger, integers)
+        for kind, specs in kinds:
+            outside = Block(arg_types=specs)
+            body = Block(arg_types=specs)
+            conv = kind.make(list(body.args), op.param_values())
+            body.add_op(conv)
+            way = target.blocking(target.kernel_op.around(body, outside.args, conv.results), self.features)
+            times.append(None if way is None else way.blocked)
+        by_floats, by_integers = times
+        return by_floats is None or by_integers is None or by_integers <= GAIN * by_floats
 
     def as_integers(self, value: SSAValue, dtype: DType) -> SSAValue:
         """A tensor of whole numbers in an integer type; what else reads the floats reads them from there."""

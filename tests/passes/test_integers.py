@@ -109,10 +109,30 @@ def test_convolutions_between_roundings(zero, w_type, per_channel):
 def test_bytes_where_a_processor_multiplies_them():
     """Of 0 to 255 by -128 to 127; the first convolution here reads numbers below 0."""
     model, _, _ = two_convolutions(np.uint8(128), "s8", True)
-    assert products(model, features="avx512")["ui8 i8"] == 1
+    assert products(model, features="avx512vnni")["ui8 i8"] == 1
     model, _, _ = two_convolutions(np.uint8(0), "s8", True)
-    assert products(model, features="avx512")["ui8 i8"] == 2
-    assert products(model, features="neon")["i16 i16"] == 2
+    assert products(model, features="avx512vnni")["ui8 i8"] == 2
+    assert products(model, features="avx512")["i16 i16"] == 2
+
+
+@pytest.mark.parametrize("features, integers", [("avx2", 0), ("avx512", 0), ("avx512vnni", 1), ("neon", 0)])
+def test_winograd_of_floats_where_that_is_faster(features: str, integers: int):
+    """A large 3x3 convolution between roundings stays one of floats, unless the processor multiplies bytes."""
+    rng = np.random.default_rng(5)
+    contents = {"w": rng.integers(-128, 128, (64, 64, 3, 3)).astype(np.int8), "s": np.float32(0.01), "z": np.int8(0),
+                "b": rng.standard_normal(64).astype(np.float32)}  # fmt: skip
+    nodes = [*rounded("x1", "x", 0.02, np.uint8(0), contents), ("DequantizeLinear", ["w", "s", "z"], ["f"], {}),
+             ("Conv", ["x1", "f", "b"], ["c"], {"pads": [1] * 4}), *rounded("y", "c", 0.3, np.uint8(77), contents)]  # fmt: skip
+    feeds = {"x": rng.standard_normal((1, 64, 56, 56)).astype(np.float32) * 3}
+    model = model_of(nodes, feeds, contents, (1, 64, 56, 56))
+    found = products(model, features=features)
+    assert (found["ln.conv2d_integer"], found["ln.conv2d"]) == (integers, 1 - integers)
+    got, want = both(model, feeds)
+    assert np.abs(got - want).max() <= 0.3 * 1.001
+    assert (np.abs(got - want) > 1e-5).mean() < 0.01
+    of_integers = model_of([("ConvInteger", ["x", "w"], ["y"], {"pads": [1] * 4})], {"x": np.zeros((1, 64, 56, 56), np.uint8)},
+                           contents, (1, 64, 56, 56), onnx.TensorProto.INT32)  # fmt: skip
+    assert products(of_integers, features=features)["ln.conv2d_integer"] == 1
 
 
 def test_what_stays_a_product_of_floats():

@@ -31,7 +31,8 @@ class CpuRuntime(Runtime):
                "avx512, neon; code for another one is saved, or emitted", default="host", tools=(COMPILE, RUN_PASSES)),
         Option("triple", "the system to make code for, as LLVM names it (default: this one)", metavar="TRIPLE",
                tools=(COMPILE, RUN_PASSES)),
-        Option("features", "what decides the shape of kernels: avx512, avx2 or neon (default: what the processor has)",
+        Option("features", "what decides the shape of kernels: avx512vnni, avx512, avx2 or neon (default: what the "
+               "processor has)",
                tools=()),
     )  # fmt: skip
     files = {"obj": ".o", "so": ".so", "header": ".h", "asm": ".s", "llvm": ".ll"}
@@ -102,7 +103,8 @@ def host_features(machine: CodeMachine | None = None) -> str:
     """The feature of this machine (or of `machine`) that decides how kernels are shaped."""
     from lightnet.backends.llvm.jit import CodeMachine
 
-    return _FEATURES.get((machine or CodeMachine.host()).vectors.width, "neon")
+    vectors = (machine or CodeMachine.host()).vectors
+    return "avx512vnni" if vectors.dots.bytes else _FEATURES.get(vectors.width, "neon")
 
 
 RUNTIME = CpuRuntime()

@@ -122,6 +122,7 @@ CPU = Target(
     packing=SELECTION.packing,
     predicted=SELECTION.predicted,
     ports=PORTS,
+    multiplies_bytes=lambda features: processor_model_of(features).has_bytes,
     specializes=True,
     pipeline=_pipeline,
     lowering="lower-cpu",

@@ -280,9 +280,10 @@ def column_tiles(geometry: Geometry, columns: int) -> list[tuple[int, int]]:
     return [(columns, whole)] * bool(whole) + [(rest, 1)] * bool(rest)
 
 
-def cycles(machine: ProcessorModel, pixels: int, vectors: int) -> float:
-    """Cycles of a step over one input channel: two multiply-adds or two reads start in one, and a sum takes four."""
-    return max(pixels * vectors / 2, (pixels + vectors) / READS, 4.0)
+def cycles(machine: ProcessorModel, pixels: int, vectors: int, together: int = 1) -> float:
+    """Cycles of a step over one input channel (so many that are multiplied `together`): two multiply-adds or two reads
+    start in one, and a sum takes four."""
+    return max(pixels * vectors / 2 * machine.product(together), (pixels + vectors) / READS, 4.0)
 
 
 @cache
@@ -306,7 +307,7 @@ def tiles_time(geometry: Geometry, machine: ProcessorModel, shape: ConvTile) -> 
         for columns, count in column_tiles(geometry, shape.columns) if rows else ():
             pixels = rows * columns
             trips = taps * across.get(columns, geometry.cols.taps) * steps / shape.unroll
-            arithmetic = trips * (shape.unroll * cycles(machine, pixels, shape.vectors) + TRIP_CYCLES)
+            arithmetic = trips * (shape.unroll * cycles(machine, pixels, shape.vectors, geometry.together) + TRIP_CYCLES)
             arithmetic += TILE_CYCLES + 1.5 * pixels * shape.vectors
             exposed = (EXPOSED_FAR if far else EXPOSED) * reading * share
             total += many * count * (arithmetic / clock + exposed)
