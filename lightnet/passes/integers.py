@@ -11,7 +11,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue, Use
 
-from lightnet.dialects.ln.arith import Add, Cast, Div, Equal, Less, Minimum, Mul, Sub, Where
+from lightnet.dialects.ln.arith import Add, Cast, Div, Equal, Less, Mul, Sub, Where
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.dialects.ln.elementwise import Relu
 from lightnet.dialects.ln.integer import SUMS, Conv2dInteger, MatmulInteger
@@ -20,7 +20,7 @@ from lightnet.dialects.ln.move import Concat, Reshape, Slice, Transpose
 from lightnet.dialects.ln.pool import Maxpool2d
 from lightnet.dialects.ln.rules import is_yielded
 from lightnet.dialects.ln.source import ConstantOp, value_of
-from lightnet.dialects.ln.unary import RoundEven
+from lightnet.dialects.ln.unary import RoundClip, RoundEven
 from lightnet.ir import budget, rewrites
 from lightnet.ir.names import OP_NAME, FreshNames
 from lightnet.ir.op import LnOp, set_tensor_names, tensor_name, tensor_names
@@ -47,6 +47,10 @@ LEAST_CHANNELS = 8
 GROUP_CHANNELS = 16
 #: What gives of whole numbers in a range whole numbers in it, and of numbers times a scale above 0 the same times it.
 CHOOSES = (Concat, Maxpool2d, Reshape, Slice, Transpose)
+
+#: Limits of rounded tensors that are written into code, as parameters: others are operands, so that kernels which differ
+#: in zero points alone are one.
+COMMON = {(0.0, 255.0), (-128.0, 127.0), (0.0, 127.0), (-127.0, 127.0)}
 
 Range = tuple[int, int]
 
@@ -232,13 +236,17 @@ class _Narrowing:
         else:
             if by is not None:
                 value = new.add(Mul.make([value, new.constant(float(np.float32(1) / np.float32(by)))]))
+            if limits in COMMON and nan == limits[0]:
+                made = new.add(RoundClip.make([value], {"low": limits[0], "high": limits[1]}))
+                self.ranges[made] = int(limits[0]), int(limits[1])
+                return made
             whole = new.add(RoundEven.make([value]))
         low, high = map(new.constant, limits)
         # NaN is above nothing: it becomes the lowest, which of types without a sign is the 0 that a cast makes of it
         above = new.add(Where.make([new.add(Less.make([low, whole])), whole, low]))
         if nan != limits[0]:
             above = new.add(Where.make([new.add(Equal.make([whole, whole])), above, new.constant(nan)]))
-        made = new.add(Minimum.make([above, high]))
+        made = new.add(Where.make([new.add(Less.make([above, high])), above, high]))
         self.ranges[made] = int(limits[0]), int(limits[1])
         return made
 

@@ -82,6 +82,9 @@ def _saturating(instruction: str) -> Emit:
         digits = int(target[1:]) - signed
         low, high = (-(2**digits) if signed else 0), 2**digits - 1
         x = TypedText(c, source, a[0])
+        bounds = _bounds(op.operands[0])
+        if bounds is not None and low <= bounds[0] <= bounds[1] <= high:
+            return c.cast(instruction, x, target).text
         x = c.select(x.compare("ord", "", 0), x, 0)
         x = c.select(x > low, x, low)
         held = DIGITS[source] + 1
@@ -90,6 +93,26 @@ def _saturating(instruction: str) -> Emit:
         return whole.text if last == high else c.select(x >= 2**digits, high, whole).text
 
     return emit
+
+
+# min(x > low ? x : low, high) is within low and high, and no NaN
+def _bounds(value: SSAValue) -> tuple[float, float] | None:
+    """The numbers between which a vector of floats lies, where that can be read off the ops that make it."""
+    least = value.owner
+    if not isinstance(least, arith.MinimumfOp) or not isinstance(chosen := least.lhs.owner, tile_arith.SelectOp):
+        return None
+    test, low, high = chosen.mask.owner, _splat(chosen.b), _splat(least.rhs)
+    if not isinstance(test, tile_arith.CmpOp) or test.predicate.data != "olt" or low is None or high is None:
+        return None
+    return (low, max(low, high)) if test.a is chosen.b and test.b is chosen.a else None
+
+
+def _splat(value: SSAValue) -> float | None:
+    """The number that a constant vector has everywhere."""
+    attr = value.owner.value if isinstance(value.owner, arith.ConstantOp) else None
+    if not isinstance(attr, DenseIntOrFPElementsAttr) or not attr.is_splat():
+        return None
+    return float(attr.get_values()[0])
 
 
 def _extremum(name: str, predicate: str) -> Emit:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from lightnet.dialects.ln.numeric import INTS, NUMBERS, SIGNED, erf, in_float64
-from lightnet.dialects.ln.rows import Predicate, UnaryRow
+from lightnet.dialects.ln.numeric import FLOATS, INTS, NUMBERS, SIGNED, erf, in_float64
+from lightnet.dialects.ln.rows import Predicate, TypedRow, UnaryRow
 from lightnet.dialects.ln.rules import producer, rule
-from lightnet.ir.op import boolean, case, operand
+from lightnet.ir.op import boolean, case, ln_op, number, operand
 
 
 # f(f(x)) = f(x), for f that leaves alone what it gives
@@ -53,6 +53,32 @@ class _Bits(UnaryRow):
 
     def reference(self, src):
         return self.numpy(src)
+
+
+@ln_op
+class RoundClip(_Halves, TypedRow):
+    """src rounded to the nearest whole number, halves to the even one, within `low` and `high`; `low` for NaN. A
+    quantised tensor is rounded so.
+
+    ```mlir
+    %y = ln.round_clip %x {low = 0, high = 255} : tensor<1x3x4x5xf32>
+    ```
+    """
+
+    optype = "round_clip"
+    src = operand(dtypes=FLOATS)
+    low = number("float")
+    high = number("float")
+    definition = """
+        dst[i...] = min(rint(src[i...]) > sat(low, src) ? rint(src[i...]) : sat(low, src), sat(high, src))
+    """
+    rewrites = ()
+    work = 3
+    function = staticmethod(
+        lambda x, low, high: np.minimum(np.where(np.rint(x) > low, np.rint(x), low), high).astype(x.dtype)
+    )
+    given = {"low": -2, "high": 3}
+    more = (case(src=(7,), low=0, high=255), case(src=(5,), low=-128, high=0))
 
 
 # fmt: off
