@@ -6,7 +6,7 @@ run in turn, a slice of time each, in rounds whose order changes; a loop of mult
 the machine can do right now. Figures are medians over the rounds; what counts is the ratio to the faster peer. docs/benchmark.md
 says what each column is, and how to measure on a machine that others use.
 
-Models are the standard networks and two small transformers by name, LightNet networks (.net, .json; weights are sampled) and ONNX models by path. --layers runs
+Models are the standard networks and two small transformers by name, those that ONNX Runtime quantised (``resnet18-qdq``, ``--quantised`` for all), LightNet networks (.net, .json; weights are sampled) and ONNX models by path. --layers runs
 chains of single layers instead (or as well); --profile prints the time by kernel of ours; --write puts the tables into
 docs/performance.md, --json keeps every figure in a file, and --from adds what such files have, without measuring again.
 --against COMMIT compares with another tree of the project instead, in processor time of one thread. Exit
@@ -26,7 +26,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from benching import against, networks, page, rotation
+from benching import against, networks, page, quantised, rotation
 from benching.results import OURS, Row, from_json, to_json
 from compare_onnxruntime import TOLERANCE
 from machine import machine
@@ -50,8 +50,9 @@ def options() -> argparse.ArgumentParser:
         "--models",
         nargs="+",
         metavar="MODEL",
-        help=f"{', '.join(networks.NETWORKS)} (all of these), {', '.join(TRANSFORMERS)}, or a file",
+        help=f"{', '.join(networks.NETWORKS)} (all of these), {', '.join(TRANSFORMERS)}, {', '.join(quantised.NAMES)}, or a file",
     )
+    option("--quantised", action="store_true", help="all quantised networks, too")
     option("--layers", nargs="*", metavar="NAME", help="single layers: those whose name has one of these in it (all)")
     option("--all", action="store_true", help="the networks, the transformers and all layers")
     option("--engines", default=",".join(ENGINES), help="of these; what is not installed is left out (%(default)s)")
@@ -116,8 +117,15 @@ def chosen(args: argparse.Namespace) -> Iterator[tuple[str, str, Callable[[], ne
     """Group, name and preparation of everything that the arguments ask for. Raises `LightNetError` for an unknown name."""
     shapes, values = shapes_of(args.shapes), fed_values(args.values)
     default = (*networks.NETWORKS, *TRANSFORMERS) if args.all else networks.NETWORKS
-    for name in args.models or (() if (args.layers is not None or args.earlier) and not args.all else default):
-        if name in networks.NETWORKS:
+    others = args.layers is not None or args.earlier or args.quantised
+    named = [*(args.models or (() if others and not args.all else default)),
+             *(quantised.NAMES if args.quantised or args.all else ())]  # fmt: skip
+    for name in named:
+        if name in quantised.NAMES:
+            # Floats of another precision round to other steps: an error would say nothing of us.
+            file = lambda name=name: quantised.write(name, networks.FOLDER)  # noqa: E731
+            yield page.QUANTISED, name, lambda name=name, file=file: networks.prepare(file(), name, reference=False)
+        elif name in networks.NETWORKS:
             yield page.NETWORKS, name, lambda name=name: networks.prepare(networks.NETWORKS[name], name)
         elif name in TRANSFORMERS:
             from suites import transformers
@@ -130,7 +138,7 @@ def chosen(args: argparse.Namespace) -> Iterator[tuple[str, str, Callable[[], ne
             yield page.OTHERS, Path(name).stem, prepare
         else:
             raise LightNetError(
-                f"no network '{name}'; there are: {', '.join((*networks.NETWORKS, *TRANSFORMERS))}, and files"
+                f"no network '{name}'; there are: {', '.join((*networks.NETWORKS, *TRANSFORMERS, *quantised.NAMES))}, and files"
             )
     if args.layers is not None or args.all:
         from benching.layers import LAYERS, write

@@ -48,7 +48,7 @@ GROUP_CHANNELS = 16
 #: What gives of whole numbers in a range whole numbers in it, and of numbers times a scale above 0 the same times it.
 CHOOSES = (Concat, Maxpool2d, Reshape, Slice, Transpose)
 
-#: Limits of rounded tensors that are written into code, as parameters: others are operands, so that kernels which differ
+#: Limits of rounded tensors that are written into code, as parameters: others are operands, so that kernels that differ
 #: in zero points alone are one.
 COMMON = {(0.0, 255.0), (-128.0, 127.0), (0.0, 127.0), (-127.0, 127.0)}
 

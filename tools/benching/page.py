@@ -17,7 +17,7 @@ LATENCY = ("", "MFLOP", "LightNet, ms", "ONNX Runtime, ms", "OpenVINO, ms", "rat
            "largest error")  # fmt: skip
 STARTS = ("", "cold, process", "cold, load to first", "with our cache", "warm, process", "warm, load to first", "memory cold",
           "memory warm", "code KB", "arena MB")  # fmt: skip
-NETWORKS, LAYERS, OTHERS = "networks", "layers", "others"
+NETWORKS, LAYERS, OTHERS, QUANTISED = "networks", "layers", "others", "quantised networks"
 
 
 def latency_cells(row: Row) -> list[str]:
@@ -86,7 +86,9 @@ def groups(rows: Sequence[Row]) -> list[tuple[str, int, list[Row]]]:
     found: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
         found.setdefault((row.group, row.threads), []).append(row)
-    ordered = sorted(found.items(), key=lambda item: ([NETWORKS, OTHERS, LAYERS].index(item[0][0]), item[0][1]))
+    ordered = sorted(
+        found.items(), key=lambda item: ([NETWORKS, OTHERS, QUANTISED, LAYERS].index(item[0][0]), item[0][1])
+    )
     return [(group, threads, members) for (group, threads), members in ordered]
 
 
@@ -95,7 +97,7 @@ def tables(rows: Sequence[Row]) -> list[tuple[str, Sequence[str], list[list[str]
     found: list[tuple[str, Sequence[str], list[list[str]]]] = []
     for group, threads, members in groups(rows):
         cells = [latency_cells(r) for r in members]
-        if group == NETWORKS and len(members) > 1:
+        if group in (NETWORKS, QUANTISED) and len(members) > 1:
             cells.append(mean_cells(members, "geometric mean"))
         found.append((f"{group.capitalize()}, {threads} thread{'s' * (threads > 1)}", LATENCY, cells))
     if started := [r for r in rows if any(r.starts.values())]:

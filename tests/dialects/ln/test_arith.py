@@ -29,7 +29,7 @@ OPS = [op for family in ("arith", "unary", "activation", "elementwise") for op i
 FLOATS = [t for t in ("f32", "f64", "f16", "bf16") if t in BY_NAME]
 #: Parameters that an op needs.
 NEEDED = {"clip": {"lo": -1, "hi": 6}, "lrelu": {"negslope": 0.5}, "elew": {"elew_op": "TL_DIV"}, "cast": {"dtype": "TL_INT8"},
-          "bitcast": {"dtype": "TL_INT32"}}  # fmt: skip
+          "bitcast": {"dtype": "TL_INT32"}, "round_clip": {"low": -3, "high": 200}}  # fmt: skip
 
 
 def values(*specs: TensorSpec) -> list:

@@ -307,7 +307,9 @@ def tiles_time(geometry: Geometry, machine: ProcessorModel, shape: ConvTile) -> 
         for columns, count in column_tiles(geometry, shape.columns) if rows else ():
             pixels = rows * columns
             trips = taps * across.get(columns, geometry.cols.taps) * steps / shape.unroll
-            arithmetic = trips * (shape.unroll * cycles(machine, pixels, shape.vectors, geometry.together) + TRIP_CYCLES)
+            arithmetic = trips * (
+                shape.unroll * cycles(machine, pixels, shape.vectors, geometry.together) + TRIP_CYCLES
+            )
             arithmetic += TILE_CYCLES + 1.5 * pixels * shape.vectors
             exposed = (EXPOSED_FAR if far else EXPOSED) * reading * share
             total += many * count * (arithmetic / clock + exposed)
