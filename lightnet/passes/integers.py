@@ -345,7 +345,10 @@ class _Narrowing:
             return
         a, b = (self.as_integers(numbers, dtype) for (numbers, _), dtype in zip(factors, types))
         new = _Ops(self.block, op, self.names)
-        number = new.cast(make(new, a, b), result.dtype)
+        product = make(new, a, b)
+        if not scales and bias is None:
+            self.read_whole(op, product, new)
+        number = new.cast(product, result.dtype)
         along = (outputs,) + (1,) * (result.ndim - 2 if result.ndim == 4 and bias is not None else 0)
         by = [new.reshape(new.cast(s, result.dtype), along if spec_of(s.type).len > 1 else ()) for s in scales]
         if len(by) == 2 and _have_product([value_of(s) for s in scales]):
@@ -356,6 +359,13 @@ class _Narrowing:
             number = new.add(Add.make([number, new.reshape(bias, along)]))
         self.replace(op, number, new)
         step.done(new.made)
+
+    # cast(cast(x, floats that hold it), type) = cast(x, type)
+    def read_whole(self, op: LnOp, product: SSAValue, new: _Ops) -> None:
+        """Let casts of the result of `op` read its sums as integers: in i32 and f32, there are no doubles between."""
+        for cast in [use.operation for use in op.results[0].uses]:
+            if isinstance(cast, Cast) and cast.result_specs[0].dtype in (SUMS, F32):
+                self.replace(cast, new.cast(product, cast.result_specs[0].dtype), new)
 
     def pays(self, op: Conv2d, types: tuple[DType, DType]) -> bool:
         """Return whether the target says that a convolution takes less time in integers of these types. By Winograd,

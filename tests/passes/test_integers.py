@@ -135,6 +135,30 @@ def test_winograd_of_floats_where_that_is_faster(features: str, integers: int):
     assert products(of_integers, features=features)["ln.conv2d_integer"] == 1
 
 
+@pytest.mark.parametrize("read", ["INT32", "FLOAT"])
+def test_sums_beyond_what_f32_holds_need_no_doubles(read: str):
+    """A dynamic product of 1,024 columns: its sums are read as integers, and are the reference's bit for bit."""
+    rng = np.random.default_rng(9)
+    feeds = {"a": rng.integers(200, 256, (7, 1024)).astype(np.uint8)}
+    b = rng.integers(100, 128, (1024, 40)).astype(np.int8)
+    nodes = [
+        ("MatMulInteger", ["a", "b", "za", "zb"], ["p"], {}),
+        ("Cast", ["p"], ["y"], {"to": getattr(onnx.TensorProto, read)}),
+    ]
+    model = model_of(
+        nodes, feeds, {"b": b, "za": np.uint8(11), "zb": np.int8(0)}, (7, 40), getattr(onnx.TensorProto, read)
+    )
+    module = lightnet.load(onnx.load_from_string(model)).module
+    run_pipeline(make_context(), module, parse_pipeline("@cpu:graph", {"features": "avx2"}))
+    (product,) = (op for op in module.walk() if op.name == "ln.matmul_integer")
+    assert not any(
+        u.operation.name == "ln.cast" and "f64" in str(u.operation.results[0].type) for u in product.results[0].uses
+    )
+    got, want = both(model, feeds)
+    assert np.abs(want).max() > 1 << 24
+    np.testing.assert_array_equal(got, want)
+
+
 def test_what_stays_a_product_of_floats():
     """Few channels, maps that stay plain, and a convolution whose factors nothing says to be whole."""
     model, feeds, _ = two_convolutions(np.uint8(0), "s8", True)
