@@ -1,13 +1,10 @@
 // RUN: ln-opt %s --split-input-file --pass=integers{features=avx2} --columns=0 | filecheck %s
-// RUN: ln-opt %s --split-input-file --pass=integers{features=avx512} --columns=0 | filecheck %s --check-prefix=BYTES
+// RUN: ln-opt %s --split-input-file --pass=integers{features=avx512vnni} --columns=0 | filecheck %s --check-prefix=BYTES
 // RUN: ln-opt %s --split-input-file --pass=integers{exact=true} --columns=0 | filecheck %s --check-prefix=EXACT
 
 // What is rounded to an integer type and read back is clamped as a float; the product is one of words (of bytes, where the processor
 // has that: the zero point is 0), its scales come behind it.
-// CHECK: %[[R:.*]] = ln.round_even
-// CHECK: ln.less
-// CHECK: ln.where
-// CHECK: %[[X:.*]] = ln.minimum
+// CHECK: %[[X:.*]] = ln.round_clip %{{.*}} {low = 0.0, high = 255.0}
 // CHECK: %[[A:.*]] = ln.cast %[[X]] : tensor<1x8x4x4xi16>
 // CHECK: %[[N:.*]] = ln.conv2d_integer %[[A]], %{{.*}} {size = [1, 1]} : tensor<1x16x4x4xi32>
 // CHECK-NEXT: %[[F:.*]] = ln.cast %[[N]] : tensor<1x16x4x4xf32>
