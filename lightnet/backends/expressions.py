@@ -97,8 +97,8 @@ def _picks(subs: Sequence[bound.Node], indices: set[str]) -> bool:
 def _supported(node: bound.Node, short: bool, casts: bool) -> bool:
     if not isinstance(node, bound.Apply):
         return not isinstance(node, bound.Idx)
-    if node.fn != "cast":
-        taken = takes_vectors(node)
+    if node.fn != "cast":  # a bias may be added to sums of integers
+        taken = takes_vectors(node) or (casts and node.fn == "add" and node.dtype.name == "i32")
     elif node.dtype.is_float and node.args[0].dtype.is_float:
         taken = short
     else:

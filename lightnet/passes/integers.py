@@ -346,10 +346,13 @@ class _Narrowing:
         a, b = (self.as_integers(numbers, dtype) for (numbers, _), dtype in zip(factors, types))
         new = _Ops(self.block, op, self.names)
         product = make(new, a, b)
+        along = (outputs,) + (1,) * (result.ndim - 2 if result.ndim == 4 and bias is not None else 0)
+        if not scales and bias is not None and self.is_sum(bias):
+            whole = self.as_integers(bias, SUMS)
+            product, bias = new.add(Add.make([product, new.reshape(whole, along)])), None
         if not scales and bias is None:
             self.read_whole(op, product, new)
         number = new.cast(product, result.dtype)
-        along = (outputs,) + (1,) * (result.ndim - 2 if result.ndim == 4 and bias is not None else 0)
         by = [new.reshape(new.cast(s, result.dtype), along if spec_of(s.type).len > 1 else ()) for s in scales]
         if len(by) == 2 and _have_product([value_of(s) for s in scales]):
             by = [new.add(Mul.make(by))]
@@ -359,6 +362,11 @@ class _Narrowing:
             number = new.add(Add.make([number, new.reshape(bias, along)]))
         self.replace(op, number, new)
         step.done(new.made)
+
+    def is_sum(self, value: SSAValue) -> bool:
+        """Return whether a tensor of floats is one of `SUMS`, as biases of quantised convolutions are: ONNX adds them
+        to sums in that type, in which it may wrap around."""
+        return isinstance(value.owner, Cast) and spec_of(value.owner.src.type).dtype == SUMS
 
     # cast(cast(x, floats that hold it), type) = cast(x, type)
     def read_whole(self, op: LnOp, product: SSAValue, new: _Ops) -> None:

@@ -299,3 +299,22 @@ def test_nan_is_rounded_as_it_is_cast(zero):
     (want,) = reference.ReferenceEvaluator(onnx.load_from_string(model)).run(None, {"x": filled})
     for options in ({}, {"exact": True}, {"layout": "plain"}):
         np.testing.assert_allclose(lightnet.compile(model, **options)(x=x)["y"], want, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_bias_is_added_to_sums_of_integers(exact: bool) -> None:
+    """Sums beyond 2^24, which f32 does not hold: without doubles between, and by a kernel of tiles."""
+    rng = np.random.default_rng(7)
+    feeds = {"x": rng.integers(200, 256, (1, 128, 6, 5)).astype(np.uint8)}
+    contents = {
+        "x_s": np.float32(0.02), "x_z": np.uint8(3), "w": rng.integers(90, 128, (24, 128, 3, 3)).astype(np.int8),
+        "w_s": np.float32(0.004), "w_z": np.int8(0), "y_s": np.float32(30.0), "y_z": np.uint8(9),
+        "bias": rng.integers(-(2**25), 2**25, 24).astype(np.int32),
+    }  # fmt: skip
+    names = ["x", "x_s", "x_z", "w", "w_s", "w_z", "y_s", "y_z", "bias"]
+    nodes = [("QLinearConv", names, ["y"], {"pads": [1, 1, 1, 1]})]
+    model = model_of(nodes, feeds, contents, (1, 24, 6, 5), onnx.TensorProto.UINT8)
+    got, want = both(model, feeds, exact=exact, threads=1)
+    assert np.ptp(want) > 20 and (got == want).all()
+    module = lightnet.load(onnx.load_from_string(model)).run("@cpu:kernels").module
+    assert "1x24x6x5xf64" not in str(module) and "conv2d_integer" in str(module) and 'alg = "dot"' in str(module)

@@ -5,7 +5,10 @@ Domains and special values are IEEE 754's; f16 and bf16 are computed in f32 and 
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
+from xdsl.pattern_rewriter import RewritePattern
 
 from lightnet.dialects.ln.numeric import FLOATS, INTS, NUMBERS, SIGNED, erf, in_float64
 from lightnet.dialects.ln.rows import Predicate, TypedRow, UnaryRow
@@ -34,7 +37,7 @@ def involution(op):
 
 class _Rounding(UnaryRow):
     domain = (-4, 4)
-    rewrites = (idempotent,)
+    rewrites: ClassVar[tuple[type[RewritePattern], ...]] = (idempotent,)
 
 
 class _Halves(_Rounding):
