@@ -32,9 +32,9 @@ from lightnet.ir.rewriting import inherit, keep_names, rewrite_greedily
 from lightnet.ir.verify import verify_module
 from lightnet.runtime.dtypes import DType
 
-#: What a pipeline's name stands for, and what a module promises at its level: looked up when they are asked for.
 #: A pipeline as MLIR's tools write it.
 _OF_MODULES = re.compile(r"\s*(?:builtin\.)?module\((.*)\)\s*", re.DOTALL)
+#: What a pipeline's name stands for, and what a module promises at its level: looked up when they are asked for.
 NAMED, VERIFY_LEVEL = "lightnet.passes.pipelines:expanded", "lightnet.passes.levels:verify_level"
 
 __all__ = [

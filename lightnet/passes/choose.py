@@ -8,23 +8,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute
-from xdsl.parser import Parser
-from xdsl.utils.exceptions import ParseError
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir import budget
-from lightnet.ir.context import make_context
 from lightnet.ir.instances import symbols_of
-from lightnet.ir.kernel import KernelOp, choice_attr
+from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import tensor_names
 from lightnet.ir.passes import LnPass
 from lightnet.ir.target import Request, Target, get_target
-from lightnet.ir.types import parse_param_value
 from lightnet.passes.graph import graphs
-from lightnet.passes.tuned import tuned_choices, tuned_text, with_tuned
+from lightnet.passes.tuned import choice_value, measured, tuned_choices, tuned_text
 from lightnet.runtime.dims import Symbol
 from lightnet.runtime.program import unknown
 
@@ -98,8 +94,7 @@ class ChoosePass(LnPass):
                 kernel.attributes.update(given)
                 before = dict(kernel.attributes)
                 try:
-                    found = _measured(kernel, with_tuned(kernel, tuned), target, request)
-                    found = target.choose(kernel, request) if found is None else found
+                    found = measured(kernel, tuned, target, request) or target.choose(kernel, request)
                 except LightNetError as refusal:
                     kernel.attributes = before
                     kernels.extendleft(reversed(_plainer(kernel, refusal, target, op)))
@@ -115,20 +110,6 @@ class ChoosePass(LnPass):
                 f"choose: no kernel has an op or tensor '{next(iter(pinned))}', whose choices `set` names",
                 label="choose.set",
             )
-
-
-def _measured(
-    kernel: KernelOp, choices: Mapping[str, Attribute], target: Target, request: Request
-) -> Mapping[str, Attribute] | None:
-    """All choices of a kernel with measured ones written on it; None where there are none, or they cannot be any more:
-    they are no better than a guess then."""
-    before = dict(kernel.attributes)
-    try:
-        kernel.attributes.update(choices)
-        return target.choose(kernel, request) if choices else None
-    except LightNetError:
-        kernel.attributes = before
-        return None
 
 
 def _plainer(kernel: KernelOp, refusal: LightNetError, target: Target, module: ModuleOp) -> list[KernelOp]:
@@ -151,21 +132,6 @@ def _check_taken(kernel: KernelOp, given: Mapping[str, Attribute], found: Mappin
             raise LightNetError(f"choose: {key} = {value} is no choice of this {kernel.name}, which takes such as "
                                 f"{found[key]}",
                                 loc_of(kernel), label="choose.set")  # fmt: skip
-
-
-def choice_value(text: str) -> Attribute:
-    """A choice as it is written: a number, a bool, an array of these, or else a word."""
-    parser = Parser(make_context(), text)
-    try:
-        value = parse_param_value(parser)
-        whole = parser.parse_optional_punctuation(",") is None and parser.pos >= len(text)
-    except ParseError:
-        return StringAttr(text)
-    values = value if isinstance(value, tuple) else (value,)
-    numbers = [v for v in values if isinstance(v, int)]
-    if not whole or len(numbers) < len(values):
-        return StringAttr(text)
-    return choice_attr(numbers if isinstance(value, tuple) else numbers[0])
 
 
 def _names(kernel: KernelOp) -> list[str | None]:

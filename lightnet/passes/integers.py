@@ -40,7 +40,7 @@ BYTES, WORDS = (BY_NAME["ui8"], BY_NAME["i8"]), (BY_NAME["i16"], BY_NAME["i16"])
 MODERATE = 2.0**-24, 2.0**24
 #: How much longer integers may take than Winograd's floats: their maps and weights take less memory, of which the model
 #: of one convolution does not know all.
-GAIN = 1.3
+LENIENCE = 1.3
 #: Channels of a group from which on a convolution is one of integers: with fewer, a product of two channels is a waste.
 LEAST_CHANNELS = 8
 #: Channels of which a group has a multiple where there are several: whole blocks of the widest vectors.
@@ -389,7 +389,7 @@ class _Narrowing:
             way = target.blocking(target.kernel_op.around(body, outside.args, conv.results), self.features)
             times.append(None if way is None else way.blocked)
         by_floats, by_integers = times
-        return by_floats is None or by_integers is None or by_integers <= GAIN * by_floats
+        return by_floats is None or by_integers is None or by_integers <= LENIENCE * by_floats
 
     def as_integers(self, value: SSAValue, dtype: DType) -> SSAValue:
         """A tensor of whole numbers in an integer type; what else reads the floats reads them from there."""

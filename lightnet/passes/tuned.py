@@ -12,11 +12,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
+from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute
+from xdsl.parser import Parser
+from xdsl.utils.exceptions import ParseError
 
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.body import structure
-from lightnet.ir.kernel import KernelOp
+from lightnet.ir.context import make_context
+from lightnet.ir.kernel import KernelOp, choice_attr
+from lightnet.ir.target import Request, Target
+from lightnet.ir.types import parse_param_value
 from lightnet.source import read_text
 
 #: Largest file that is read.
@@ -49,8 +55,6 @@ def tuned_text(tuned: str) -> str:
 
 def tuned_choices(tuned: str, where: str = "<tuned>") -> dict[str, dict[str, Attribute]]:
     """Choices by key of a kernel, of `tuned_text`. Raises LightNetError, at its line, for what is no such line."""
-    from lightnet.passes.choose import choice_value
-
     found: dict[str, dict[str, Attribute]] = {}
     for number, line in enumerate(tuned.split("\n"), 1):
         key, _, said = line.partition("#")[0].strip().partition(" ")
@@ -65,6 +69,33 @@ def tuned_choices(tuned: str, where: str = "<tuned>") -> dict[str, dict[str, Att
     return found
 
 
-def with_tuned(kernel: KernelOp, choices: Mapping[str, Mapping[str, Attribute]]) -> Mapping[str, Attribute]:
-    """The measured choices for a kernel; none for one that has its algorithm already."""
-    return choices.get(kernel_key(kernel), {}) if choices and "alg" not in kernel.attributes else {}
+def measured(
+    kernel: KernelOp, tuned: Mapping[str, Mapping[str, Attribute]], target: Target, request: Request
+) -> Mapping[str, Attribute] | None:
+    """All choices of a kernel with the measured ones written on it; None where there are none, where it has its
+    algorithm already, or where they cannot be any more: they are no better than a guess then."""
+    choices = tuned.get(kernel_key(kernel)) if tuned and "alg" not in kernel.attributes else None
+    if not choices:
+        return None
+    before = dict(kernel.attributes)
+    try:
+        kernel.attributes.update(choices)
+        return target.choose(kernel, request)
+    except LightNetError:
+        kernel.attributes = before
+        return None
+
+
+def choice_value(text: str) -> Attribute:
+    """A choice as it is written: a number, a bool, an array of these, or else a word."""
+    parser = Parser(make_context(), text)
+    try:
+        value = parse_param_value(parser)
+        whole = parser.parse_optional_punctuation(",") is None and parser.pos >= len(text)
+    except ParseError:
+        return StringAttr(text)
+    values = value if isinstance(value, tuple) else (value,)
+    numbers = [v for v in values if isinstance(v, int)]
+    if not whole or len(numbers) < len(values):
+        return StringAttr(text)
+    return choice_attr(numbers if isinstance(value, tuple) else numbers[0])

@@ -68,6 +68,7 @@ NOT_EXPORTED = {
     "param": "becomes an initializer",
     "constant": "becomes an initializer",
     "conv2d_integer": "is made of a convolution by the pass `integers`: ONNX's ConvInteger has no words of 16 bits",
+    "round_clip": "is made of roundings by the pass `integers`, and is `low` for NaN, which ONNX's Clip is not",
     "matmul_integer": "is made of a product by the pass `integers`: ONNX's MatMulInteger has no words of 16 bits",
     "print": "has no counterpart: dropped, with a note in the model",
     "fprint": "has no counterpart: dropped, with a note in the model",

@@ -142,10 +142,14 @@ def test_nodes_of_the_page() -> None:
     node = DataNode(
         "kernel", "k", "adds", results=(DataTensor("y", "2xf32"), DataTensor("z", "3xf32")), inner=inner[:-1]
     )
-    assert html._shown(node) == ["k", *(f"add t{k}" for k in range(html.INNER)), "2xf32"]
+    assert html.node_lines(node) == ["k", *(f"add t{k}" for k in range(html.INNER)), "2xf32"]
     node = DataNode("kernel", "t" * (html.LONGEST + 1), "adds", inner=inner)
-    assert html._shown(node) == ["t" * (html.LONGEST - 1) + "…", *(f"add t{k}" for k in range(html.INNER)), "… 1 more"]
-    assert html._shown(DataNode("op", "t" * html.LONGEST, "relu")) == ["t" * html.LONGEST, "relu"]
+    assert html.node_lines(node) == [
+        "t" * (html.LONGEST - 1) + "…",
+        *(f"add t{k}" for k in range(html.INNER)),
+        "… 1 more",
+    ]
+    assert html.node_lines(DataNode("op", "t" * html.LONGEST, "relu")) == ["t" * html.LONGEST, "relu"]
     assert [html._clip("abc", n) for n in (2, 3, 4)] == ["ab…", "abc", "abc"]
     assert [len(t) for t in html._clipped(["a" * html.TEXT, "a" * (html.TEXT + 1)])] == [html.TEXT, html.TEXT + 1]
     assert html._clipped(["a" * (html.TEXT + 1)])[0].endswith("a…")

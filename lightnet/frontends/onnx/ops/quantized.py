@@ -67,10 +67,10 @@ def centred(n: Node, q: Value, zero: Value | None, dtype: str = "f32") -> Value:
 
 def weights(n: Node, q: Value) -> Value:
     """A quantised tensor which, where it holds weights, is not folded: the pass `integers` finds products by it."""
-    return unfolded(n, q) if q.ndim > 1 else q
+    return as_weights(n, q) if q.ndim > 1 else q
 
 
-def unfolded(n: Node, q: Value) -> Value:
+def as_weights(n: Node, q: Value) -> Value:
     """A tensor whose contents, where they are known, are not folded into what is made of it."""
     return Value(q.spec, ssa=n.g.ssa(q), inputs=q.inputs, name=q.name) if q.is_known else q
 
@@ -228,7 +228,7 @@ def convolved(
     dtype = exact(x, x_zero, w, w_zero, depth, range(1, w.ndim), extra)
     point = None if x_zero is None else along(n, x_zero, x, 1)
     weight = centred(n, weights(n, w), None if w_zero is None else along(n, w_zero, w, 0), dtype)
-    number = None if bias is None else n.g.cast(unfolded(n, bias), dtype)
+    number = None if bias is None else n.g.cast(as_weights(n, bias), dtype)
     return standard(n, "Conv", centred(n, x, point, dtype), weight, number)
 
 
