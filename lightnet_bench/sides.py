@@ -107,16 +107,6 @@ class Side:
         return instruction_bytes(getattr(self.network.program, "objects", ()))
 
 
-def code_bytes(self) -> int | None:
-    """Bytes of machine code; None where there are no object files."""
-    return code_bytes(getattr(self.network.program, "objects", ()))
-
-
-def _call(instance: Instance, feeds: dict[str, Any]) -> Any:
-    found = instance.quick(feeds)
-    return instance.call(Invocation(feeds, stream=io.StringIO())) if found is None else found
-
-
 def instruction_bytes(objects: Any) -> int | None:
     """Bytes of the instructions in object files, equal ones once."""
     from llvmlite.binding import ObjectFileRef
