@@ -40,7 +40,7 @@ def targets() -> dict[str, Target]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    args = _parser().parse_args(argv)
+    args, begin = _parser().parse_args(argv), time.monotonic()
     if args.worker:
         FOLDER.append(args.worker.parent / "corpus")
         worker(targets().__getitem__, args.worker)
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"seed {seed}; {len(names)} targets; {args.jobs} processes", flush=True)
     with tempfile.TemporaryDirectory() as scratch:
         prepare([targets()[name] for name in names], Path(scratch) / "corpus")
-        found = run(names, seed, args, Path(scratch))
+        found = run(names, seed, args, Path(scratch), begin + 60 * args.minutes)
         found.report()
         found.save(args.save, Path(scratch))
     return 1 if found.faults else 0
@@ -85,9 +85,8 @@ def replay(target: Target, path: Path) -> int:
     return 0
 
 
-def run(names: list[str], seed: int, args: argparse.Namespace, scratch: Path) -> Found:
-    """All cases until the time is over: targets take turns."""
-    end = time.monotonic() + 60 * args.minutes
+def run(names: list[str], seed: int, args: argparse.Namespace, scratch: Path, end: float) -> Found:
+    """All cases until the time is over, of which what they start from has taken some: targets take turns."""
 
     def cases() -> Iterator[tuple[str, int]]:
         k = 0
