@@ -26,6 +26,7 @@ from lightnet.runtime.dtypes import BY_NAME
 
 #: What maps and factors are made of.
 FLOATS = ("f32", "f16", "bf16")
+SHORT_FLOATS = FLOATS[1:]
 
 
 class Graph(Network):
@@ -151,6 +152,26 @@ def _recurrent(optype: str, steps: int, batch: int, hidden: int, **params) -> Ca
     return Case(f"{optype} of {steps}x{batch}x{hidden}", make, ("f32", "f64"))
 
 
+def _attention(
+    batch: int, rows: int, keys: int, heads: int, width: int, masked: bool = False
+) -> Callable[[Graph], object]:
+    """Attention among the columns of matrices, a head each, as transformers have it."""
+
+    def make(g: Graph) -> None:
+        def split(rows: int, *axes: int) -> SSAValue:
+            parts = g.op("reshape", g.input(batch, rows, heads * width), dims=(batch, rows, heads, width))
+            return g.op("transpose", parts, axes=axes)
+
+        q, k, v = split(rows, 0, 2, 1, 3), split(keys, 0, 2, 3, 1), split(keys, 0, 2, 1, 3)
+        scores = g.op("div", g.op("matmul", q, k), g.input(1, kind="scale"))
+        if masked:
+            scores = g.op("add", scores, g.input(batch, 1, rows, keys))
+        mixed = g.op("matmul", g.op("softmax", scores, axis=3), v)
+        g.op("reshape", g.op("transpose", mixed, axes=(0, 2, 1, 3)), dims=(batch, rows, heads * width))
+
+    return make
+
+
 def _reduced(optype: str, shape: Sequence[int], **params) -> Case:
     return Case(f"{optype} {params.get('axes', params.get('axis'))} of {'x'.join(map(str, shape))}",
                 lambda g: g.op(optype, g.input(*shape), **params))  # fmt: skip
@@ -177,6 +198,9 @@ CASES = [
     Case("product 1024x512x768", _dense(1024, 512, 768)),
     Case("product, large", _dense(4096, 4096, 4096)),
     Case("products, batched", _batched),
+    Case("attention", _attention(2, 37, 70, 3, 32, masked=True), SHORT_FLOATS),
+    Case("attention, large", _attention(2, 256, 256, 4, 64), SHORT_FLOATS),
+    Case("attention, wide", _attention(1, 128, 65, 1, 128), SHORT_FLOATS),
     Case("maxpool 3x3/2", _window("maxpool2d", 3, 2, 1), (*FLOATS, "i8", "f64")),
     Case("avgpool 2x2", _window("avgpool2d", 2, 2, 0)),
     Case("mean of maps", lambda g: g.op("avgpool2d", g.input(2, 9, 7, 6), size=(7, 6), stride=(1, 1), padding=(0,) * 4)),

@@ -1,12 +1,16 @@
-"""Which driver the tests of kernels run on: the PTX interpreter, or a device (``pytest -m gpu``)."""
+"""Which driver the tests of kernels run on: the PTX interpreter, or a device (``pytest -m gpu``). There what asks for
+the interpreter (``emulate=True``) gets the device as well."""
 
 from __future__ import annotations
 
+import inspect
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
+
+from lightnet.runtime.cuda import driver as drivers
 
 if TYPE_CHECKING:
     from lightnet.runtime.cuda.driver import Driver
@@ -14,8 +18,10 @@ if TYPE_CHECKING:
 EMULATOR, DEVICE = "emulator", "device"
 #: Test modules that use one of these run on devices as well, but for tests marked `interpreter`.
 HELPERS = {"cuda_runs", "cuda_device", "cuda_maps", "cuda_products"}
+#: So do those that compile for the interpreter themselves.
+EMULATED = "emulate=True"
 
-_current = EMULATOR
+_current, _emulator = EMULATOR, drivers._emulator
 
 
 def use(name: str) -> None:
@@ -24,6 +30,7 @@ def use(name: str) -> None:
     if name == DEVICE:
         _device()
     _current = name
+    drivers._emulator = driver if name == DEVICE else _emulator
 
 
 def on_device() -> bool:
@@ -65,6 +72,13 @@ def _opened() -> Driver | str:
             self.fill(address, 0xFF, nbytes)
             return address
 
+        def poison(self, address: int, nbytes: int) -> None:
+            """NaN for what the interpreter takes for never written."""
+            self.fill(address, 0xFF, nbytes)
+
+        def close(self) -> None:
+            """Nothing: the next test uses it."""
+
     try:
         return Device()
     except CudaUnavailable as error:
@@ -72,6 +86,16 @@ def _opened() -> Driver | str:
 
 
 def is_run_on_devices(module: ModuleType, test: str) -> bool:
-    """Whether a test has kernels run by our helpers: it, or its module, says so by its name."""
+    """Whether a test has kernels run by our helpers, or compiles for the interpreter: it, or its module, says so by its
+    name."""
     named = any(word in f"{module.__name__} {test}" for word in ("cuda", "nvptx"))
-    return named and any(getattr(value, "__module__", None) in HELPERS for value in vars(module).values())
+    return named and (_uses_helpers(module) or _emulates(module))
+
+
+def _uses_helpers(module: ModuleType) -> bool:
+    return any(getattr(value, "__module__", None) in HELPERS for value in vars(module).values())
+
+
+@cache
+def _emulates(module: ModuleType) -> bool:
+    return EMULATED in inspect.getsource(module)

@@ -50,6 +50,20 @@ class Body:
         made = {r for op in self.ops for r in op.results}
         return [v for v in dict.fromkeys(values) if v not in made]
 
+    def copied(self) -> tuple[list[LnOp], list[SSAValue]]:
+        """Its ops as copies that read each other, and what is yielded of them: a body may be one of kernels that are
+        not merged yet. Who takes the copies for a look erases them, in reverse order."""
+        known: dict[SSAValue, SSAValue] = {}
+        copies: list[LnOp] = []
+        for op in self.ops:
+            copy = type(op).create(
+                operands=[known.get(v, v) for v in map(self.value, op.operands)], result_types=op.result_types,
+                properties=dict(op.properties), attributes=dict(op.attributes), location=op.location,
+            )  # fmt: skip
+            known.update(zip(op.results, copy.results))
+            copies.append(copy)
+        return copies, [known.get(v, v) for v in map(self.value, self.yielded)]
+
     def value(self, operand: SSAValue) -> SSAValue:
         """The value behind an operand of one of the ops."""
         return self.outside.get(operand, operand)
@@ -84,7 +98,8 @@ def build_body(body: Body, cls: type[KernelOp]) -> KernelOp:
     operands = [[args.get(v, v) for v in map(body.value, op.operands)] for op in body.ops]
     yielded = [args.get(v, v) for v in map(body.value, body.yielded)]
     for op, values in zip(body.ops, operands):
-        op.detach()
+        if op.parent is not None:  # a copy stands nowhere
+            op.detach()
         op.operands = values
         block.add_op(op)
     return cls.around(block, inputs, yielded)

@@ -266,6 +266,7 @@ CUDA_GENERATORS = Table("generator of cuda", {
     "join": "lightnet.backends.cuda.gemm.join:JOIN",
     "join-mma": "lightnet.backends.cuda.gemm.join:JOIN_MMA",
     "join-wgmma": "lightnet.backends.cuda.gemm.join:JOIN_WGMMA",
+    "attention": "lightnet.backends.cuda.attention.generator:ATTENTION",
     "depthwise": "lightnet.backends.cuda.depthwise:DEPTHWISE",
     "reorder": "lightnet.backends.cuda.reorder:REORDER",
     "rank": "lightnet.backends.cuda.rank:RANK",

@@ -75,7 +75,7 @@ class Torch(Engine):
         else:
             network = torch_form.module_of(work.model, work.contents, self._device, dtype)
         self._inputs = [self._loaded(a, getattr(torch, dtype)) for a in work.inputs.values()]
-        self._call = torch.compile(network, mode="max-autotune-no-cudagraphs") if compiled else network
+        self._call = torch.compile(network) if compiled else network
         self._graph: Any = None
         with torch.inference_mode():
             if emulate:

@@ -64,6 +64,7 @@ NVVM = (
     "llvm.nvvm.read.ptx.sreg.laneid",
     "llvm.nvvm.barrier.cta.sync.aligned.all",
     "llvm.nvvm.div.full",
+    "llvm.nvvm.ex2.approx.ftz.f32",
     *(f"llvm.nvvm.shfl.sync.{mode}.{type}" for mode in ("bfly", "up", "down", "idx") for type in ("i32", "f32")),
     *(f"llvm.nvvm.cp.async.ca.shared.global.{n}{s}" for n in (4, 8, 16) for s in ("", ".s")),
     *(f"llvm.nvvm.cp.async.cg.shared.global.16{s}" for s in ("", ".s")),

@@ -50,7 +50,7 @@ def _maker(op: LnOp) -> Generator | None:
 
 def _all_take(chosen: Sequence[Generator], body: Body) -> list[bool]:
     """Of each generator, whether it takes a body."""
-    ops, yielded = _joined(body)
+    ops, yielded = body.copied()
     try:
         return [_takes(g, ops, yielded) for g in chosen]
     finally:
@@ -60,18 +60,3 @@ def _all_take(chosen: Sequence[Generator], body: Body) -> list[bool]:
 
 def _takes(generator: Generator, ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> bool:
     return generator.alg != ANYTHING and bool(generator.forms(ops, yielded, device_of("")))
-
-
-def _joined(body: Body) -> tuple[list[LnOp], list[SSAValue]]:
-    """A body's ops as copies that read each other, and what is yielded of them: a body may be one of kernels that are
-    not merged yet."""
-    known: dict[SSAValue, SSAValue] = {}
-    copies: list[LnOp] = []
-    for op in body.ops:
-        copy = type(op).create(
-            operands=[known.get(v, v) for v in map(body.value, op.operands)], result_types=op.result_types,
-            properties=dict(op.properties), attributes=dict(op.attributes),
-        )  # fmt: skip
-        known.update(zip(op.results, copy.results))
-        copies.append(copy)
-    return copies, [known.get(v, v) for v in map(body.value, body.yielded)]

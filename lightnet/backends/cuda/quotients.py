@@ -32,10 +32,24 @@ def _is_rounded(op: Operation) -> bool:
     )
 
 
+def _is_approximate(op: Operation) -> bool:
+    """Return whether an op says that an approximation will do."""
+    flags = op.properties.get("fastmath")
+    return isinstance(flags, arith.FastMathFlagsAttr) and arith.FastMathFlag.APPROX_FUNC in flags.data
+
+
 def _divide(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
-    if r == "float" and _is_rounded(op):
+    if r == "float" and (_is_approximate(op) or _is_rounded(op)):
         return e.ins(e.call_text("llvm.nvvm.div.full", "float", [("float", x) for x in a]))
     return ELEMENTWISE[arith.DivfOp](e, op, a, t, r, lanes)
+
+
+def _power(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
+    """2 ** x, within 2 units in the last place and without denormals where the op says that an approximation will
+    do."""
+    if r == "float" and _is_approximate(op):
+        return e.ins(e.call_text("llvm.nvvm.ex2.approx.ftz.f32", "float", [("float", x) for x in a]))
+    return emission.emit_call(e, op, a, t, r, lanes)
 
 
 def _rational(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, lanes: int) -> str:
@@ -44,4 +58,9 @@ def _rational(e: FunctionEmitter, op: Operation, a: list[str], t: str, r: str, l
 
 
 #: The emitters of ops that the device has instructions of its own for.
-QUOTIENTS: dict[type[Operation], Emit] = {ops.TanhOp: _rational, ops.ErfOp: _rational, arith.DivfOp: _divide}
+QUOTIENTS: dict[type[Operation], Emit] = {
+    ops.TanhOp: _rational,
+    ops.ErfOp: _rational,
+    ops.Exp2Op: _power,
+    arith.DivfOp: _divide,
+}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.backends.cuda.arch import ARCH_ATTRIBUTE, arch_of
+from lightnet.backends.cuda.attention.merge import MergeAttention
 from lightnet.backends.cuda.combiners import accepts
 from lightnet.backends.cuda.expanders import EXPANDERS
 from lightnet.backends.cuda.selection import SELECTION, choose, cuda_reorder_time
@@ -74,6 +75,7 @@ CUDA = Target(
     generators=CUDA_GENERATORS,
     choose=choose,
     expanders=EXPANDERS,
+    combiners=(MergeAttention,),
     subgraphs=(InterleaveConcat,),
     layouts=("nhwc", "plain"),
     blocking=SELECTION.blocking,

@@ -30,6 +30,8 @@ EXPECTED: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {
     ("mma", "f32"): (("HMMA.1688.F32.TF32",), ("LDGSTS",)),
     ("mma", "f16"): (("HMMA.16816.F32",), ("LDSM",), ("LDGSTS",)),
     ("mma", "bf16"): (("HMMA.16816.F32.BF16",), ("LDSM",), ("LDGSTS",)),
+    ("attention", "f16"): (("HMMA.16816.F32",), ("LDSM.16.MT88.4",), ("MUFU.EX2",), ("LDGSTS",)),
+    ("attention", "bf16"): (("HMMA.16816.F32.BF16",), ("MUFU.EX2",)),
     ("recurrent", "f32"): (("FFMA",), ("LDS.128",), ("LDG.E.128.CONSTANT",)),
     ("wgmma", "f16"): (("HGMMA",), ("UTMALDG.3D",), ("UTMALDG.4D.IM2COL",), ("SYNCS",)),
     ("wgmma", "bf16"): (("HGMMA.64x64x16.F32.BF16",), ("UTMALDG.3D",)),

@@ -33,6 +33,16 @@ class Epilogue:
 
     def write(self, fragment: Fragment) -> None:
         """Run the ops on a fragment, and store what the kernel yields."""
+        p, piece = self.problem, self._run(fragment)
+        for number, memref in self.f.outputs.items():
+            made = self.f.kernel.terminator.operands[number] if p.slice is None else p.slice.value
+            piece.store(piece.registers[made], memref)
+
+    def computed(self, fragment: Fragment, value: SSAValue) -> SSAValue:
+        """A value that the ops make, for a fragment."""
+        return self._run(fragment).registers[value]
+
+    def _run(self, fragment: Fragment) -> _Piece:
         b, p = self.b, self.problem
         piece = _Piece(self, fragment)
         total, result = fragment.value, p.anchor.results[0]
@@ -43,9 +53,7 @@ class Epilogue:
         piece.registers[result] = b.cast("truncf", total, storage_type(p.dtype)) if short else total
         for op in p.epilogue:
             piece.run(op)
-        for number, memref in self.f.outputs.items():
-            made = self.f.kernel.terminator.operands[number] if p.slice is None else p.slice.value
-            piece.store(piece.registers[made], memref)
+        return piece
 
 
 class _Piece(TileEvaluator):

@@ -23,7 +23,7 @@ from lightnet.dialects.cuda_checks import WARP
 from lightnet.dialects.cuda_matrix import SHAPES, LdmatrixOp, MmaOp, RoundTf32Op
 
 #: Rows and columns of C that one `mma` adds to.
-ROWS, COLS = 16, 8
+MMA_ROWS, MMA_COLS = 16, 8
 #: f32 that lie next to each other and are loaded at once, where B lies by k and `ldmatrix` cannot transpose it.
 WIDEST = 4
 _SUM = VectorType(f32, [2, 2])
@@ -57,10 +57,10 @@ def warps_across(rows: int, cols: int) -> tuple[int, int]:
     more to do, each with whole fragments, so that each reads the fewest rows and columns."""
     if (rows, cols) not in _TILES:
         return 1, 1
-    products = rows * cols // (ROWS * COLS)
+    products = rows * cols // (MMA_ROWS * MMA_COLS)
     warps = 8 if rows * cols >= 8 * WARP * _LEAST_SUMS else 4 if products >= 4 * _LEAST_PRODUCTS else 2
     ways = [(m, warps // m) for m in (1, 2, 4, 8) if warps % m == 0]
-    whole = [(m, n) for m, n in ways if rows % (ROWS * m) == cols % (COLS * n) == 0]
+    whole = [(m, n) for m, n in ways if rows % (MMA_ROWS * m) == cols % (MMA_COLS * n) == 0]
     return min(whole, key=lambda way: rows // way[0] + cols // way[1])
 
 
@@ -93,11 +93,16 @@ class MmaCore(RingCore):
         self._tf32 = isinstance(element, Float32Type)
         self._k = SHAPES[type(element)][2]
         down, along = tile.across
-        if min(down, along) < 1 or tile.rows % (ROWS * down) or tile.cols % (COLS * along) or tile.depth % self._k:
+        if (
+            min(down, along) < 1
+            or tile.rows % (MMA_ROWS * down)
+            or tile.cols % (MMA_COLS * along)
+            or tile.depth % self._k
+        ):
             raise LightNetError(
                 f"a tile of {tile.rows} x {tile.cols}, {tile.depth} deep, for {down} x {along} warps: each has whole "
                 "fragments of "
-                f"{ROWS} x {COLS}, {self._k} deep",
+                f"{MMA_ROWS} x {MMA_COLS}, {self._k} deep",
                 label="cuda.mma",
             )
         if tile.rows * tile.cols > _MOST_SUMS * self.threads:
@@ -110,7 +115,7 @@ class MmaCore(RingCore):
         self._rows, self._cols = tile.rows // down, tile.cols // along
         most = 2 if not by_k else WIDEST if self._tf32 else 1
         #: Products whose columns take turns: column g of product m is column `wide` · g + m of theirs.
-        self._wide = next(w for w in (4, 2, 1) if w <= most and self._cols % (COLS * w) == 0)
+        self._wide = next(w for w in (4, 2, 1) if w <= most and self._cols % (MMA_COLS * w) == 0)
 
     @property
     def threads(self) -> int:
@@ -128,18 +133,18 @@ class MmaCore(RingCore):
     def column(self, b: Simt, first: Index, offset: int, count: int) -> SSAValue:
         """Line 8m + g of as many as take turns is column g of product m: eight lines in a row are one matrix of
         `ldmatrix`."""
-        group, rest = b.divmod(b.add(first, offset), COLS * self._wide)
-        number, own = b.divmod(rest, COLS)
-        return b.add(b.add(b.mul(group, COLS * self._wide), b.mul(own, self._wide)), number)
+        group, rest = b.divmod(b.add(first, offset), MMA_COLS * self._wide)
+        number, own = b.divmod(rest, MMA_COLS)
+        return b.add(b.add(b.mul(group, MMA_COLS * self._wide), b.mul(own, self._wide)), number)
 
     def begin(self, b: Simt) -> list[SSAValue]:
-        count = (self._rows // ROWS) * (self._cols // COLS)
+        count = (self._rows // MMA_ROWS) * (self._cols // MMA_COLS)
         return [b.const(0.0, _SUM)] * count
 
     def step(self, b: Simt, a: SSAValue, right: SSAValue, slot: Index, sums: Sequence[SSAValue]) -> list[SSAValue]:
         """The fragments of the next k are loaded before the products of this one, which hide how long that takes."""
         warp, sums = self._warp(b), list(sums)
-        rows, cols = self._rows // ROWS, self._cols // COLS
+        rows, cols = self._rows // MMA_ROWS, self._cols // MMA_COLS
 
         def load(k: int) -> tuple[list[SSAValue], list[SSAValue]]:
             return self._load_a(b, a, warp, slot, k), self._load_b(b, right, warp, slot, k)
@@ -157,11 +162,11 @@ class MmaCore(RingCore):
     def finished(self, b: Simt, sums: Sequence[SSAValue]) -> list[Fragment]:
         warp = self._warp(b)
         group, inner = b.divmod(warp.lane, 4)
-        cols, wide = self._cols // COLS, self._wide
+        cols, wide = self._cols // MMA_COLS, self._wide
         row, col = b.add(warp.row, group), b.add(warp.col, b.mul(inner, 2 * wide))
         return [
-            Fragment(value, b.add(row, ROWS * i), b.add(col, COLS * j + first), 8)
-            for i in range(self._rows // ROWS)
+            Fragment(value, b.add(row, MMA_ROWS * i), b.add(col, MMA_COLS * j + first), 8)
+            for i in range(self._rows // MMA_ROWS)
             for j in range(0, cols, wide)
             for first, value in _interleaved(b, sums[i * cols + j : i * cols + j + wide])
         ]
@@ -175,10 +180,10 @@ class MmaCore(RingCore):
     def _load_a(self, b: Simt, a: SSAValue, warp: _Warp, slot: Index, k: int) -> list[SSAValue]:
         """The fragments of A from k on, one for 16 rows: the upper and lower eight rows of the first half of k, then of
         the second."""
-        half, row = b.divmod(warp.lane, ROWS)
+        half, row = b.divmod(warp.lane, MMA_ROWS)
         first = b.add(b.add(b.mul(slot, self.tile.rows), warp.row), row)
         col = b.add(b.mul(half, self.chunk), k)
-        loaded = [b.get(LdmatrixOp(a, [b.add(first, ROWS * i), col], 4)) for i in range(self._rows // ROWS)]
+        loaded = [b.get(LdmatrixOp(a, [b.add(first, MMA_ROWS * i), col], 4)) for i in range(self._rows // MMA_ROWS)]
         return [self._rounded(b, v) for v in loaded]
 
     def _load_b(self, b: Simt, right: SSAValue, warp: _Warp, slot: Index, k: int) -> list[SSAValue]:
@@ -186,12 +191,12 @@ class MmaCore(RingCore):
         if self.by_k and self._tf32:
             return self._load_rows(b, right, warp, slot, k)
         found = []
-        count = self._cols // COLS
+        count = self._cols // MMA_COLS
         for j in range(0, count, 2):
             tiles = 4 if j + 1 < count else 2
             at = self._place(b, warp, slot, k, j, tiles)
             loaded = b.get(LdmatrixOp(right, [*map(b.index, at)], tiles, trans=self.by_k))
-            found += [_registers(b, loaded, first, 2) for first in range(0, tiles, 2)]
+            found += [registers(b, loaded, first, 2) for first in range(0, tiles, 2)]
         return [self._rounded(b, v) for v in found]
 
     def _place(self, b: Simt, warp: _Warp, slot: Index, k: int, j: int, tiles: int) -> tuple[SSAValue, SSAValue]:
@@ -199,7 +204,7 @@ class MmaCore(RingCore):
         the next."""
         lane = warp.lane if tiles == 4 else b.divmod(warp.lane, 16)[1]  # the other lanes name rows that are there, too
         fragment, rest = b.divmod(lane, 16)
-        col = b.add(b.add(warp.col, COLS * j), b.mul(fragment, COLS))
+        col = b.add(b.add(warp.col, MMA_COLS * j), b.mul(fragment, MMA_COLS))
         if self.by_k:
             return b.add(b.add(b.mul(slot, self.tile.depth), k), rest), col
         half, row = b.divmod(rest, 8)
@@ -212,8 +217,8 @@ class MmaCore(RingCore):
         row = b.add(b.add(b.mul(slot, self.tile.depth), k), inner)
         first = b.add(warp.col, b.mul(group, self._wide))
         found = []
-        for j in range(0, self._cols // COLS, self._wide):
-            col = b.add(first, COLS * j)
+        for j in range(0, self._cols // MMA_COLS, self._wide):
+            col = b.add(first, MMA_COLS * j)
             halves = [b.tile_load(right, [b.add(row, 4 * h), col], [1], [self._wide]) for h in range(2)]
             for n in range(self._wide):
                 found.append(_fragment(b, [self._round(b, b.extract(half, [n])) for half in halves]))
@@ -239,7 +244,7 @@ def _fragment(b: Simt, values: Sequence[SSAValue]) -> SSAValue:
     return made
 
 
-def _registers(b: Simt, fragment: SSAValue, first: int, count: int) -> SSAValue:
+def registers(b: Simt, fragment: SSAValue, first: int, count: int) -> SSAValue:
     """Some registers of a fragment."""
     type = fragment.type
     assert isinstance(type, VectorType)
