@@ -36,6 +36,7 @@ PACKAGES = (
     "lightnet_nnvm",
     "lightnet_ort",
     "lightnet_report",
+    "lightnet_simt",
     "lightnet_trust",
     "lightnet_xdsl",
 )

@@ -18,7 +18,7 @@ from lightnet.dialects.launch import LaunchOp, launches
 from lightnet.ir.context import make_context
 from lightnet.ir.memory import memory_of, set_memory
 from lightnet.ir.place import PlaceAttr
-from lightnet.passes.simt_to_cpu import SimtToCpuPass
+from lightnet_simt.simt_to_cpu import SimtToCpuPass
 from lightnet_trust.interpreter.loops import LoopProgram
 
 

@@ -27,6 +27,7 @@ HOOKS = {
     "lightnet_quantize": ["__init__.py", "cli/lightnet.py"],
     "lightnet_report": ["cli/inspect.py", "cli/watching.py", "compiled.py", "model.py", "passes/plan.py"],
     "lightnet_serving": ["cli/lightnet.py"],
+    "lightnet_simt": ["ir/registry.py"],
     "lightnet_trust": ["cli/checking.py"],
     "lightnet_xdsl": ["cli/ln_opt.py"],
 }
@@ -46,6 +47,7 @@ def test_what_stands_beside() -> None:
         "lightnet_quantize",
         "lightnet_report",
         "lightnet_serving",
+        "lightnet_simt",
         "lightnet_trust",
         "lightnet_xdsl",
     ]
@@ -98,9 +100,9 @@ class Hiding:
 sys.meta_path[:] = map(Hiding, sys.meta_path)
 registry.is_installed.cache_clear()
 for words in (["run", net, "-i", "random"], ["compile", net, "-t", "cuda", "-o", "net.lnx"],
-              ["run", net, "-t", "cuda", "--on-cpu", "-i", "random"], ["inspect", "net.lnx"]):
+              ["inspect", "net.lnx"]):
     assert main(words) == 0, words
-for words in (["run", net, "-t", "cuda", "--emulate", "-i", "random"], ["run", "net.lnx", "--emulate", "-i", "random"],
+for words in (["run", net, "-t", "cuda", "--on-cpu", "-i", "random"], ["run", net, "-t", "cuda", "--emulate", "-i", "random"], ["run", "net.lnx", "--emulate", "-i", "random"],
               ["run", net, "--load", "ops.op"], ["run", net, "--load", "rules.mlir"], ["run", net, "-t", "tensorrt"],
               ["run", net, "-t", "teapot"], ["describe", "relu"],
               ["compare", net], ["tune", net], ["quantize", net], ["serve", "net.lnx"], ["inspect", net], ["-c", net, "--report=net.html"],
@@ -142,6 +144,7 @@ def test_the_package_works_without(tmp_path: Path) -> None:
     missing = "is of the package {}, which is not here: install lightnet-compiler, which brings it"
     described = missing.format("lightnet_descriptions")
     assert [line for line in done.stderr.splitlines() if "lightnet_ptx" not in line] == [
+        f"error: pass 'simt-to-cpu' {missing.format('lightnet_simt')}",
         f"ops.op: error: reader of files to load '.op' {described}",
         f"rules.mlir: error: reader of files to load '.mlir' {described}",
         f"error: target 'tensorrt' {described}",

@@ -243,7 +243,7 @@ def find_pass(name: str) -> type[ModulePass]:
     """The class of the pass called `name`; an unknown name is an error that lists the passes."""
     if name in XDSL_PASSES and name not in PASSES:
         return resolve(XDSL_PASSES[name])
-    if name not in PASSES:
+    if name not in PASSES and not PASSES.has_row(name):
         close = alike(name, [*PASSES, *XDSL_PASSES], 1)
         hint = f"did you mean '{close[0]}'? " if close else ""
         raise LightNetError(f"unknown pass '{name}'; {hint}there are: {', '.join([*PASSES, *XDSL_PASSES])}")

@@ -99,6 +99,10 @@ class Table:
         for name in self:
             self.get(name)
 
+    def has_row(self, name: str) -> bool:
+        """Return whether there is a row `name`, be it of a package that is not here."""
+        return name in self._rows
+
     def where(self, name: str) -> str:
         """The source of `name`, for listings."""
         return where_from(self._rows[name])
@@ -162,25 +166,20 @@ PASSES = Table("pass", {
     "trim-windows": "lightnet.passes.trim_windows:TrimWindowsPass",
     "fold-batchnorm": "lightnet.passes.fold_batchnorm:FoldBatchnormPass",
     "move-scales": "lightnet.passes.move_scales:MoveScalesPass",
-    "integers": "lightnet.passes.integers:IntegersPass",
-    "simplify": "lightnet.passes.simplify:SimplifyPass",
+    "integers": "lightnet.passes.integers:IntegersPass", "simplify": "lightnet.passes.simplify:SimplifyPass",
     "precision": "lightnet.passes.precision:PrecisionPass",
-    "expand": "lightnet.passes.expand:ExpandPass",
-    "combine": "lightnet.passes.combine:CombinePass",
-    "defuse": "lightnet.passes.defuse:DefusePass",
-    "subgraph": "lightnet.passes.subgraph:SubgraphPass",
+    "expand": "lightnet.passes.expand:ExpandPass", "combine": "lightnet.passes.combine:CombinePass",
+    "defuse": "lightnet.passes.defuse:DefusePass", "subgraph": "lightnet.passes.subgraph:SubgraphPass",
     "layout": "lightnet.passes.layout:LayoutPass",
     "grow-caches": "lightnet.passes.grow_caches:GrowCachesPass",
     "bands": "lightnet.passes.bands:BandsPass", "choose": "lightnet.passes.choose:ChoosePass",
-    "hoist": "lightnet.passes.hoist:HoistPass",
-    "schedule": "lightnet.passes.schedule:SchedulePass",
+    "hoist": "lightnet.passes.hoist:HoistPass", "schedule": "lightnet.passes.schedule:SchedulePass",
     "pack": "lightnet.passes.pack:PackPass",
     "preprocess": "lightnet.passes.preprocess:PreprocessPass",
-    "plan": "lightnet.passes.plan:PlanPass",
-    "check-plan": "lightnet.passes.check_plan:CheckPlanPass",
+    "plan": "lightnet.passes.plan:PlanPass", "check-plan": "lightnet.passes.check_plan:CheckPlanPass",
     "lower-cpu": "lightnet.passes.lower_cpu:LowerCpuPass",
     "lower-cuda": "lightnet.passes.lower_cuda:LowerCudaPass",
-    "simt-to-cpu": "lightnet.passes.simt_to_cpu:SimtToCpuPass",
+    "simt-to-cpu": "lightnet_simt.simt_to_cpu:SimtToCpuPass",
 })  # fmt: skip
 
 TARGETS = Table("target", {

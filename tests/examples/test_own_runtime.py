@@ -237,7 +237,6 @@ MAY = (
     "backends/",
     "runtime/cuda/",
     "dialects/cuda",
-    "passes/simt_to_cpu.py",
     "passes/lower_cuda.py",
     "frontends/importer.py",
     "passes/plan_upstream.py",

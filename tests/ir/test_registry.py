@@ -51,8 +51,8 @@ def classes(path: Path) -> Iterator[ast.ClassDef]:
 
 def test_every_pass_has_a_row() -> None:
     defined = {
-        f"lightnet.passes.{path.stem}:{c.name}"
-        for path in (PACKAGE / "passes").glob("*.py")
+        f"{'.'.join(path.relative_to(PACKAGE.parent).with_suffix('').parts)}:{c.name}"
+        for path in (*(PACKAGE / "passes").glob("*.py"), *(PACKAGE.parent / "lightnet_simt").glob("*.py"))
         for c in classes(path)
         if any(isinstance(b, ast.Name) and b.id in ("LnPass", "ModulePass") for b in c.bases)
     }

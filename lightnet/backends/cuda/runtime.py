@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: The architecture that stands for the best one of this machine's device.
 NATIVE = "native"
+#: The pass that makes loops of kernels of threads, of a package beside this one.
+AS_LOOPS = "simt-to-cpu"
 
 
 class CudaRuntime(Runtime):
@@ -63,7 +65,7 @@ class CudaRuntime(Runtime):
             return Settings(self, options, passes)
         from lightnet.backends.cpu.runtime import RUNTIME as CPU
 
-        return Settings(CPU, options, passes, behind=("simt-to-cpu",))
+        return Settings(CPU, options, passes, behind=(AS_LOOPS,))
 
     def here(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """With the architecture of the device that is there. Where there is none, the run will say so."""
@@ -100,10 +102,10 @@ class CudaRuntime(Runtime):
         return made.code
 
     def as_loops(self, ctx: Context, module: ModuleOp) -> ModuleOp:
-        from lightnet.passes.simt_to_cpu import SimtToCpuPass
+        from lightnet.ir.registry import PASSES
 
         copy = module.clone()
-        SimtToCpuPass().apply(ctx, copy)
+        PASSES.get(AS_LOOPS)().apply(ctx, copy)
         return copy
 
     def as_threads(self, module: ModuleOp) -> CudaThreads | None:

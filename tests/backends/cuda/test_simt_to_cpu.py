@@ -19,13 +19,13 @@ from xdsl.dialects.builtin import IndexType, MemRefType, bf16, f16, f32, f64, i1
 
 import lightnet
 from lightnet.backends.cuda.selection import SELECTION
-from lightnet.backends.simt_ops import bytes_of
 from lightnet.cli import ln_opt
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.launch import kernels, launches
 from lightnet.ir.context import make_context
 from lightnet.ir.memory import memory_of
-from lightnet.passes.simt_to_cpu import SimtToCpuPass
+from lightnet_simt.ops import bytes_of
+from lightnet_simt.simt_to_cpu import SimtToCpuPass
 
 WAYS = pytest.mark.parametrize("native", [True, False], ids=["native", "interpreted"])
 RNG = np.random.default_rng(0)

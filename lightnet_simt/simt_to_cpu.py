@@ -2,7 +2,7 @@
 of cpu).
 
 What the threads of a block do between two barriers becomes a loop over them, what they keep from one to the next stands
-in scratch memory, as shared memory does (`backends/simt_loops.py`). So a network that is compiled for cuda runs
+in scratch memory, as shared memory does (`lightnet_simt/loops.py`). So a network that is compiled for cuda runs
 natively where there is no device, at its full size. It shows what kernels compute, not whether their threads wait for
 each other: the PTX interpreter does that.
 
@@ -25,8 +25,6 @@ from xdsl.dialects.builtin import ModuleOp
 
 from lightnet.backends.cuda.arch import ARCH_ATTRIBUTE, arch_of
 from lightnet.backends.cuda.simt import GridSizes
-from lightnet.backends.simt_loops import simt_loops_of
-from lightnet.backends.simt_warpgroups import Helpers
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_launch import CudaLaunchOp, cuda_kernels, cuda_launches, verify_cuda
 from lightnet.dialects.launch import LaunchOp, kernel_symbols, kernels, memref_bytes
@@ -37,6 +35,8 @@ from lightnet.ir.passes import LnPass
 from lightnet.ir.place import PlaceAttr
 from lightnet.runtime.arrays import align_up
 from lightnet.runtime.dims import Size, dim_max, greatest
+from lightnet_simt.loops import simt_loops_of
+from lightnet_simt.warpgroups import Helpers
 
 
 @dataclass(frozen=True)

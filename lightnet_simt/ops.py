@@ -17,7 +17,6 @@ from xdsl.ir import Operation, SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cuda.simt import GridSizes
-from lightnet.backends.simt_memory import async_copy, round_tf32, tma_load
 from lightnet.dataclasses import dataclass, field
 from lightnet.dialects.cuda_checks import WARP
 from lightnet.dialects.cuda_hopper import TmaLoadOp
@@ -41,9 +40,10 @@ from lightnet.dialects.cuda_simt import (
     WarpIdOp,
 )
 from lightnet.runtime.arrays import align_up
+from lightnet_simt.memory import async_copy, round_tf32, tma_load
 
 if TYPE_CHECKING:
-    from lightnet.backends.simt_threads import ThreadLoops
+    from lightnet_simt.threads import ThreadLoops
 
 
 @dataclass

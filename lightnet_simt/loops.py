@@ -8,7 +8,7 @@ Threads meet at barriers, and those of a warp at shuffles, `ldmatrix` and `mma`:
 control flow (the verifier proves it), which so can stand around the loops over threads. All of a block meet also where
 warpgroups begin a product, and where they all wait for an mbarrier. Asynchronous copies and products are done at once.
 So a wait that is missing goes unnoticed here, and a barrier that is missing often does; the PTX interpreter finds both.
-Imports `simt_threads` and the `cuda` dialect.
+Imports `threads` and the `cuda` dialect.
 """
 
 from __future__ import annotations
@@ -23,10 +23,6 @@ from xdsl.traits import IsTerminator
 from xdsl.utils.exceptions import VerifyException
 
 from lightnet.backends.cuda.simt import GridSizes
-from lightnet.backends.simt_ops import Thread
-from lightnet.backends.simt_threads import Slot, ThreadGroup, ThreadLoops
-from lightnet.backends.simt_warpgroups import Helpers, product_types
-from lightnet.backends.simt_warps import mma_types, read_row
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import BLOCK_ATTRIBUTE, WARP, require_uniform
 from lightnet.dialects.cuda_hopper import WarpgroupMmaOp, WarpgroupWaitOp
@@ -36,6 +32,10 @@ from lightnet.dialects.cuda_simt import BarrierOp, ShuffleOp
 from lightnet.dialects.cuda_stages import WARPGROUP, WARPGROUP_ROWS
 from lightnet.dialects.launch import SYMBOLS
 from lightnet.ir.types import memref_type_of
+from lightnet_simt.ops import Thread
+from lightnet_simt.threads import Slot, ThreadGroup, ThreadLoops
+from lightnet_simt.warpgroups import Helpers, product_types
+from lightnet_simt.warps import mma_types, read_row
 
 #: Ops at which the threads of a warp meet.
 _WARP_OPS = (ShuffleOp, LdmatrixOp, MmaOp)

@@ -15,9 +15,9 @@ from xdsl.dialects.builtin import MemRefType, f32, i8
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import INDEX, Builder, Index
-from lightnet.backends.simt_warps import PrivateFunction, mma_function
 from lightnet.dialects.cuda_stages import PANEL, WARPGROUP, WARPGROUP_ROWS
 from lightnet.ir.types import memref_type_of
+from lightnet_simt.warps import PrivateFunction, mma_function
 
 #: Rows and columns of C whose sums stand in registers: half of those of AVX-512 (more than AVX2 has, where that is as
 #: fast as fewer).

@@ -20,8 +20,6 @@ from xdsl.traits import Pure
 
 from lightnet.backends.builder import Builder, Index
 from lightnet.backends.cuda.simt import GridSizes
-from lightnet.backends.simt_ops import OPS, Thread, axis, bytes_of
-from lightnet.backends.simt_warpgroups import SUMS_DIMS, sums_array, sums_at
 from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import WARP, block_of, is_shared
@@ -31,6 +29,8 @@ from lightnet.dialects.cuda_stages import constant_index
 from lightnet.dialects.launch import kernel_symbols
 from lightnet.runtime.arrays import align_up
 from lightnet.runtime.dims import Dim
+from lightnet_simt.ops import OPS, Thread, axis, bytes_of
+from lightnet_simt.warpgroups import SUMS_DIMS, sums_array, sums_at
 
 #: Bytes of scratch that a block may have, as loops.
 MAX_SCRATCH = 1 << 28
