@@ -143,10 +143,11 @@ def test_factors_of_f16_from_a_file_and_scores_beyond_its_range() -> None:
         network(1, 20, 37, 2, 24),  # columns that tensor cores do not take
         network(1, 20, 37, 1, 144),  # more sums than registers
         network(1, 37, 37, 2, 32, axis=2),
+        network(1, 1, 1000, 4, 32),  # a step of a decoder: too few blocks
         network(1, 20, 37, 2, 32, outputs=", float[1,2,20,37] s"),  # somebody reads the scores
         network(1, 20, 37, 2, 32, outputs=", float[1,2,20,37] p"),
     ],
-    ids=["width", "wide", "axis", "scores", "probabilities"],
+    ids=["width", "wide", "axis", "decoder", "scores", "probabilities"],
 )
 def test_what_stays_several_kernels(model: onnx.ModelProto) -> None:
     executable = lightnet.compile(model, "cuda", precision="f16", emulate=True)

@@ -25,6 +25,9 @@ from lightnet.ir.target import Form
 #: Rows and keys that are tried (fewer keys where there are no more), and that a choice may have at most.
 TRIED, FEW = tuple((rows, 64) for rows in (128, 64, 32, 16)), 32
 MOST_ROWS, MOST_KEYS = 128, 128
+#: Keys that few blocks go over, at most, and from how many blocks on they may be more: longer rows of few queries (a
+#: step of a decoder) are cut in parts by the kernels of products.
+MOST_ALONE, MANY_BLOCKS = 768, 96
 #: Nanoseconds that a tile of keys takes however little is to be multiplied: barrier, copies, the maximum of a quad.
 STEP = 450.0
 #: The share of the tensor cores' rate that the two products have, beside exponentials and scaling.
@@ -40,7 +43,8 @@ class AttentionGenerator(SimtGenerator):
     ends = (Matmul, Reshape, Transpose)
 
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None) -> list[Form]:
-        return [] if attention_of(ops, yielded) is None else [Form({}, plain_results=True)]
+        p = attention_of(ops, yielded)
+        return [Form({}, plain_results=True)] if p is not None and _is_short(p) else []
 
     def plan(self, kernel: KernelOp, form: Form, device: DeviceModel) -> Plan:
         p = _of(kernel)
@@ -66,6 +70,12 @@ class AttentionGenerator(SimtGenerator):
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
         return [AttentionKernel(kernel, _of(kernel), plan.schedule, name, aliases).launch()]
+
+
+def _is_short(p: Attention) -> bool:
+    """Return whether a block that goes over all keys alone is none to wait for: there are few of them, or so many
+    blocks that a device has no processors for more."""
+    return p.keys <= MOST_ALONE or p.heads * -(-p.rows // MMA_ROWS) >= MANY_BLOCKS
 
 
 def _of(kernel: KernelOp) -> Attention:
