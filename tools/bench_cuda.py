@@ -21,7 +21,7 @@ import platform
 import shlex
 import statistics
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import date
@@ -37,6 +37,7 @@ from benching.cuda_engines import COMPILED, ENGINES, OURS, TORCH, WARPS, Engine
 from benching.results import geometric_mean, quantile
 from benching.rotation import order
 
+import lightnet
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.cuda.driver import CudaUnavailable, devices
 from lightnet.runtime.files import write_atomic
@@ -119,6 +120,11 @@ def options() -> argparse.ArgumentParser:
         default=[],
         help="measure nothing: take what --json wrote into files",
     )
+    option("--kernels", action="store_true", help="print the time of each kernel as well")
+    option("--references", metavar="FOLDER", type=Path, help="keep there what should come out, and take it from there")
+    option(
+        "--prepare", action="store_true", help="without a device: compute --references, and fill the cache of kernels"
+    )
     option("--lock", metavar="FILE", help="what processes that measure on one device share: they measure in turn")
     return parser
 
@@ -135,7 +141,7 @@ def checked(args: argparse.Namespace) -> tuple[list[str], list[int], list[str]]:
         raise LightNetError(f"--batches takes numbers such as 1,32, and gets '{args.batches:.40}'")
     if args.rounds < 1 or not 0 < args.slice < 60:
         raise LightNetError("--rounds should be positive, --slice between 0 and 60 s")
-    if args.emulate != args.small or (args.emulate and args.write):
+    if (not args.prepare and args.emulate != args.small) or (args.emulate and args.write):
         raise LightNetError("--emulate goes with --small, and not with --write: its figures mean nothing")
     return precisions, [int(b) for b in batches], engines
 
@@ -164,7 +170,7 @@ def alone(lock: str | None) -> Iterator[None]:
 def measured(work: cuda_work.Work, names: Sequence[str], args: argparse.Namespace) -> Row:
     """Check, then time one work on all engines."""
     row = Row(work.name, work.group, work.precision, work.batch, work.flops)
-    want = [a.astype(np.float32) for a in work.reference().values()]
+    want = [a.astype(np.float32) for a in work.reference(args.references).values()]
     made: dict[str, Engine] = {}
 
     def make(names: Iterable[str]) -> None:
@@ -187,7 +193,33 @@ def measured(work: cuda_work.Work, names: Sequence[str], args: argparse.Namespac
             for name in order(list(engines), number):
                 engine, count = engines[name]
                 row.seconds[name].append(engine.seconds(count) / count)
+        if args.kernels:
+            print_kernels({n: e for n, (e, _) in engines.items()})
     return row
+
+
+def print_kernels(engines: Mapping[str, Engine]) -> None:
+    """The kernels of one call of each engine, in microseconds."""
+    for name, engine in engines.items():
+        found = engine.kernels()
+        print(f"{name}: {len(found)} kernels, {1e6 * sum(seconds for _, seconds in found):.1f} us")
+        for kernel, seconds in found:
+            print(f"  {1e6 * seconds:9.2f}  {kernel[:120]}")
+
+
+def prepare(works: Iterable[Callable[[], cuda_work.Work]], folder: Path | None) -> int:
+    """What takes a processor long and needs no device: the results, and the code of every kernel for sm_90a, and sm_90 where that is another
+    (in the cache of kernels)."""
+    for make in works:
+        work = make()
+        work.reference(folder)
+        for arch in ("sm_90a", "sm_90") if cuda_engines.concerns(WARPS, work) else ("sm_90a",):
+            made = lightnet.compile(work.model, "cuda", precision=work.compiled, arch=arch, emulate=True)
+            print(
+                f"{work.precision}  {work.name}, batch {work.batch}, {arch}: {len(made.native.assembly)} bytes of PTX",
+                flush=True,
+            )
+    return 0
 
 
 def cells(row: Row) -> list[str]:
@@ -253,6 +285,9 @@ def run(args: argparse.Namespace) -> int:
     if args.earlier:
         return finish(args, *earlier(args.earlier))
     precisions, batches, asked = checked(args)
+    todo = cuda_work.small() if args.small else cuda_work.works(args.models, args.layers, precisions, batches)
+    if args.prepare:
+        return prepare(todo, args.references)
     about = described(args.emulate)
     engines = cuda_engines.installed(asked, args.emulate)
     for name in set(asked) - set(engines):
@@ -262,7 +297,6 @@ def run(args: argparse.Namespace) -> int:
         print(f"{name} is left out: {why}", file=sys.stderr)
     print(about["device"])
     rows = []
-    todo = cuda_work.small() if args.small else cuda_work.works(args.models, args.layers, precisions, batches)
     for make in todo:
         work = make()
         rows.append(measured(work, engines, args))

@@ -50,6 +50,34 @@ def test_the_whole_way_in_the_interpreter(tmp_path: Path, capsys: pytest.Capture
     assert "PTX interpreter" in capsys.readouterr().out
 
 
+def test_what_is_prepared_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """References are computed once, without a device; and kernels are timed one by one."""
+    monkeypatch.setattr(cuda_work, "small", lambda: iter([lambda: cuda_work.perceptron("f16")]))
+    words = (
+        "--small",
+        "--references",
+        str(tmp_path / "references"),
+        "--rounds",
+        "1",
+        "--slice",
+        "1e-9",
+        "--engines",
+        "lightnet",
+    )
+    assert bench_cuda.run(options(*words, "--prepare")) == 0
+    assert "perceptron, batch 2, sm_90a" in capsys.readouterr().out
+    monkeypatch.setattr(cuda_work.Work, "_computed", lambda work: pytest.fail("it is there"))
+    assert bench_cuda.run(options(*words, "--emulate", "--kernels")) == 0
+    out = capsys.readouterr().out
+    assert "lightnet: " in out and "matmul" in out
+    (kept,) = (tmp_path / "references").iterdir()
+    with np.load(kept) as found:
+        np.savez(kept, **{name: found[name] + 1 for name in found.files})
+    assert bench_cuda.run(options(*words, "--emulate")) == 1, "what came out is compared with it"
+
+
 def test_without_a_device_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def none() -> None:
         raise CudaUnavailable("there is none in this test")

@@ -16,9 +16,12 @@ import numpy as np
 import lightnet
 from benching.cuda_work import Work
 from lightnet.backends.cuda.native import native_arch
+from lightnet.runtime.cuda.program import KernelLine
 
 OURS, WARPS, TORCH, COMPILED = "lightnet", "lightnet-sm_90", "torch", "torch.compile"
 ENGINES = (OURS, WARPS, TORCH, COMPILED)
+#: How often a graph repeats a kernel, and how often that is timed.
+REPEATS, TRIALS = 20, 5
 
 
 class Engine(ABC):
@@ -33,6 +36,10 @@ class Engine(ABC):
     @abstractmethod
     def seconds(self, count: int) -> float:
         """Seconds of `count` calls, one behind the other, inputs and outputs staying where they are."""
+
+    @abstractmethod
+    def kernels(self) -> list[tuple[str, float]]:
+        """The kernels of one call, in their order, and the seconds of each."""
 
 
 class Ours(Engine):
@@ -54,6 +61,19 @@ class Ours(Engine):
                 self._instance.launch_all()
 
         return self._instance.driver.time(calls)
+
+    def kernels(self) -> list[tuple[str, float]]:
+        """Each in a graph that repeats it, so its operands are in the cache of the device where they fit."""
+        instance, found = self._instance, []
+        driver = instance.driver
+        lines = [line for line in instance.code.lines if isinstance(line, KernelLine)]
+        for line, launch in zip(lines, instance.launches):
+            if launch is not None:
+                graph = driver.graph([launch] * REPEATS)
+                graph.launch()
+                seconds = min(driver.time(graph.launch) for _ in range(TRIALS)) / REPEATS
+                found.append((f"{line.kernel} {'x'.join(map(str, launch.grid))}", seconds))
+        return found
 
 
 class Torch(Engine):
@@ -123,6 +143,19 @@ class Torch(Engine):
             end.record()
             end.synchronize()
             return begin.elapsed_time(end) / 1e3
+
+    def kernels(self) -> list[tuple[str, float]]:
+        """By PyTorch's profiler."""
+        from torch.autograd import DeviceType
+        from torch.profiler import ProfilerActivity, profile
+
+        if self._graph is None:
+            return []
+        with profile(activities=[ProfilerActivity.CUDA]) as found:
+            self._graph.replay()
+            self._torch.cuda.synchronize()
+        events = [e for e in found.events() if e.device_type == DeviceType.CUDA]
+        return [(e.name, e.time_range.elapsed_us() / 1e6) for e in sorted(events, key=lambda e: e.time_range.start)]
 
 
 def make(name: str, work: Work, emulate: bool) -> Engine:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from xdsl.dialects import func
@@ -57,8 +58,19 @@ class Work:
         names = [op.tensor_names[0] or op.op_name or "" for op in sources]
         return {name: self.contents[name] for name in names}
 
-    def reference(self) -> dict[str, np.ndarray]:
-        """The outputs, by the kernels of the CPU in float32, on the same contents."""
+    def reference(self, folder: Path | None = None) -> dict[str, np.ndarray]:
+        """The outputs, by the kernels of the CPU in float32, on the same contents; kept in a folder, if one is given, and taken from there."""
+        if folder is None:
+            return self._computed()
+        kind = "half" if self.precision == "f16" and self.compiled != "f16" else "single"
+        path = folder / f"{self.name}-{self.batch}-{kind}.npz".replace("/", "_").replace(" ", "_")
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            np.savez_compressed(path, **self._computed())
+        with np.load(path) as found:
+            return {name: found[name] for name in found.files}
+
+    def _computed(self) -> dict[str, np.ndarray]:
         wide = {n: a.astype(np.float32) if a.dtype.kind == "f" else a for n, a in self.contents.items()}
         model = self.model if self.precision != "f16" or self.compiled == "f16" else _in_single(self.model, wide)
         return lightnet.compile(model, threads=min(os.cpu_count() or 1, 16))({n: wide[n] for n in self.inputs})
