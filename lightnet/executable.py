@@ -21,7 +21,7 @@ from lightnet.backends.interpreter.static import static_bytes
 from lightnet.compilation import Compilation
 from lightnet.compiled import Compiled, in_text
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.ln.source import ParamOp, Source, is_fed
+from lightnet.dialects.ln.source import ConstantOp, ParamOp, Source, is_fed
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.instances import symbols_of
 from lightnet.ir.locations import loc_of
@@ -201,10 +201,10 @@ class Executable(Compiled):
         if spec is not None:
             return checked_array(name, value, spec.dims, spec.dtype, may_be_strided=True)  # programs ask for more
         if name in self._names():
-            raise LightNetError(
-                f"tensor '{name}' cannot be fed: the network computes it; what can be fed: "
-                f"{', '.join(self._specs) or 'nothing'}"
-            )
+            fixed = any(isinstance(op, ConstantOp) and _name(op) == name for op in self._compilation.source.walk())
+            why = "it is a constant of the network" if fixed else "the network computes it"
+            there = ", ".join(self._specs) or "nothing"
+            raise LightNetError(f"tensor '{name}' cannot be fed: {why}; what can be fed: {there}")
         inputs = list(self.inputs)
         error = unknown("input or param", name, inputs)
         if hidden := len(self._specs.keys() - set(inputs)):

@@ -12,12 +12,13 @@ from xdsl.dialects.func import ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.ln.source import Arange, Input, Source
+from lightnet.dialects.ln.source import Arange, Input, Source, known
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.kernel import KernelOp, YieldOp
 from lightnet.ir.op import LnOp, name_of, tensor_name
 from lightnet.ir.target import get_target
 from lightnet.ir.types import spec_of
+from lightnet.runtime.dtypes import is_float
 
 
 def kernel_of(op: Operation) -> KernelOp | None:
@@ -132,6 +133,15 @@ def mtype(value: SSAValue, arch: str) -> str:
     return f"LN_MEM_{get_target(arch).mtype_of(made).upper()}"
 
 
+def _value(value: SSAValue, arch: str) -> tuple[int | float, ...]:
+    """The elements of a constant that passes may read; none of any other tensor."""
+    array = known(origin(value))
+    if array is None:
+        return ()
+    convert = float if is_float(array.dtype) else int
+    return tuple(convert(x) for x in array.reshape(-1))
+
+
 #: The fields of a tensor that an accessor may name: the kind of the value, and how it is read from a value for an arch.
 FIELDS = {
     "name": ("string", source_name),
@@ -143,11 +153,12 @@ FIELDS = {
     "len": ("number", lambda value, arch: spec_of(value.type).len),
     "ndim": ("number", lambda value, arch: spec_of(value.type).ndim),
     "dims": ("numbers", lambda value, arch: spec_of(value.type).dims),
+    "value": ("numbers", _value),
     "tensor": ("struct", lambda value, arch: spec_of(value.type)),
 }
 #: Fields of upstream's that nothing can be known of when a rule is asked, and why.
 NOT_KNOWN = {
     "offset": "a tensor has no offset before memory is planned",
-    "data": "no rewrite reads what a tensor holds",
-    "backend_data": "no rewrite reads what a tensor holds",
+    "data": "no rewrite reads what a tensor holds; `value` is that of a constant",
+    "backend_data": "no rewrite reads what a tensor holds; `value` is that of a constant",
 }

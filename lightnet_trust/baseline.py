@@ -5,6 +5,7 @@ Imports the passes' base, `ir`, the dialects' launches and sources, and the file
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -142,6 +143,29 @@ class Baseline:
             self.runs = runs
         return None
 
+    def varied(
+        self, before: ModuleOp, after: ModuleOp, data_set: str, *, exact: bool, rounded: DType | None = None
+    ) -> str | None:
+        """The literal of a param, by name, without whose variation the two modules would agree on a data set; None
+        where they differ whatever literals hold."""
+        data = next((d for d, _ in self.runs if str(d) == data_set), None)
+        names = list(data.literals) if data is not None else []
+        if data is None or not names:
+            return None
+        modules = [_Calls(without_arguments(m)).module(data) for m in (before, after)]
+
+        def agree(kept: int) -> bool:
+            own = {name: self.evaluator.intern(data.literals[name]) for name in names[:kept]}
+            reference = execute(modules[0], data.contents | own, self.evaluator)
+            try:
+                execute(modules[1], data.contents | own, self.evaluator, reference, exact=exact, rounded=rounded)
+            except DifferenceError:
+                return False
+            return True
+
+        # `agree` once the deciding one holds what the network says
+        return names[first_wrong(len(names), agree) - 1] if agree(len(names)) else None
+
     @property
     def data(self) -> str:
         """The kinds of data, and the calls, each once."""
@@ -187,6 +211,16 @@ class _Calls:
         if self._last[0] != data.values:
             self._last = data.values, instance_of(self.whole, data.values)
         return self._last[1]
+
+
+def first_wrong(count: int, wrong: Callable[[int], bool]) -> int:
+    """A number of steps up to `count` (rewrites, say) after which the result is `wrong`, and after one less is not,
+    found by bisection: it is wrong after all of them, and right after none."""
+    good, bad = 0, count
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        good, bad = (good, middle) if wrong(middle) else (middle, bad)
+    return bad
 
 
 def _fixed_outputs(module: ModuleOp) -> list[bool]:

@@ -20,7 +20,8 @@ from lightnet.ir.printer import module_text
 from lightnet.ir.registry import TARGETS
 from lightnet.ir.rewrites import Rewrite
 from lightnet.ir.target import get_target
-from lightnet_trust.blame import blame, first_wrong
+from lightnet_trust.baseline import first_wrong
+from lightnet_trust.blame import blame
 from lightnet_trust.check import (
     EXACT,
     Baseline,

@@ -14,6 +14,7 @@ from xdsl.passes import ModulePass
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.rewrites import Rewrite, Rewrites, recording
+from lightnet_trust.baseline import first_wrong
 from lightnet_trust.check import CheckError, Difference, check_error
 
 #: Says what is wrong with a module, if anything.
@@ -53,16 +54,6 @@ def blame(ctx: Context, pass_: ModulePass, before: ModuleOp, judge: Judge, diffe
     last = _Until(bad, wants_text=True)
     found = judge(_partial(ctx, pass_, before, last))
     return check_error(found or difference, pass_, last.rewrites[-1])
-
-
-def first_wrong(count: int, wrong: Callable[[int], bool]) -> int:
-    """A number of rewrites up to `count` after which the result is `wrong`, and after one less is not, found by
-    bisection: it is wrong after all of them, and right after none."""
-    good, bad = 0, count
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        good, bad = (good, middle) if wrong(middle) else (middle, bad)
-    return bad
 
 
 def _partial(ctx: Context, pass_: ModulePass, before: ModuleOp, until: _Until) -> ModuleOp:

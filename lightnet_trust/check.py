@@ -110,7 +110,7 @@ class Checker(Instrumentation):
         pass_, module = self._current
         while (difference := self.judge(module, pass_)) is not None:
             if not self.is_lawful(difference, pass_, rewrite.pattern):
-                raise check_error(difference, pass_, rewrite)
+                raise self.with_cause(check_error(difference, pass_, rewrite), pass_, self._before, module)
 
     def after_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
         if self.baseline is None or self._before is None:
@@ -132,10 +132,22 @@ class Checker(Instrumentation):
 
             error = blame(self.ctx, pass_, before, lambda m: self.judge(m, pass_), difference)
             if not self.is_lawful(error.difference, pass_, error.rewrite.pattern if error.rewrite else None):
-                raise error
+                raise self.with_cause(error, pass_, before, module)
         self.baseline.in_floats.clear()
         self.passes += 1
         self.compared += self.baseline.compared
+
+    def with_cause(self, error: CheckError, pass_: ModulePass, before: ModuleOp | None, after: ModuleOp) -> CheckError:
+        """`error`, which says so where only a param that a data set varied shows the difference."""
+        found = error.difference
+        if self.baseline is None or before is None or found.kind != "value":
+            return error
+        exact, rounded = self.options.exact_for(pass_), self.options.rounding_of(pass_)
+        name = self.baseline.varied(before, after, found.data, exact=exact, rounded=rounded)
+        if name is not None:
+            note = f"the content of param '{name}' was varied, as anybody may feed it: with the network's own, the "
+            error.notes.append((None, f"{note}results agree (what nobody can feed is an ln.constant)"))
+        return error
 
     def _after_lowering(self, found: tuple[Difference | None, list[str]], pass_: ModulePass) -> None:
         difference, notes = found

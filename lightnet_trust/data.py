@@ -33,8 +33,8 @@ from lightnet_trust.evaluation import RememberingEvaluator
 from lightnet_trust.trace import check_size, source_key
 
 #: The kinds of data: ``ordinary``; ``awkward``, with zeros, -0, ties, negatives and large numbers, small variances,
-#: negative scales, literals perturbed (anybody may feed them); ``nonfinite``, as ordinary with some NaN and infinities
-#: among the data.
+#: negative scales, literals of params perturbed (anybody may feed them); ``nonfinite``, as ordinary with some NaN and
+#: infinities among the data.
 KINDS = ("ordinary", "awkward", "nonfinite")
 
 #: What awkward data consists of; a network that is not finite on the first gets the second.
@@ -47,12 +47,14 @@ DEVIATION = {"ordinary": 1.0, "awkward": 0.02, "nonfinite": 1.0}
 @dataclass(frozen=True)
 class DataSet:
     """Contents by source (`trace.source_key`), interned by the evaluator that executes on them; of a network whose dims
-    calls decide, for a call in which its symbols have these `values`."""
+    calls decide, for a call in which its symbols have these `values`. `literals` is what the network itself says that
+    those hold whose contents were perturbed."""
 
     kind: str
     seed: int
     contents: dict[str, np.ndarray]
     values: Values = field(default_factory=dict)
+    literals: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __str__(self) -> str:
         where = f", where {call_text(self.values)}" if self.values else ""
@@ -76,7 +78,7 @@ def draw(
         if not drawer.run(module) and kind == "awkward":
             drawer = _Drawer(kind, seed, evaluator, store, NARROW)
             drawer.run(module)
-    return DataSet(kind, seed, drawer.contents)
+    return DataSet(kind, seed, drawer.contents, literals=drawer.literals)
 
 
 class _Drawer:
@@ -93,6 +95,7 @@ class _Drawer:
     ):
         self.kind, self.seed, self.evaluator, self.store, self.palette = kind, seed, evaluator, store, palette
         self.contents: dict[str, np.ndarray] = {}
+        self.literals: dict[str, np.ndarray] = {}
         self.values: dict[SSAValue, np.ndarray] = {}
         self.root: dict[SSAValue, SSAValue] = {}
         self.drawn: set[SSAValue] = set()  # sources that no op has read yet
@@ -159,7 +162,10 @@ class _Drawer:
         spec = op.result_specs[0]
         if self.is_given(op):
             own = np.array(op.contents(self.store, self.seed))
-            return self.perturbed(key, own, spec.dtype) if self.kind == "awkward" and not op.from_file else own
+            if self.kind != "awkward" or op.from_file or not spec.dtype.is_float:
+                return own
+            self.literals[source_key(op)] = own
+            return self.perturbed(key, own, spec.dtype)
         reader = _reader(op.results[0])
         if reader is None:
             return sample(key, "data", spec.dims, spec.dtype, self.seed)
@@ -187,8 +193,6 @@ class _Drawer:
 
     def perturbed(self, key: str, own: np.ndarray, dtype: DType) -> np.ndarray:
         """Literal contents that somebody has fed otherwise: floats of the same sign, up to a half larger."""
-        if not dtype.is_float:
-            return own
         factor = uniform(f"{key}/factor", self.seed, own.size, 1.0, 1.5).reshape(own.shape)
         return convert(own.astype(np.float64) * factor, dtype)
 

@@ -1,7 +1,7 @@
 """Module → netlist: level 1 as the source network's statements, levels 2 and 3 as lowered ops and kernel regions.
 
-* `ln.input` and `ln.param` are written as `create`; which was which stands under ``lightnet.roles``. Behind `expand`
-  they, and `print`, have the suffix of the memory type in which their tensor stands (``create_cuda``).
+* `ln.input`, `ln.param` and `ln.constant` are written as `create`; which was which stands under ``lightnet.roles``.
+  Behind `expand` they, and `print`, have the suffix of the memory type in which their tensor stands (``create_cuda``).
 * A kernel of one op without choices is that op with the target's suffix (``conv2d_cpu``), as upstream writes it; any
   other kernel is an op ``cpu.kernel`` with a `body`, and its choices are params. In a region, `arg_name` is a tensor's
   name inside and `name` the one outside. `ln.once` is an op ``once`` with a body.
@@ -26,7 +26,7 @@ from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.dialects.ln.source import Create, Input, Source
+from lightnet.dialects.ln.source import ConstantOp, Create, Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.frontends.netlist import Netlist, NetOp, NetParam, NetTensor, ParamValue
 from lightnet.ir.counts import counts_of
@@ -105,7 +105,7 @@ class _Exporter:
         self.target = get_target(max(self.kernels)) if self.kernels else None
         self.types = memory_types(module) if self.upstream else {}
         self.spaces = self.bases()
-        self.roles: dict[str, list[str]] = {"input": [], "param": [], "required": []}
+        self.roles: dict[str, list[str]] = {"input": [], "param": [], "constant": [], "required": []}
         #: Outputs whose names others have in the netlist, where names are unique: name there -> name.
         self.renamed: dict[str, str] = {}
         self.order = {op: i for i, op in enumerate(self.block.ops)}
@@ -179,7 +179,8 @@ class _Exporter:
     def ordinary(self, outer: Operation, op: LnOp, scope: _Scope, planned: bool) -> list[NetOp]:
         """An op of the ln dialect, alone or in a kernel of its own."""
         source = isinstance(op, Source)
-        base = "create" if source else op.optype
+        is_top = outer.parent is self.block
+        base = "create" if source and (is_top or not isinstance(op, ConstantOp)) else op.optype
         suffix = self.suffix(outer, op)
         optype = f"{base}_{suffix}" if suffix else base
         name = scope.ops.take(name_of(op), base)
@@ -196,8 +197,8 @@ class _Exporter:
         tensors_out = [
             self.define(arg, v, scope, planned, name, n) for arg, v, n in zip(outs, outer.results, tensor_names(outer))
         ]
-        if source and not isinstance(op, Create) and outer.parent is self.block:
-            self.roles["input" if isinstance(op, Input) else "param"].append(tensors_out[0].name)
+        if source and not isinstance(op, Create) and is_top:
+            self.roles[op.optype].append(tensors_out[0].name)
         values = op.param_values()
         if values.pop("required", False):
             self.roles["required"].append(tensors_out[0].name)

@@ -21,7 +21,7 @@ from xdsl.ir import Block, Region, SSAValue
 
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.dialects.ln.dialect import built_in_optypes, optypes
-from lightnet.dialects.ln.source import ConstantOp, Input, ParamOp
+from lightnet.dialects.ln.source import MAX_KNOWN, ConstantOp, Input, ParamOp, spelt
 from lightnet.frontends.open_dims import LearntError, learnt
 from lightnet.frontends.sizes import is_counted
 from lightnet.ir import budget
@@ -51,7 +51,8 @@ MAX_INT = (1 << 31) - 1
 MAX_MADE = 1 << 24
 #: Graph inputs that a value is traced back to: what depends on more of them is data, which decides no shape.
 MAX_TRACED = 256
-#: Elements of the largest constant that is spelt in the module; larger ones are entries of the weight store.
+#: Elements of the largest param that is spelt in the module; larger ones are entries of the weight store, as constants
+#: of more than `MAX_KNOWN` are.
 MAX_SPELT = 8
 
 
@@ -63,18 +64,20 @@ class Value:
     __slots__ = ("_contents", "_load", "inputs", "is_fixed", "name", "spec", "ssa", "storage")
 
     def __init__(self, spec: TensorSpec, *, ssa: SSAValue | None = None, inputs: frozenset[str] = frozenset(),
-                 load: Callable[[], np.ndarray] | None = None, name: str | None = None):  # fmt: skip
+                 load: Callable[[], np.ndarray] | None = None, name: str | None = None,
+                 is_fixed: bool = False):  # fmt: skip
         self.spec, self.ssa, self.inputs, self.name = spec, ssa, inputs, name
         self._load = load
         self._contents: np.ndarray | None = None
         #: The type that it is stored in where the model has it and we do not (`frontends/onnx/storage.py`).
         self.storage: str | None = None
-        #: Whether nobody may feed it, if it is known: a pass may read it where it is small (`ln.constant`).
-        self.is_fixed = False
+        #: Whether nobody may feed it, if it is known: small ones that ops read as data are an `ln.constant`.
+        self.is_fixed = is_fixed
 
     def twin(self) -> Value:
         """Another value for the same tensor."""
-        value = Value(self.spec, ssa=self.ssa, inputs=self.inputs, load=self._load, name=self.name)
+        value = Value(self.spec, ssa=self.ssa, inputs=self.inputs, load=self._load, name=self.name,
+                      is_fixed=self.is_fixed)  # fmt: skip
         value._contents = self._contents
         return value
 
@@ -151,9 +154,11 @@ class Graph:
         ssa = self._source(Input, spec, self._names.fresh(name), name, required=True)
         return Value(spec, ssa=ssa, inputs=frozenset([name]), name=name)
 
-    def weight(self, name: str, dims: Sequence[int], dtype: DType | str, load: Callable[[], np.ndarray]) -> Value:
-        """A named param; `load` gives its contents when they are needed, and is called again for a large one."""
-        return Value(self.spec(dims, dtype), load=load, name=name)
+    def weight(self, name: str, dims: Sequence[int], dtype: DType | str, load: Callable[[], np.ndarray],
+               is_fixed: bool = False) -> Value:  # fmt: skip
+        """A named param; `load` gives its contents when they are needed, and is called again for a large one.
+        `is_fixed` says that the source lets nobody feed it."""
+        return Value(self.spec(dims, dtype), load=load, name=name, is_fixed=is_fixed)
 
     def param(self, name: str, dims: Sequence[int], dtype: DType | str) -> Value:
         """A named param whose contents the caller's weights give: they may come later, so nothing is folded."""
@@ -174,7 +179,7 @@ class Graph:
         data.flags.writeable = False
         if data.dtype not in BY_NP:
             raise LightNetError(f"a constant of type {data.dtype} is not supported", self.loc, label="dtype")
-        return Value(self.spec(data.shape, BY_NP[data.dtype]), load=lambda: data)
+        return Value(self.spec(data.shape, BY_NP[data.dtype]), load=lambda: data, is_fixed=True)
 
     def table(self, dims: Sequence[int], dtype: DType | str, make: Callable[[], np.ndarray]) -> Value:
         """A constant that `make` computes from sizes in the model, when it is needed: nothing is allocated here."""
@@ -188,7 +193,7 @@ class Graph:
             array.flags.writeable = False
             return array
 
-        return Value(spec, load=load)
+        return Value(spec, load=load, is_fixed=True)
 
     def bounded(self, count: int, what: str, most: int = MAX_MADE) -> int:
         """`count`, where an array of so many elements may be made while a model is read. Every size that comes out of a
@@ -282,8 +287,9 @@ class Graph:
                  results: Sequence[TensorSpec], inputs: frozenset[str]) -> list[Value]:  # fmt: skip
         name = self.unique(self._base)
         tensors = [name if len(results) == 1 else f"{name}:{i}" for i in range(len(results))]
-        op = cls.build_unchecked([self.ssa(v) for v in operands], params, results, name=name, tensors=tensors,
-                                 location=self._location())  # fmt: skip
+        fields = cls.schema.operand_fields(len(operands))
+        values = [self.ssa(v, f.role == "data") for v, f in zip(operands, fields)]
+        op = cls.build_unchecked(values, params, results, name=name, tensors=tensors, location=self._location())
         self.block.add_op(op)
         return [Value(spec, ssa=r, inputs=inputs) for spec, r in zip(results, op.results)]
 
@@ -298,19 +304,21 @@ class Graph:
     def _known(self, array: np.ndarray, spec: TensorSpec) -> Value:
         array = np.array(array)  # the reference may have returned its operand, or a view of it
         array.flags.writeable = False
-        return Value(spec, load=lambda: array)
+        return Value(spec, load=lambda: array, is_fixed=True)
 
-    def ssa(self, value: Value) -> SSAValue:
-        """The SSA value of `value`; a known one becomes an `ln.param` when it is first read."""
+    def ssa(self, value: Value, as_data: bool = True) -> SSAValue:
+        """The SSA value of `value`. A known one becomes an `ln.constant` or an `ln.param` when it is first read: as
+        data, or as weights, which a caller may replace by others that it has trained."""
         if value.ssa is None:
-            value.ssa = self._param(value) if value.is_known else self.ssa(value.emitted(self))
+            value.ssa = self._param(value, as_data) if value.is_known else self.ssa(value.emitted(self), as_data)
         return value.ssa
 
-    def _param(self, value: Value) -> SSAValue:
-        spec = value.spec
+    def _param(self, value: Value, as_data: bool) -> SSAValue:
+        spec, is_constant = value.spec, value.is_fixed and as_data
         name = self._names.fresh(value.name or "const")
-        if spec.len <= MAX_SPELT and (numbers := _spelt(value.known)) is not None:
-            return self._source(ConstantOp if value.is_fixed else ParamOp, spec, name, name, data=numbers)
+        most = MAX_KNOWN if is_constant else MAX_SPELT
+        if spec.len <= most and (numbers := spelt(value.known)) is not None:
+            return self._source(ConstantOp if is_constant else ParamOp, spec, name, name, data=numbers)
         load = value._load
         assert load is not None
         self.entries[name] = Entry(spec.dims, spec.dtype.np, lambda: _bytes(load()))
@@ -441,18 +449,6 @@ def _union(sets: Sequence[frozenset[str]]) -> frozenset[str]:
         return largest
     union = frozenset().union(*sets)
     return union if len(union) <= MAX_TRACED else frozenset()
-
-
-def _spelt(array: np.ndarray | None) -> tuple[int | float, ...] | None:
-    """The elements as numbers of a `data` parameter, or None where doubles cannot say them exactly (or not
-    finitely)."""
-    assert array is not None
-    if array.dtype.kind in "iub":
-        values = tuple(int(v) for v in array.reshape(-1).tolist())
-        return values if all(abs(v) <= 1 << 53 for v in values) and values else None
-    numbers = array.astype(np.float64).ravel()
-    negative_zeros = (numbers == 0) & np.signbit(numbers)
-    return tuple(numbers.tolist()) if len(numbers) and np.isfinite(numbers).all() and not negative_zeros.any() else None
 
 
 def _bytes(array: np.ndarray) -> memoryview:

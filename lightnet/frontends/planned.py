@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lightnet.diagnostics import LightNetError
-from lightnet.dialects.ln.source import Input, ParamOp
+from lightnet.dialects.ln.source import ConstantOp, Input, ParamOp
 from lightnet.frontends.netlist import Netlist
 from lightnet.ir.memory import ARENA, HOST_SPACE, MEMORY_TYPES
 from lightnet.ir.op import LnOp
@@ -19,7 +19,7 @@ def ours(netlist: Netlist) -> dict:
 
 def roles(netlist: Netlist) -> dict[str, type[LnOp]]:
     """Tensor name -> class of the `create` that makes it, where `bind` has decided."""
-    return {name: cls for cls in (Input, ParamOp) for name in role_names(netlist, cls.optype)}
+    return {name: cls for cls in (Input, ParamOp, ConstantOp) for name in role_names(netlist, cls.optype)}
 
 
 def role_names(netlist: Netlist, role: str) -> set[str]:

@@ -55,7 +55,7 @@ class BindPass(LnPass):
                 name = tensor_names(source)[0]
                 unseen.discard(name or "")
                 cls = self.class_of(source, name)
-                if not isinstance(source, cls):
+                if source.name != cls.name:  # a constant is a param, too
                     self.rebind(source, cls)
             for reader in budget.within(block.ops):
                 if isinstance(reader, LnOp) and type(reader).check_roles is not LnOp.check_roles:

@@ -9,7 +9,8 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from lightnet.dialects.ln.move import Forward, Reshape
-from lightnet.dialects.ln.source import Arange, Zeros
+from lightnet.dialects.ln.rules import is_yielded
+from lightnet.dialects.ln.source import MAX_KNOWN, Arange, ConstantOp, Zeros, known, spelt
 from lightnet.ir.op import ConstraintError, LnOp
 from lightnet.ir.passes import LnPass, rewrite_greedily
 from lightnet.ir.types import TensorSpec, spec_of
@@ -27,10 +28,10 @@ class FoldPass(LnPass):
     %b = ln.slice %a {axis = 0, start = 2, len = 3} : ...  ->  %b = ln.arange {start = 2, stop = 5, step = 1} : ...
     ```
 
-    Constants are what the program spells out: `zeros`, `arange`, and a reshape of `arange`. The contents of params and
-    inputs are not constants, inline or not: anybody may feed them. An op on constants folds when its result, computed
-    by its NumPy reference, is bit for bit one of these again (a reshape, slice or transpose of ranges, arithmetic on
-    them); others are evaluated once, at load (`hoist`). Moves of zeros are zeros at any size.
+    Constants are what the program spells out: `constant` (of at most 16 elements), `zeros`, `arange`, and a reshape of
+    `arange`. The contents of params and inputs are not constants, inline or not: anybody may feed them. An op on
+    constants folds when its result, computed by its NumPy reference, is bit for bit one of these again; others are
+    evaluated once, at load (`hoist`). Moves of zeros are zeros at any size.
     """
 
     name = "fold"
@@ -59,9 +60,11 @@ class FoldConstants(RewritePattern):
         if any(s.len > MAX_ELEMENTS for s in specs):
             return
         results = op.evaluate([_value(v) for v in op.operands])
-        spelt = [_spell(r, s) for r, s in zip(results, op.result_specs)]
-        if all(ops is not None for ops in spelt):
-            new = [ops for ops in spelt if ops is not None]
+        is_output = any(is_yielded(use) for r in op.results for use in r.uses)  # a source is none
+        spell = _ranged if is_output or not any(isinstance(v.owner, ConstantOp) for v in op.operands) else _constant
+        found = [spell(r, s) for r, s in zip(results, op.result_specs)]
+        if all(ops is not None for ops in found):
+            new = [ops for ops in found if ops is not None]
             rewriter.replace(op, [o for ops in new for o in ops], [ops[-1].results[0] for ops in new])
 
 
@@ -69,12 +72,16 @@ def _is_spelt(value: SSAValue) -> bool:
     owner = value.owner
     if isinstance(owner, Reshape):
         return isinstance(owner.src.owner, Arange)
+    if isinstance(owner, ConstantOp):
+        return known(value) is not None
     return isinstance(owner, Operation) and is_constant(owner)
 
 
 def _value(value: SSAValue) -> np.ndarray:
     owner = value.owner
     assert isinstance(owner, LnOp)
+    if isinstance(owner, ConstantOp):
+        return owner.contents(None)
     return owner.evaluate([_value(v) for v in owner.operands])[0]
 
 
@@ -82,7 +89,13 @@ def _zeros(spec: TensorSpec) -> LnOp:
     return Zeros.make([], {"dtype": spec.dtype.tl, "dims": spec.dims})
 
 
-def _spell(value: np.ndarray, spec: TensorSpec) -> list[LnOp] | None:
+def _constant(value: np.ndarray, spec: TensorSpec) -> list[LnOp] | None:
+    """The constant that is `value`, bit for bit, or None where there is none."""
+    data = spelt(value) if spec.len <= MAX_KNOWN else None
+    return data and [ConstantOp.make([], {"dtype": spec.dtype.tl, "dims": spec.dims, "data": data})]
+
+
+def _ranged(value: np.ndarray, spec: TensorSpec) -> list[LnOp] | None:
     """Ops whose last result is `value`, bit for bit, or None where there are none: zeros, or a range (reshaped)."""
     data = np.ascontiguousarray(value).reshape(-1)
     if not any(data.tobytes()):

@@ -19,7 +19,7 @@ from lightnet.dialects.ln.matmul import Matmul
 from lightnet.dialects.ln.move import Concat, Reshape, Slice, Transpose
 from lightnet.dialects.ln.pool import Maxpool2d
 from lightnet.dialects.ln.rules import is_yielded
-from lightnet.dialects.ln.source import ConstantOp, value_of
+from lightnet.dialects.ln.source import ConstantOp, known
 from lightnet.dialects.ln.unary import RoundClip, RoundEven
 from lightnet.ir import budget, rewrites
 from lightnet.ir.names import OP_NAME, FreshNames
@@ -133,9 +133,9 @@ class _Narrowing:
             return int(low), int(high)
         if isinstance(op, Cast) and dtype.name in FLOATS_OF_WHOLE:
             return self.range_of(op.src)
-        if (known := value_of(value)) is not None:
-            whole = known.size and np.array_equal(known, np.rint(known)) and float(np.abs(known).max()) < 1 << 20
-            return (int(known.min()), int(known.max())) if whole else None
+        if (array := known(value)) is not None:
+            whole = array.size and np.array_equal(array, np.rint(array)) and float(np.abs(array).max()) < 1 << 20
+            return (int(array.min()), int(array.max())) if whole else None
         if isinstance(op, Add | Sub):
             left, right = map(self.range_of, op.operands)
             if left is None or right is None:
@@ -179,7 +179,7 @@ class _Narrowing:
         (result,) = op.results
         if spec_of(result.type).dtype != F32:
             return
-        read, zero = (op.operands[0], value_of(op.operands[1])) if isinstance(op, Sub) else (result, np.zeros(()))
+        read, zero = (op.operands[0], known(op.operands[1])) if isinstance(op, Sub) else (result, np.zeros(()))
         if isinstance(op, Cast) and any(isinstance(u.operation, Sub) and u.index == 0 for u in result.uses):
             return  # whose turn comes
         if (
@@ -194,7 +194,7 @@ class _Narrowing:
         if kind.is_float or kind.size > 2 or stored.mode != "saturate" or spec_of(stored.src.type).dtype != F32:
             return
         number, at = stored.src, float(zero.reshape(()))
-        if isinstance(number.owner, Add) and (moved := value_of(number.owner.src2)) is not None:
+        if isinstance(number.owner, Add) and (moved := known(number.owner.src2)) is not None:
             if moved.size != 1 or float(moved.reshape(())) != at:
                 return
             number = number.owner.src1
@@ -228,8 +228,8 @@ class _Narrowing:
     ) -> SSAValue:
         """`value` divided by a number, where there is one, rounded, within limits, and `nan` for NaN."""
         numbers, scale = self.scaled(value)
-        known = None if scale is None else value_of(scale)
-        if by is not None and known is not None and known.size == 1 and float(known.reshape(())) == by:
+        factor = None if scale is None else known(scale)
+        if by is not None and factor is not None and factor.size == 1 and float(factor.reshape(())) == by:
             whole, own = numbers, self.range_of(numbers)
             if own is not None and limits[0] <= own[0] and own[1] <= limits[1]:
                 return whole
@@ -252,7 +252,7 @@ class _Narrowing:
 
     def divisor(self, value: SSAValue) -> float | None:
         """The number by which a tensor is divided, where the product with its inverse will do."""
-        if self.exact or not isinstance(value.owner, Div) or (by := value_of(value.owner.src2)) is None or by.size != 1:
+        if self.exact or not isinstance(value.owner, Div) or (by := known(value.owner.src2)) is None or by.size != 1:
             return None
         if spec_of(value.owner.src1.type) != spec_of(value.type):
             return None  # of more dims
@@ -264,7 +264,7 @@ class _Narrowing:
     def scale_behind(self, op: LnOp) -> None:
         """Choose among whole numbers, and multiply what was chosen."""
         found = [self.scaled(v) for v in op.operands]
-        scales = [None if s is None else value_of(s) for _, s in found]
+        scales = [None if s is None else known(s) for _, s in found]
         if any(s is None or s.size != 1 for s in scales) or len(op.results) != 1:
             return
         numbers = {float(s.reshape(())) for s in scales if s is not None}
@@ -354,7 +354,7 @@ class _Narrowing:
             self.read_whole(op, product, new)
         number = new.cast(product, result.dtype)
         by = [new.reshape(new.cast(s, result.dtype), along if spec_of(s.type).len > 1 else ()) for s in scales]
-        if len(by) == 2 and _have_product([value_of(s) for s in scales]):
+        if len(by) == 2 and _have_product([known(s) for s in scales]):
             by = [new.add(Mul.make(by))]
         for scale in reversed(by):
             number = new.add(Mul.make([number, scale]))
@@ -449,9 +449,9 @@ def _types(left: Range, right: Range, channels: int, bytes: bool) -> tuple[DType
 def _have_product(scales: Sequence[np.ndarray | None]) -> bool:
     """Return whether the product of two scales is neither above all f32 nor below those of 24 bits, as far as they are
     known: one that is `MODERATE` has one with all that a network of such has."""
-    known = [np.abs(s.astype(np.float64)) for s in scales if s is not None]
-    low, high = (np.finfo(np.float32).tiny, np.finfo(np.float32).max) if len(known) == 2 else MODERATE
-    return bool(known) and all(low <= by <= high for by in np.prod(np.broadcast_arrays(*known), axis=0).flat)
+    sizes = [np.abs(s.astype(np.float64)) for s in scales if s is not None]
+    low, high = (np.finfo(np.float32).tiny, np.finfo(np.float32).max) if len(sizes) == 2 else MODERATE
+    return bool(sizes) and all(low <= by <= high for by in np.prod(np.broadcast_arrays(*sizes), axis=0).flat)
 
 
 class _Ops:

@@ -6,6 +6,7 @@ The wrong passes here are wrong on purpose; whether values are equal is asked of
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import re
 import subprocess
@@ -27,7 +28,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from lightnet.backends.interpreter.arena import POISON
 from lightnet.cli import ln_opt
-from lightnet.dialects.ln.arith import Mul
+from lightnet.dialects.ln.arith import Add, Mul
 from lightnet.dialects.ln.effect import Print
 from lightnet.dialects.ln.elementwise import Relu
 from lightnet.dialects.ln.source import Input
@@ -819,3 +820,40 @@ def test_squeezedet_costs_less_than_10_s() -> None:
     assert done.returncode == 0 and "check: 3 passes keep the results" in done.stderr
     # Seconds of processors, as others may be running too: 5 on two cores.
     assert after.children_user + after.children_system - before.children_user - before.children_system < 20
+
+
+VARIED = """
+func.func @main() -> (tensor<2x8xf32>, tensor<2x8xf32>) {
+  %x = ln.input : tensor<2x8xf32> as ("x")
+  %three = ln.param {data = [3.0]} : tensor<f32> as ("three")
+  %two = ln.KIND {data = [2.0]} : tensor<f32> as ("two")
+  %z = ln.mul %x, %three : tensor<2x8xf32> as ("z")
+  %y = ln.mul %x, %two : tensor<2x8xf32> as ("y")
+  func.return %y, %z : tensor<2x8xf32>, tensor<2x8xf32>
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "kind, factor, rewrites", list(itertools.product(("param", "constant"), (2, 3), (False, True)))
+)
+def test_a_rule_that_reads_a_param_is_told_which(kind: str, factor: int, rewrites: bool) -> None:
+    """x * c = x + x for a c that says 2 is wrong where anybody may feed c, and the report names c; of a constant it is right. A rule
+    that is wrong whatever c holds (c says 2, and x + x + x is made) blames no data."""
+
+    class Doubles(RewritePattern):
+        # x * 2 = x + x, and whatever `factor` makes of it
+        def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+            if isinstance(op, Mul) and tuple(op.src2.owner.data) == (2.0,):
+                ops = [Add.make([op.src1, op.src1])]
+                ops += [Add.make([ops[0].dst, op.src1])] if factor == 3 else []
+                rewriter.replace(op, ops)
+
+    ctx, module = parsed(VARIED.replace("KIND", kind))
+    verdict = run_checked(ctx, module, [Patterns((Doubles,))], each_rewrite=rewrites)
+    assert verdict.ok == (kind == "constant" and factor == 2)
+    notes = "" if verdict.ok else "".join(text for _, text in verdict.error.notes)
+    assert ("the content of param 'two' was varied, as anybody may feed it" in notes) == (
+        kind == "param" and factor == 2
+    )
+    assert "'three'" not in notes

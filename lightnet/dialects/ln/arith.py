@@ -24,6 +24,7 @@ from lightnet.dialects.ln.numeric import (
 )
 from lightnet.dialects.ln.rows import BinaryRow, Broadcasting
 from lightnet.dialects.ln.rules import producer, rule
+from lightnet.dialects.ln.source import known
 from lightnet.ir.op import ConstraintError, LnOp, case, dtype_of_result, ln_op, operand, result, string
 from lightnet.runtime.dtypes import BY_NAME, STORED, DType, convert, is_float, round_to
 
@@ -32,6 +33,26 @@ from lightnet.runtime.dtypes import BY_NAME, STORED, DType, convert, is_float, r
 @rule("maximum", "minimum", "bit_and", "bit_or")
 def same_operand(op):
     return op.src1 if op.src1 is op.src2 else None
+
+
+# c + x = x + c; c * x = x * c: what is known stands behind, where rules look for it
+@rule("add", "mul")
+def known_behind(op):
+    if known(op.src1) is None or known(op.src2) is not None:
+        return None
+    return type(op).make([op.src2, op.src1])
+
+
+# x * 1 = x / 1 = x - 0 = x, and of integers x + 0 = x, where x is not repeated
+@rule("add", "sub", "mul", "div")
+def neutral_operand(op):
+    number = known(op.src2)
+    if number is None or op.operand_specs[0] != op.result_specs[0]:
+        return None
+    if op.optype in ("mul", "div"):
+        return op.src1 if (number == 1).all() else None
+    is_exact = op.optype == "sub" or not is_float(number.dtype)  # -0 + 0 is 0, and -0 - 0 is -0
+    return op.src1 if is_exact and not any(number.tobytes()) else None
 
 
 class _Remainder(BinaryRow):
@@ -92,11 +113,13 @@ _SHAPES = [
 
 # fmt: off
 Add = BinaryRow.row("add", "src1 + src2", np.add, "src1 + src2.",
-                 more=(*(case(src1=a, src2=b) for a, b in _SHAPES), *cases({"src1": (3, 1), "src2": (4,)}, INTS)))
-Sub = BinaryRow.row("sub", "src1 - src2", np.subtract, "src1 - src2.")
-Mul = BinaryRow.row("mul", "src1 * src2", np.multiply, "src1 * src2.")
+                 more=(*(case(src1=a, src2=b) for a, b in _SHAPES), *cases({"src1": (3, 1), "src2": (4,)}, INTS)),
+                 rewrites=(known_behind, neutral_operand))
+Sub = BinaryRow.row("sub", "src1 - src2", np.subtract, "src1 - src2.", rewrites=(neutral_operand,))
+Mul = BinaryRow.row("mul", "src1 * src2", np.multiply, "src1 * src2.", rewrites=(known_behind, neutral_operand))
 Div = BinaryRow.row("div", "src1 / src2", integer_quotient,
-                 "src1 / src2; of integers, truncated toward zero, and 0 where src2 is 0.", domain={"src2": (0.5, 2)})
+                 "src1 / src2; of integers, truncated toward zero, and 0 where src2 is 0.", domain={"src2": (0.5, 2)},
+                 rewrites=(neutral_operand,))
 Pow = BinaryRow.row("pow", "pow(src1, src2)", power,
                  "src1 to the power of src2. Integers go through double and saturate; a negative float has a power "
                  "only where src2 is whole, else NaN.", domain={"src1": (0.2, 3)})

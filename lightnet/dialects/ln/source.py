@@ -7,12 +7,14 @@ import math
 from typing import ClassVar, TypeGuard
 
 import numpy as np
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 from xdsl.irdl import traits_def
 from xdsl.traits import Pure
 
 from lightnet.dialects.ln.rules import rule
+from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.constraints import Message
+from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import (
     ConstraintError,
     LnOp,
@@ -29,6 +31,9 @@ from lightnet.ir.op import (
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dtypes import BY_TL, convert
 from lightnet.runtime.initial import initial_contents
+
+#: Elements of the largest constant whose value passes read: scalars, axes, scales of a few channels, no weights.
+MAX_KNOWN = 16
 
 
 def holds_data(from_file: bool, ran: tuple[float, ...]) -> bool:
@@ -108,8 +113,8 @@ class Input(Source):
 
 @ln_op
 class ParamOp(Source):
-    """A tensor that is constant from call to call: weights and the like. No pass reads its value. One that is
-    `required` has no contents but those of the weight store: a call without these is an error.
+    """A tensor that is constant from call to call: weights and the like. Anybody may feed it, so no pass reads its
+    value. One that is `required` has no contents but those of the weight store: a call without these is an error.
 
     ```mlir
     %w = ln.param {from_file = true} : tensor<4x3x3x3xf32> as "create1"("conv1_wts")
@@ -123,7 +128,7 @@ class ParamOp(Source):
 @ln_op
 class ConstantOp(ParamOp):
     """A tensor that the network itself spells out, in `data`: nobody can feed it, and a pass may read its value
-    (`value_of`).
+    (`known`), where it has at most 16 elements.
 
     ```mlir
     %s = ln.constant {data = [0.5]} : tensor<f32> as "scale"("scale")
@@ -139,9 +144,33 @@ def is_fed(op: Operation) -> TypeGuard[Source]:
     return isinstance(op, Source) and not isinstance(op, ConstantOp)
 
 
-def value_of(value: SSAValue) -> np.ndarray | None:
-    """The value of a tensor that is a constant; None of any other."""
-    return value.owner.contents(None) if isinstance(value.owner, ConstantOp) else None
+def known(value: SSAValue) -> np.ndarray | None:
+    """The value of a tensor that the program spells out (`constant`, `zeros`, `arange`), also where it enters a kernel
+    or stands in an `ln.once`: an array of its dims and dtype. None of any other, and of one with more than `MAX_KNOWN`
+    elements."""
+    while True:
+        if isinstance(value, BlockArgument) and isinstance(kernel := value.block.parent_op(), KernelOp):
+            value = kernel.operands[value.index]
+        elif isinstance(value, OpResult) and isinstance(value.op, OnceOp):
+            value = value.op.terminator.operands[value.index]
+        else:
+            break
+    op = value.owner
+    if not isinstance(op, ConstantOp | Zeros | Arange) or op.result_specs[0].open_dims:
+        return None
+    if op.result_specs[0].len > MAX_KNOWN:
+        return None
+    return op.contents(None) if isinstance(op, ConstantOp) else op.reference()
+
+
+def spelt(array: np.ndarray) -> tuple[int | float, ...] | None:
+    """The elements as the numbers of `data`, or None where doubles cannot say them exactly (or not finitely)."""
+    if array.dtype.kind in "iub":
+        values = tuple(int(v) for v in array.reshape(-1).tolist())
+        return values if all(abs(v) <= 1 << 53 for v in values) and values else None
+    numbers = array.astype(np.float64).ravel()
+    negative_zeros = (numbers == 0) & np.signbit(numbers)
+    return tuple(numbers.tolist()) if len(numbers) and np.isfinite(numbers).all() and not negative_zeros.any() else None
 
 
 @ln_op

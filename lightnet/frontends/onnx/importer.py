@@ -184,6 +184,7 @@ class Importer:
         self.scopes: list[Scope] = []
         self.symbols: dict[str, tuple[int, str]] = {}  # open dims by name: size, and where it came from
         self.opsets = model.opsets
+        self.fed = {i.name for i in model.graph.inputs}  # what a caller may feed, initializers among it
         self.prefix = ""
         self.count = 0
 
@@ -290,13 +291,15 @@ class Importer:
         """An initializer."""
         if tensor.dtype not in BY_NAME:
             return _Missing(f"initializer '{tensor.name}' has type {tensor.dtype}, which is not supported")
+        is_fixed = self.model.ir_version >= 4 and tensor.name not in self.fed
         with self.graph.node(SourceLoc(self.model.path), tensor.name, f"initializer '{tensor.name}'"):
-            return self.value_of(tensor, tensor.name)
+            return self.value_of(tensor, tensor.name, is_fixed)
 
-    def value_of(self, tensor: OnnxTensor, name: str) -> Value:
+    def value_of(self, tensor: OnnxTensor, name: str, is_fixed: bool = True) -> Value:
         """A tensor that is known, not loaded; of a storage type as its values, marked."""
         form = FORMATS.get(tensor.dtype)
-        value = self.graph.weight(name, tensor.dims, tensor.dtype if form is None else form.carrier, tensor.load)
+        value = self.graph.weight(name, tensor.dims, tensor.dtype if form is None else form.carrier, tensor.load,
+                                  is_fixed)  # fmt: skip
         value.storage = None if form is None else tensor.dtype
         return value
 

@@ -42,3 +42,22 @@ func.func @main() -> tensor<2xf32> {
   %b = ln.slice %a {axis = 0, start = 0, len = 2} : tensor<2xf32> as ("b")
   func.return %b : tensor<2xf32>
 }
+
+// -----
+
+// What nobody can feed is a constant: ops on such fold to one, up to 16 elements; an output is computed.
+// CHECK: func.func @main() -> (tensor<2x3xf32>, tensor<3xf32>)
+// CHECK: %[[C:.*]] = ln.constant {data = [3.0, 6.0]} : tensor<2x1xf32>
+// CHECK: ln.mul %x, %[[C]]
+// CHECK: ln.mul %a, %three : tensor<3xf32> as ("z")
+func.func @main() -> (tensor<2x3xf32>, tensor<3xf32>) {
+  %x = ln.input : tensor<2x3xf32> as ("x")
+  %a = ln.constant {data = [1, 2, 4]} : tensor<3xf32> as ("a")
+  %three = ln.constant {data = [3]} : tensor<f32> as ("three")
+  %b = ln.slice %a {axis = 0, start = 0, len = 2} : tensor<2xf32> as ("b")
+  %c = ln.mul %b, %three : tensor<2xf32> as ("c")
+  %d = ln.reshape %c : tensor<2x1xf32> as ("d")
+  %y = ln.mul %x, %d : tensor<2x3xf32> as ("y")
+  %z = ln.mul %a, %three : tensor<3xf32> as ("z")
+  func.return %y, %z : tensor<2x3xf32>, tensor<3xf32>
+}

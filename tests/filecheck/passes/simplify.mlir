@@ -133,3 +133,42 @@ func.func @main() -> tensor<3xi32> {
   %y = ln.rearange %x {start = 0, stop = 3, step = 1} : tensor<3xi32> as "rearange0"("y")
   func.return %y : tensor<3xi32>
 }
+
+// -----
+
+// A constant stands behind the other operand of a sum and a product, where rules look for it; a neutral one goes.
+// CHECK: %[[X:.*]] = ln.input
+// CHECK-NEXT: %[[T:.*]] = ln.constant {data = [2]}
+// CHECK-NEXT: %[[A:.*]] = ln.mul %[[X]], %[[T]]
+// CHECK-NEXT: %[[B:.*]] = ln.add %[[A]], %[[T]]
+// CHECK-NEXT: func.return %[[B]]
+func.func @main() -> tensor<2x3xf32> {
+  %x = ln.input : tensor<2x3xf32>
+  %two = ln.constant {data = [2]} : tensor<f32>
+  %one = ln.constant {data = [1]} : tensor<1xf32>
+  %zero = ln.zeros : tensor<3xf32>
+  %a = ln.mul %two, %x : tensor<2x3xf32>
+  %b = ln.mul %one, %a : tensor<2x3xf32>
+  %c = ln.div %b, %one : tensor<2x3xf32>
+  %d = ln.sub %c, %zero : tensor<2x3xf32>
+  %y = ln.add %two, %d : tensor<2x3xf32>
+  func.return %y : tensor<2x3xf32>
+}
+
+// -----
+
+// What anybody may feed is no such number; x + 0 is not x where x is -0, and a product that repeats x is none of x.
+// CHECK: ln.mul %x, %one
+// CHECK: ln.add %{{.*}}, %{{.*}} : tensor<2x3xf32>
+// CHECK: ln.mul %{{.*}}, %{{.*}} : tensor<2x2x3xf32>
+// CHECK-NEXT: func.return
+func.func @main() -> tensor<2x2x3xf32> {
+  %x = ln.input : tensor<2x3xf32> as ("x")
+  %one = ln.param {data = [1]} : tensor<1xf32> as ("one")
+  %zero = ln.constant {data = [0]} : tensor<1xf32> as ("zero")
+  %ones = ln.constant {data = [1, 1]} : tensor<2x1x1xf32> as ("ones")
+  %a = ln.mul %x, %one : tensor<2x3xf32>
+  %b = ln.add %a, %zero : tensor<2x3xf32>
+  %y = ln.mul %b, %ones : tensor<2x2x3xf32>
+  func.return %y : tensor<2x2x3xf32>
+}
