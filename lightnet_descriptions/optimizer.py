@@ -1,4 +1,5 @@
-"""Optimizer descriptions: rules for `expand`, `subgraph`, `combine` and `simplify` as data, read into rewrite patterns.
+"""Optimizer descriptions: rules for `expand`, `subgraph`, `combine`, `simplify` and `recognize` as
+data, read into rewrite patterns.
 
     {author: "me", arch: "cpu", name: "mine",
      ops: [{optype: "relu", rules: [{cond: ["self.outs[dst]=>"], match: false}, {cond: [], replace: ["relu_cpu"]}]}],
@@ -54,11 +55,14 @@ _MATCH = {
     **_MATCH_ACTIONS,
     "details": "a",
     "warn": "s",
+    "law": "s",
 }
 #: Fields of upstream's that hold C code.
 _CODE = ("head", "custom_before", "custom_after")
+#: Of these, those of the graph before there are kernels, which are for every target.
+GRAPH_PASSES = ("simplify", "recognize")
 #: The passes that rules over several ops may be for, by section: the first is the usual one.
-PASSES = {"combiners": ("combine",), "subgraphs": ("subgraph", "simplify", "combine")}
+PASSES = {"combiners": ("combine",), "subgraphs": ("subgraph", *GRAPH_PASSES, "combine")}
 
 
 def load_optimizer(document: Document, table: Mapping[str, type[LnOp]] | None = None) -> list[type[FilePattern]]:
@@ -118,11 +122,13 @@ class _Description:
             for entry in items(self.fields, section):
                 yield entry, self.match(entry, section)
 
-    def rule(self, name: str, pass_name: str, item: DescribedValue, matcher: Matcher, cases: tuple[Case, ...]) -> Rule:
-        if self.arch == "none" and pass_name != "simplify":
-            raise item.error(f"arch 'none' has no kernels: rules for it are for `simplify`, not for `{pass_name}`")
-        target = "*" if pass_name == "simplify" else self.arch
-        return Rule(name, pass_name, target, item.loc, item.source.lines.text, matcher, cases)
+    def rule(self, name: str, pass_name: str, item: DescribedValue, matcher: Matcher, cases: tuple[Case, ...],
+             law: str | None = None) -> Rule:  # fmt: skip
+        if self.arch == "none" and pass_name not in GRAPH_PASSES:
+            known = " or ".join(f"`{name}`" for name in GRAPH_PASSES)
+            raise item.error(f"arch 'none' has no kernels: rules for it are for {known}, not for `{pass_name}`")
+        target = "*" if pass_name in GRAPH_PASSES else self.arch
+        return Rule(name, pass_name, target, item.loc, item.source.lines.text, matcher, cases, law)
 
     def refusing(self, item: DescribedValue, note: str, message: Callable[[LnOp], str]) -> Case:
         """The end of a complete description: what no rule is for is an error."""
@@ -218,10 +224,11 @@ class _Description:
         scope = self.scope.with_vars(*variables)
         edges = tuple(matches.edges(items(fields_, "edges"), scope, entry))
         action = self.match_action(fields_, entry, scope, edges, pass_name, name)
-        matcher = JoinedOps(pass_name, entry, {v.name: frozenset(v.classes) or None for v in variables}, edges)
+        matcher = JoinedOps(pass_name, entry, {v.name: frozenset(v.classes) or None for v in variables}, edges,
+                            pass_name in GRAPH_PASSES)  # fmt: skip
         done = DescribedAction(self.arch, entry, action)
         cases = (Case(done, conditions_of(fields_, scope), text(fields_, "warn")),)
-        return self.rule(name, pass_name, entry, matcher, cases)
+        return self.rule(name, pass_name, entry, matcher, cases, text(fields_, "law"))
 
     def match_action(
         self,
@@ -243,8 +250,8 @@ class _Description:
             return Fuse(all(v.classes for v in scope.variables.values()))
         made = replacement(items(fields_, "replace"), items(fields_, "details"), scope, matches.linked(edges))
         concrete = next((n for n in made.new_ops if n.arch is not None), None)
-        if pass_name == "simplify" and concrete is not None:
-            raise concrete.item.error("`simplify` runs before there are kernels: name an optype of arch none")
+        if pass_name in GRAPH_PASSES and concrete is not None:
+            raise concrete.item.error(f"`{pass_name}` runs before there are kernels: name an optype of arch none")
         if not made.results:
             raise fields_["replace"].error(
                 "nothing takes over a result: add 'VAR.outs[ARG] = OLD.outs[ARG]' to the details"

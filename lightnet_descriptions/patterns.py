@@ -182,12 +182,13 @@ class PatternEdge:
 @dataclass(frozen=True)
 class JoinedOps(Matcher):
     """Ops joined by edges; the last of them is looked for first. `variables` are in the order of `match`, which stands
-    at `item`."""
+    at `item`; `in_graph` says that the pass is one of level 1."""
 
     pass_name: str
     item: DescribedValue
     variables: Mapping[str, frozenset[type[LnOp]] | None]
     edges: tuple[PatternEdge, ...]
+    in_graph: bool
 
     @property
     def roots(self) -> tuple[str, ...]:
@@ -196,7 +197,7 @@ class JoinedOps(Matcher):
     def anchors(self, op: Operation) -> list[LnOp]:
         """The ops that the last variable may be: `op` of level 1, or an op of the kernel `op`."""
         found: Sequence[Operation] = ()
-        if self.pass_name == "simplify":
+        if self.in_graph:
             found = [op] if isinstance(op.parent_op(), FuncOp) else []
         elif isinstance(op, KernelOp) and self.takes(op):
             found = op.ops

@@ -68,6 +68,8 @@ class Rule:
     text: str
     matcher: Matcher
     cases: tuple[Case, ...]
+    #: What it rests on where it is right up to rounding only, or by a law of functions: it is checked in floats.
+    law: str | None = None
 
     @property
     def equation(self) -> str:
@@ -80,7 +82,7 @@ class Rule:
     def pattern(self) -> type[FilePattern]:
         """The pattern that passes apply."""
         namespace = {"rule": self, "name": self.name, "pass_name": self.pass_name, "target": self.target,
-                     "declared_at": self.place, "__module__": __name__}  # fmt: skip
+                     "declared_at": self.place, "law": self.law, "__module__": __name__}  # fmt: skip
         return type(self.name, (RulePattern,), namespace)
 
 

@@ -78,12 +78,25 @@ def subjects() -> Iterator[Subject]:
             f"func.func @main() -> {result} {{\n%x = ln.input : tensor<{type}>\n{body}\nfunc.return %y : {result}\n}}\n"
         )
         yield Subject(f"rule {k}", text, False, "simplify", "cpu")
+    for name, text in spelt():
+        yield Subject(name, text, False, 'bind,simplify,recognize{rules=norms,activations}', "cpu")
     for name, text in samples():
         for target in TARGETS:
             yield Subject(f"sample of {name}, {target}", text, False, "expand,combine", target)
     for name in NETWORKS:
         for passes in EXAMPLES:
             yield Subject(name, str(ROOT / "examples" / name), True, passes, "cpu")
+
+
+def spelt() -> Iterator[tuple[str, str]]:
+    """What exporters spell out, as it is imported."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from spelt_out import SPELLINGS, spelling
+
+    import lightnet
+
+    for name in SPELLINGS:
+        yield name, str(lightnet.loads(spelling(name, (2, 3, 8)).model.SerializeToString(), ".onnx").module)
 
 
 def samples() -> Iterator[tuple[str, str]]:

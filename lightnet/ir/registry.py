@@ -157,17 +157,15 @@ class Table:
 
 
 PASSES = Table("pass", {
-    "bind": "lightnet.passes.bind:BindPass",
-    "instantiate": "lightnet.passes.instantiate:InstantiatePass",
-    "fold": "lightnet.passes.fold:FoldPass",
-    "check-indices": "lightnet.passes.check_indices:CheckIndicesPass",
+    "bind": "lightnet.passes.bind:BindPass", "instantiate": "lightnet.passes.instantiate:InstantiatePass",
+    "fold": "lightnet.passes.fold:FoldPass", "check-indices": "lightnet.passes.check_indices:CheckIndicesPass",
     "ln-cse": "lightnet.passes.cse:CsePass", "ln-dce": "lightnet.passes.dce:DcePass",
     "decompose": "lightnet.passes.decompose:DecomposePass",
     "trim-windows": "lightnet.passes.trim_windows:TrimWindowsPass",
     "fold-batchnorm": "lightnet.passes.fold_batchnorm:FoldBatchnormPass",
     "move-scales": "lightnet.passes.move_scales:MoveScalesPass",
-    "integers": "lightnet.passes.integers:IntegersPass", "simplify": "lightnet.passes.simplify:SimplifyPass",
-    "precision": "lightnet.passes.precision:PrecisionPass",
+    "integers": "lightnet.passes.integers:IntegersPass", "recognize": "lightnet.passes.recognize:RecognizePass",
+    "simplify": "lightnet.passes.simplify:SimplifyPass", "precision": "lightnet.passes.precision:PrecisionPass",
     "expand": "lightnet.passes.expand:ExpandPass", "combine": "lightnet.passes.combine:CombinePass",
     "defuse": "lightnet.passes.defuse:DefusePass", "subgraph": "lightnet.passes.subgraph:SubgraphPass",
     "layout": "lightnet.passes.layout:LayoutPass",
@@ -350,7 +348,10 @@ ARCH_OPS = Table("op of an arch", {
 })  # fmt: skip
 
 #: Our passes that take patterns; a pass out of a file may ask for its own (`patterns`).
-PATTERN_PASSES = ("simplify", "expand", "subgraph", "combine")
+PATTERN_PASSES = ("simplify", "recognize", "expand", "subgraph", "combine")
+#: Families of rules of `recognize`: descriptions.
+RECOGNIZERS = Table("family of rules", {name: f"lightnet_descriptions.recognize:{name.upper()}"
+                                        for name in ("norms", "activations")})  # fmt: skip
 #: Patterns by (pass, target): what `expand`, `combine` … apply, beside what a target lists itself; and who added them.
 _PATTERNS: dict[tuple[str, str], list[type[RewritePattern]]] = {}
 _PATTERN_SOURCES: dict[type, str | None] = {}

@@ -180,7 +180,7 @@ def _launched(module: ModuleOp) -> None:
 #: `layout`, because it joins kernels on blocked maps; `choose` before `pack`, because how weights lie depends on it,
 #: and before `plan`, because workspace does.
 GRAPH_LEVEL = Level("graph", "a graph of ops", "bind",
-              ("bind", "simplify", "trim-windows", "fold-batchnorm", "move-scales", "simplify", "hoist"),
+              ("bind", "simplify", "recognize", "trim-windows", "fold-batchnorm", "move-scales", "simplify", "hoist"),
               _unplanned)  # fmt: skip
 KERNEL_LEVEL = Level("kernels", "kernels", "expand",
                 ("expand", "subgraph", "hoist", "combine", "layout", "grow-caches", "bands", "choose", "pack",

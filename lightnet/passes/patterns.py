@@ -11,6 +11,7 @@ from xdsl.pattern_rewriter import RewritePattern
 
 from lightnet.ir.registry import TARGETS, all_patterns, meet
 from lightnet.ir.target import Target, get_target
+from lightnet.passes import recognize
 from lightnet.passes.decompose import Decompose
 from lightnet.passes.fold import FoldConstants
 from lightnet.passes.simplify import own_patterns
@@ -30,6 +31,8 @@ def built_in(pass_name: str | None = None, target: str = "*") -> Iterator[Row]:
     if pass_name in (None, "simplify"):
         yield from (("simplify", "*", cls) for cls in own_patterns())
     yield from ((name, "*", cls) for name, cls in _OWN if pass_name in (None, name))
+    if pass_name in (None, "recognize"):
+        yield from (("recognize", "*", cls) for cls in recognize.own_patterns())
     if pass_name in (None, *_OF_TARGETS):
         for name in TARGETS:
             if meet(name, target):

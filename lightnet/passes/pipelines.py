@@ -1,7 +1,7 @@
 """The pipelines as values: which passes of which level run, in which order, for which target and plan, and how a
 pipeline's name is read.
 
-import (-> decompose) -> bind -> simplify -> trim-windows -> fold-batchnorm
+import (-> decompose) -> bind -> simplify -> recognize -> trim-windows -> fold-batchnorm
        -> simplify (-> precision) -> hoist                                                          level 1, the graph
        -> expand -> subgraph -> hoist -> combine -> layout -> grow-caches
        -> bands -> choose -> pack -> schedule                                                       level 2, kernels
