@@ -89,7 +89,7 @@ def subjects() -> Iterator[Subject]:
 
 
 def spelt() -> Iterator[tuple[str, str]]:
-    """What exporters spell out, as it is imported."""
+    """The graphs that exporters write of one op, as they are imported."""
     sys.path.insert(0, str(ROOT / "tests"))
     from spelt_out import SPELLINGS, spelling
 

@@ -32,7 +32,7 @@ def built_in(pass_name: str | None = None, target: str = "*") -> Iterator[Row]:
         yield from (("simplify", "*", cls) for cls in own_patterns())
     yield from ((name, "*", cls) for name, cls in _OWN if pass_name in (None, name))
     if pass_name in (None, "recognize"):
-        yield from (("recognize", "*", cls) for cls in recognize.own_patterns())
+        yield from (("recognize", "*", cls) for cls in recognize.recognizers())
     if pass_name in (None, *_OF_TARGETS):
         for name in TARGETS:
             if meet(name, target):

@@ -50,10 +50,10 @@ class RecognizePass(LnPass):
             raise LightNetError(f"recognize: there are no rules '{unknown[0]}'{near_or_all(unknown[0], FAMILIES)}")
         there = {inner.name for inner in op.walk()}
         wanted = [name for name in self.rules if FAMILIES[name] & there]
-        if classes := [*own_patterns(wanted), *patterns(self.name, "*")]:
+        if classes := [*recognizers(wanted), *patterns(self.name, "*")]:
             rewrite_greedily(op, [cls() for cls in classes], dce=True)
 
 
-def own_patterns(families: Iterable[str] = FAMILIES) -> list[type[RewritePattern]]:
+def recognizers(families: Iterable[str] = FAMILIES) -> list[type[RewritePattern]]:
     """The patterns of the pass that no file registers, in the order in which they are tried."""
     return [pattern for name in families if name in RECOGNIZERS for pattern in RECOGNIZERS.get(name).read()]

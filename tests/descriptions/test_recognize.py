@@ -16,7 +16,7 @@ from lightnet.diagnostics import LightNetError
 from lightnet.ir.module import main_of
 from lightnet.ir.passes import parse_pipeline
 from lightnet.passes.pipelines import expanded
-from lightnet.passes.recognize import FAMILIES, own_patterns
+from lightnet.passes.recognize import FAMILIES, recognizers
 from lightnet.plugins import load
 from lightnet_trust.check import CheckOptions, run_checked
 
@@ -62,7 +62,7 @@ def test_verdict_of_each_rule(name: str) -> None:
     model = loaded(spelt.model)
     verdict = run_checked(model.ctx, model.module, parse_pipeline(f"bind,simplify,{ALL}"), CheckOptions(in_field=True))
     assert verdict.ok, verdict.error.render()
-    (pattern,) = (p for p in own_patterns() if p.name == spelt.rule)
+    (pattern,) = (p for p in recognizers() if p.name == spelt.rule)
     noted = any(f"pattern '{spelt.rule}'" in note for note in verdict.notes)
     assert pattern.law is not None or not noted
     record = json.loads((Path(__file__).parents[1] / "data" / "exactness.json").read_text())
@@ -71,7 +71,7 @@ def test_verdict_of_each_rule(name: str) -> None:
 
 def test_each_rule_has_a_spelling() -> None:
     """No rule is there that no exporter asks for."""
-    assert {spelling(name).rule for name in SPELLINGS} == {p.name for p in own_patterns()}
+    assert {spelling(name).rule for name in SPELLINGS} == {p.name for p in recognizers()}
 
 
 def _gelu(w: Writer, root: float = 2**0.5, one: float = 1.0, half: float = 0.5, other: str = "x") -> str:

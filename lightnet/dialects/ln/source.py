@@ -136,6 +136,7 @@ class ConstantOp(ParamOp):
     """
 
     optype = "constant"
+    unique = False  # its name is nobody's to feed: equal ones are one
     checks = Source.checks | {"spelt": "!from_file && !required && ran == 0"}
 
 
