@@ -25,7 +25,7 @@ class Spelling(NamedTuple):
 class Writer:
     """Builds a graph of one input x; constants are initializers of rank 0, or `Constant` nodes where `as_nodes`."""
 
-    def __init__(self, dims: tuple[int, ...], as_nodes: bool = False):
+    def __init__(self, dims: tuple[int | str, ...], as_nodes: bool = False):
         self.dims, self.as_nodes = dims, as_nodes
         self.nodes: list[onnx.NodeProto] = []
         self.weights: dict[str, np.ndarray] = {}
@@ -239,8 +239,8 @@ _SPELT: dict[str, tuple[str, str, Callable[[Writer], str], bool]] = {
 SPELLINGS = tuple(_SPELT)
 
 
-def spelling(name: str, dims: tuple[int, ...] = (2, 5, 24)) -> Spelling:
-    """The graph of that name, on an x of `dims`."""
+def spelling(name: str, dims: tuple[int | str, ...] = (2, 5, 24)) -> Spelling:
+    """The graph of that name, on an x of `dims`, of which a text is one that calls decide."""
     rule, op, write, as_nodes = _SPELT[name]
     writer = Writer(dims, as_nodes)
     return Spelling(rule, op, writer.model(write(writer)))

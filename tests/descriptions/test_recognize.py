@@ -69,6 +69,18 @@ def test_verdict_of_each_rule(name: str) -> None:
     assert record[spelt.rule] in (("in floats",) if noted else ("exact", "in floats"))
 
 
+@pytest.mark.parametrize("name", ["torch layernorm", "keras layernorm", "torchlib rmsnorm", "torch gelu"])
+def test_dims_that_calls_decide(name: str) -> None:
+    """A batch that each call brings along hides nothing."""
+    spelt = spelling(name, ("n", 5, 24))
+    model = lightnet.loads(spelt.model.SerializeToString(), ".onnx", dims={"n": "1..16"})
+    assert recognized(model).count(spelt.op) == 1
+    run, session = lightnet.compile(model), ort.InferenceSession(spelt.model.SerializeToString())
+    for n in (1, 3):
+        x = x_of((n, 5, 24))
+        np.testing.assert_allclose(run({"x": x})["y"], session.run(None, {"x": x})[0], rtol=2e-5, atol=2e-6)
+
+
 def test_each_rule_has_a_spelling() -> None:
     """No rule is there that no exporter asks for."""
     assert {spelling(name).rule for name in SPELLINGS} == {p.name for p in recognizers()}
