@@ -146,25 +146,28 @@ class Baseline:
     def varied(
         self, before: ModuleOp, after: ModuleOp, data_set: str, *, exact: bool, rounded: DType | None = None
     ) -> str | None:
-        """The literal of a param, by name, without whose variation the two modules would agree on a data set; None
-        where they differ whatever literals hold."""
-        data = next((d for d, _ in self.runs if str(d) == data_set), None)
-        names = list(data.literals) if data is not None else []
-        if data is None or not names:
+        """The source (``param 'two'``) without whose variation the two modules would agree on a data set, as they do
+        where it holds the literal that the network says; None where they differ whatever literals hold."""
+        run = next((i for i, (data, _) in enumerate(self.runs) if str(data) == data_set), None)
+        if run is None or not self.runs[run][0].literals:
             return None
+        (data, trace), evaluator = self.runs[run], self.evaluator_of(run)
+        names = list(data.literals)
         modules = [_Calls(without_arguments(m)).module(data) for m in (before, after)]
 
         def agree(kept: int) -> bool:
-            own = {name: self.evaluator.intern(data.literals[name]) for name in names[:kept]}
-            reference = execute(modules[0], data.contents | own, self.evaluator)
+            contents = data.contents | {name: evaluator.intern(data.literals[name]) for name in names[:kept]}
             try:
-                execute(modules[1], data.contents | own, self.evaluator, reference, exact=exact, rounded=rounded)
+                reference = execute(modules[0], contents, evaluator)
+                execute(modules[1], contents, evaluator, reference, exact=exact, rounded=rounded)
             except DifferenceError:
                 return False
             return True
 
-        # `agree` once the deciding one holds what the network says
-        return names[first_wrong(len(names), agree) - 1] if agree(len(names)) else None
+        if not agree(len(names)):
+            return None
+        name = names[first_wrong(len(names), agree) - 1]
+        return f"{trace.fed[name].kind.removeprefix('ln.')} '{name}'" if name in trace.fed else f"'{name}'"
 
     @property
     def data(self) -> str:

@@ -143,9 +143,9 @@ class Checker(Instrumentation):
         if self.baseline is None or before is None or found.kind != "value":
             return error
         exact, rounded = self.options.exact_for(pass_), self.options.rounding_of(pass_)
-        name = self.baseline.varied(before, after, found.data, exact=exact, rounded=rounded)
-        if name is not None:
-            note = f"the content of param '{name}' was varied, as anybody may feed it: with the network's own, the "
+        source = self.baseline.varied(before, after, found.data, exact=exact, rounded=rounded)
+        if source is not None:
+            note = f"the content of {source} was varied, as anybody may feed it: with the network's own, the "
             error.notes.append((None, f"{note}results agree (what nobody can feed is an ln.constant)"))
         return error
 
