@@ -92,7 +92,7 @@ class Traced(ValueMachine):
         self.contents, self.evaluator, self.reference, self.exact = contents, evaluator, reference, exact
         self.rounded, self.in_floats = rounded, in_floats
         self.least = 0.0 if rounded is None else tolerance(rounded.np)
-        self.found = Trace(fed={source_key(op): Fed.of(op) for op in feedable_ops(module) if is_fed(op)})
+        self.found = Trace(fed={source_key(op): Fed.of(op) for op in feedable_ops(module)})
         self.op: Operation | None = None
         if reference is not None:
             self.check_interface()

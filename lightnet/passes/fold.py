@@ -92,7 +92,7 @@ def _zeros(spec: TensorSpec) -> LnOp:
 def _constant(value: np.ndarray, spec: TensorSpec) -> list[LnOp] | None:
     """The constant that is `value`, bit for bit, or None where there is none."""
     data = spelt(value) if spec.len <= MAX_KNOWN else None
-    return data and [ConstantOp.make([], {"dtype": spec.dtype.tl, "dims": spec.dims, "data": data})]
+    return None if data is None else [ConstantOp.make([], {"dtype": spec.dtype.tl, "dims": spec.dims, "data": data})]
 
 
 def _ranged(value: np.ndarray, spec: TensorSpec) -> list[LnOp] | None:

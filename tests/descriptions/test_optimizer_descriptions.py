@@ -763,7 +763,7 @@ BAD = [
     ("fuse: true", 'pass: "subgraph", fuse: true', "rules of combiners are for combine"),
     ('replace: ["relu c"]', 'pass: "simplify", replace: ["relu_cpu c"]', "`simplify` runs before there are kernels"),
     ('name: "g"', 'name: "f"', "pattern 'd.f' is described twice"),
-    ('name: "g"', 'name: "g", pass: "expand"', "rules of subgraphs are for subgraph or simplify or combine"),
+    ('name: "g"', 'name: "g", pass: "expand"', "rules of subgraphs are for subgraph or simplify or recognize or combine"),
     ('"c.ins[src] = a.ins[src]"', '"c.ins[src] = b.ins[src]"', "b.ins\\[src\\] is a.outs\\[dst\\], which is gone"),
     (', "c.outs[dst] = b.outs[dst]"', "", "nothing takes over a result"),
     ("self.params[padding][0] !=", "len(3) !=", "len takes one array"),

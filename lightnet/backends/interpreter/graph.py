@@ -22,7 +22,7 @@ from lightnet.diagnostics import DescriptionWarning, LightNetError
 from lightnet.dialects.ln.arguments import without_arguments
 from lightnet.dialects.ln.effect import Fprint, Print
 from lightnet.dialects.ln.move import Copy
-from lightnet.dialects.ln.source import Source
+from lightnet.dialects.ln.source import Source, is_fed
 from lightnet.dialects.ln.structure import OnceOp, planned_ops
 from lightnet.ir.arrays import from_memory, to_memory
 from lightnet.ir.counts import counts_of
@@ -85,7 +85,7 @@ def _of_call(module: ModuleOp, inputs: Mapping[str, np.ndarray]) -> ModuleOp:
 def feedable_ops(module: ModuleOp) -> Iterator[Source]:
     """Every op that can be fed, in `ln.once` too."""
     for op in main_of(module).walk():
-        if isinstance(op, Source):
+        if is_fed(op):
             yield op
 
 

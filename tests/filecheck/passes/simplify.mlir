@@ -143,7 +143,7 @@ func.func @main() -> tensor<3xi32> {
 // CHECK-NEXT: %[[B:.*]] = ln.add %[[A]], %[[T]]
 // CHECK-NEXT: func.return %[[B]]
 func.func @main() -> tensor<2x3xf32> {
-  %x = ln.input : tensor<2x3xf32>
+  %x = ln.input : tensor<2x3xf32> as ("x")
   %two = ln.constant {data = [2]} : tensor<f32>
   %one = ln.constant {data = [1]} : tensor<1xf32>
   %zero = ln.zeros : tensor<3xf32>
