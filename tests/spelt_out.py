@@ -1,7 +1,7 @@
 """Activations, normalisations and attention as exporters of ONNX spell them out: one graph for each spelling, by name.
 
-Written by reading what the exporters emit: PyTorch's TorchScript symbolics and torchlib (`torch.onnx.export` with ``dynamo``), tf2onnx of
-`tf.nn` and Keras's layers. The constants are those that they write, rounded as they round them.
+Written by hand after what the exporters emit (PyTorch's TorchScript symbolics and torchlib, tf2onnx of `tf.nn` and of Keras's layers), not by
+running them: none of them is a dependency. The constants are rounded as they round them.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _quick_gelu(w: Writer) -> str:
 
 
 def _torch_hardswish(w: Writer) -> str:
-    """TorchScript, and torchlib: x * hardtanh(x + 3, 0, 6) / 6."""
+    """A model's own, in PyTorch: x * relu6(x + 3) / 6."""
     return w("Div", w("Mul", "x", w("Clip", w("Add", "x", 3.0), 0.0, 6.0)), 6.0)
 
 
@@ -128,7 +128,7 @@ def _keras_hardswish(w: Writer) -> str:
 
 
 def _sigmoid_hardswish(w: Writer) -> str:
-    """PyTorch at opset 13: x * hard_sigmoid(x)."""
+    """TorchScript before opset 14: x * hard_sigmoid(x)."""
     return w("Mul", "x", w("HardSigmoid", "x", alpha=1 / 6, beta=0.5))
 
 
