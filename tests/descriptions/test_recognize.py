@@ -21,7 +21,7 @@ from lightnet.plugins import load
 from lightnet_trust.check import CheckOptions, run_checked
 
 #: The pass with all its rules.
-ALL = 'recognize{rules=norms,activations}'
+ALL = "recognize{rules=norms,activations}"
 #: What is left of a spelling beside the op: gain and bias, and the copy that keeps the output's name.
 BESIDE = {"ln.input", "ln.param", "ln.mul", "ln.add", "ln.forward", "func.return"}
 
@@ -47,7 +47,7 @@ def test_spelling_is_recognised(name: str) -> None:
     spelt = spelling(name)
     model = loaded(spelt.model)
     family = spelt.rule.partition(".")[0]
-    names = recognized(model, f'bind,simplify,recognize{{rules={family}}}')
+    names = recognized(model, f"bind,simplify,recognize{{rules={family}}}")
     assert names.count(spelt.op) == 1 and set(names) <= BESIDE | {spelt.op}
     assert names.count("ln.mul") <= 1 and names.count("ln.add") <= 1
     x = x_of((2, 5, 24))
@@ -168,7 +168,7 @@ def test_rules_of_files_come_behind(tmp_path: Path) -> None:
 
 def test_unknown_family_is_named() -> None:
     with pytest.raises(LightNetError, match="there are no rules 'norm'; did you mean norms"):
-        recognized(loaded(spelling("torch silu").model), 'bind,recognize{rules=norm}')
+        recognized(loaded(spelling("torch silu").model), "bind,recognize{rules=norm}")
     assert set(FAMILIES) == {"norms", "activations"}
 
 

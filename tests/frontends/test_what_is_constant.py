@@ -156,3 +156,23 @@ def test_bind_makes_a_constant_a_param_where_it_is_told_so() -> None:
     (bind,) = parse_pipeline('bind{params="two"}')
     bind.apply(model.ctx, model.module)
     assert sources(model) == {"two": "param"}
+
+
+EXPANDER = """{author: "me", arch: "cpu", name: "mine", ops: [{optype: "mul", rules: [
+    // x * 2 = x + x
+    {cond: ["len(self.ins[src2].value) == 1 && self.ins[src2].value[0] == 2"], replace: ["add_cpu sum"],
+     details: ["sum.ins[src1] = self.ins[src1]", "sum.ins[src2] = self.ins[src1]", "sum.outs[dst] = self.outs[dst]"]},
+    {cond: [], replace: ["mul_cpu"]}]}]}"""
+
+
+@pytest.mark.parametrize(
+    "kind, value, expected", [("constant", 2, "ln.add"), ("constant", 3, "ln.mul"), ("param", 2, "ln.mul")]
+)
+def test_an_expander_reads_a_constant(tmp_path: Path, kind: str, value: int, expected: str) -> None:
+    """Behind `hoist`, too, which has put it into `ln.once`; of a param it sees no number."""
+    (tmp_path / "d.json").write_text(EXPANDER)
+    text = TEXT.replace("ln.constant {data = [2]}", f"ln.{kind} {{data = [{value}]}}")
+    model = lightnet.loads(text, ".mlir")
+    with load(str(tmp_path / "d.json")):
+        assert run_checked(model.ctx, model.module, parse_pipeline("bind,hoist,expand")).ok
+    assert [op.name for op in main_of(model.module).walk() if op.name in ("ln.add", "ln.mul")] == [expected]
