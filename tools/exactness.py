@@ -79,7 +79,7 @@ def subjects() -> Iterator[Subject]:
         )
         yield Subject(f"rule {k}", text, False, "simplify", "cpu")
     for name, text in spelt():
-        yield Subject(name, text, False, 'bind,simplify,recognize{rules=norms,activations}', "cpu")
+        yield Subject(name, text, False, "bind,simplify,recognize{rules=norms,activations}", "cpu")
     for name, text in samples():
         for target in TARGETS:
             yield Subject(f"sample of {name}, {target}", text, False, "expand,combine", target)
