@@ -191,6 +191,8 @@ def fed_inputs(args: argparse.Namespace, network: Network, executable: Any) -> d
             texts.update({name: word for name in executable.inputs if name not in texts})
     feeds: dict[str, Any] = dict(network.values) if network.opened else {}  # what is open is given anew with each call
     if lost := [name for name in texts if name not in types]:
+        if hasattr(executable, "checked"):
+            executable.checked(lost[0], None)  # says why not: it is a constant, or computed
         raise unknown("input or param", lost[0], types)
     for name in sorted(texts, key=lambda name: texts[name] in feeding.MADE):  # whose dims may follow from others
         (dims, dtype), text = types[name], texts[name]

@@ -248,7 +248,7 @@ def test_latency(cli):
     [
         (["-i", "a=1,2"], "error: 'a' has 6 elements [2, 3], but gets 2"),
         (["-i", "q=1"], "error: no input or param is called 'q'; there are: a, b"),
-        (["-i", "c=1"], "no input or param is called 'c'"),
+        (["-i", "c=1"], "tensor 'c' cannot be fed: the network computes it"),
         (["-i", "a=1", "-i", "a=2"], "error: -i names 'a' twice"),
         (["-i", "a"], "error: -i takes name=..., and gets 'a'"),
         (["-i", "a=one"], "'a' gets 'one', which is neither numbers (1.5,2), nor @FILE.npy"),

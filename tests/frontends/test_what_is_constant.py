@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import lightnet
+from lightnet.cli.lightnet import main
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import ConstantOp, ParamOp, known
 from lightnet.frontends import json_ir, mlir
@@ -176,3 +177,8 @@ def test_an_expander_reads_a_constant(tmp_path: Path, kind: str, value: int, exp
     with load(str(tmp_path / "d.json")):
         assert run_checked(model.ctx, model.module, parse_pipeline("bind,hoist,expand")).ok
     assert [op.name for op in main_of(model.module).walk() if op.name in ("ln.add", "ln.mul")] == [expected]
+
+
+def test_the_command_line_says_so_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(EXAMPLES / "double.net"), "-i", "two=3"]) == 1
+    assert "tensor 'two' cannot be fed: it is a constant of the network; what can be fed: x" in capsys.readouterr().err
