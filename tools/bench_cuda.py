@@ -208,7 +208,7 @@ def print_kernels(engines: Mapping[str, Engine]) -> None:
 
 
 def prepare(works: Iterable[Callable[[], cuda_work.Work]], folder: Path | None) -> int:
-    """What takes a processor long and needs no device: the results, and the code of every kernel for sm_90a, and sm_90 where that is another
+    """Make what takes a processor long and needs no device: the results, and the code of every kernel for sm_90a, and sm_90 where that is another
     (in the cache of kernels)."""
     for make in works:
         work = make()

@@ -107,7 +107,7 @@ def _merged(kernels: Sequence[KernelOp]) -> KernelOp | None:
     """The kernels as one, not inserted yet; None where the generator does not take it."""
     body = Body.of(kernels[0])
     for kernel in kernels[1:]:
-        made = {r: v for k in kernels for r, v in zip(k.results, k.terminator.operands)}
+        made: dict[SSAValue, SSAValue] = {r: v for k in kernels for r, v in zip(k.results, k.terminator.operands)}
         own = Body.of(kernel)
         joined = {arg: made.get(value, value) for arg, value in own.outside.items()}
         body = Body((*body.ops, *own.ops), own.yielded, {**body.outside, **joined})

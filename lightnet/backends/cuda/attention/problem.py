@@ -87,7 +87,8 @@ def attention_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Attention 
     found = [op for op in ops if isinstance(op, Softmax)]
     if len(found) != 1 or len(yielded) != 1 or len(ops) < 3:
         return None
-    softmax, makers = found[0], {r: op for op in ops for r in op.results}
+    softmax = found[0]
+    makers: dict[SSAValue, LnOp] = {r: op for op in ops for r in op.results}
     scored = _before(softmax.operands[0], makers)
     if not scored or not isinstance(scored[0], Matmul) or softmax.axis != softmax.result_specs[0].ndim - 1:
         return None
@@ -117,9 +118,10 @@ def attention_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Attention 
         _placed(out[0], dims, out[1][:-2], out[1][-2], out[1][-1]),
     ]
     width = problem.depth
-    if None in placed or width % HEAD_PIECE or columns % HEAD_PIECE or not max(width, columns) <= MOST_WIDE:
+    there = [tensor for tensor in placed if tensor is not None]
+    if len(there) < len(placed) or width % HEAD_PIECE or columns % HEAD_PIECE or max(width, columns) > MOST_WIDE:
         return None
-    return Attention(problem, softmax.operands[0], keys, width, columns, *placed)
+    return Attention(problem, softmax.operands[0], keys, width, columns, *there)
 
 
 def _before(value: SSAValue, makers: Mapping[SSAValue, LnOp]) -> list[LnOp]:
@@ -150,7 +152,7 @@ def _mixing(softmax: Softmax, ops: Sequence[LnOp]) -> list[LnOp] | None:
 
 def _moves(value: SSAValue, end: SSAValue | None) -> list[LnOp]:
     """The moves that make a value, up to `end`."""
-    found = []
+    found: list[LnOp] = []
     while value is not end and isinstance(op := value.owner, REARRANGING):
         found.append(op)
         value = op.operands[0]
@@ -165,7 +167,7 @@ def _read(value: SSAValue) -> tuple[SSAValue, list[Axis]] | None:
     return r.source, [tuple((f.size, 0 if f.repeats else steps[f]) for f in axis) for axis in r.axes]
 
 
-def _written(value: SSAValue, mix: Matmul) -> tuple[SSAValue, list[Axis]] | None:
+def _written(value: SSAValue, mix: LnOp) -> tuple[SSAValue, list[Axis]] | None:
     """The value that a rearrangement of a product is, and the steps there of each of the product's dimensions."""
     r = rearranged(value)
     if r is None or r.source is not mix.results[0] or any(f.repeats for axis in r.axes for f in axis):
