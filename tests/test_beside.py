@@ -123,6 +123,33 @@ for words in (["--check", net], ["--bisect", net], ["--dot=net.dot", net], ["--s
 """
 
 
+#: Run with a model of ONNX's own ops, one with an op of ONNX Runtime's, and packages that bring ops of other domains.
+DOMAINS = """
+import sys
+import lightnet
+plain, fused, *beside = sys.argv[1:]
+lightnet.compile(plain).prepare()
+print(sorted({name.partition(".")[0] for name in sys.modules} & set(beside)))
+lightnet.compile(fused).prepare()
+assert "lightnet_ort" in sys.modules
+"""
+
+
+def test_handlers_of_other_domains_are_imported_when_a_model_has_their_ops(tmp_path: Path) -> None:
+    """ONNX Runtime writes one of its own ops without a domain, which is found, too."""
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 4]) for name in "xy"]
+    scale = helper.make_tensor("s", TensorProto.FLOAT, [4], [1.0] * 4)
+    nodes = {"plain": ("Relu", ["x"]), "fused": ("SimplifiedLayerNormalization", ["x", "s"])}
+    for name, (op, inputs) in nodes.items():
+        graph = helper.make_graph([helper.make_node(op, inputs, ["y"])], "g", ends[:1], ends[1:], [scale])
+        model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+        save(model, tmp_path / f"{name}.onnx")
+    paths = [str(tmp_path / f"{name}.onnx") for name in nodes]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", DOMAINS, *paths, "lightnet_ml", "lightnet_ort"]
+    assert subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
 def test_the_package_works_without(tmp_path: Path) -> None:
     """Networks run, and are compiled for every target of its own; what asks for more says what to install."""
     (tmp_path / "graph.json").write_text('{"nodes": [], "arg_nodes": [], "heads": []}')

@@ -94,10 +94,12 @@ class Table:
         load_installed()
         return map(self.get, filter(self._is_here, list(self._rows)))
 
-    def imported(self) -> None:
-        """Import what every row names: families of functions that decorators register."""
+    def imported(self, beside: bool = True) -> None:
+        """Import what every row names: families of functions that decorators register; with `beside`, those of the
+        packages beside this one, too."""
         for name in self:
-            self.get(name)
+            if beside or name not in self._beside:
+                self.get(name)
 
     def has_row(self, name: str) -> bool:
         """Return whether there is a row `name`, be it of a package that is not here."""

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from lightnet.executable import Executable
     from lightnet.runtime.program import Program
 
-#: Bytes of static tensors from which on it pays to give back the pages of LLVM's code.
-_MANY = 8 << 20
+#: Bytes of static tensors from which on it pays to give back the pages of LLVM's code, of which linking takes 10 MB
+#: again.
+_MANY = 1 << 20
 #: How kernels are shaped by the width of vectors, in floats.
 _FEATURES = {16: "avx512", 8: "avx2"}
 

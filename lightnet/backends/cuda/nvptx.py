@@ -177,6 +177,8 @@ class _Texts:
         except LightNetError as error:
             error.notes.append((None, f"while emitting @{name}"))
             raise
+        finally:
+            e.forget()
         self._active.pop()
         return e, text, set(called.values())
 

@@ -126,6 +126,8 @@ def emit_kernel(
         except LightNetError as error:
             error.notes.append((None, f"while emitting @{current.sym_name.data}"))
             raise
+        finally:
+            e.forget()
         declared |= e.declared
         for callee in sorted(e.calls - done):
             if callee not in functions:

@@ -256,6 +256,15 @@ class FunctionEmitter:
         shape = type.get_shape()
         return Vec(llvm_type(type.element_type), shape, leaf_lanes(shape, self.width), make_leaf, make_scalar, roots)
 
+    def forget(self) -> None:
+        """Let go of all values. They lead to each other and back here, and the cycle collector rests while code is
+        made: they would stay until all kernels are emitted (7 MB of ERFNet's)."""
+        for value in self.vals.values():
+            if isinstance(value, Vec):
+                value.forget()
+        self.vals.clear()
+        self.scopes.clear()
+
     def bind(self, value: SSAValue, vec: Vec) -> None:
         """Bind a vector result: it stays lazy if all its uses are in its own block, else it is emitted now."""
         self.vals[value] = vec

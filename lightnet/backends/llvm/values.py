@@ -170,6 +170,10 @@ class Vec:
         self._make_scalar, self.roots = None, frozenset()
         self.scalars.clear()
 
+    def forget(self) -> None:
+        """Let go of what makes leaves, which may lead back to this value: no other is asked for any more."""
+        self._make_leaf, self._make_scalar = self.leaves.__getitem__, None
+
 
 @cache
 def leaf_lanes(shape: tuple[int, ...], width: int) -> int:

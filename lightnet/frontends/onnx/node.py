@@ -70,7 +70,9 @@ def onnx_op(*op_types: str, domain: str = "", sequences: bool = False) -> Callab
 
 def handler_of(domain: str, op_type: str) -> Handler | None:
     """The handler of an op, or None."""
-    ONNX_OPS.imported()  # importing a family registers its handlers
+    for beside in (False, True):  # importing a family registers its handlers
+        if (domain, op_type) not in _HANDLERS:
+            ONNX_OPS.imported(beside)
     return _HANDLERS.get((domain, op_type))
 
 
@@ -81,7 +83,7 @@ def takes_sequences(domain: str, op_type: str) -> bool:
 
 def handlers() -> dict[tuple[str, str], Handler]:
     """Every handler by (domain, op type)."""
-    handler_of("", "")
+    ONNX_OPS.imported()
     return dict(_HANDLERS)
 
 
