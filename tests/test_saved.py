@@ -104,6 +104,28 @@ def test_the_default_name_is_the_networks(folder: Path) -> None:
     assert artifact.is_saved("small.lnx") and not artifact.is_saved("small.net")
 
 
+@pytest.mark.parametrize("required", [True, False])
+def test_inputs_that_each_call_feeds_take_no_place_in_the_file(required: bool, folder: Path) -> None:
+    """Others have contents, which a call without them reads."""
+    size, given = 1 << 18, "{required = true} " if required else ""
+    text = f"""func.func @main() -> tensor<{size}xf32> {{
+  %x = ln.input {given}: tensor<{size}xf32> as "x"
+  %y = ln.relu %x : tensor<{size}xf32> as "y"
+  return %y : tensor<{size}xf32>
+}}"""
+    lightnet.compile(lightnet.loads(text, ".mlir")).save(folder / "x.lnx")
+    assert (os.path.getsize(folder / "x.lnx") < size) == required
+    loaded = lightnet.load_executable(folder / "x.lnx")
+    x = np.linspace(-1, 1, size, dtype=np.float32)
+    assert np.array_equal(*loaded({"x": x}).values(), np.maximum(x, 0))
+    if required:
+        with pytest.raises(LightNetError, match="x"):
+            loaded({})
+        assert np.array_equal(*loaded({"x": x}).values(), np.maximum(x, 0)), "and it goes on"
+    else:
+        assert [y.shape for y in loaded({}).values()] == [(size,)]
+
+
 def test_what_cannot_be_read_is_not_taken_for_another_file(folder: Path) -> None:
     """A missing file, one without permission, and no descriptor left are errors; a pipe is not read, which would give its bytes once."""
     with pytest.raises(LightNetError, match=r"^none: error: cannot open: No such file"):

@@ -140,7 +140,8 @@ def _describe(sections: _Sections, i: int, variant: Variant) -> dict[str, Any]:
     found, body = form.packed(program, variant.code)
     facts: dict[str, Any] = {**needs(program), "requires": requires, **found}
     code = sections.add(f"code{i}", lnx.packed_code(facts, body))
-    defaults = {k: sections.add_array(f"default{i}:{k}", v) for k, v in variant.defaults.items()}
+    kept = {k: v for k, v in variant.defaults.items() if k not in program.required}  # which every call feeds
+    defaults = {k: sections.add_array(f"default{i}:{k}", v) for k, v in kept.items()}
     static = sections.add_array(f"static{i}", variant.static)
     return {"program": header, "requires": requires, "code": code, "static": static, "defaults": defaults}
 

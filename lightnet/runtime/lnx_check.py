@@ -269,10 +269,10 @@ def check_needs(program: Program, facts: Mapping[str, Any], requires: Sequence[s
 
 def check_contents(program: Program, static: Mapping[str, Any], defaults: Mapping[str, Mapping[str, Any]]) -> None:
     """The entries of the sections that fill memory: `static` is as large as the static space, and each input or
-    resident has contents of its type, but for inputs of open dims, which each call feeds."""
+    resident has contents of its type, but for inputs that each call feeds."""
     needed = program.memory.get("static", 0)
     _require(is_known([needed]) and static["size"] >= needed, "the static tensors are too short")
-    fed = {t.name for t in program.inputs if not is_known(t.dims) and t.name in program.required}
+    fed = set(program.required) - set(defaults)
     for tensor in (*(t for t in program.inputs if t.name not in fed), *program.residents):
         _require(tensor.name in defaults, f"'{tensor.name:.80}' has no contents")
         entry = defaults[tensor.name]
