@@ -13,10 +13,10 @@ import pytest
 import lightnet
 
 NETS = Path(__file__).parents[1] / "examples"
-COMPILE = "import sys; import lightnet; lightnet.compile(sys.argv[1], threads=2).save(sys.argv[2])"
+COMPILE = "import sys; import lightnet; lightnet.compile(sys.argv[1], sys.argv[3], threads=2).save(sys.argv[2])"
 
 
-def saved(network: Path, path: Path, seed: str, cache: str) -> str:
+def saved(network: Path, path: Path, seed: str, cache: str, target: str = "cpu") -> str:
     """The digest of an executable that a process with this hash seed and cache makes."""
     env = {
         **os.environ,
@@ -24,7 +24,7 @@ def saved(network: Path, path: Path, seed: str, cache: str) -> str:
         "LIGHTNET_CACHE": cache,
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }
-    subprocess.run([sys.executable, "-c", COMPILE, str(network), str(path)], env=env, check=True)
+    subprocess.run([sys.executable, "-c", COMPILE, str(network), str(path), target], env=env, check=True)
     return digest(path)
 
 
@@ -42,10 +42,11 @@ def test_executables_are_reproducible(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
 @pytest.mark.parametrize("name", ["cnn.net", "example.net", "nets/squeezenet1.1.net", "nets/mobilenetv2.net"])
-def test_executables_of_several_processes_are_the_same(name: str, tmp_path: Path) -> None:
+def test_executables_of_several_processes_are_the_same(name: str, target: str, tmp_path: Path) -> None:
     """Whether the cache of kernels has them, too."""
     network, cache = NETS / name, str(tmp_path / "cache")
-    first = saved(network, tmp_path / "a.lnx", "1", cache)
-    assert saved(network, tmp_path / "b.lnx", "2", "") == first
-    assert saved(network, tmp_path / "c.lnx", "3", cache) == first
+    first = saved(network, tmp_path / "a.lnx", "1", cache, target)
+    assert saved(network, tmp_path / "b.lnx", "2", "", target) == first
+    assert saved(network, tmp_path / "c.lnx", "3", cache, target) == first
