@@ -170,15 +170,12 @@ PASSES = Table("pass", {
     "simplify": "lightnet.passes.simplify:SimplifyPass", "precision": "lightnet.passes.precision:PrecisionPass",
     "expand": "lightnet.passes.expand:ExpandPass", "combine": "lightnet.passes.combine:CombinePass",
     "defuse": "lightnet.passes.defuse:DefusePass", "subgraph": "lightnet.passes.subgraph:SubgraphPass",
-    "layout": "lightnet.passes.layout:LayoutPass",
-    "grow-caches": "lightnet.passes.grow_caches:GrowCachesPass",
+    "layout": "lightnet.passes.layout:LayoutPass", "grow-caches": "lightnet.passes.grow_caches:GrowCachesPass",
     "bands": "lightnet.passes.bands:BandsPass", "choose": "lightnet.passes.choose:ChoosePass",
     "hoist": "lightnet.passes.hoist:HoistPass", "schedule": "lightnet.passes.schedule:SchedulePass",
-    "pack": "lightnet.passes.pack:PackPass",
-    "preprocess": "lightnet.passes.preprocess:PreprocessPass",
+    "pack": "lightnet.passes.pack:PackPass", "preprocess": "lightnet.passes.preprocess:PreprocessPass",
     "plan": "lightnet.passes.plan:PlanPass", "check-plan": "lightnet.passes.check_plan:CheckPlanPass",
-    "lower-cpu": "lightnet.passes.lower_cpu:LowerCpuPass",
-    "lower-cuda": "lightnet.passes.lower_cuda:LowerCudaPass",
+    "lower-cpu": "lightnet.passes.lower_cpu:LowerCpuPass", "lower-cuda": "lightnet.passes.lower_cuda:LowerCudaPass",
     "simt-to-cpu": "lightnet_simt.simt_to_cpu:SimtToCpuPass",
 })  # fmt: skip
 
