@@ -37,7 +37,7 @@ _OP_FIELDS: dict[str, tuple[str, Callable[[LnOp], Value]]] = {
     "name": ("string", lambda op: name_of(op) or ""),
     "optype": ("string", lambda op: op.optype),
     "arch": ("string", lambda op: k.name.partition(".")[0] if (k := tensors.kernel_of(op)) else "none"),
-    "elementwise": ("bool", is_elementwise),
+    "elementwise": ("bool", lambda op: bool(is_elementwise(op))),
     "reduction": ("bool", is_reduction),
     "move": ("bool", lambda op: op.is_move or is_copy(op)),
     "free": ("bool", lambda op: any(True for _ in op.views())),

@@ -20,6 +20,7 @@ from lightnet.ir.context import make_context
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, Layout, byte_size, layout_of, with_layout
 from lightnet.ir.parser import parse_mlir
+from lightnet.ir.refusal import refusal_reason
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr, spec_of
 from lightnet.runtime.arrays import aligned
@@ -45,8 +46,10 @@ def set_layout(value: SSAValue, layout: Layout) -> None:
 
 
 def form_of(generator: BlockedGenerator, kernel: KernelOp, machine: ProcessorModel = ProcessorModel()) -> Form | None:
-    """What a generator needs for the body of a kernel."""
-    return generator.form(kernel.ops, list(kernel.terminator.operands), machine)
+    """What a generator needs for the body of a kernel; None where it refuses, which has a reason."""
+    form = generator.form(kernel.ops, list(kernel.terminator.operands), machine)
+    assert isinstance(form, Form) or refusal_reason(form)
+    return form if isinstance(form, Form) else None
 
 
 def planned(generator: BlockedGenerator, kernel: KernelOp, machine: ProcessorModel = ProcessorModel()) -> Plan:

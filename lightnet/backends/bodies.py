@@ -24,50 +24,62 @@ from xdsl.ir import SSAValue
 from lightnet.ir.access import broadcast_operands, data_operands, is_copy, is_elementwise, is_reduction
 from lightnet.ir.body import Body, epilogue_of
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.types import spec_of
 from lightnet.runtime.dims import greatest
 
 
-def body_kind(body: Body) -> str | None:
-    """The kind of a body as one kernel: ``anchor``, ``elementwise``, ``moves``, or None."""
+def body_kind(body: Body) -> str | Refusal:
+    """The kind of a body as one kernel: ``anchor``, ``elementwise``, ``moves``."""
     if is_reduction(body.ops[0]):
-        return "anchor" if has_epilogue(body) else None
-    if len(body.yielded) != 1 or _repeats(body):
-        return None
+        found = has_epilogue(body)
+        return found if isinstance(found, Refusal) else "anchor"
+    if isinstance(once := _computes_once(body), Refusal):
+        return once
     if all(map(is_elementwise, body.ops)):
         return "elementwise"  # what an elementwise op reads once has the result's shape, so all results have one
-    return "moves" if _copies(body) else None
+    return found if isinstance(found := _copies(body), Refusal) else "moves"
 
 
-def _repeats(body: Body) -> bool:
-    """Return whether an elementwise op reads repeatedly what the body computes."""
+def _computes_once(body: Body) -> bool | Refusal:
+    """Return whether a body has one result, and no elementwise op reads repeatedly what the body computes."""
+    if len(body.yielded) != 1:
+        return Refusal("it would have {} results", len(body.yielded))
     made: set = set()
     for op in body.ops:
         if is_elementwise(op) and any(body.value(op.operands[k]) in made for k in broadcast_operands(op)):
-            return True
+            return Refusal("{} reads each element of what is computed in it repeatedly", op.optype)
         made.update(op.results)
-    return False
+    return True
 
 
-def has_epilogue(body: Body, at: int = 0) -> bool:
+def has_epilogue(body: Body, at: int = 0) -> bool | Refusal:
     """Return whether what follows op number `at` are elementwise ops, each of which depends on it."""
-    if len(body.yielded) != 1 or _repeats(body):
-        return False
+    if not (once := _computes_once(body)):
+        return once
 
     def data(op: LnOp) -> list[SSAValue]:
         return [body.value(op.operands[k]) for k in data_operands(op)]
 
-    return epilogue_of(body.ops[at:], is_elementwise, data) is not None
+    return found if isinstance(found := epilogue_of(body.ops[at:], is_elementwise, data), Refusal) else True
 
 
-def _copies(body: Body) -> bool:
+def _copies(body: Body) -> bool | Refusal:
     """Moves and elementwise ops with at least one move that no plan makes free: the kernel copies anyway, so free moves
     in it cost nothing. One at the end of a body that computes stays outside, lest it hide that an operand is read at
     the index written."""
     moves = [op for op in body.ops if not is_elementwise(op)]
-    if not all(map(is_copy, moves)) or not any(map(_must_copy, moves)):
-        return False
-    return len(moves) == len(body.ops) or not (is_free(body.ops[-1]) or _computes_twice(body))
+    if (odd := next((op for op in moves if not is_copy(op)), None)) is not None:
+        first = " in front of an epilogue" if odd is body.ops[0] else ""
+        return Refusal("{} is no reduction{}, no move, and not elementwise: {}", odd.optype, first,
+                       is_elementwise(odd))  # fmt: skip
+    if not any(map(_must_copy, moves)):
+        return Refusal("{} costs nothing as a kernel of its own, once memory is planned", moves[0].optype)
+    if len(moves) == len(body.ops):
+        return True
+    if is_free(body.ops[-1]):
+        return Refusal("{}, at its end, costs nothing as a kernel of its own", body.ops[-1].optype)
+    return not _computes_twice(body) or Refusal("a move would have elements computed several times")
 
 
 def _computes_twice(body: Body) -> bool:

@@ -18,6 +18,7 @@ from lightnet.dataclasses import dataclass
 from lightnet.ir import bound, notation
 from lightnet.ir.body import epilogue_of
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.types import spec_of
 
 #: The types of tiles: floats, and integers to which a network rounds them, with their sums; in registers conditions,
@@ -26,7 +27,7 @@ ON_TILES = frozenset(("f32", "i32", "i16", "i8", "ui8"))
 IN_REGISTERS = ON_TILES | {"i1"}
 
 
-def runs_on_tiles(op: LnOp, along: Sequence[int] = (0, 1), short: bool = False, casts: bool = False) -> bool:
+def runs_on_tiles(op: LnOp, along: Sequence[int] = (0, 1), short: bool = False, casts: bool = False) -> bool | Refusal:
     """Return whether a `TileEvaluator` can run `op`: elementwise, once its shapes are known, in functions that tiles
     have. Tensors of other shapes may be read along the dimensions `along`. The default suits pictures (a value for each
     channel): their last two are a kernel's to walk as it likes. `short`: tiles may be of f16 and bf16, too, and are
@@ -37,51 +38,58 @@ def runs_on_tiles(op: LnOp, along: Sequence[int] = (0, 1), short: bool = False, 
     return _known[key]
 
 
-_known: dict[object, bool] = {}
+_known: dict[object, bool | Refusal] = {}
 
 
-def _runs_on_tiles(op: LnOp, along: Sequence[int], short: bool, casts: bool) -> bool:
+def _runs_on_tiles(op: LnOp, along: Sequence[int], short: bool, casts: bool) -> bool | Refusal:
     if op.definition is None or op.is_host or len(op.results) != 1 or not op.operands:
-        return False
+        return Refusal("{} has no definition of one result", op.optype)
     if [s.op for s in notation.parse(op.definition).statements] != ["="]:  # binding takes longer than looking
-        return False
+        return Refusal("the definition of {} is more than one statement with =", op.optype)
     definition = bind_op(op)
     if len(definition.statements) != 1 or definition.locals:
-        return False
+        return Refusal("the definition of {} is more than one statement, for these shapes", op.optype)
     (statement,) = definition.statements
     if statement.op != "=" or statement.arg or not all(isinstance(s, _SIMPLE) for s in statement.subs):
-        return False
+        return Refusal("{} writes at indices that tiles have not", op.optype)
     dims = definition.specs[statement.tensor].dims
     free = {s.name for k, s in enumerate(statement.subs) if k in along and isinstance(s, bound.Idx)}
-    return _supported(statement.value, short, casts) and all(
+    if not _supported(statement.value, short, casts):
+        return Refusal("{} computes what has no vectors", op.optype)
+    return all(
         not r.flat
         and r.filler is None
         and (r.subs == statement.subs if definition.specs[r.tensor].dims == dims else _picks(r.subs, free))
         for r in bound.reads(statement.value)
-    )
+    ) or Refusal("{} reads elements that lie elsewhere than the tile, or not along its channels", op.optype)
 
 
-def stays_on_tiles(op: LnOp, anchor: LnOp, along: Sequence[int], types: Sequence[str] = ()) -> bool:
+def stays_on_tiles(op: LnOp, anchor: LnOp, along: Sequence[int], types: Sequence[str] = ()) -> bool | Refusal:
     """Return whether `op` runs on tiles of the result of `anchor`, and has its shape, and one of `types` (of none:
     that of `anchor`, or where this is one of `ON_TILES`, of those)."""
+    other = Refusal("{} has other shapes than {}, or types that tiles have not", op.optype, anchor.optype)
     if not types and anchor.result_specs[0].dtype.name in ON_TILES:
         kinds = [s.dtype.name in IN_REGISTERS for s in (*op.operand_specs, *op.result_specs)]
         same = [s.dims for s in op.result_specs] == [s.dims for s in anchor.result_specs]
-        return same and all(kinds) and runs_on_tiles(op, along, casts=True)
+        return runs_on_tiles(op, along, casts=True) if same and all(kinds) else other
     if not types:
-        return op.result_specs == anchor.result_specs and runs_on_tiles(op, along)
+        return runs_on_tiles(op, along) if op.result_specs == anchor.result_specs else other
     specs = [*op.operand_specs, *op.result_specs]
     dims = [s.dims for s in op.result_specs] == [anchor.result_specs[0].dims]
-    return dims and all(s.dtype.name in types for s in specs) and runs_on_tiles(op, along, short=True)
+    known = dims and all(s.dtype.name in types for s in specs)
+    return runs_on_tiles(op, along, short=True) if known else other
 
 
 def has_tile_epilogue(ops: Sequence[LnOp], yielded: Sequence[SSAValue], along: Sequence[int] = (0, 1),
-                      types: Sequence[str] = ()) -> bool:  # fmt: skip
+                      types: Sequence[str] = ()) -> bool | Refusal:  # fmt: skip
     """Return whether what follows the first of `ops` is an epilogue on tiles of its result (`stays_on_tiles`), and
     these ops make all that is `yielded`. They may read smaller tensors along the dimensions `along`.
     """
     inside = epilogue_of(ops, lambda op: stays_on_tiles(op, ops[0], along, types))
-    return inside is not None and inside >= set(yielded) and all(spec_of(v.type).dtype.name != "i1" for v in yielded)
+    if isinstance(inside, Refusal):
+        return inside
+    stored = inside >= set(yielded) and all(spec_of(v.type).dtype.name != "i1" for v in yielded)
+    return stored or Refusal("it yields what its ops do not make, or bools, which tiles do not store")
 
 
 #: Subscripts of a plain read; a dimension of 1 has the constant index 0.

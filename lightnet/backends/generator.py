@@ -21,12 +21,14 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Layout
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Form
 from lightnet.runtime.arrays import align_up
 from lightnet.runtime.dims import Dim, Undecided, least
 from lightnet.runtime.threads import MAX_THREADS
 
 M = TypeVar("M")
+Forms = Sequence[Form]
 
 
 class GeneratorError(LightNetError):
@@ -145,15 +147,15 @@ class Generator(ABC, Generic[M]):
 
     @abstractmethod
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: M) -> Sequence[Form]:
-        """The forms in which it takes a body, none where it is no generator for it. Ops may be those of a kernel, or a
-        union that is not built yet; layouts of types do not count here."""
+        """The forms in which it takes a body, a `Refusal` where it is no generator for it. Ops may be those of a
+        kernel, or a union that is not built yet; layouts of types do not count here."""
 
     def forms(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: M) -> Sequence[Form]:
-        """The answer of `takes`, none where calls would differ. Raises GeneratorError for what is no answer."""
+        """The answer of `takes`, a refusal where calls would differ. Raises GeneratorError for what is no answer."""
         try:
             found = self.takes(ops, yielded, machine)
         except Undecided:
-            return ()
+            return Refusal("it would take some calls, and others not")
         if not isinstance(found, list | tuple) or not all(isinstance(form, Form) for form in found):
             raise GeneratorError(self, "takes", "no forms", "a list of Form, an empty one to refuse", found)
         known = {v for op in ops for v in op.results} if found else ()

@@ -8,7 +8,7 @@ Imports `ir`, binding and what generators are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from math import prod
 from typing import Any
@@ -18,13 +18,15 @@ from xdsl.ir import Attribute, SSAValue
 from lightnet.backends.generator import Generator, Plan
 from lightnet.backends.kernel_loops import bind_op
 from lightnet.backends.launches import Argument
-from lightnet.dataclasses import dataclass
+from lightnet.dataclasses import dataclass, replace
 from lightnet.ir.body import Body
 from lightnet.ir.bound import Apply, Const, Idx, Node, Read, Statement
 from lightnet.ir.instances import changed_body, changed_kernel
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, ChannelsLast, layout_of
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
+from lightnet.ir.target import Form
 from lightnet.ir.types import TensorSpec, spec_of
 from lightnet.runtime.dims import Dim, Size, Undecided, dim_max, dim_min, greatest
 
@@ -165,6 +167,18 @@ def _one_row(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> OneRow | None:
         return None
     made = [op for op in block.ops if isinstance(op, LnOp)]
     return OneRow(made, [known[v] for v in yielded], dict(zip(block.args, outside)))
+
+
+def forms_of_rows(generator: Generator[Any], ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: Any,
+                  fits: Callable[[Form, OneRow], bool]) -> Sequence[Form]:  # fmt: skip
+    """The forms in which a generator takes one row of an open body, those that fit, of the values of the whole."""
+    if (row := one_row(ops, yielded)) is None:
+        return Refusal("its rows depend on each other")
+    forms, back = generator.forms(row.ops, row.yielded, machine), row.outside
+    fitting = [form for form in forms if fits(form, row)]
+    found = [replace(form, maps={back[v]: halo for v, halo in form.maps.items()},
+                     weights=frozenset(back[v] for v in form.weights)) for form in fitting]  # fmt: skip
+    return found or (Refusal("a row of it is part of a map, or begins between accesses") if forms else forms)
 
 
 def known_rows(kernel: KernelOp) -> OpenRows:

@@ -23,13 +23,14 @@ from lightnet.dataclasses import dataclass, replace
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.body import OfEqualKernels, choice, kernel_identity
-from lightnet.ir.kernel import KernelOp, choice_attr
+from lightnet.ir.kernel import KernelOp, choice_attr, choice_integers
 from lightnet.ir.layout import Layout, layout_of, with_layout
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import WORKSPACE_SIZE, size_attr, workspace_size
 from lightnet.ir.names import WORKSPACE
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.registry import Table, load_installed
-from lightnet.ir.target import Blocking, Form
+from lightnet.ir.target import Blocking, Form, Request
 from lightnet.ir.types import ParamAttr
 from lightnet.ir.views import place_of
 from lightnet.runtime.dims import is_never_below
@@ -58,14 +59,14 @@ class Selection(ABC, Generic[M]):
         self.name, self.table = name, table
         self._chosen: OfEqualKernels[Chosen] = OfEqualKernels()
         self._settled: OfEqualKernels[Plan] = OfEqualKernels()
-        self._blockings: OfEqualKernels[Blocking | None] = OfEqualKernels()
+        self._blockings: OfEqualKernels[Blocking | Refusal] = OfEqualKernels()
         #: By kernel, not by what equal ones share: offers depend on the machine, and not on what was compiled before.
         self._made: WeakKeyDictionary[KernelOp, Chosen] = WeakKeyDictionary()
 
     # -- what a target says
 
     @abstractmethod
-    def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: M) -> bool:
+    def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: M) -> bool | Refusal:
         """Return whether the layouts of a kernel's operands and results are what a generator asks for by a form, or
         will be once `pack` has run.
         """
@@ -74,9 +75,20 @@ class Selection(ABC, Generic[M]):
     def machine_for(self, kernel: KernelOp) -> M | None:
         """The machine that a kernel with choices is for, by these and its layouts; None where they name none."""
 
-    @abstractmethod
     def refuse(self, kernel: KernelOp, machine: M, usable: Sequence[Candidate]) -> NoReturn:
         """Raise `LightNetError` for a kernel that no generator takes with its layouts and choices."""
+        pinned, what = choice(kernel, "alg"), f"{kernel.name} of {', '.join(op.optype for op in kernel.ops)}"
+        lanes = kernel.attributes.get("lanes")
+        what += f" with layouts {layouts(kernel)}" + (f", lanes = {choice_integers(lanes)}" if lanes else "")
+        what += f", alg = '{pinned}'" if pinned is not None else ""
+        fitting = dict.fromkeys(g.alg for g, form in usable if self.fits(g, form, kernel, machine))
+        others = f"; alg may be {', '.join(fitting)}" if fitting else ""
+        others += self.remedy(pinned, kernel, machine, usable)
+        raise LightNetError(f"no generator of {self.name} takes {what}{others}", loc_of(kernel), label="choose.alg")
+
+    def remedy(self, pinned: str | None, kernel: KernelOp, machine: M, usable: Sequence[Candidate]) -> str:
+        """The end of that error: why the algorithm that is pinned does not take it, and what to do."""
+        return ""
 
     def usable(self, kernel: KernelOp, machine: M) -> Iterable[Generator]:
         """The generators that may take a kernel."""
@@ -94,21 +106,25 @@ class Selection(ABC, Generic[M]):
     def machine_of(self, features: str) -> M:
         """The machine that features name."""
 
+    def machine_asked(self, kernel: KernelOp, request: Request) -> M:
+        """The machine that a kernel is chosen for, where this is asked for."""
+        return self.machine_of(request.features)
+
     @abstractmethod
     def origins(self, kernel: KernelOp) -> Hashable:
         """The part of where operands come from that counts for `numbered_blocking`."""
 
     @abstractmethod
-    def numbered_blocking(self, kernel: KernelOp, machine: M) -> Blocking | None:
+    def numbered_blocking(self, kernel: KernelOp, machine: M) -> Blocking | Refusal:
         """`blocking`, asked anew; its form names operands by number."""
 
     # -- before there are layouts
 
-    def blocking(self, kernel: KernelOp, features: str) -> Blocking | None:
+    def blocking(self, kernel: KernelOp, features: str) -> Blocking | Refusal:
         """The run of a kernel on maps (`Target.blocking`)."""
         beside = features, self.origins(kernel), self.table.version
         found = self._blockings.get(kernel, beside, lambda: self.numbered_blocking(kernel, self.machine_of(features)))
-        return found and replace(found, form=form_of_arguments(found.form, kernel))
+        return replace(found, form=form_of_arguments(found.form, kernel)) if isinstance(found, Blocking) else found
 
     # -- who takes a kernel
 
@@ -160,19 +176,22 @@ class Selection(ABC, Generic[M]):
             raise LightNetError(
                 f'the choice alg of {kernel.name} is a name, as in alg = "direct"', loc_of(kernel), label="choose.alg"
             )
-        pinned, usable = choice(kernel, "alg"), self.candidates(kernel, machine)
-        found = [
-            (g, form)
-            for g, form in usable
-            if (pinned == g.alg or (pinned is None and (not exact or g.is_exact(kernel.ops))))
-            and self.fits(g, form, kernel, machine)
-        ]
-        if pinned is None:
+        usable = self.candidates(kernel, machine)
+        found = [(g, form) for g, form in usable if self.allows(g, form, kernel, machine, exact)]
+        if choice(kernel, "alg") is None:
             found = [f for f in found if not f[0].last] or found
         if not found:
             self.refuse(kernel, machine, usable)
         offers = self.offers(kernel, found, machine)
         return self.chosen(kernel, min(offers, key=lambda p: p.time), offers, machine)
+
+    def allows(self, generator: Generator, form: Form, kernel: KernelOp, machine: M, exact: bool) -> bool | Refusal:
+        """Return whether a generator that takes a kernel's body may make the kernel: by its `alg`, and its layouts."""
+        if (pinned := choice(kernel, "alg")) not in (None, generator.alg):
+            return Refusal("the kernel is for '{}'", pinned)
+        if pinned is None and exact and not generator.is_exact(kernel.ops):
+            return Refusal("it sums something else than the definition, and results are to be exact")
+        return self.fits(generator, form, kernel, machine)
 
     def chosen(self, kernel: KernelOp, plan: Plan, offers: Sequence[Plan], machine: M) -> Chosen:
         """A plan as what a kernel has chosen, which is kept for the passes to come."""

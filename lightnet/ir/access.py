@@ -15,18 +15,23 @@ from typing import NamedTuple
 
 from lightnet.ir.expr import ArraySlice, Expr, Index, Name, Num, Pack, is_flat, read_name, walk
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.statements import Assignment, StatementTarget, parse
 from lightnet.ir.types import spec_of
 
 
-def is_elementwise(op: LnOp) -> bool:
+def is_elementwise(op: LnOp) -> bool | Refusal:
     """Return whether `op` computes each result element from data at its own index."""
-    if op.is_move or op.is_host or op.definition is None or len(op.results) != 1 or not op.operands:
-        return False
+    if op.is_move or op.is_host or op.definition is None:
+        return Refusal("it moves data" if op.is_move else "it has no definition in index notation")
+    if len(op.results) != 1 or not op.operands:
+        return Refusal("it has {} operands and {} results, not one result", len(op.operands), len(op.results))
     repeated = broadcast_operands(op)
     data = [k for k in data_operands(op) if k not in repeated]
     operands, results = op.arg_names()
-    return bool(data) and _is_elementwise(op.definition, tuple(operands), tuple(operands[k] for k in data), results[0])
+    if not data:
+        return Refusal("no operand has its result's shape")
+    return _is_elementwise(op.definition, tuple(operands), tuple(operands[k] for k in data), results[0])
 
 
 def broadcast_operands(op: LnOp) -> list[int]:
@@ -68,15 +73,21 @@ def _reads(s: Assignment, operands: tuple[str, ...]) -> list[_Read]:
 
 
 @lru_cache(1024)
-def _is_elementwise(definition: str, operands: tuple[str, ...], data: tuple[str, ...], result: str) -> bool:
+def _is_elementwise(definition: str, operands: tuple[str, ...], data: tuple[str, ...], result: str) -> bool | Refusal:
     statements = parse(definition).statements
-    if len(statements) != 1 or statements[0].op != "=" or statements[0].targets[0].name != result:
-        return False
+    if len(statements) != 1:
+        local = ", ".join(dict.fromkeys(f"'{t.name}'" for s in statements for t in s.targets if t.name != result))
+        text = f"its definition has {len(statements)} statements{local and f' (with the local tensor {local})'}"
+        return Refusal(f"{text}, where an elementwise op has one")
+    if statements[0].op != "=" or statements[0].targets[0].name != result:
+        return Refusal("its definition reduces, by {}", statements[0].op)
     (target,) = statements[0].targets
     reads = _reads(statements[0], operands)
-    if not {r.tensor for r in reads}.issuperset(data):
-        return False
-    return all(_at_index(r, target) if r.tensor in data else _along_axes(r, target) for r in reads)
+    if missing := [name for name in data if name not in {r.tensor for r in reads}]:
+        return Refusal("its definition does not read {}", missing[0])
+    elsewhere = (r for r in reads if not (_at_index(r, target) if r.tensor in data else _along_axes(r, target)))
+    found = next(elsewhere, None)
+    return found is None or Refusal("its definition reads {} at another index than it writes", found.tensor)
 
 
 def _at_index(read: _Read, target: StatementTarget) -> bool:

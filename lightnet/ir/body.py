@@ -16,6 +16,7 @@ from lightnet.dataclasses import dataclass, field
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import fused, set_loc
 from lightnet.ir.op import OP_NAME, SUFFIX, LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.rewriting import keep_names
 from lightnet.ir.types import ParamAttr
 
@@ -71,18 +72,20 @@ class Body:
 
 def epilogue_of(
     ops: Sequence[LnOp],
-    takes: Callable[[LnOp], bool],
+    takes: Callable[[LnOp], bool | Refusal],
     reads: Callable[[LnOp], Iterable[SSAValue]] = lambda op: op.operands,
-) -> set[SSAValue] | None:
+) -> set[SSAValue] | Refusal:
     """The values that are computed by an anchor, the first of `ops`, and by the others, where these are its epilogue:
-    each is one that is taken, and reads (`reads`) something computed before it. None where they are not: an op that
-    does not depend on the anchor stays outside, as its own operands would live longer than its result.
+    each is one that is taken, and reads (`reads`) something computed before it. An op that does not depend on the
+    anchor stays outside, as its own operands would live longer than its result.
     """
     anchor, *rest = ops
     inside: set[SSAValue] = set(anchor.results)
     for op in rest:
-        if not takes(op) or inside.isdisjoint(reads(op)):
-            return None
+        if not (taken := takes(op)):
+            return Refusal("{} is no epilogue: {}", op.optype, taken)
+        if inside.isdisjoint(reads(op)):
+            return Refusal("{} does not depend on {}", op.optype, anchor.optype)
         inside.update(op.results)
     return inside
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -13,6 +14,7 @@ from lightnet.ir.body import Body, build_body, replace_kernels
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import is_plain
 from lightnet.ir.passes import LnPass, rewrite_greedily
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.rewriting import rounds
 from lightnet.ir.target import Target, get_target
 from lightnet.passes.graph import graphs
@@ -52,7 +54,7 @@ class CombinePass(LnPass):
         for _ in rounds(self.name, self.max_rounds):
             changed = bool(patterns) and rewrite_greedily(op, patterns)
             for block in graphs(op):
-                changed |= _Merger(block, target, self.max_ops).run()
+                changed |= Merger(block, target, self.max_ops).run()
             if not (changed and patterns):
                 return
 
@@ -64,7 +66,7 @@ class _Group:
         self.number, self.last, self.kernels, self.body = number, kernel, [kernel], Body.of(kernel)
 
 
-class _Merger:
+class Merger:
     """Decides on bodies first and builds each kernel once. In program order, each group takes in producers until no
     generator takes more: one walk reaches the fixed point, as the groups before it are final."""
 
@@ -74,36 +76,47 @@ class _Merger:
         self.rebuilt: dict[SSAValue, SSAValue] = {}
 
     def run(self) -> bool:
-        kernel_op = self.target.kernel_op
-        for number, op in enumerate(budget.within(self.block.ops)):
-            if isinstance(op, kernel_op) and is_plain(op):  # layouts were decided for the kernels that there are
-                self.groups[op] = group = _Group(number, op)
-                while self.grow(group):
-                    pass
+        for group in self.kernels():
+            while self.grow(group):
+                pass
         merged = [g for op, g in self.groups.items() if g.last is op and len(g.kernels) > 1]
         return sum(map(self.build, merged)) > 0
+
+    def kernels(self) -> Iterator[_Group]:
+        """The kernels, as groups of one; those that are laid out stay: layouts were decided for the kernels that there
+        are."""
+        kernel_op = self.target.kernel_op
+        for number, op in enumerate(budget.within(self.block.ops)):
+            if isinstance(op, kernel_op) and is_plain(op):
+                self.groups[op] = group = _Group(number, op)
+                yield group
 
     # consumer(producer(x)) = (consumer after producer)(x)
     def grow(self, group: _Group) -> bool:
         """Take one producer in, if there is one."""
-        producers = {g for v in group.body.inputs if (g := self.groups.get(v.owner)) is not None}
-        # The operand that was computed last comes first: the others are waiting in memory anyway.
-        for producer in sorted(producers, key=lambda g: -g.number):
-            if len(producer.body.ops) + len(group.body.ops) > self.max_ops or not self.feeds_only(producer, group):
-                continue
-            union = Body.union(producer.body, producer.last.results, group.body)
-            if self.target.accepts(union) is not None:
+        for producer in self.producers(group):
+            if isinstance(union := self.union(producer, group), Body):
                 group.body = union
                 group.kernels = [*producer.kernels, *group.kernels]
                 self.groups.update(dict.fromkeys(producer.kernels, group))
                 return True
         return False
 
-    def feeds_only(self, producer: _Group, group: _Group) -> bool:
-        return all(
-            result.first_use is not None and all(self.groups.get(use.operation) is group for use in result.uses)
-            for result in producer.last.results
-        )
+    def producers(self, group: _Group) -> list[_Group]:
+        """The groups that a group reads. The last comes first: the others wait in memory anyway."""
+        found = {g for v in group.body.inputs if (g := self.groups.get(v.owner)) is not None}
+        return sorted(found, key=lambda g: -g.number)
+
+    def union(self, producer: _Group, group: _Group) -> Body | Refusal:
+        """The body of both as one."""
+        if (ops := len(producer.body.ops) + len(group.body.ops)) > self.max_ops:
+            return Refusal("they have {} ops, and max-ops is {}", ops, self.max_ops)
+        for result in producer.last.results:
+            if result.first_use is None or any(self.groups.get(use.operation) is not group for use in result.uses):
+                return Refusal("its result is read elsewhere, too, or is an output: nothing is computed twice")
+        union = Body.union(producer.body, producer.last.results, group.body)
+        kind = self.target.accepts(union)
+        return union if kind else kind if isinstance(kind, Refusal) else Refusal("")
 
     def build(self, group: _Group) -> bool:
         step = rewrites.begin("merge-kernels", group.kernels[::-1])

@@ -41,7 +41,7 @@ def plainer(kernel: KernelOp, refusal: LightNetError, target: Target, module: Mo
     if maps:
         made = _on_plain(kernel, target, FreshNames(tensor_names_in(module)))
         ways.append("on row-major memory")
-    if len(kernel.ops) > 1 and (not maps or target.accepts(Body.of(kernel)) is None):
+    if len(kernel.ops) > 1 and (not maps or not target.accepts(Body.of(kernel))):
         at = made.index(kernel)
         made[at : at + 1] = split(kernel)
         ways.append("op by op")

@@ -25,7 +25,7 @@ from lightnet.ir import budget, rewrites
 from lightnet.ir.names import OP_NAME, FreshNames
 from lightnet.ir.op import LnOp, set_tensor_names, tensor_name, tensor_names
 from lightnet.ir.passes import LnPass
-from lightnet.ir.target import get_target
+from lightnet.ir.target import Blocking, get_target
 from lightnet.ir.types import spec_of, tensor_type
 from lightnet.passes.graph import graphs, static_values, tensor_names_in
 from lightnet.runtime.dims import Dim
@@ -387,7 +387,7 @@ class _Narrowing:
             conv = kind.make(list(body.args), op.param_values())
             body.add_op(conv)
             way = target.blocking(target.kernel_op.around(body, outside.args, conv.results), self.features)
-            times.append(None if way is None else way.blocked)
+            times.append(way.blocked if isinstance(way, Blocking) else None)
         by_floats, by_integers = times
         return by_floats is None or by_integers is None or by_integers <= LENIENCE * by_floats
 

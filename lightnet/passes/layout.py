@@ -20,6 +20,7 @@ from lightnet.ir.memory import memory_of, unplan
 from lightnet.ir.names import OP_NAME, FreshNames
 from lightnet.ir.op import set_tensor_names, tensor_name, tensor_names
 from lightnet.ir.passes import LnPass
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Blocking, Halo, Target, get_target
 from lightnet.passes.graph import graphs, static_values, tensor_names_in
 from lightnet.passes.hoist import hoist_block
@@ -63,7 +64,7 @@ class LayoutPass(LnPass):
         for block in graphs(op):
             changed = _make_plain(block)
             if layout != "plain":
-                changed |= _Assignment.of(block, target, self.features).write(FreshNames(tensor_names_in(op)))
+                changed |= LayoutAssignment.of(block, target, self.features).write(FreshNames(tensor_names_in(op)))
                 hoist_block(block)  # the maps that are static
             if changed and planned:
                 unplan(op)  # places were for values of other sizes
@@ -131,7 +132,7 @@ def set_layout(value: SSAValue, layout: Layout) -> None:
 
 
 @dataclass
-class _Node:
+class MapNode:
     """A kernel that some generator takes on blocked maps. `reads` are its operands that would be maps."""
 
     kernel: KernelOp
@@ -140,9 +141,8 @@ class _Node:
     blocked: bool = True
 
     @classmethod
-    def of(cls, kernel: KernelOp, blocking: Blocking, static: set[SSAValue]) -> _Node | None:
-        """None where it has to stay plain: weights that are computed, or a value that is a map and something else, or
-        two results."""
+    def of(cls, kernel: KernelOp, blocking: Blocking, static: set[SSAValue]) -> MapNode | Refusal:
+        """Refused where it has to stay plain."""
         outside = kernel.outside
         form, yielded = blocking.form, kernel.terminator.operands
         reads: dict[SSAValue, Halo] = {}
@@ -150,8 +150,10 @@ class _Node:
             known = reads.get(outside[arg], (0, 0))
             reads[outside[arg]] = (max(rows, known[0]), max(cols, known[1]))
         twice = any(value in reads and arg not in form.maps for arg, value in outside.items())
-        if twice or len(set(yielded)) < len(yielded) or not all(outside[v] in static for v in form.weights):
-            return None
+        if twice or len(set(yielded)) < len(yielded):
+            return Refusal("a value would be a map and something else, or two results")
+        if not all(outside[v] in static for v in form.weights):
+            return Refusal("its weights are computed by the network, and would be packed")
         return cls(kernel, blocking, reads)
 
     @property
@@ -161,27 +163,30 @@ class _Node:
 
 
 @dataclass
-class _Assignment:
+class LayoutAssignment:
     """The choice of kernels of a block that run on blocked maps: those that make the network cheapest by the model of
     the target, the changes of layout between them and what stays plain included. Exact, as a minimum cut.
     """
 
-    nodes: dict[Operation | Block, _Node]
+    nodes: dict[Operation | Block, MapNode]
     target: Target
     static: set[SSAValue] = field(default_factory=set)
+    refused: dict[KernelOp, Refusal] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, block: Block, target: Target, features: str) -> _Assignment:
+    def of(cls, block: Block, target: Target, features: str) -> LayoutAssignment:
         """The cheapest one for a block."""
         static = static_values(block)
-        nodes: dict[Operation | Block, _Node] = {}
+        found = cls({}, target, static)
         for op in block.ops:
             if not isinstance(op, KernelOp) or all(r in static for r in op.results):
                 continue
             blocking = target.blocking(op, features)
-            if blocking is not None and (node := _Node.of(op, blocking, static)) is not None:
-                nodes[op] = node
-        found = cls(nodes, target, static)
+            node = MapNode.of(op, blocking, static) if isinstance(blocking, Blocking) else blocking
+            if isinstance(node, MapNode):
+                found.nodes[op] = node
+            else:
+                found.refused[op] = node or Refusal("")
         found.decide()
         return found
 
@@ -219,9 +224,9 @@ class _Assignment:
         node = self.nodes.get(value.owner)
         return node is not None and node.blocked and value in node.makes
 
-    def readers(self, value: SSAValue) -> tuple[list[_Node], list[Operation]]:
+    def readers(self, value: SSAValue) -> tuple[list[MapNode], list[Operation]]:
         """The kernels that read a value as a map, and the ops that read it plain."""
-        maps: list[_Node] = []
+        maps: list[MapNode] = []
         plain: list[Operation] = []
         for use in value.uses:
             node = self.nodes.get(use.operation)
@@ -260,7 +265,7 @@ class _Assignment:
         step.done([*(n.kernel for n in chosen), *made])
         return True
 
-    def halos(self, chosen: Sequence[_Node]) -> dict[SSAValue, Halo]:
+    def halos(self, chosen: Sequence[MapNode]) -> dict[SSAValue, Halo]:
         """The halo of each map: the largest that a reader needs; tied ones have one."""
         leader: dict[SSAValue, SSAValue] = {}
 

@@ -13,8 +13,13 @@ from lightnet.backends.cuda.device import device_of
 from lightnet.backends.cuda.selection import SELECTION as CUDA
 from lightnet.backends.selection import has_maps
 from lightnet.diagnostics import LightNetError
-from lightnet.ir.body import OfEqualKernels
-from lightnet.ir.types import tensor_type
+from lightnet.dialects.ln.conv import Conv2d
+from lightnet.dialects.ln.elementwise import Relu
+from lightnet.ir.body import Body, OfEqualKernels
+from lightnet.ir.refusal import refusal_reason
+from lightnet.ir.target import get_target
+from lightnet.ir.types import TensorSpec, tensor_type
+from lightnet.runtime.dtypes import BY_NAME
 
 #: A machine whose kernels are the same wherever the tests run, and memory for some of the weights only.
 CPU = {"features": "avx512", "weight_memory": 300_000}
@@ -77,14 +82,15 @@ def test_loops_are_offered_on_maps_alone(type: str, line: str, is_on_maps: bool,
     if alg is not None:
         kernel.attributes["alg"] = StringAttr(alg)
     found = SELECTION.numbered_blocking(kernel, processor_model_of("avx512"))
-    assert (found is not None) == is_on_maps
-    assert found is None or (has_maps(found.form) and not found.form.plain_results)
+    assert bool(found) == is_on_maps
+    assert not found or (has_maps(found.form) and not found.form.plain_results)
 
 
 def test_every_generator_answers_for_every_op() -> None:
-    """A list of forms, or an empty one, for samples and for what is empty of them: anything else is an error (`Generator.forms`),
-    which no other generator stands in for."""
+    """A list of forms, or a refusal with a sentence, for samples and for what is empty of them: anything else is an error
+    (`Generator.forms`), which no other generator stands in for."""
     asked: dict[str, int] = {}
+    reasons: dict[str, set[str]] = {}
     for cls in OPS.values():
         case = cls.schema.resolve(cls.samples()[0])
         values = ((case.tensors[f.name] if f.variadic else (case.tensors[f.name],)) for f in cls.schema.operands)
@@ -100,5 +106,34 @@ def test_every_generator_answers_for_every_op() -> None:
                 for generator in selection.generators():
                     forms = generator.forms([op], list(op.results), machine)
                     asked[generator.alg] = asked.get(generator.alg, 0) + len(forms)
+                    if not forms:
+                        assert refusal_reason(forms), f"'{generator.alg}' refuses {cls.optype} and does not say why"
+                        reasons.setdefault(generator.alg, set()).add(refusal_reason(forms))
     assert asked.keys() == {g.alg for selection in (SELECTION, CUDA) for g in selection.generators()}
     assert asked["loops"] > 2000 and asked["recurrent"] >= 3 and asked["pool"] >= 2, "what takes bodies at all"
+    assert "it begins with relu, not with a conv2d" in reasons["direct"] and len(reasons["first"]) > 20
+    assert not any("{}" in why for found in reasons.values() for why in found)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_what_is_not_merged_has_a_reason(target: str) -> None:
+    """A kind, or a refusal with a sentence, for every sample with an elementwise op behind it, and behind a convolution."""
+    kinds: set[str] = set()
+    for cls in OPS.values():
+        case = cls.schema.resolve(cls.samples()[0])
+        values = ((case.tensors[f.name] if f.variadic else (case.tensors[f.name],)) for f in cls.schema.operands)
+        types = [tensor_type(spec) for value in values for spec in value]
+        op = cls.make(list(Block(arg_types=types).args), dict(case.params))
+        if not op.results or op.is_host:
+            continue
+        x, w, b = Block(
+            arg_types=[tensor_type(TensorSpec(dims, BY_NAME["f32"])) for dims in ((1, 4, 8, 8), (4, 4, 3, 3), (4,))]
+        ).args
+        conv = Conv2d.make([x, w, b], {"size": [3, 3], "padding": [1, 1, 1, 1]})
+        bodies = [Body((op, relu := Relu.make([op.results[0]])), tuple(relu.results))]
+        bodies += [Body((conv, op), tuple(op.results), dict.fromkeys(op.operands[:1], conv.dst))]
+        for body in bodies:
+            kind = get_target(target).accepts(body)
+            kinds.add(kind if isinstance(kind, str) else "")
+            assert kind or refusal_reason(kind), f"{[o.optype for o in body.ops]}: refused without a reason"
+    assert {"", "anchor", "elementwise"} <= kinds

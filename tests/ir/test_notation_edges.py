@@ -320,7 +320,7 @@ def test_kinds_of_reads() -> None:
         ("x[i, j]", True), ("x[i, j] * s[j]", True), ("x[i, j] * s[0]", True), ("x[i, j] * s[k[j]]", False), ("x[i, j] * s[i + j]", False), ("x[i, j] * s[i | 0]", False),
         ("x[j, i]", False), ("x.flat[i]", False), ("1", False), ("x[i, j | 0]", False),
     ):  # fmt: skip
-        assert _is_elementwise(f"dst[i, j] = {value}", ("x", "s", "k"), ("x",), "dst") is elementwise, value
+        assert bool(_is_elementwise(f"dst[i, j] = {value}", ("x", "s", "k"), ("x",), "dst")) == elementwise, value
     for text, copy in (
         ("dst[i] = x[i]", True), ("dst[i] = x[2 * i + 1]", True), ("dst[i] = x[i] + 1", False), ("dst[i] = x[i | 0]", False), ("dst[i] = other[i]", False),
         ("dst[i] = x[x[i]]", False), ("dst[i] += x[i]", False), ("w[i] = x[i]\ndst[i] = w[i]", False), ("dst[i] = other[x[i]]", False),

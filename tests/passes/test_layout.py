@@ -64,7 +64,7 @@ def agrees(got: dict[str, np.ndarray], want: dict[str, np.ndarray]) -> None:
 
 def mixed(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """From now on chance decides which kernels run on blocked maps, and gives maps larger halos than they need."""
-    rng, needed = random.Random(seed), layout._Assignment.halos
+    rng, needed = random.Random(seed), layout.LayoutAssignment.halos
 
     def decide(self) -> None:
         share = rng.choice((0.5, 0.8, 1.0))
@@ -75,8 +75,8 @@ def mixed(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
         rows, cols = rng.choice(((0, 0), (1, 2), (2, 0)))
         return {v: (h[0] + rows, h[1] + cols) for v, h in needed(self, chosen).items()}
 
-    monkeypatch.setattr(layout._Assignment, "decide", decide)
-    monkeypatch.setattr(layout._Assignment, "halos", halos)
+    monkeypatch.setattr(layout.LayoutAssignment, "decide", decide)
+    monkeypatch.setattr(layout.LayoutAssignment, "halos", halos)
 
 
 # -- results
@@ -158,7 +158,7 @@ def test_passes_run_again(seed: int, again: str) -> None:
 # -- decisions
 
 
-def total(assignment: layout._Assignment) -> float:
+def total(assignment: layout.LayoutAssignment) -> float:
     """Nanoseconds of the kernels, and of one change of layout for each value that is not as all who read it want it."""
     time = sum(n.blocking.blocked if n.blocked else n.blocking.plain for n in assignment.nodes.values())
     for value in {v for n in assignment.nodes.values() for v in (*n.reads, *n.kernel.results)} - assignment.static:
@@ -180,7 +180,7 @@ def test_assignment_is_the_cheapest(seed: int) -> None:
         return found and replace(found, blocked=found.blocked * scale[0], plain=found.plain * scale[1])
 
     (block,) = graphs(module)
-    found = layout._Assignment.of(block, replace(cpu, blocking=blocking), "avx512")
+    found = layout.LayoutAssignment.of(block, replace(cpu, blocking=blocking), "avx512")
     nodes, cost = list(found.nodes.values())[:11], total(found)
     for labels in itertools.product((False, True), repeat=len(nodes)):
         for node, label in zip(nodes, labels):
@@ -274,7 +274,7 @@ CORNERS = {
 def test_corners(name: str, blocked: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Values that are read both ways, outputs, params and nothing as maps; as the model decides, and with all on blocked maps."""
     if blocked:
-        monkeypatch.setattr(layout._Assignment, "decide", lambda self: None)
+        monkeypatch.setattr(layout.LayoutAssignment, "decide", lambda self: None)
     types = CORNERS[name].rpartition(":")[2]
     text = f"func.func @main() -> ({types}) {{\n{SOURCES}\n{CORNERS[name]}\n}}"
     module = parsed(text)
@@ -289,7 +289,7 @@ def test_corners(name: str, blocked: float, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_further_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors in the middle of maps can be asked for, by name."""
-    monkeypatch.setattr(layout._Assignment, "decide", lambda self: None)  # all on blocked maps
+    monkeypatch.setattr(layout.LayoutAssignment, "decide", lambda self: None)  # all on blocked maps
     module, feeds = random_network(2)
     ops = [op for op in module.walk() if isinstance(op, LnOp) and op.operands]
     wanted = [op.tensor_names[0] for op in ops if op.result_specs[0].ndim == 4][::3]
@@ -367,8 +367,8 @@ def relu(source: str, result: str, choices: str = "") -> str:
     (relu("c16", "c16", "lanes = 8"), "lanes = 8"),
     (relu("c16", "c16", 'lanes = "many"'), "no generator"),
     (relu("c16", "c16", "threads = -4"), "number from 1 to 256, not -4"),
-    (relu("plain", "plain", 'alg = "foo"'), "on plain tensors with its choice alg = 'foo'"),
-    (relu("plain", "plain", 'alg = "winograd4"'), "on plain tensors with its choice alg = 'winograd4'"),
+    (relu("plain", "plain", 'alg = "foo"'), "of relu with layouts plain, alg = 'foo'"),
+    (relu("plain", "plain", 'alg = "winograd4"'), "of relu with layouts plain, alg = 'winograd4'"),
 ])  # fmt: skip
 def test_errors_have_a_place(text: str, says: str) -> None:
     with pytest.raises(LightNetError, match=says.replace("(", r"\(")) as found:

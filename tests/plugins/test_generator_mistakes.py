@@ -31,7 +31,7 @@ MISTAKES = [
     (TIME, "Plan.of(self, kernel, form, -1.0,", "plan", "a wrong time: .* got -1.0"),
     (TIME, "Plan.of(self, kernel, None, time,", "plan", "a wrong form: expected the Form that it was asked with"),
     ("return Plan.of(", "made = Plan.of(", "plan", r"no plan: expected a Plan, as of Plan.of\(...\), got None"),
-    (FORM, "return True", "form", "no form: expected a Form, None to refuse, got True"),
+    (FORM, "return True", "form", r"no form: expected a Form, a Refusal \(or None\) to refuse, got True"),
     (FORM, "return Form({ops[0].src: 3})", "form", r"a wrong form: expected halos \(rows, columns\), 0 or more, got 3"),
     (
         FORM,

@@ -24,6 +24,7 @@ from lightnet.dataclasses import dataclass
 from lightnet.dialects.ln.matmul import Matmul, gemm_shape
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal, begins_otherwise
 from lightnet.ir.types import memref_type_of, spec_of
 
 #: Rows of tiles from which on a block copies its panel of B.
@@ -34,20 +35,18 @@ NEAR = 32 << 10
 STREAM = 24
 
 
-def accepts(ops: Sequence[LnOp], yielded: Sequence[SSAValue] = ()) -> bool:
+def accepts(ops: Sequence[LnOp], yielded: Sequence[SSAValue] = ()) -> bool | Refusal:
     """Return whether the body is one product of floats followed by elementwise ops on its result, which make all that
     is `yielded`. A column vector is left to the loops, which vectorise its sum.
     """
     if not ops or not isinstance(ops[0], Matmul):
-        return False
+        return begins_otherwise(ops, "a matmul")
     anchor = ops[0]
     shape = anchor.result_specs[0]
-    if (
-        shape.dtype.name not in ("f32", "f64")
-        or shape.dims[-1] < 2
-        or 0 in (shape.len, anchor.operand_specs[0].dims[-1])
-    ):
-        return False
+    if shape.dtype.name not in ("f32", "f64"):
+        return Refusal("its tiles are of f32 or f64, not of {}", shape.dtype)
+    if shape.dims[-1] < 2 or 0 in (shape.len, anchor.operand_specs[0].dims[-1]):
+        return Refusal("the result has one column, or nothing is summed: loops vectorise the sum")
     return has_tile_epilogue(ops, yielded, readable(anchor))
 
 

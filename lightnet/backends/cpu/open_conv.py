@@ -23,6 +23,7 @@ from lightnet.backends.open_rows import open_rows_of
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal, begins_otherwise
 from lightnet.ir.windows import Axis
 from lightnet.runtime.dims import Dim, Size, greatest, typical
 from lightnet.runtime.threads import MAX_THREADS
@@ -35,22 +36,24 @@ def readable(op: LnOp) -> tuple[int, ...]:
     return tuple(range(op.result_specs[0].ndim))
 
 
-def accepts(ops: Sequence[LnOp], yielded: Sequence[SSAValue] = ()) -> bool:
+def accepts(ops: Sequence[LnOp], yielded: Sequence[SSAValue] = ()) -> bool | Refusal:
     """Return whether the body is one convolution of floats, of one group, on maps that are open and whose weights are
     not, followed by elementwise ops on its result, which make all that is `yielded`."""
     if not ops or not isinstance(ops[0], Conv2d) or ops[0].group != 1:
-        return False
+        return begins_otherwise(ops, "a conv2d of one group")
     anchor = ops[0]
     (src, weight, _), (dst,) = anchor.operand_specs, anchor.result_specs
     if not any(isinstance(d, Dim) for d in (*src.dims[2:], *dst.dims[2:])) or dst.dtype.name not in ("f32", "f64"):
-        return False
+        return Refusal("no call decides a height or width of it, or it is of {}, not of f32 or f64", dst.dtype)
     if weight.open_dims or greatest(dst.len) == 0 or weight.len == 0 or open_rows_of([anchor]) is not None:
-        return False
+        return Refusal("calls decide its weights, or its batch alone, or there is nothing in it")
     if any(isinstance(p, Dim) or p < 0 for p in anchor.derived_values()["pad"]):
-        return False
+        return Refusal("its padding is negative, or for calls to decide")
     if prod(weight.dims[1:]) * 2 * VECTORS * 16 * 4 > MOST_PANEL:  # of vectors of 64 bytes
-        return False
-    return has_tile_epilogue(ops, yielded, readable(anchor)) and all(map(reads_rows, ops[1:]))
+        return Refusal("a window of {} elements takes a panel of more than {} bytes", prod(weight.dims[1:]), MOST_PANEL)
+    if not (found := has_tile_epilogue(ops, yielded, readable(anchor))):
+        return found
+    return all(map(reads_rows, ops[1:])) or Refusal("its epilogue reads what is no row")
 
 
 def _tile_of(kernel: KernelOp, width: int) -> OpenTile:

@@ -29,6 +29,7 @@ from lightnet.dialects.ln.matmul import Matmul, gemm_shape
 from lightnet.ir import bound
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal, begins_otherwise
 from lightnet.ir.reserved import row_major_dims
 from lightnet.ir.types import TensorSpec, flat_memref, spec_of
 from lightnet.runtime.dims import Dim, Size, greatest, least, typical
@@ -42,18 +43,21 @@ VECTORS, UNROLL = 2, 4
 MOST_PANEL = 1 << 20
 
 
-def accepts(ops: Sequence[LnOp], yielded: Sequence[SSAValue] = ()) -> bool:
+def accepts(ops: Sequence[LnOp], yielded: Sequence[SSAValue] = ()) -> bool | Refusal:
     """Return whether the body is one product of floats that is open and not by rows (`open_rows.py`), followed by
     elementwise ops on its result, which make all that is `yielded`."""
     if not ops or not isinstance(ops[0], Matmul):
-        return False
+        return begins_otherwise(ops, "a matmul")
     anchor = ops[0]
     specs = (*anchor.operand_specs, *anchor.result_specs)
     if not any(s.open_dims for s in specs) or specs[2].dtype.name not in ("f32", "f64") or specs[2].dims[-1] == 1:
-        return False
+        return Refusal("no call decides a size of it, it has one column, or it is of {}, not of f32 or f64",
+                       specs[2].dtype)  # fmt: skip
     if any(s.len == 0 for s in specs) or open_rows_of([anchor]) is not None:
-        return False
-    return has_tile_epilogue(ops, yielded, readable(anchor)) and all(map(reads_rows, ops[1:]))
+        return Refusal("calls decide its rows alone, or there is nothing in it")
+    if not (found := has_tile_epilogue(ops, yielded, readable(anchor))):
+        return found
+    return all(map(reads_rows, ops[1:])) or Refusal("its epilogue reads what is no row")
 
 
 def reads_rows(op: LnOp) -> bool:

@@ -18,6 +18,7 @@ from lightnet.dataclasses import replace
 from lightnet.ir.instances import typical_kernel
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Form
 from lightnet.ir.types import TensorSpec
 from lightnet.runtime.dims import Dim, Size, at, greatest, typical
@@ -26,11 +27,11 @@ from lightnet.runtime.dims import Dim, Size, at, greatest, typical
 class OpenMaps(AdaptedGenerator):
     """The kernels of another generator on open maps."""
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | Refusal | None:
         specs = [s for op in ops for s in (*op.operand_specs, *op.result_specs)]
         pads = [p for op in ops for p in op.derived_values().get("pad", ())]
         if not any(map(is_open_map, specs)) or any(isinstance(p, Dim) for p in pads):
-            return None
+            return Refusal("calls decide no height or width of it, or its padding")
         return self.inner.form(ops, yielded, machine)
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:

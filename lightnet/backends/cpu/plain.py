@@ -36,6 +36,7 @@ from lightnet.ir.instances import is_open, typical_op
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, layout_of
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Form
 from lightnet.ir.types import TensorSpec, spec_of
 from lightnet.runtime.dims import Undecided
@@ -70,8 +71,8 @@ class Tiles(Plain):
     def __init__(self, make: ModuleType):
         self.make = make
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
-        return PLAIN_FORM if self.make.accepts(ops, yielded) else None
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | Refusal:
+        return PLAIN_FORM if (found := self.make.accepts(ops, yielded)) else found
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         lanes = chosen_lanes(kernel) or machine.lanes
@@ -103,7 +104,7 @@ class Loops(BlockedGenerator):
     last = True
     takes_open = takes_reserved = takes_all = True
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form:
         return PLAIN_FORM
 
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Sequence[Form]:
@@ -213,10 +214,14 @@ def tile_generator_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Tiles
 # -- which bodies of several ops there are kernels for
 
 
-def accepts(body: Body) -> str | None:
-    """The generator that takes `body`: ``anchor``, ``elementwise``, ``moves``, or None, as where it leaves tiles."""
+def accepts(body: Body) -> str | Refusal:
+    """The generator that takes `body`: ``anchor``, ``elementwise``, ``moves``; none where it leaves tiles."""
     kind, (anchor, *rest) = body_kind(body), body.ops
     tiles = tile_generator_of([anchor], ()) if kind == "anchor" else None
-    stays = tiles is None or all(stays_on_tiles(op, anchor, tiles.make.readable(anchor)) for op in rest)
+    if tiles is None:
+        return kind
+    stays = (stays_on_tiles(op, anchor, tiles.make.readable(anchor)) for op in rest)
+    if (left := next((found for found in stays if not found), None)) is not None:
+        return Refusal("{} is computed on register tiles, and {}", anchor.optype, left)
     stored = all(spec_of(v.type).dtype.name != "i1" for v in body.yielded)
-    return kind if stays and (tiles is None or stored) else None
+    return kind if stored else Refusal("register tiles are not stored as bools")

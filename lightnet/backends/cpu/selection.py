@@ -5,7 +5,6 @@ are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NoReturn
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute
@@ -23,19 +22,18 @@ from lightnet.backends.cpu.special import ASKED, SPECIAL, with_cases
 from lightnet.backends.cpu.strips import open_ways
 from lightnet.backends.generator import Generator, Plan
 from lightnet.backends.kernel_loops import takes_layouts
-from lightnet.backends.selection import PINNED, Candidate, Chosen, Selection, has_maps, layouts
+from lightnet.backends.selection import PINNED, Candidate, Chosen, Selection, has_maps
 from lightnet.dataclasses import replace
-from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import ParamOp, Source
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.body import choice
 from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, Packed, layout_of
-from lightnet.ir.locations import loc_of
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.registry import GENERATORS
 from lightnet.ir.reserved import Reserved
-from lightnet.ir.target import Blocking, Form, reorder_time
+from lightnet.ir.target import Blocking, Form, Request, reorder_time
 from lightnet.ir.types import spec_of
 from lightnet.ir.views import place_of
 from lightnet.runtime.dims import least
@@ -70,24 +68,27 @@ class CpuSelection(Selection[ProcessorModel]):
             return [way for g in usable for way in open_ways(g)]
         return usable
 
-    def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: ProcessorModel) -> bool:
+    def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: ProcessorModel) -> bool | Refusal:
         inner = generator.inner if isinstance(generator, AdaptedGenerator) else generator
         if has_reserved(kernel):
             found = (layout_of(v.type) for v in (*kernel.operands, *kernel.results))
             takes = all(layout.is_plain or isinstance(layout, Reserved) for layout in found) and takes_layouts(kernel)
-            return takes and generator is inner and generator.takes_reserved
+            takes = takes and generator is inner and generator.takes_reserved
+            return takes or Refusal("it takes nothing that grows in its memory")
         if inner is LOOPS and is_open(kernel.results) and (generator is LOOPS) == is_blocked(kernel):
-            return False
+            return Refusal("open maps have loops row by row, others loops over all")
         if inner is LOOPS and choice(kernel, "alg") == LOOPS.alg:
-            return takes_layouts(kernel)
+            return takes_layouts(kernel) or Refusal("loops do not know these layouts")
         if inner is LOOPS and not is_blocked(kernel):  # what was packed for others (`passes/tied.py`), too
             found = (layout_of(v.type) for v in (*kernel.operands, *kernel.results))
-            return form is PLAIN_FORM and all(layout.is_plain or isinstance(layout, Packed) for layout in found)
+            plain = form is PLAIN_FORM and all(layout.is_plain or isinstance(layout, Packed) for layout in found)
+            return plain or Refusal("the kernel is on row-major tensors")
         if not isinstance(inner, Tiles) and chosen_lanes(kernel) not in (0, machine.lanes):
-            return False
-        if not lies_right(form, kernel.body.args, kernel.results, machine.lanes):
-            return False
-        return not form.weights or is_blocked(kernel) or "alg" in kernel.attributes or _may_pack(form, kernel)
+            return Refusal("the kernel is for vectors of other lengths than {}", machine.lanes)
+        if not (lies := lies_right(form, kernel.body.args, kernel.results, machine.lanes)):
+            return lies
+        packed = not form.weights or is_blocked(kernel) or "alg" in kernel.attributes or _may_pack(form, kernel)
+        return packed or Refusal("it packs its weights, and these are computed, or have a place")
 
     def named_by(self, plan: Plan, machine: ProcessorModel) -> dict[str, Attribute]:
         name = super().named_by(plan, machine)
@@ -123,24 +124,10 @@ class CpuSelection(Selection[ProcessorModel]):
 
         return with_cases(kernel, plan, offers, machine) if {SPECIAL, ASKED} & kernel.attributes.keys() else plan
 
-    def refuse(self, kernel: KernelOp, machine: ProcessorModel, usable: Sequence[Candidate]) -> NoReturn:
-        pinned, what = choice(kernel, "alg"), f"{kernel.name} of {', '.join(op.optype for op in kernel.ops)}"
-        if not is_blocked(kernel):
-            raise LightNetError(f"no generator of the CPU takes {what} on plain tensors with its choice alg = "
-                                f"'{pinned}'",
-                                loc_of(kernel), label="choose.alg")  # fmt: skip
-        given = f"layouts {layouts(kernel)}, lanes = {chosen_lanes(kernel) or machine.lanes}"
-        given += f", alg = '{pinned}'" if pinned is not None else ""
-        fitting = [g.alg for g, form in usable if self.fits(g, form, kernel, machine)]
-        others = f"; alg may be {', '.join(fitting)}" if fitting else ""
-        raise LightNetError(
-            f"no generator of the CPU takes {what} with {given}{others}", loc_of(kernel), label="choose.layout"
-        )
-
-    def machine(self, kernel: KernelOp, features: str, threads: int) -> ProcessorModel:
-        """The machine that kernels are chosen for: of these features, but of the lanes that a kernel is for already."""
-        asked, known = processor_model_of(features, threads), machine_for(kernel)
-        return asked if known is None or known.lanes == asked.lanes else replace(known, threads=threads)
+    def machine_asked(self, kernel: KernelOp, request: Request) -> ProcessorModel:
+        """The machine of the request, but of the lanes that a kernel is for already."""
+        asked, known = processor_model_of(request.features, request.threads), machine_for(kernel)
+        return asked if known is None or known.lanes == asked.lanes else replace(known, threads=request.threads)
 
     # -- before there are layouts
 
@@ -152,17 +139,17 @@ class CpuSelection(Selection[ProcessorModel]):
         owners = (v.owner for v in kernel.operands)
         return tuple(isinstance(owner, Source) and not isinstance(owner, ParamOp) for owner in owners)
 
-    def numbered_blocking(self, kernel: KernelOp, machine: ProcessorModel) -> Blocking | None:
+    def numbered_blocking(self, kernel: KernelOp, machine: ProcessorModel) -> Blocking | Refusal:
         """By the form that costs least, or that of its choice `alg`."""
         inputs = self.origins(kernel)
         pinned, ops, yielded = choice(kernel, "alg"), kernel.ops, list(kernel.terminator.operands)
         if chosen_lanes(kernel) not in (0, machine.lanes):
-            return None
+            return Refusal("it is for vectors of other lengths than {}", machine.lanes)
         able = [g for g in self.usable(kernel, machine) if g.on_maps and pinned in (None, g.alg)]
         found = [(g, form) for g in able for form in g.forms(ops, yielded, machine)]
         found = [f for f in found if not f[0].last] or [f for f in found if has_maps(f[1])]
         if not found:
-            return None
+            return Refusal("no generator takes it on maps")
         layout = Blocked(machine.lanes)
 
         def time(plan: Plan) -> float:

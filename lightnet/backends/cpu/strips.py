@@ -34,6 +34,7 @@ from lightnet.backends.open_rows import (
     Strip,
     completed_strips,
     cover_rows,
+    forms_of_rows,
     known_rows,
     most_of,
     moves,
@@ -67,17 +68,10 @@ class Strips(AdaptedGenerator):
         raise NotImplementedError("`takes` asks the other one")
 
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Sequence[Form]:
-        found = one_row(ops, yielded)
-        if found is None:
-            return ()
-        forms = self.inner.forms(found.ops, found.yielded, machine)
-        if self.last:  # the loops, which take open rows as well, but where they lie in blocks
-            forms = [form for form in forms if has_maps(form)]
-        if any(is_open_map(s) for op in ops for s in (*op.operand_specs, *op.result_specs)):  # a row is part of a map
-            forms = [form for form in forms if not has_maps(form)]
-        back = found.outside
-        return [replace(form, maps={back[v]: halo for v, halo in form.maps.items()},
-                        weights=frozenset(back[v] for v in form.weights)) for form in forms]  # fmt: skip
+        # Loops take open rows as well, but where these lie in blocks; no row is a map that is part of one.
+        part = any(is_open_map(s) for op in ops for s in (*op.operand_specs, *op.result_specs))
+        wanted = {True} if self.last else {True, False}
+        return forms_of_rows(self.inner, ops, yielded, machine, lambda form, _: has_maps(form) in wanted - {part})
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         rows, form = known_rows(kernel), numbered(form, kernel)

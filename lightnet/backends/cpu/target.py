@@ -43,7 +43,7 @@ def supports(op: LnOp) -> bool:
 def _choose(kernel: KernelOp, request: Request) -> Mapping[str, Attribute]:
     """The choices of a kernel (`Target.choose`): `alg`, what goes with it, the threads that share it, and the bytes of
     workspace that it needs."""
-    machine = SELECTION.machine(kernel, request.features, request.threads)
+    machine = SELECTION.machine_asked(kernel, request)
     with asking(kernel, request.special, request.exact):
         return _choices(kernel, SELECTION.choose(kernel, machine, request.exact), request)
 
@@ -63,7 +63,7 @@ def settle(kernels: Sequence[KernelOp], request: Request) -> None:
     for kernel, plan in budget.changes(kernels, request.weight_memory).items():
         for name in kernel.choices:
             del kernel.attributes[name]
-        machine = SELECTION.machine(kernel, request.features, request.threads)
+        machine = SELECTION.machine_asked(kernel, request)
         with asking(kernel, request.special, request.exact):
             made = SELECTION.chosen(kernel, plan, (plan,), machine)
         choices = _choices(kernel, made, request)
@@ -77,7 +77,7 @@ def chain(kernel: KernelOp, request: Request) -> list[KernelOp]:
     machine = processor_model_of(request.features, request.threads)
 
     def found(kernel: KernelOp) -> list[KernelOp]:
-        return chain_around(kernel, machine) or pair_around(kernel, machine)
+        return chain_around(kernel, machine) or list(pair_around(kernel, machine))
 
     if not is_blocked(kernel):
         return []
@@ -112,6 +112,7 @@ CPU = Target(
     supports=supports,
     accepts=accepts,
     choose=_choose,
+    selection=SELECTION,
     settle=settle,
     expanders=CPU_EXPANDERS,
     subgraphs=SUBGRAPHS,

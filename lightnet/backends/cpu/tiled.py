@@ -26,6 +26,7 @@ from lightnet.dialects.ln.conv import Conv2d, Deconv2d
 from lightnet.dialects.ln.pool import Avgpool2d, Maxpool2d
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal, begins_otherwise
 from lightnet.ir.types import spec_of, storage_type
 
 ANCHORS = (Conv2d, Deconv2d, Maxpool2d, Avgpool2d)
@@ -38,21 +39,21 @@ MAX_WINDOW = 31 * 31
 MAX_PHASES = 16 * 16
 
 
-def accepts(ops: Sequence[LnOp], yielded: Sequence[SSAValue] = ()) -> bool:
+def accepts(ops: Sequence[LnOp], yielded: Sequence[SSAValue] = ()) -> bool | Refusal:
     """Return whether the body is one window op on floats followed by elementwise ops on its result, which make all that
     is `yielded`.
     """
-    if not ops:
-        return False
-    anchor = ops[0]
-    if not isinstance(anchor, ANCHORS) or anchor.result_specs[0].dtype.name not in ("f32", "f64"):
-        return False
+    if not ops or not isinstance(anchor := ops[0], ANCHORS):
+        return begins_otherwise(ops, "a convolution or a pool")
+    if anchor.result_specs[0].dtype.name not in ("f32", "f64"):
+        return Refusal("its tiles are of f32 or f64, not of {}", anchor.result_specs[0].dtype)
     if any(spec.len == 0 for spec in (*anchor.operand_specs, *anchor.result_specs)):
-        return False  # no channels to sum over, or no pixels: a tile needs both
-    if anchor.size[0] * anchor.size[1] > (MAX_POOL if isinstance(anchor, Maxpool2d | Avgpool2d) else MAX_WINDOW):
-        return False
+        return Refusal("there are no channels to sum over, or no pixels: a tile needs both")
+    most = MAX_POOL if isinstance(anchor, Maxpool2d | Avgpool2d) else MAX_WINDOW
+    if anchor.size[0] * anchor.size[1] > most:
+        return Refusal("the window is {} x {}, of more than {} elements", *anchor.size, most)
     if isinstance(anchor, Deconv2d) and prod(map(min, anchor.stride, anchor.result_specs[0].dims[2:])) > MAX_PHASES:
-        return False
+        return Refusal("the strides {} make more than {} phases", tuple(anchor.stride), MAX_PHASES)
     return has_tile_epilogue(ops, yielded)
 
 

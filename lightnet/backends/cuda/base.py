@@ -19,6 +19,7 @@ from lightnet.ir.kernel import KernelOp, choice_integers
 from lightnet.ir.layout import ChannelsLast
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 
 #: The layout of maps: the channels of a pixel begin at a multiple of 16 bytes (f32) or 8 (f16), and are read by as many
 #: threads in a row.
@@ -78,7 +79,12 @@ def memory_time(size: int, device: DeviceModel) -> float:
     return device.launch + size / (0.8 * device.bytes)
 
 
-def is_all_epilogue(ops: Sequence[LnOp], yielded: Sequence[SSAValue], along: Sequence[int]) -> bool:
+def is_all_epilogue(ops: Sequence[LnOp], yielded: Sequence[SSAValue], along: Sequence[int]) -> bool | Refusal:
     """Return whether what follows the first of `ops` is an epilogue, of any of `PRODUCT_TYPES`, and these ops make all
     that is yielded, at least one value and none twice."""
-    return len(set(yielded)) == len(yielded) > 0 and has_tile_epilogue(ops, yielded, along, PRODUCT_TYPES)
+    once = len(set(yielded)) == len(yielded) > 0
+    return (
+        has_tile_epilogue(ops, yielded, along, PRODUCT_TYPES)
+        if once
+        else Refusal("it yields nothing, or a value twice")
+    )

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.ir import SSAValue
-
 from lightnet.backends.bodies import body_kind, has_epilogue
 from lightnet.backends.cuda.device import device_of
 from lightnet.backends.cuda.selection import ANYTHING, SELECTION
@@ -18,45 +16,48 @@ from lightnet.ir.access import is_elementwise
 from lightnet.ir.body import Body
 from lightnet.ir.instances import typical_op
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 
 #: Operations in front of an element of what is reduced, at most: a row that is no thread's to hold is read, and they
 #: are done, several times.
 CHEAP = 4
 
 
-def accepts(body: Body) -> str | None:
-    """The generator that takes `body`: ``anchor``, ``elementwise``, ``moves``, that of bodies of its own, or None."""
+def accepts(body: Body) -> str | Refusal:
+    """The generator that takes `body`: ``anchor``, ``elementwise``, ``moves``, or that of bodies of its own."""
     kind = body_kind(body)
     if kind == "anchor":
         own = _maker(body.ops[0])
-        return kind if own is None or len(body.ops) == 1 or all(_all_take([own], body)) else None
-    if kind is not None:
+        return kind if own is None or len(body.ops) == 1 else _taken([own], body, kind)
+    if kind:
         return kind
     if ending := [g for g in SELECTION.ways(body.ops) if isinstance(body.ops[-1], g.ends)]:
-        return next((g.alg for g, taken in zip(ending, _all_take(ending, body)) if taken), None)
+        return _taken(ending, body) or kind
     at = next((i for i, op in enumerate(body.ops) if not is_elementwise(op)), 0)
     early = [typical_op(op) for op in body.ops[:at]]
     before = sum(op.flops() / max(1, op.result_specs[0].len) for op in early)
     if len(body.ops) == 1 or before > CHEAP or not has_epilogue(body, at):
-        return None
+        return kind
     maker = _maker(body.ops[at])
-    return "anchor" if maker is not None and all(_all_take([maker], body)) else None
+    return kind if maker is None else _taken([maker], body, "anchor")
 
 
 def _maker(op: LnOp) -> Generator | None:
     """The first generator of the table that makes an op alone, other than that of plain loops."""
-    return next((g for g in SELECTION.ways([op]) if _takes(g, [op], op.results)), None)
+    ways = (g for g in SELECTION.ways([op]) if g.alg != ANYTHING)
+    return next((g for g in ways if g.forms([op], op.results, device_of(""))), None)
 
 
-def _all_take(chosen: Sequence[Generator], body: Body) -> list[bool]:
-    """Of each generator, whether it takes a body."""
+def _taken(chosen: Sequence[Generator], body: Body, kind: str | None = None) -> str | Refusal:
+    """The kind of a body (that it is called as its generator is, if none is given), if one of the `chosen` takes it."""
     ops, yielded = body.copied()
     try:
-        return [_takes(g, ops, yielded) for g in chosen]
+        why = Refusal("no generator of its own takes it")
+        for generator in chosen:
+            if found := generator.alg != ANYTHING and generator.forms(ops, yielded, device_of("")):
+                return kind or generator.alg
+            why = Refusal("'{}' does not take it: {}", generator.alg, found)
+        return why
     finally:
         for op in reversed(ops):
             op.erase()  # else the copies would go on using what the body reads
-
-
-def _takes(generator: Generator, ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> bool:
-    return generator.alg != ANYTHING and bool(generator.forms(ops, yielded, device_of("")))

@@ -21,12 +21,13 @@ from lightnet.backends.cuda.device import DeviceModel
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.simt import Simt, SimtLaunch
 from lightnet.backends.expressions import TileEvaluator, TileView
-from lightnet.backends.generator import Plan
+from lightnet.backends.generator import Forms, Plan
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir import bound
 from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.layout import Packed
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal, begins_otherwise
 from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of, storage_type
 
@@ -44,19 +45,20 @@ class Depthwise(SimtGenerator):
 
     alg = "depthwise"
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None) -> list[Form]:
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None) -> Forms:
         if not ops or not isinstance(ops[0], Conv2d) or not _is_depthwise(ops[0]):
-            return []
-        if not is_all_epilogue(ops, yielded, range(4)):
-            return []
+            return begins_otherwise(ops, "a depthwise conv2d of whole vectors of channels")
+        if not (taken := is_all_epilogue(ops, yielded, range(4))):
+            return Refusal("{}", taken)
         src, weight, _ = ops[0].operands
         inside = {r for op in ops for r in op.results}
         dims = ops[0].result_specs[0].dims
         wide = [v for op in ops[1:] for v in op.operands if spec_of(v.type).dims == dims and v not in inside]
         others = {v for op in ops for v in op.operands} - {src, *wide}
-        if weight in (src, *wide) or src in (v for op in ops[1:] for v in op.operands if spec_of(v.type).dims != dims):
-            return []  # seen in two ways
-        return [Form(dict.fromkeys((src, *wide), (0, 0)), frozenset([weight]))] if weight in others else []
+        narrow = (v for op in ops[1:] for v in op.operands if spec_of(v.type).dims != dims)
+        if weight in (src, *wide) or src in narrow or weight not in others:
+            return Refusal("its map or its weights are seen in two ways")
+        return [Form(dict.fromkeys((src, *wide), (0, 0)), frozenset([weight]))]
 
     def plan(self, kernel: KernelOp, form: Form, device: DeviceModel) -> Plan:
         conv, strip = kernel.ops[0], strip_of(kernel, device)

@@ -18,11 +18,12 @@ from lightnet.backends.cuda.base import SimtGenerator
 from lightnet.backends.cuda.device import DeviceModel
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.simt import Simt, SimtLaunch
-from lightnet.backends.generator import Plan
+from lightnet.backends.generator import Forms, Plan
 from lightnet.dialects.cuda_checks import WARP
 from lightnet.dialects.ln.sort import Sort1d, Sort1dByKey, goes_before
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal, begins_otherwise
 from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of, storage_type
 from lightnet.ir.views import place_of
@@ -40,10 +41,10 @@ class Rank(SimtGenerator):
 
     alg = "rank"
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None) -> list[Form]:
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None) -> Forms:
         if len(ops) != 1 or not isinstance(ops[0], Sort1d | Sort1dByKey) or list(yielded) != list(ops[0].results):
-            return []
-        return [Form({}, plain_results=True)] if ops[0].operand_specs[0].len else []
+            return begins_otherwise(ops, "a sort alone")
+        return [Form({}, plain_results=True)] if ops[0].operand_specs[0].len else Refusal("it has no elements")
 
     def plan(self, kernel: KernelOp, form: Form, device: DeviceModel) -> Plan:
         n = kernel.ops[0].operand_specs[0].len

@@ -30,11 +30,12 @@ from lightnet.backends.cuda.recurrent_layer import (
 )
 from lightnet.backends.cuda.recurrent_steps import RecurrentSteps, step_workspace
 from lightnet.backends.cuda.simt import SimtLaunch
-from lightnet.backends.generator import Plan
+from lightnet.backends.generator import Forms, Plan
 from lightnet.dialects.cuda_checks import ARCHS, MAX_BLOCK_THREADS, WARP
 from lightnet.dialects.ln.recurrent import Recurrent
 from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal, begins_otherwise
 from lightnet.ir.target import Form
 from lightnet.runtime.arrays import align_up
 
@@ -64,16 +65,17 @@ class RecurrentGenerator(SimtGenerator):
 
     alg = "recurrent"
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None) -> list[Form]:
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None) -> Forms:
         if len(ops) != 1 or not isinstance(op := ops[0], Recurrent):
-            return []
+            return begins_otherwise(ops, "a recurrent layer alone")
         if not set(yielded) <= set(op.results) or len(set(yielded)) != len(yielded):
-            return []
+            return Refusal("it yields a value twice, or one that is not its own")
         _, batch, hidden = op.sizes
         if not batch or not 0 < hidden <= MOST_UNITS * MAX_BLOCK_THREADS:
-            return []
+            return Refusal("it has {} units, not 1 to {}, or no batch", hidden, MOST_UNITS * MAX_BLOCK_THREADS)
         leanest = RecurrentSchedule(1, MAX_BLOCK_THREADS, False)
-        return [Form({}, plain_results=True)] if shared_bytes(op, leanest) <= min(ARCHS.values()) else []
+        fits = shared_bytes(op, leanest) <= min(ARCHS.values())
+        return [Form({}, plain_results=True)] if fits else Refusal("its state is too large for shared memory")
 
     def plan(self, kernel: KernelOp, form: Form, device: DeviceModel) -> Plan:
         op, made = recurrent_of(kernel), _scheduled(kernel, device)

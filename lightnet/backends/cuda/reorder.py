@@ -17,10 +17,11 @@ from lightnet.backends.cuda.device import DeviceModel
 from lightnet.backends.cuda.kernel import KernelFunction
 from lightnet.backends.cuda.loops import is_reorder
 from lightnet.backends.cuda.simt import SimtLaunch
-from lightnet.backends.generator import Plan
+from lightnet.backends.generator import Forms, Plan
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import layout_of
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of, storage_type
 
@@ -37,9 +38,9 @@ class Reorder(SimtGenerator):
 
     alg = "reorder"
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None) -> list[Form]:
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None) -> Forms:
         if not is_reorder(ops, yielded) or not spec_of(yielded[0].type).len:
-            return []
+            return Refusal("it is no change of a map's layout")
         return [Form({}), Form({ops[0].operands[0]: (0, 0)}, plain_results=True)]
 
     def plan(self, kernel: KernelOp, form: Form, device: DeviceModel) -> Plan:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NoReturn
 
 from xdsl.ir import Attribute, SSAValue
 
@@ -12,15 +11,15 @@ from lightnet.backends.cuda.device import DeviceModel, device_of
 from lightnet.backends.cuda.strips import open_generators
 from lightnet.backends.generator import Generator
 from lightnet.backends.kernel_loops import takes_layouts
-from lightnet.backends.selection import PINNED, Candidate, Selection, has_maps, layouts, with_workspace
+from lightnet.backends.selection import PINNED, Candidate, Selection, has_maps, with_workspace
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.body import choice
 from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import ChannelsLast, Layout, Packed, Phases, layout_of
-from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.registry import CUDA_GENERATORS
 from lightnet.ir.target import Blocking, Form, Request
 from lightnet.ir.types import spec_of
@@ -50,7 +49,7 @@ class CudaSelection(Selection[DeviceModel]):
         values = (*beside, *(v for op in ops for v in (*op.operands, *op.results)))
         return [way for g in found for way in open_generators(g)] if is_open(values) else found
 
-    def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: DeviceModel) -> bool:
+    def fits(self, generator: Generator, form: Form, kernel: KernelOp, machine: DeviceModel) -> bool | Refusal:
         """Weights that are not packed yet are static, and have no place."""
         planned = any(place_of(r) is not None for r in kernel.results)
         static = _static(kernel)
@@ -64,9 +63,12 @@ class CudaSelection(Selection[DeviceModel]):
             return layout.is_plain
 
         if generator.alg == choice(kernel, "alg") == ANYTHING:
-            return takes_layouts(kernel)
+            return takes_layouts(kernel) or Refusal("loops do not know these layouts")
         wanted = Layout() if form.plain_results else MAP
-        return all(layout_of(r.type) == wanted for r in kernel.results) and all(map(ok, kernel.body.args))
+        if made := [layout_of(r.type) for r in kernel.results if layout_of(r.type) != wanted]:
+            return Refusal("it makes {}, and a result lies as {}", wanted, made[0])
+        odd = [layout_of(v.type) for v in kernel.body.args if not ok(v)]
+        return not odd or Refusal("an operand lies as {}, and it reads it otherwise", odd[0])
 
     def machine_for(self, kernel: KernelOp) -> DeviceModel:
         """The device to check choices for. What is chosen was checked then, for a device that may have more than any
@@ -77,21 +79,15 @@ class CudaSelection(Selection[DeviceModel]):
     def default(self, kernel: KernelOp) -> str | None:
         return ANYTHING if choice(kernel, "alg") is None else None
 
-    def refuse(self, kernel: KernelOp, machine: DeviceModel, usable: Sequence[Candidate]) -> NoReturn:
-        pinned = choice(kernel, "alg")
-        others = ", ".join(dict.fromkeys(g.alg for g, form in usable if self.fits(g, form, kernel, machine)))
-        text = f"; alg may be {others}" if others else ""
+    def remedy(self, pinned: str | None, kernel: KernelOp, machine: DeviceModel, usable: Sequence[Candidate]) -> str:
         if pinned in {g.alg for g in self.generators() if not g.is_for(machine)}:
-            text += f"; '{pinned}' is not for {machine.arch}"
-        elif forms := [form for g, form in usable if g.alg == pinned]:
-            if any(form.weights <= _static(kernel) for form in forms):
-                text += f"; '{pinned}' takes it in other layouts: write "
-                text += f'choices {{alg = "{pinned}"}} on the kernel before the pass layout'
-            else:
-                text += f"; '{pinned}' takes it with weights that are static"
-        what = f"{kernel.name} of {', '.join(op.optype for op in kernel.ops)}"
-        given = f"layouts {layouts(kernel)}" + (f", alg = '{pinned}'" if pinned is not None else "")
-        raise LightNetError(f"no generator of cuda takes {what} with {given}{text}", loc_of(kernel), label="choose.alg")
+            return f"; '{pinned}' is not for {machine.arch}"
+        if not (forms := [form for g, form in usable if g.alg == pinned]):
+            return ""
+        if any(form.weights <= _static(kernel) for form in forms):
+            where = f'choices {{alg = "{pinned}"}} on the kernel before the pass layout'
+            return f"; '{pinned}' takes it in other layouts: write {where}"
+        return f"; '{pinned}' takes it with weights that are static"
 
     # -- before there are layouts
 
@@ -102,7 +98,7 @@ class CudaSelection(Selection[DeviceModel]):
         """The flags of operands: True for those that are static."""
         return tuple(isinstance(v.owner, OnceOp) for v in kernel.operands)
 
-    def numbered_blocking(self, kernel: KernelOp, machine: DeviceModel) -> Blocking | None:
+    def numbered_blocking(self, kernel: KernelOp, machine: DeviceModel) -> Blocking | Refusal:
         """Products on tensor cores are left out: that they round is decided later, and layouts do not depend on it."""
         pinned, static = choice(kernel, "alg"), _static(kernel)
         found = [
@@ -111,11 +107,11 @@ class CudaSelection(Selection[DeviceModel]):
             if form.weights <= static and (pinned == g.alg or (pinned is None and g.is_exact(kernel.ops)))
         ]
         if not any(map(has_maps, (form for _, form in found))):
-            return None
+            return Refusal("no generator takes it on maps")
         plans = self.offers(kernel, found, machine)
         maps = [p for p in plans if has_maps(p.form)]
         if not maps:
-            return None
+            return Refusal("no generator takes it on maps, with the choices that it has")
         best = min(maps, key=lambda p: p.time)
         plain = min((p.time for p in plans if not has_maps(p.form)), default=PINNED)
         return Blocking(best.form, MAP, best.time, plain)

@@ -29,11 +29,11 @@ from lightnet.backends.open_rows import (
     Strip,
     completed_strips,
     cover_rows,
+    forms_of_rows,
     known_rows,
     leading,
     most_of,
     moves,
-    one_row,
     own_choices,
     static_of,
 )
@@ -79,17 +79,13 @@ class GridStrips(SimtGenerator):
         return self.inner.is_exact(ops)
 
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel) -> Sequence[Form]:
-        if (found := one_row(ops, yielded)) is None:
-            return ()
-        forms = [
-            form for form in self.inner.forms(found.ops, found.yielded, device) if _is_aligned(form, found, yielded)
-        ]
         specs = [s for op in ops for s in (*op.operand_specs, *op.result_specs)]
-        if any(s.ndim == 4 and leading(s.dims) > 1 for s in specs):  # a row is part of a map
-            forms = [form for form in forms if not has_maps(form)]
-        back = found.outside
-        return [replace(form, maps={back[v]: halo for v, halo in form.maps.items()},
-                        weights=frozenset(back[v] for v in form.weights)) for form in forms]  # fmt: skip
+        whole = not any(s.ndim == 4 and leading(s.dims) > 1 for s in specs)  # else a row is part of a map
+
+        def fits(form: Form, row: OneRow) -> bool:
+            return _is_aligned(form, row, yielded) and (whole or not has_maps(form))
+
+        return forms_of_rows(self.inner, ops, yielded, device, fits)
 
     def plan(self, kernel: KernelOp, form: Form, device: DeviceModel) -> Plan:
         """The time is that of the static kernel on as many rows as are typical: a grid of strips fills a device as

@@ -74,6 +74,7 @@ CUDA = Target(
     accepts=accepts,
     generators=CUDA_GENERATORS,
     choose=choose,
+    selection=SELECTION,
     expanders=EXPANDERS,
     combiners=(MergeAttention,),
     subgraphs=(InterleaveConcat,),

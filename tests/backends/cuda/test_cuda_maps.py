@@ -298,6 +298,6 @@ def test_what_an_epilogue_may_yield(group, yielded, taken):
     ops = [conv, relu, add]
     block.add_ops(ops)
     named = {"x": x, "r": r, **{name: op.results[0] for name, op in zip("syz", ops)}}
-    assert is_all_epilogue(ops, [named[name] for name in yielded], range(4)) == taken
+    assert bool(is_all_epilogue(ops, [named[name] for name in yielded], range(4))) == taken
     (generator,) = (g for g in SELECTION.generators() if g.alg == ("depthwise" if group == 24 else "simt"))
     assert bool(generator.takes(ops, [named[name] for name in yielded], device_of("sm_80"))) == taken

@@ -411,6 +411,6 @@ def test_bodies_that_are_no_layer_alone():
     """A result twice, which one memory cannot be; what is no result of the layer; two ops."""
     ops, yielded = _body(layer("lstm", 3, 2, 8))
     assert RECURRENT.takes(ops, yielded)
-    assert RECURRENT.takes(ops, [yielded[0], yielded[0]]) == []
-    assert RECURRENT.takes(ops, [ops[0].operands[0]]) == []
-    assert RECURRENT.takes([*ops, *ops], yielded) == []
+    assert not RECURRENT.takes(ops, [yielded[0], yielded[0]])
+    assert not RECURRENT.takes(ops, [ops[0].operands[0]])
+    assert not RECURRENT.takes([*ops, *ops], yielded)

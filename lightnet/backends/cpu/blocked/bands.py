@@ -42,6 +42,7 @@ from lightnet.backends.launches import Launch
 from lightnet.ir.body import Body
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Form
 from lightnet.ir.types import ParamAttr, memref_type_of
 
@@ -51,7 +52,7 @@ class Bands(KernelGenerator):
 
     alg = "bands"
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | Refusal:
         return form_of(Body(tuple(ops), tuple(yielded)), machine)
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:

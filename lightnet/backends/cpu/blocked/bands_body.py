@@ -8,7 +8,7 @@ and a pool too. Imports the generators of the single convolutions and the model 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 from xdsl.ir import SSAValue
@@ -27,6 +27,7 @@ from lightnet.ir.body import Body
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, layout_of
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Form, Halo
 
 #: The stages, by the names of the choices that have their tiles.
@@ -51,11 +52,11 @@ class BodyStage:
         return [r for op in self.ops for r in op.results]
 
 
-def form_of_stages(stages: Sequence[BodyStage], body: Body, machine: ProcessorModel) -> Form | None:
-    """The form of a body of stages, None for other bodies: each stage reads what the one before makes once, as its
+def form_of_stages(stages: Sequence[BodyStage], body: Body, machine: ProcessorModel) -> Form | Refusal:
+    """The form of a body of stages: each stage reads what the one before makes once, as its
     anchor's input, and nothing else lies in memory in two ways."""
     if not set(body.yielded) <= set(stages[-1].results):
-        return None
+        return Refusal("it yields what its last stage does not make")
     maps: dict[SSAValue, Halo] = {}
     weights: set[SSAValue] = set()
     made: set[SSAValue] = set()
@@ -64,11 +65,13 @@ def form_of_stages(stages: Sequence[BodyStage], body: Body, machine: ProcessorMo
         source = body.value(stage.source)
         reads = [v for v in map(body.value, (v for op in stage.ops for v in op.operands)) if v in made]
         if reads != [source] * bool(made):
-            return None
+            return Refusal("a stage reads another value than its map of what is computed in it, or reads it twice")
         yielded = body.yielded if following is None else [body.value(following.source)]
-        form = stage.generator.form(stage.ops, yielded, machine) if set(yielded) <= set(stage.results) else None
-        if form is None:
-            return None
+        if not set(yielded) <= set(stage.results):
+            return Refusal("a stage reads what the one before does not make")
+        form = stage.generator.form(stage.ops, yielded, machine)
+        if not isinstance(form, Form):
+            return Refusal("its stage {}: {}", stage.ops[0].optype, form)
         for value, (rows, cols) in form.maps.items():
             known = maps.get(body.value(value), (0, 0))
             maps[body.value(value)] = (max(rows, known[0]), max(cols, known[1]))
@@ -77,7 +80,7 @@ def form_of_stages(stages: Sequence[BodyStage], body: Body, machine: ProcessorMo
         made |= set(stage.results)
     reads = [body.value(v) for op in body.ops for v in op.operands]
     if any(reads.count(v) > 1 for v in alone) or weights & set(maps):
-        return None
+        return Refusal("what it reads would have to lie in memory in two ways")
     return Form({v: halo for v, halo in maps.items() if v not in made}, frozenset(weights))
 
 
@@ -100,22 +103,24 @@ class ChainStage(BodyStage):
         return conv
 
 
-def stages_of(ops: Sequence[LnOp]) -> tuple[ChainStage, ...] | None:
-    """The stages of a chain, None for other bodies, and where windows read padding alone: no row is there to make."""
+def stages_of(ops: Sequence[LnOp]) -> tuple[ChainStage, ...] | Refusal:
+    """The stages of a chain. None where windows read padding alone: no row is there to make."""
     starts = [i for i, op in enumerate(ops) if isinstance(op, Conv2d)]
     if not 2 <= len(starts) <= 3 or starts[0] != 0:
-        return None
+        return Refusal("it is no two or three convolutions, each with an epilogue")
     groups = [tuple(ops[i:j]) for i, j in zip(starts, (*starts[1:], len(ops)))]
     depthwise = next((i for i, at in enumerate(starts) if _is_depthwise(ops[at])), None)
     if depthwise is None or depthwise > 1:
-        return None
+        return Refusal("neither of its first two convolutions is depthwise")
     names = (EXPAND, WINDOW, PROJECT)[1 - depthwise :][: len(groups)]
     if names not in CHAINS:
-        return None
+        return Refusal("its depthwise convolution has not one more convolution on each side, or on one")
     stages = tuple(map(ChainStage.of, names, groups))
     around = [s for s in stages if s.kind != WINDOW]
     known = all(_is_pointwise(s.anchor) or (s.kind == EXPAND and _reads_picture(s.anchor)) for s in around)
-    return stages if known and _in_numbers(stages).reaches else None
+    if not known:
+        return Refusal("a convolution beside the depthwise one is not 1 x 1, nor the first of a picture")
+    return stages if _in_numbers(stages).reaches else Refusal("windows read padding alone")
 
 
 def _is_pointwise(op: Conv2d) -> bool:
@@ -130,16 +135,16 @@ def _is_depthwise(op: LnOp) -> bool:
     return isinstance(op, Conv2d) and is_depthwise(op) and not Geometry.of(op).is_pointwise
 
 
-def form_of(body: Body, machine: ProcessorModel) -> Form | None:
-    """The form of a chain, None for other bodies."""
+def form_of(body: Body, machine: ProcessorModel) -> Form | Refusal:
+    """The form of a chain."""
     stages = stages_of(body.ops)
-    return None if stages is None or not chain_of(body.ops).reaches else form_of_stages(stages, body, machine)
+    return stages if isinstance(stages, Refusal) else form_of_stages(stages, body, machine)
 
 
 def chain_of(ops: Sequence[LnOp]) -> Chain:
     """A chain in numbers."""
     stages = stages_of(ops)
-    assert stages is not None
+    assert not isinstance(stages, Refusal)
     return _in_numbers(stages)
 
 
@@ -152,25 +157,28 @@ def chain_around(kernel: KernelOp, machine: ProcessorModel) -> list[KernelOp]:
     """The kernels, in order, that should become one in bands of rows: `kernel`, of a depthwise convolution on blocked
     maps, and the one before it, the one behind it, or both, which nothing else uses; whatever saves most. None where
     that saves nothing."""
+    gains = [(gain, kernels) for kernels, gain in chains_around(kernel, machine) if not isinstance(gain, Refusal)]
+    best = sorted((offer for offer in gains if offer[0] > 0), key=lambda offer: -offer[0])
+    return next((kernels for _, kernels in best if is_taken(kernels, form_of, machine)), [])
+
+
+def chains_around(kernel: KernelOp, machine: ProcessorModel) -> Iterator[tuple[list[KernelOp], float | Refusal]]:
+    """All such kernels, and the nanoseconds that they save as one, if they are taken (`is_taken`)."""
     if not isinstance(kernel.ops[0], Conv2d) or not _is_depthwise(kernel.ops[0]):
-        return []
+        return
     before, behind = producer_of(kernel), _consumer(kernel)
-    candidates = [[before, kernel, behind], [kernel, behind], [before, kernel]]
-    best: tuple[float, list[KernelOp]] = (0.0, [])
-    for candidate in candidates:
+    for candidate in ([before, kernel, behind], [kernel, behind], [before, kernel]):
         kernels = [k for k in candidate if k is not None]
-        if len(kernels) < len(candidate) or any("alg" in k.attributes for k in kernels):
+        if len(kernels) < len(candidate):
             continue
-        ops = [op for k in kernels for op in k.ops]
-        if stages_of(ops) is None:
-            continue
-        chain = chain_of(ops)
-        if not chain.reaches:
-            continue
-        gain = model.gain(chain, machine, model.best_schedule(chain, machine))
-        if gain > best[0] and is_taken(kernels, form_of, machine):
-            best = gain, kernels
-    return best[1]
+        stages = stages_of([op for k in kernels for op in k.ops])
+        if any("alg" in k.attributes for k in kernels):
+            yield kernels, Refusal("the algorithm of one of them is given")
+        elif isinstance(stages, Refusal):
+            yield kernels, stages
+        else:
+            chain = _in_numbers(stages)
+            yield kernels, model.gain(chain, machine, model.best_schedule(chain, machine))
 
 
 def union_of(kernels: Sequence[KernelOp]) -> Body:
@@ -182,14 +190,14 @@ def union_of(kernels: Sequence[KernelOp]) -> Body:
 
 
 def is_taken(
-    kernels: Sequence[KernelOp], form_of: Callable[[Body, ProcessorModel], Form | None], machine: ProcessorModel
-) -> bool:
+    kernels: Sequence[KernelOp], form_of: Callable[[Body, ProcessorModel], Form | Refusal], machine: ProcessorModel
+) -> bool | Refusal:
     """Return whether kernels in order can be one, with the layouts that they have: a first convolution may have been
     laid out for another generator, which reads its picture in blocks.
     """
     union = union_of(kernels)
     form = form_of(union, machine)
-    return form is not None and lies_right(form, union.inputs, kernels[-1].results, machine.lanes)
+    return lies_right(form, union.inputs, kernels[-1].results, machine.lanes) if isinstance(form, Form) else form
 
 
 def producer_of(kernel: KernelOp) -> KernelOp | None:

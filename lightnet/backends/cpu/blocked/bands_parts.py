@@ -95,7 +95,7 @@ class StagePart:
     def form(self, machine: ProcessorModel) -> Form:
         """The form in which its generator takes it."""
         form = self.stage.generator.form(self.kernel.ops, list(self.kernel.terminator.operands), machine)
-        assert form is not None
+        assert isinstance(form, Form)
         return form
 
 
@@ -175,7 +175,7 @@ def parts_of(kernel: KernelOp, schedule: BandSchedule, lanes: int) -> list[Stage
     """The stages of a kernel as kernels of their own, whose tiles are choices. Maps in between have the halo that is
     read."""
     stages = stages_of(kernel.ops)
-    assert stages is not None
+    assert stages
     tiles = stage_tiles(schedule)
 
     def halo_of(stage: ChainStage) -> Halo:

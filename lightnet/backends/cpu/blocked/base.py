@@ -18,6 +18,7 @@ from lightnet.ir.kernel import KernelOp, choice_integers
 from lightnet.ir.layout import Blocked, layout_of
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Form, Halo
 from lightnet.runtime.dims import Size
 
@@ -107,15 +108,15 @@ class BlockedGenerator(generator.Generator[ProcessorModel]):
         return plan.scratch_bytes, plan.workspace_bytes
 
     @abstractmethod
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
-        """The form of a body, None where this is no generator for it. Ops may be those of a kernel, or a union that
-        is not built yet; layouts of types do not count here."""
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | Refusal | None:
+        """The form of a body, a refusal where this is no generator for it. Ops may be those of a kernel, or a union
+        that is not built yet; layouts of types do not count here."""
 
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Sequence[Form]:
         form = self.form(ops, yielded, machine)
-        if not isinstance(form, Form | None):
-            raise generator.GeneratorError(self, "form", "no form", "a Form, None to refuse", form)
-        return () if form is None else (form,)
+        if not isinstance(form, Form | Refusal | None):
+            raise generator.GeneratorError(self, "form", "no form", "a Form, a Refusal (or None) to refuse", form)
+        return (form,) if isinstance(form, Form) else () if form is None else form
 
 
 class AdaptedGenerator(BlockedGenerator):

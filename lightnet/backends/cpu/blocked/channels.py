@@ -29,6 +29,7 @@ from lightnet.dialects.ln.move import Concat, Forward, Reshape, Slice, Transpose
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import byte_size
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of, vector_type_of
 from lightnet.runtime.dims import Dim, greatest, typical
@@ -47,13 +48,13 @@ class Channels(BlockedGenerator):
 
     alg, opens = "channels", True
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | Refusal:
         found = channel_sources(ops, yielded)
-        if found is None or all(isinstance(op, Forward) for op in ops):
-            return None
+        if isinstance(found, Refusal) or all(isinstance(op, Forward) for op in ops):
+            return found if isinstance(found, Refusal) else Refusal("it is no move of channels but a copy")
         values, table = found
         if len(runs_of(table, machine.lanes)) > MAX_RUNS:
-            return None
+            return Refusal("its channels are more than {} runs with shuffles of their own", MAX_RUNS)
         return Form(dict.fromkeys(values, NO_HALO))
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
@@ -70,42 +71,42 @@ class Channels(BlockedGenerator):
 
 def channel_sources(
     ops: Sequence[LnOp], yielded: Sequence[SSAValue]
-) -> tuple[list[SSAValue], list[tuple[int, int]]] | None:
+) -> tuple[list[SSAValue], list[tuple[int, int]]] | Refusal:
     """The maps from outside that a body of moves reads, and for each channel of its one result: which of them it comes
-    from, and which channel of that it is. None for any other body, or where pixels or pictures move."""
+    from, and which channel of that it is. Refuses any other body, and where pixels or pictures move."""
     if (
         not ops
         or len(yielded) != 1
         or yielded[0] not in ops[-1].results
         or not all(isinstance(op, MOVES) for op in ops)
     ):
-        return None
+        return Refusal("it is no body of moves alone with one result")
     result = spec_of(yielded[0].type)
     if result.ndim != 4 or result.len == 0 or result.dtype.name not in ON_TILES:
-        return None
+        return Refusal("its result is {}, no map of a type that tiles have", result)
     batch, count, *pixels = result.dims
     pictures = 2 if isinstance(batch, Dim) else batch  # two show what happens to any number of them
     if isinstance(count, Dim) or count > MAX_CHANNELS or pictures > MAX_CHANNELS:
-        return None
+        return Refusal("there are more than {} channels, or pictures, or calls decide how many", MAX_CHANNELS)
     made = {r for op in ops for r in op.results}
     sources = list(dict.fromkeys(v for op in ops for v in op.operands if v not in made))
     tables: dict[SSAValue, np.ndarray] = {}  # of each value: [N, ...], (picture, source, channel) as one number
     for s, value in enumerate(sources):
         dims = spec_of(value.type).dims
         if len(dims) != 4 or dims[0] != batch or list(dims[2:]) != pixels:
-            return None
+            return Refusal("an operand has other pixels than the result")
         if isinstance(dims[1], Dim) or dims[1] > MAX_CHANNELS:
-            return None
+            return Refusal("an operand has more than {} channels, or calls decide how many", MAX_CHANNELS)
         channels = np.arange(dims[1]) + (s << 32)
         tables[value] = channels[None, :] + (np.arange(pictures) << 48)[:, None]
     for op in ops:
         table = _moved(op, [tables[v] for v in op.operands], pixels)
         if table is None:
-            return None
+            return Refusal("{} moves pixels", op.optype)
         tables[op.results[0]] = table
     table = tables[yielded[0]]
     if (table[0] >> 48).any() or (table - table[:1] != (np.arange(pictures) << 48)[:, None]).any():
-        return None  # a channel is of its own picture, and the same one in each
+        return Refusal("a channel comes from another picture, or from another channel in each")
     return sources, [(int(t) >> 32, int(t) & 0xFFFFFFFF) for t in table[0]]
 
 
@@ -188,7 +189,7 @@ class _ChannelKernel(RowsKernel):
 
     def build(self) -> Launch:
         found = channel_sources(self.ops, self.yielded)
-        assert found is not None
+        assert not isinstance(found, Refusal)
         self.sources, table = found
         runs = runs_of(table, self.lanes)
         ends = list(accumulate(run.count for run in runs))
@@ -253,21 +254,18 @@ class Views(BlockedGenerator):
     alg = "view"
     takes_open = True
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
-        if len(ops) != 1:
-            return None
-        (op,) = ops
-        if not isinstance(op, Concat | Slice | Forward) or list(yielded) != list(op.results):
-            return None
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | Refusal:
+        if len(ops) != 1 or not isinstance(op := ops[0], Concat | Slice | Forward) or list(yielded) != [*op.results]:
+            return Refusal("it is no concat, slice or forward alone")
         result = op.result_specs[0]
         if result.ndim != 4 or result.dtype.name not in ON_TILES or result.len == 0:
-            return None
+            return Refusal("its result is {}, no map of a type that tiles have", result)
         if not isinstance(op, Forward) and (
             result.dims[0] != 1 or op.axis != 1 or not _between_blocks(op, machine.lanes)
         ):
-            return None
+            return Refusal("it cuts blocks of {} channels, or maps along another axis", machine.lanes)
         if len(set(op.operands)) != len(op.operands):
-            return None
+            return Refusal("an operand is in it twice")
         return Form(dict.fromkeys(op.operands, NO_HALO), tied=True)
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:

@@ -31,6 +31,7 @@ from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, Layout, Packed, layout_of
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr, vector_type_of
 from lightnet.runtime.dims import Size, greatest, least
@@ -45,11 +46,11 @@ class Direct(KernelGenerator):
 
     alg, opens = "direct", True
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
-        def halo_of(conv: Conv2d) -> Halo | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | Refusal:
+        def halo_of(conv: Conv2d) -> Halo | Refusal:
             geometry = Geometry.of(conv)
             if geometry.groups > 1 and (geometry.channels % machine.lanes or geometry.outputs % machine.lanes):
-                return None
+                return Refusal("its groups are no whole blocks of {} channels", machine.lanes)
             if geometry.is_open:
                 return geometry.rows.halo if model.may_be_narrow(geometry) else 0, geometry.cols.halo
             return model.halo_of(geometry, machine)

@@ -28,6 +28,7 @@ from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Packed
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr, vector_type_of
 from lightnet.ir.windows import Axis
@@ -39,7 +40,7 @@ class Transposed(KernelGenerator):
 
     alg, opens = "deconv", True
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | Refusal:
         return convolution_form(ops, yielded, Deconv2d, _halo_of)
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
@@ -61,12 +62,12 @@ class Transposed(KernelGenerator):
         return Plan.of(self, kernel, form, time, shape, choices=choices, weights=weights)
 
 
-def _halo_of(op: Deconv2d) -> Halo | None:
-    """The halo of the input, None for deconvolutions that there is no kernel for."""
+def _halo_of(op: Deconv2d) -> Halo | Refusal:
+    """The halo of the input; refuses deconvolutions that there is no kernel for."""
     if op.group != 1 or tuple(op.dilation) != (1, 1):
-        return None
+        return Refusal("it has {} groups and dilation {}", op.group, tuple(op.dilation))
     if min(op.derived_values()["pad"]) < 0:
-        return None  # rows that nothing reaches
+        return Refusal("its padding is negative: there are rows that nothing reaches")
     return 0, halo_columns(op)
 
 

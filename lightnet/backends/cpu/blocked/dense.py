@@ -32,6 +32,7 @@ from lightnet.dialects.ln.matmul import Matmul, gemm_shape
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Layout, Packed
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Form
 from lightnet.ir.types import ParamAttr, memref_type_of, spec_of
 
@@ -44,16 +45,16 @@ class Dense(KernelGenerator):
 
     alg = "packed"
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
-        if not gemm.accepts(ops, yielded):
-            return None
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | Refusal:
+        if not (taken := gemm.accepts(ops, yielded)):
+            return Refusal("{}", taken)
         anchor = ops[0]
         b = anchor.operands[1]
         spec = spec_of(b.type)
         if spec.ndim != 2 or spec.dtype.name != "f32" or b is anchor.operands[0]:
-            return None
+            return Refusal("its second operand is {}, no matrix of f32 of its own", spec)
         if any(b in op.operands for op in ops[1:]):
-            return None  # read plain there
+            return Refusal("its epilogue reads its weights, too, which would be packed")
         return Form({}, frozenset([b]), plain_results=True)
 
     def packed(self, columns: int, together: int) -> Layout:

@@ -32,6 +32,7 @@ from lightnet.dialects.ln.integer import Conv2dInteger
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Packed
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr, spec_of, vector_type_of
 from lightnet.runtime.dims import Dim, typical
@@ -48,9 +49,10 @@ class Depthwise(KernelGenerator):
 
     alg, opens = "depthwise", True
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | Refusal:
+        other = Refusal("a channel of its result is not one channel of its map, filtered")
         return convolution_form(
-            ops, yielded, Conv2d, lambda conv: depthwise_halo_of(conv) if is_depthwise(conv) else None
+            ops, yielded, Conv2d, lambda conv: depthwise_halo_of(conv) if is_depthwise(conv) else other
         )
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:

@@ -25,6 +25,7 @@ from lightnet.dialects.tile_arith import DotOp
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Layout, Packed
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import vector_type_of
 from lightnet.runtime.dims import Dim
@@ -39,15 +40,15 @@ class DirectDot(Direct):
 
     alg, opens = "dot", False
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
-        def halo_of(conv: Conv2dInteger) -> Halo | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | Refusal:
+        def halo_of(conv: Conv2dInteger) -> Halo | Refusal:
             geometry = Geometry.of(conv)
             if geometry.is_open or not _takes(conv, geometry, machine.lanes):
-                return None
+                return Refusal("calls decide its maps, or its channels do not fill products and blocks")
             return model.halo_of(geometry, machine)
 
-        if not ops or not isinstance(ops[0], Conv2dInteger) or any(ops[0].operands[0] in o.operands for o in ops[1:]):
-            return None  # an epilogue would read the map's elements as they are
+        if ops and isinstance(ops[0], Conv2dInteger) and any(ops[0].operands[0] in o.operands for o in ops[1:]):
+            return Refusal("its epilogue reads the map's elements, too, as they are")
         return convolution_form(ops, yielded, Conv2dInteger, halo_of, sums=(SUMS.name,))
 
     def weights_of(self, shape: ConvTile, lanes: int, together: int) -> Layout:

@@ -21,6 +21,7 @@ from lightnet.backends.expressions import has_tile_epilogue
 from lightnet.dialects.ln.integer import MatmulInteger
 from lightnet.ir.layout import Layout, Packed
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal, begins_otherwise
 from lightnet.ir.target import Form
 
 
@@ -29,18 +30,17 @@ class DotDense(Dense):
 
     alg = "dots"
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | Refusal:
         if not ops or not isinstance(ops[0], MatmulInteger) or dot_kind(ops[0]) is None:
-            return None
+            return begins_otherwise(ops, "a matmul_integer of types that have a product of several")
         a, b = ops[0].operands
         right, shape = ops[0].operand_specs[1], ops[0].result_specs[0]
         if right.ndim != 2 or a is b or shape.len == 0 or right.dims[0] == 0 or right.dims[0] % together_of(ops[0]):
-            return None
+            return Refusal("its second operand is {}, no matrix of its own whose rows fill products", right)
         if any(v in op.operands for v in (a, b) for op in ops[1:]):
-            return None  # read as they are there
-        if not has_tile_epilogue(ops, yielded, gemm.readable(ops[0])):
-            return None
-        return Form({}, frozenset([b]), plain_results=True)
+            return Refusal("its epilogue reads its factors, too, as they are")
+        found = has_tile_epilogue(ops, yielded, gemm.readable(ops[0]))
+        return Form({}, frozenset([b]), plain_results=True) if found else Refusal("{}", found)
 
     def packed(self, columns: int, together: int) -> Layout:
         return Packed("q", columns, together)

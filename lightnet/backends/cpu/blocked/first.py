@@ -35,6 +35,7 @@ from lightnet.dialects.ln.conv import Conv2d
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Packed
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal, begins_otherwise
 from lightnet.ir.target import Form
 from lightnet.ir.types import ParamAttr
 from lightnet.ir.windows import Axis
@@ -50,16 +51,17 @@ class First(KernelGenerator):
 
     alg, opens = "first", True
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | Refusal:
         if not ops or not isinstance(ops[0], Conv2d):
-            return None
+            return begins_otherwise(ops, "a conv2d")
         conv, rest = ops[0], ops[1:]
         _, weight, bias = conv.operands
         if conv.group != 1 or conv.operand_specs[0].dims[1] > MOST_CHANNELS or conv.operand_specs[0].len == 0:
-            return None
+            return Refusal("it is no convolution of one group on 1 to {} channels", MOST_CHANNELS)
         form = epilogue_form(conv, rest, yielded, {}, [weight], [bias])
         piece = OPEN_PIECE if Axis.of(conv, 0).is_open or Axis.of(conv, 1).is_open else 0
-        return None if form is None or staged_bytes(conv, 1, piece) > MAX_STAGED else form
+        small = staged_bytes(conv, 1, piece) <= MAX_STAGED
+        return form if small else Refusal("a row of its windows takes more than {} bytes", MAX_STAGED)
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         shape = shape_of(kernel, machine)

@@ -44,6 +44,7 @@ from lightnet.ir.body import Body
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, byte_size
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Form
 from lightnet.ir.types import ParamAttr, spec_of, storage_type
 from lightnet.runtime.arrays import align_up
@@ -62,7 +63,7 @@ class FirstPool(KernelGenerator):
 
     alg = "first-pool"
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | Refusal:
         return _form_of(Body(tuple(ops), tuple(yielded)), machine)
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
@@ -92,29 +93,32 @@ def _stages_of(ops: Sequence[LnOp]) -> tuple[BodyStage, BodyStage] | None:
     return None
 
 
-def _form_of(body: Body, machine: ProcessorModel) -> Form | None:
-    """The form of such a body, None for others: the pool alone reads what the convolution's part makes, once."""
+def _form_of(body: Body, machine: ProcessorModel) -> Form | Refusal:
+    """The form of such a body: the pool alone reads what the convolution's part makes, once."""
     stages = _stages_of(body.ops)
-    form = None if stages is None else form_of_stages(stages, body, machine)
-    if stages is None or form is None:
-        return None
+    if stages is None:
+        return Refusal("it is no body with a pool of windows behind other ops")
+    if not (form := form_of_stages(stages, body, machine)):
+        return form
     _, channels, _, width = stages[0].ops[0].result_specs[0].dims
     window = pool_window_of(stages[1].ops[0])
     assert window is not None
     ring = _ring(window, 1) * width * 4 * machine.lanes * blocks_of(channels, machine.lanes)
-    return form if ring <= MAX_RING else None
+    return form if ring <= MAX_RING else Refusal("rows under a window take more than {} bytes", MAX_RING)
 
 
-def pair_around(kernel: KernelOp, machine: ProcessorModel) -> list[KernelOp]:
+def pair_around(kernel: KernelOp, machine: ProcessorModel) -> list[KernelOp] | Refusal:
     """The kernel of a first convolution and `kernel`, of a pool on blocked maps that alone reads its result, if one
     kernel can be made of them: that saves a map that is larger than part of a cache, and costs nothing but rows that
     threads compute twice where their parts meet."""
     if pool_window_of(kernel.ops[0]) is None or (producer := producer_of(kernel)) is None:
-        return []
-    pair = [producer, kernel]
-    if any("alg" in k.attributes for k in pair) or byte_size(producer.results[0].type) < SMALL * machine.l2:
-        return []
-    return pair if is_taken(pair, _form_of, machine) else []
+        return Refusal("")
+    pair, size = [producer, kernel], byte_size(producer.results[0].type)
+    if any("alg" in k.attributes for k in pair):
+        return Refusal("the algorithm of one of them is given")
+    if size < SMALL * machine.l2:
+        return Refusal("the map between them, of {} bytes, stays in the cache", size)
+    return pair if (taken := is_taken(pair, _form_of, machine)) else Refusal("{}", taken)
 
 
 # -- choices -----------------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import byte_size
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of
 from lightnet.runtime.dims import Dim, Size, greatest, typical
@@ -64,11 +65,13 @@ class Maps(BlockedGenerator):
 
     alg, opens = "map", True
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | Refusal:
         if not ops or len(ops[0].results) != 1:
-            return None
+            return Refusal("its first op has several results")
         form = elementwise_form(ops[0].result_specs[0], ops, yielded, {}, sums=ON_TILES)
-        return form if form is not None and form.maps else None
+        if isinstance(form, Refusal):
+            return Refusal("it is no body of elementwise ops on maps: {}", form.why)
+        return form if form.maps else Refusal("it is no body on maps")
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         sizes = [byte_size(v.type) for v in (*kernel.operands, *kernel.results)]
@@ -129,22 +132,22 @@ class Resample(BlockedGenerator):
 
     alg, opens = "resample", True
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | Refusal:
         anchors = [op for op in ops if isinstance(op, Resize | Upsample | Interpolate)]
         if len(anchors) != 1:
-            return None
+            return Refusal("it is no body that resamples, once")
         (anchor,), rest = anchors, [op for op in ops if op is not anchors[0]]
         source, result = anchor.operand_specs[0], anchor.result_specs[0]
         if source.ndim != 4 or source.len == 0 or source.dims[:2] != result.dims[:2] or source.dtype.name != "f32":
-            return None
+            return Refusal("it resamples {} to {}, other than the pixels of maps of f32", source, result)
         tables = anchor.operands[1:]
         if not isinstance(anchor, Interpolate) and anchor.mode != "TL_NEAREST":
-            return None
+            return Refusal("its mode is {}, not TL_NEAREST", anchor.mode)
         if isinstance(anchor, Interpolate) and not 1 <= spec_of(tables[0].type).dims[1] <= MAX_TAPS:
-            return None
+            return Refusal("a pixel is made of more than {} rows, or columns", MAX_TAPS)
         made = {r for op in rest for r in op.results}
         if any(v in made or any(v in op.operands for op in rest) for v in anchor.operands):
-            return None  # what is resampled comes from outside, and is not read at the result's pixels, too
+            return Refusal("what is resampled is made in it, or read at the result's pixels, too")
         return elementwise_form(result, rest, yielded, {anchor.operands[0]: NO_HALO}, given=anchor.results)
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:

@@ -29,6 +29,7 @@ from lightnet.dialects.ln.move import Forward, Reshape, Slice, Transpose
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import byte_size, layout_of
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of
 
@@ -44,12 +45,12 @@ class Nhwc(BlockedGenerator):
 
     alg = "nhwc"
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | Refusal:
         chain = layout_chain_of(ops, yielded)
-        if chain is None or (
-            not chain.is_run(machine.lanes) and blocks_of(len(chain.channels), machine.lanes) > MAX_VECTORS
-        ):
-            return None
+        if isinstance(chain, Refusal):
+            return chain
+        if not chain.is_run(machine.lanes) and blocks_of(len(chain.channels), machine.lanes) > MAX_VECTORS:
+            return Refusal("its channels are more than {} vectors, and in another order", MAX_VECTORS)
         return Form({chain.source: NO_HALO}, plain_results=True)
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
@@ -77,15 +78,16 @@ class _Chain:
         return lanes > 0 and first % lanes == 0 and self.channels == tuple(range(first, first + len(self.channels)))
 
 
-def layout_chain_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> _Chain | None:
-    """The chain that a body is, None where it is no such chain."""
+def layout_chain_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> _Chain | Refusal:
+    """The chain that a body is."""
+    chained = Refusal("it is no chain of ops, each on the result of the one before alone")
     if not ops or list(yielded) != list(ops[-1].results) or spec_of(yielded[0].type).len == 0:
-        return None
+        return chained
     for op, after in pairwise(ops):
         if list(after.operands) != list(op.results):
-            return None
+            return chained
     if len(ops[0].operands) != 1 or any(len(op.operands) != 1 for op in ops):
-        return None
+        return chained
     source = ops[0].operands[0]
     spec = spec_of(source.type)
     if (
@@ -93,10 +95,10 @@ def layout_chain_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> _Chain 
         or spec.len == 0
         or any(s.dtype.name != "f32" for op in ops for s in (*op.operand_specs, *op.result_specs))
     ):
-        return None
+        return Refusal("it begins with {}, or is not of f32: it takes maps of f32", spec)
     pictures, count, height, width = spec.dims
     if max(pictures, count) > MAX_CHANNELS:
-        return None
+        return Refusal("there are more than {} channels, or pictures", MAX_CHANNELS)
     #: (picture, channel) as one number, with dims of 1 for the pixels, which stand at `at` and behind it.
     table = (np.arange(pictures)[:, None] * count + np.arange(count)).reshape(pictures, count, 1, 1)
     at, functions = 2, []
@@ -110,16 +112,16 @@ def layout_chain_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> _Chain 
             continue
         moves, at = _moved(op, table, at, (height, width))
         if moves is None:
-            return None
+            return Refusal("{} moves pixels", op.optype)
         table = moves
     functions += [op for op in ops[end:] if op in moved]
     if not all(runs_on_tiles(op, ()) and op.result_specs[0].dims == op.operand_specs[0].dims for op in functions):
-        return None
+        return Refusal("it is no chain of moves and elementwise ops")
     if prod(table.shape[:at]) != pictures:
-        return None
+        return Refusal("its channels are not the last dim of the result")
     flat = table.reshape(pictures, -1)
     if (flat - flat[:1] != (np.arange(pictures) * count)[:, None]).any() or (flat[0] >= count).any():
-        return None
+        return Refusal("a channel comes from another picture")
     return _Chain(source, tuple(int(c) for c in flat[0]), tuple(functions))
 
 
@@ -147,7 +149,7 @@ class _NhwcKernel(BlockedKernel):
 
     def __init__(self, kernel: KernelOp, name: str):
         chain = layout_chain_of(kernel.ops, kernel.terminator.operands)
-        assert chain is not None
+        assert not isinstance(chain, Refusal)
         self.chain = chain
         self.pictures, _, self.rows, self.cols = spec_of(chain.source.type).dims
         super().__init__(kernel, name, lanes_of(kernel), {})

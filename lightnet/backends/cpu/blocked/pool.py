@@ -36,6 +36,7 @@ from lightnet.dataclasses import replace
 from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal, begins_otherwise
 from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of, vector_type_of
 from lightnet.ir.windows import Axis
@@ -62,13 +63,13 @@ class _Pool(BlockedGenerator):
 
     alg, opens = "pool", True
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | Refusal:
         if not ops or ops[0].operand_specs[0].len == 0 or (window := pool_window_of(ops[0])) is None:
-            return None
+            return begins_otherwise(ops, "a pool or a reduction over windows")
         if not window.is_global and any(isinstance(axis.taps, Dim) for axis in (window.rows, window.cols)):
-            return None  # its code has a load for each tap
+            return Refusal("calls decide its window, and its code has a load for each tap")
         if 4 * (row_columns(window.cols) * max(machine.lanes, 16) + greatest(window.cols.positions)) > MAX_SCRATCH:
-            return None
+            return Refusal("a row of its windows takes more than {} bytes", MAX_SCRATCH)
         sums = FLOAT_SUMS if window.fold == "add" else MAPS
         return epilogue_form(ops[0], ops[1:], yielded, {ops[0].operands[0]: NO_HALO}, sums=sums)
 

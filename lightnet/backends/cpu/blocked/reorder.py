@@ -24,6 +24,7 @@ from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, byte_size, layout_of
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of
 from lightnet.runtime.dims import greatest, typical
@@ -37,19 +38,19 @@ class Reorder(BlockedGenerator):
 
     alg, opens = "reorder", True
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | Refusal:
         if len(ops) != 1 or not isinstance(ops[0], Forward) or list(yielded) != list(ops[0].results):
-            return None
+            return Refusal("it is no change of layout")
         source, target = ops[0].operands[0], ops[0].results[0]
         spec = spec_of(source.type)
         if spec.dtype.name != "f32" or spec.len == 0 or spec.ndim != 4:
-            return None
+            return Refusal("it moves {}, no map of f32", spec)
         blocked = [isinstance(layout_of(v.type), Blocked) for v in (source, target)]
         if sorted(blocked) != [False, True]:
-            return None
+            return Refusal("not one of its two layouts is in blocks")
         layout = layout_of((source if blocked[0] else target).type)
         if not isinstance(layout, Blocked) or layout.block != machine.lanes:
-            return None
+            return Refusal("its blocks are of {}, not of {} channels", layout, machine.lanes)
         return Form({source: layout.halo}, plain_results=True) if blocked[0] else Form({})
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:

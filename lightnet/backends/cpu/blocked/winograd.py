@@ -35,6 +35,7 @@ from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Packed
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr
 from lightnet.ir.windows import Window
@@ -52,10 +53,11 @@ class Winograd(BlockedGenerator):
     def __init__(self, m: int):
         self.m, self.alg = m, f"winograd{m}"
 
-    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | None:
-        def halo_of(conv: Conv2d) -> Halo | None:
+    def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | Refusal:
+        def halo_of(conv: Conv2d) -> Halo | Refusal:
             if conv.group != 1 or tuple(conv.stride) != (1, 1) or tuple(conv.size) not in SIZES:
-                return None
+                text = "its windows are {} x {} by strides {} x {}, in {} groups: there is no transform"
+                return Refusal(text, *conv.size, *conv.stride, conv.group)
             return Window.of(conv).halo
 
         return convolution_form(ops, yielded, Conv2d, halo_of)

@@ -15,11 +15,12 @@ from lightnet.backends.cuda.base import Choices, SimtGenerator
 from lightnet.backends.cuda.device import DeviceModel
 from lightnet.backends.cuda.gemm.mma_core import MMA_ROWS
 from lightnet.backends.cuda.simt import SimtLaunch
-from lightnet.backends.generator import Plan
+from lightnet.backends.generator import Forms, Plan
 from lightnet.dialects.ln.matmul import Matmul
 from lightnet.dialects.ln.move import Reshape, Transpose
 from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Form
 
 #: Rows and keys that are tried (fewer keys where there are no more), and that a choice may have at most.
@@ -42,9 +43,12 @@ class AttentionGenerator(SimtGenerator):
     runs_in_strips = False
     ends = (Matmul, Reshape, Transpose)
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None) -> list[Form]:
-        p = attention_of(ops, yielded)
-        return [Form({}, plain_results=True)] if p is not None and _is_short(p) else []
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None) -> Forms:
+        if (p := attention_of(ops, yielded)) is None:
+            return Refusal("it is no attention of f16 or bf16 on whole pieces")
+        if not _is_short(p):
+            return Refusal("few blocks would go over {} keys each", p.keys)
+        return [Form({}, plain_results=True)]
 
     def plan(self, kernel: KernelOp, form: Form, device: DeviceModel) -> Plan:
         p = _of(kernel)

@@ -22,12 +22,13 @@ from lightnet.backends.cuda.gemm.problem import GemmProblem, match
 from lightnet.backends.cuda.gemm.simt_core import SimtCore, across_of
 from lightnet.backends.cuda.kernel import KernelTask
 from lightnet.backends.cuda.simt import SimtLaunch
-from lightnet.backends.generator import Plan
+from lightnet.backends.generator import Forms, Plan
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.cuda_checks import MAX_GRID
 from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Form
 from lightnet.ir.types import storage_type
 
@@ -54,8 +55,11 @@ class Gemm(SimtGenerator):
         """Return whether its cores can compute a product."""
         return problem.dtype.name in self.dtypes
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None) -> list[Form]:
-        return [p.form() for p in match(ops, yielded) if self.suits(p)]
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None) -> Forms:
+        if not (found := match(ops, yielded)):
+            return Refusal("it is no product with an epilogue (begins with {})", ops[0].optype)
+        fitting = [p.form() for p in found if self.suits(p)]
+        return fitting or Refusal("its cores compute no such product of {}", found[0].dtype)
 
     def is_exact(self, ops: Sequence[LnOp]) -> bool:
         return self.alg == "simt" or ops[0].operand_specs[0].dtype.is_short

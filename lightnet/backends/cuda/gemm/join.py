@@ -25,12 +25,13 @@ from lightnet.backends.cuda.gemm.problem import ChannelSlice, GemmProblem, match
 from lightnet.backends.cuda.gemm.wgmma import WGMMA
 from lightnet.backends.cuda.kernel import KernelFunction, KernelTask
 from lightnet.backends.cuda.simt import SimtLaunch
-from lightnet.backends.generator import Plan
+from lightnet.backends.generator import Forms, Plan
 from lightnet.dataclasses import dataclass, replace
 from lightnet.dialects.ln.move import Concat
 from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.layout import layout_of
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Form
 from lightnet.ir.types import spec_of
 
@@ -110,10 +111,12 @@ class Join(SimtGenerator):
     def __init__(self, alg: str, gemm: Gemm):
         self.alg, self.gemm, self.runs_in_strips = alg, gemm, gemm.runs_in_strips
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None) -> list[Form]:
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None) -> Forms:
         joint = joint_of(ops, yielded)
-        if joint is None or not all(map(self.gemm.suits, joint.products)):
-            return []
+        if joint is None:
+            return Refusal("it is no concat of channels of maps that convolutions make, in whole accesses")
+        if not all(map(self.gemm.suits, joint.products)):
+            return Refusal("its cores do not compute all of its products")
         return [joint.form]
 
     def is_exact(self, ops: Sequence[LnOp]) -> bool:

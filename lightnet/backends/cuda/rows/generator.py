@@ -25,7 +25,7 @@ from lightnet.backends.cuda.rows.model import MOST_THREADS, RowSchedule, best
 from lightnet.backends.cuda.rows.stages import Rows, definition_rows, split_rows
 from lightnet.backends.cuda.rows.teams import ORDERS, Team
 from lightnet.backends.cuda.simt import SimtLaunch
-from lightnet.backends.generator import Plan, form_of_arguments
+from lightnet.backends.generator import Forms, Plan, form_of_arguments
 from lightnet.backends.kernel_loops import bind_op
 from lightnet.dialects.cuda_checks import WARP
 from lightnet.ir.body import choice
@@ -35,6 +35,7 @@ from lightnet.ir.kernel import KernelOp, choice_attr
 from lightnet.ir.layout import ChannelsLast, Layout, layout_of
 from lightnet.ir.notation import parse
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Form
 from lightnet.ir.types import TensorSpec, spec_of, storage_type
 from lightnet.runtime.arrays import align_up
@@ -51,9 +52,9 @@ class RowsGenerator(SimtGenerator):
 
     alg = "rows"
 
-    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None) -> list[Form]:
+    def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], device: DeviceModel | None = None) -> Forms:
         if not _reduces(ops):
-            return []
+            return Refusal("no definition of it reduces, or an op has none")
         body = _Body.of(ops, yielded)
         forms = []
         if body.rows() is not None:
@@ -61,7 +62,7 @@ class RowsGenerator(SimtGenerator):
         maps = [v for v in body.operands if spec_of(v.type).ndim == 4]
         if maps and all(spec_of(v.type).ndim == 4 for v in yielded) and body.rows(maps) is not None:
             forms.append(Form(dict.fromkeys(maps, (0, 0))))
-        return forms
+        return forms or Refusal("what it reduces, and all around it, are not the rows of one tensor")
 
     def plan(self, kernel: KernelOp, form: Form, device: DeviceModel) -> Plan:
         body = _Body.of(kernel.ops, list(kernel.terminator.operands))
