@@ -22,12 +22,13 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import MTYPE
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import get_target
 from lightnet_descriptions import rewriting
 from lightnet_descriptions.details import NewOp, Renamed, Replacement
 from lightnet_descriptions.fusion import fuse_kernels
 from lightnet_descriptions.reader import DescribedValue
-from lightnet_descriptions.rules import Matcher, MatchStep, solutions
+from lightnet_descriptions.rules import Matcher, MatchStep, furthest, solutions
 from lightnet_descriptions.scope import Ops, TensorRef
 from lightnet_descriptions.tensors import kernel_of, origin, value_at
 
@@ -72,7 +73,7 @@ class DescribedAction:
     item: DescribedValue
     what: Leave | Fuse | Refuse | Renamed | Replacement
 
-    def __call__(self, ops: Ops, anchor: LnOp, rewriter: PatternRewriter) -> bool:
+    def __call__(self, ops: Ops, anchor: LnOp, rewriter: PatternRewriter) -> bool | Refusal:
         try:
             return self.act(ops, anchor, rewriter)
         except LightNetError as e:
@@ -80,7 +81,7 @@ class DescribedAction:
                 e = self.item.error(e.message, e.label)
             raise e from e.__cause__
 
-    def act(self, ops: Ops, anchor: LnOp, rewriter: PatternRewriter) -> bool:
+    def act(self, ops: Ops, anchor: LnOp, rewriter: PatternRewriter) -> bool | Refusal:
         match self.what:
             case Refuse(message=message, label=label, note=note):
                 raise LightNetError(message(anchor), loc_of(anchor), label, notes=[(self.item.loc, note)])
@@ -219,19 +220,39 @@ class JoinedOps(Matcher):
             if all(self.joined(e, ops) for e in self.edges):
                 yield {var: ops[var] for var in names}
 
+    def why_not(self, anchor: LnOp) -> str:
+        names = list(self.variables)
+        order = list(reversed([*enumerate(names[:-1])]))
+        steps = [self.step(var, set(names[k + 1 :]), kernel_of(anchor) is not None) for k, var in order]
+        text = furthest(steps, {names[-1]: anchor}, MAX_LOOKS, lambda k: f"nothing is there for '{order[k][1]}'")
+        if text is not None:
+            return text
+        for ops in solutions(steps, {names[-1]: anchor}, MAX_LOOKS, RuntimeError):
+            edge = next((e for e in self.edges if not self.joined(e, ops)), None)
+            if edge is not None:
+                return f"no tensor goes from '{edge.source}' to '{edge.reader}' as an edge says"
+        return "nothing matches"
+
     def step(self, var: str, known: set[str], in_kernels: bool) -> MatchStep:
         """From a variable that is known back to `var`."""
         wanted = self.variables[var]
         edge = next(e for e in self.edges if e.source == var and e.reader in known)
 
+        meant = " or ".join(sorted(cls.optype for cls in wanted or ())) or "another op"
+        at = "*" if edge.operand is None else edge.operand
+
         def makers(ops: Ops) -> Iterator[Operation | Block]:
             return (origin(v).owner for v in _operands(ops[edge.reader], edge.operand))
 
-        def accepts(op: Operation | Block, ops: dict[str, LnOp]) -> bool:
+        def accepts(op: Operation | Block, ops: dict[str, LnOp]) -> bool | Refusal:
             fits = isinstance(op, LnOp) and (wanted is None or op.name in _names_of(wanted)) and op not in ops.values()
-            kernel = kernel_of(op) if fits else None
+            if not fits:
+                there = op.optype if isinstance(op, LnOp) else "an argument" if isinstance(op, Block) else op.name
+                return Refusal("'{}' should be {}, and {}.ins[{}] is made by {}", var, meant, edge.reader, at, there)
+            kernel = kernel_of(op)
             ops[var] = op
-            return fits and (kernel is not None) == in_kernels and (kernel is None or self.takes(kernel))
+            stands = (kernel is not None) == in_kernels and (kernel is None or self.takes(kernel))
+            return stands or Refusal("'{}' does not stand in a kernel of its kind", var)
 
         return MatchStep(makers, accepts)
 

@@ -25,10 +25,11 @@ from lightnet.dialects.ln.structure import OnceOp
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
 from lightnet.ir.params import ParamScalar, ParamValue
+from lightnet.ir.refusal import Refusal, refusal_reason
 from lightnet.ir.schema import Param
 from lightnet.ir.types import spec_of
 from lightnet_descriptions.rewriting import span_of
-from lightnet_descriptions.rules import Bindings, Matcher, MatchStep, solutions
+from lightnet_descriptions.rules import Bindings, Matcher, MatchStep, furthest, solutions
 
 #: Matching from one op tries at most so many users of values.
 MAX_TRIES = 1 << 16
@@ -138,60 +139,84 @@ class PdlMatcher(Matcher):
             if all(self._holds(c, found) for c in self.constraints):
                 yield found
 
+    def why_not(self, anchor: LnOp) -> str:
+        bound = dict(self.constants)
+        if not (root := self._op(self.root, anchor, bound)):
+            return refusal_reason(root)
+        steps = [MatchStep(partial(self._users, c), partial(self._op, c.op)) for c in self.climbs]
+        nothing = "no further op reads what {} makes".format
+        text = furthest(steps, bound, MAX_TRIES, lambda k: nothing(anchor.optype))
+        if text is not None:
+            return text
+        for found in solutions(steps, bound, MAX_TRIES, RuntimeError):
+            if (failed := next((c for c in self.constraints if not self._holds(c, found)), None)) is not None:
+                return f"constraint '{'not ' * bool(failed.is_negated)}{failed.constraint_name.data}' fails"
+        return "nothing matches"
+
     def _users(self, climb: Climb, bound: Bindings) -> Iterator[Operation]:
         value = self.value(climb.value, bound)
         for use in sorted(value.uses, key=lambda use: use.index):
             if use.index == climb.index and use.operation not in bound.values():
                 yield use.operation
 
-    def _op(self, pattern: pdl.OperationOp, op: Operation, bound: Bindings) -> bool:
+    def _op(self, pattern: pdl.OperationOp, op: Operation, bound: Bindings) -> bool | Refusal:
         if pattern.op in bound:
-            return bound[pattern.op] is op
+            return bound[pattern.op] is op or Refusal("{} would be two ops at once", name_of_pattern(pattern))
         if not isinstance(op, LnOp) or op.name != name_of_pattern(pattern):
-            return False
+            return Refusal("{} is there in the place of {}", op.name, name_of_pattern(pattern))
         bound[pattern.op] = op
+        if not (params := self._params(pattern, op, bound)):
+            return params
         types = list(pattern.type_values)
-        return (
-            self._params(pattern, op, bound)
-            and (not types or len(types) == len(op.results))
-            and all(_bind(t, r.type, bound) for t, r in zip(types, op.results))
-            and self._operands(pattern, op, bound)
-        )
+        same = not types or len(types) == len(op.results)
+        if not same or not all(_bind(t, r.type, bound) for t, r in zip(types, op.results)):
+            return Refusal("{} gives {}, not the types of the pattern", op.name, ", ".join(map(str, op.result_specs)))
+        return self._operands(pattern, op, bound)
 
     @staticmethod
-    def _params(pattern: pdl.OperationOp, op: LnOp, bound: Bindings) -> bool:
+    def _params(pattern: pdl.OperationOp, op: LnOp, bound: Bindings) -> bool | Refusal:
         if not pattern.attribute_values:
             return True
         values, fields = op.param_values(), op.schema.by_name
         pairs = zip((a.data for a in pattern.attributeValueNames), pattern.attribute_values)
-        return all(_bind(attribute, values[key], bound, fields[key]) for key, attribute in pairs)
+        odd = next(((k, a) for k, a in pairs if not _bind(a, values[k], bound, fields[k])), None)
+        if odd is None:
+            return True
+        return Refusal("{} of {} is {}, not {}", odd[0], op.name, values[odd[0]], bound[odd[1]])
 
-    def _operands(self, pattern: pdl.OperationOp, op: LnOp, bound: Bindings) -> bool:
+    def _operands(self, pattern: pdl.OperationOp, op: LnOp, bound: Bindings) -> bool | Refusal:
         wanted, given = list(pattern.operand_values), list(op.operands)
         ranges = [i for i, v in enumerate(wanted) if isinstance(v.type, pdl.RangeType)]
         if ranges:  # at most one, which takes what the others leave
             at, rest = ranges[0], len(given) - len(wanted) + 1
             if rest < 0:
-                return False
+                return Refusal("{} has {} operands", op.name, len(given))
             parts: list[SSAValue | tuple[SSAValue, ...]] = [*given[:at], tuple(given[at : at + rest])]
             parts += given[at + rest :]
         else:
             parts = [*given]
-        return len(wanted) == len(parts) and all(self._value(w, g, bound) for w, g in zip(wanted, parts))
+        if len(wanted) != len(parts):
+            return Refusal("{} has {} operands, not {}", op.name, len(parts), len(wanted))
+        found = (self._value(w, g, bound) for w, g in zip(wanted, parts))
+        why = next((taken for taken in found if not taken), None)
+        return why is None or Refusal("an operand of {} does not match: {}", op.name, refusal_reason(why))
 
-    def _value(self, wanted: SSAValue, given: SSAValue | tuple[SSAValue, ...], bound: Bindings) -> bool:
+    def _value(self, wanted: SSAValue, given: SSAValue | tuple[SSAValue, ...], bound: Bindings) -> bool | Refusal:
         """Match an operand: a value that anything may make, or a result of another op of the pattern."""
         owner = wanted.owner
         if wanted in bound:
-            return bound[wanted] == given
+            return bound[wanted] == given or Refusal("it is another value than the pattern's")
         if isinstance(owner, pdl.ResultOp | pdl.ResultsOp):
             maker = _maker(given, owner)
-            if maker is None or not self._op(parent_of(owner), maker, bound):
-                return False
+            wanted_op = parent_of(owner)
+            if maker is None:
+                return Refusal("no {} makes it as the pattern says", name_of_pattern(wanted_op))
+            if not (made := self._op(wanted_op, maker, bound)):
+                return made
         elif isinstance(owner, pdl.OperandOp | pdl.OperandsOp) and owner.value_type is not None:
             types = tuple(v.type for v in given) if isinstance(given, tuple) else given.type
             if not _bind(owner.value_type, types, bound):
-                return False
+                return Refusal("its type is {}", types)
         bound[wanted] = given
         return True
 
@@ -247,8 +272,8 @@ def _bind(name: SSAValue, value: Any, bound: Bindings, field: Param | None = Non
 # -- rewriting -------------------------------------------------------------------------------------------------------
 
 
-def rewrite(matcher: PdlMatcher, bound: Bindings, root: LnOp, rewriter: PatternRewriter) -> bool:
-    """Rewrite what `matcher` found; False, and nothing done, where an op to erase is in use, or a value is not there
+def rewrite(matcher: PdlMatcher, bound: Bindings, root: LnOp, rewriter: PatternRewriter) -> bool | Refusal:
+    """Rewrite what `matcher` found; refused, and nothing done, where an op to erase is in use, or a value is not there
     yet where it is needed."""
     rewriting = _Rewriting(matcher, bound, root)
     try:
@@ -267,7 +292,7 @@ class _Rewriting:
         self.replaced: list[tuple[Operation, list[SSAValue]]] = []
         self.erased: list[Operation] = []
 
-    def run(self, rewriter: PatternRewriter) -> bool:
+    def run(self, rewriter: PatternRewriter) -> bool | Refusal:
         for op in self.matcher.rewrite.body.block.ops:
             try:
                 self.step(op)
@@ -278,12 +303,12 @@ class _Rewriting:
         block = self.root.parent
         assert block is not None
         if any(op.parent is not block for op in removed) or not self.unused(removed):
-            return False
+            return Refusal("an op to erase is in use")
         matched = {op for op in self.bound.values() if isinstance(op, Operation) and op.parent is block}
         span = span_of(self.root, matched)
         first = next(op for op in span if op in removed)
         if first is not span[-1] and not self.there(span[span.index(first) :]):
-            return False
+            return Refusal("a value is not there yet where it is needed")
         rewriter.insertion_point = InsertPoint.before(first)
         for op in self.new:
             rewriter.insert(op)

@@ -27,6 +27,7 @@ from lightnet.ir.locations import fused, set_loc
 from lightnet.ir.memory import ARENA, MTYPE
 from lightnet.ir.names import FreshNames
 from lightnet.ir.op import OP_NAME, LnOp, name_of, set_tensor_names, tensor_names
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Target
 from lightnet.ir.types import spec_of
 from lightnet_descriptions.details import New, NewKernel, NewOp, Renamed, Replacement
@@ -79,13 +80,15 @@ def replace(
     rewriter: PatternRewriter,
     target: Target,
     wrapped: Mapping[str, Target],
-) -> bool:
+) -> bool | Refusal:
     """Put the new ops before `anchor`, the last matched op, and take the matched ones away; those of the variables
-    `wrapped` in kernels of their arch, in a network for `target`. False, and nothing done, where a matched value is
+    `wrapped` in kernels of their arch, in a network for `target`. A refusal, and nothing done, where a matched value is
     still needed or a kernel has other ops, too."""
     old = holders(ops)
-    if not _covers(old, ops) or not _is_free(what, ops, old):
-        return False
+    if not _covers(old, ops):
+        return Refusal("a kernel of theirs has other ops, too")
+    if not _is_free(what, ops, old):
+        return Refusal("a matched value is needed elsewhere, too")
     env: dict[str, Any] = dict(ops)
     try:
         for new in what.new_ops:
@@ -101,7 +104,7 @@ def replace(
         raise
     if any(_keeps_a_name(old, new) for old, new in taken.items()):
         _erase(what, env)
-        return False
+        return Refusal("the name of an output would get lost")
     _name(what, ops, anchor, env, taken)
     kernels = {var: t.kernel_op for var, t in wrapped.items() if not isinstance(env[var], Source)}
     _insert(what, env, old, taken, rewriter, kernels)

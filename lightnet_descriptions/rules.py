@@ -18,8 +18,10 @@ from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import InternalWarning, LightNetError, SourceLoc
 from lightnet.ir.locations import loc_of
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal, refusal_reason
 from lightnet.ir.rewrites import FilePattern
 from lightnet_descriptions import rewriting
+from lightnet_descriptions.fusion import ONE_KERNEL
 
 #: A rule looks at most at so many ways to match from one op.
 MAX_TRIES = 256
@@ -45,13 +47,17 @@ class Matcher(Protocol):
 
     def matches(self, anchor: LnOp) -> Iterator[Bindings]: ...
 
+    def why_not(self, anchor: LnOp) -> str:
+        """The reason why nothing matches from an op: what the match that came furthest lacks."""
+        return "nothing matches"
+
 
 @dataclass(frozen=True)
 class Case:
-    """An action on a match, if one of `conditions` holds (none: always). It says whether it did anything: the ops of a
-    match may turn out not to fit. `warning` is said if it did."""
+    """An action on a match, if one of `conditions` holds (none: always). It says whether it did anything, or why not:
+    the ops of a match may turn out not to fit. `warning` is said if it did."""
 
-    action: Callable[[Bindings, LnOp, PatternRewriter], bool]
+    action: Callable[[Bindings, LnOp, PatternRewriter], bool | Refusal]
     conditions: Sequence[Callable[[Bindings], Any]] = ()
     warning: str | None = None
 
@@ -116,7 +122,28 @@ class RulePattern(FilePattern):
             e.notes.append((loc_of(anchor), f"in pattern '{self.name}', at this op"))
             raise
 
-    def apply(self, case: Case, bound: Bindings, anchor: LnOp, rewriter: PatternRewriter) -> bool:
+    def why_not(self, op: Operation, rewriter: PatternRewriter) -> str | None:
+        """The reason why the rule has just left an op: the first condition that fails, or what stands in the way of its
+        action; None where the rule is for no such op."""
+        roots = self.rule.matcher.roots
+        anchors = (anchor for anchor in self.rule.matcher.anchors(op) if not roots or anchor.name in roots)
+        reasons = dict.fromkeys(why for anchor in anchors if (why := self._reason(anchor, rewriter)) is not None)
+        return "; ".join(reasons) if reasons else None
+
+    def _reason(self, anchor: LnOp, rewriter: PatternRewriter) -> str | None:
+        why = ""
+        for bound in islice(self.rule.matcher.matches(anchor), MAX_TRIES):
+            failed = []
+            for case in self.rule.cases:
+                if case.conditions and not any(holds(bound) for holds in case.conditions):
+                    failed.append(" || ".join(map(_text_of, case.conditions)))
+                    continue
+                done = case.action(bound, anchor, rewriter)  # without its warning, which was said
+                return None if done is ONE_KERNEL else refusal_reason(done) or "it leaves the op as it is"
+            why = why or f"no case of it holds: {'; '.join(f'`{text}` is false' for text in failed)}"
+        return why or self.rule.matcher.why_not(anchor)
+
+    def apply(self, case: Case, bound: Bindings, anchor: LnOp, rewriter: PatternRewriter) -> bool | Refusal:
         """Do what a case says; whether anything was done. Errors that are not at the op note it."""
         where, name = loc_of(anchor), anchor.op_name or anchor.optype
         try:
@@ -130,6 +157,12 @@ class RulePattern(FilePattern):
         return done
 
 
+def _text_of(condition: Callable[[Bindings], Any]) -> str:
+    """A condition as the file says it."""
+    item = getattr(getattr(condition, "__self__", None), "item", None)
+    return "a condition" if item is None else str(item.value)
+
+
 # -- several ops -----------------------------------------------------------------------------------------------------
 
 
@@ -139,7 +172,7 @@ class MatchStep(NamedTuple):
     """
 
     candidates: Callable[[Bindings], Iterable[Operation]]
-    accepts: Callable[[Operation, Bindings], bool]
+    accepts: Callable[[Operation, Bindings], bool | Refusal]
 
 
 def solutions(
@@ -161,3 +194,27 @@ def solutions(
                 yield from extended(k + 1, trial)
 
     return extended(0, bound)
+
+
+def furthest(steps: Sequence[MatchStep], bound: Bindings, most: int, nothing: Callable[[int], str]) -> str | None:
+    """The reason of the step that no match came beyond; None where all steps found an op. `nothing` is what to say of a
+    step that has no op to look at."""
+    reasons: dict[int, str] = {}
+
+    def noting(k: int) -> MatchStep:
+        def candidates(bound: Bindings) -> Iterable[Operation]:
+            reasons.setdefault(k, "")
+            return steps[k].candidates(bound)
+
+        def accepts(op: Operation, bound: Bindings) -> bool | Refusal:
+            taken = steps[k].accepts(op, bound)
+            if not taken:
+                reasons[k] = reasons.get(k) or refusal_reason(taken)
+            return taken
+
+        return MatchStep(candidates, accepts)
+
+    for _ in solutions([*map(noting, range(len(steps)))], bound, most, RuntimeError):
+        return None
+    last = max(reasons, default=0)
+    return reasons.get(last) or nothing(last)
