@@ -21,6 +21,7 @@ from lightnet_report.dfg import DataNode, DataTensor
 from lightnet_report.layout import layout
 from lightnet_report.plan_report import PlanReport
 from lightnet_report.recorder import Recorder, Snapshot
+from lightnet_report.remarks import Remarks
 
 if TYPE_CHECKING:
     from lightnet_debug.profile import KernelTime, Profile
@@ -35,6 +36,7 @@ SCRIPTS = (
     "diff.js",
     "plan.js",
     "rewrites.js",
+    "remarks.js",
     "kernels.js",
     "start.js",
 )
@@ -43,14 +45,17 @@ SCRIPTS = (
 CHARACTER, LINE, MARGIN = 7.3, 17, 9
 #: Characters of a line in a node, inner ops that it lists, nodes that are drawn, and characters of any one text.
 LONGEST, INNER, NODES, TEXT = 34, 12, 4000, 20_000
+#: Remarks that the page has.
+REMARKS = 5000
 
 NOT_RUN = "The network was not run: `lightnet --report FILE.html NET` runs it and times its kernels."
 
 
-def page(recorder: Recorder, title: str, profile: Profile | str = NOT_RUN) -> str:
+def page(recorder: Recorder, title: str, profile: Profile | str = NOT_RUN, remarks: Remarks | None = None) -> str:
     """The report as the text of an HTML file.
 
-    `profile` has the times of the kernels of a run, or is a sentence that says why there are none.
+    `profile` has the times of the kernels of a run, or is a sentence that says why there are none; `remarks` are those
+    of the pipelines.
     """
     data = {
         "title": title,
@@ -61,6 +66,8 @@ def page(recorder: Recorder, title: str, profile: Profile | str = NOT_RUN) -> st
                       _clipped(r.after), int(r.required)]
                      for r in recorder.applied],
         "rewrites_left_out": recorder.left_out,
+        "remarks": _remarks(remarks),
+        "remarks_left_out": 0 if remarks is None else max(len(remarks.remarks) - REMARKS, 0) + remarks.left_out,
         "plans": {space: _plan(report) for space, report in recorder.plans.items()},
         **({"kernels": profile} if isinstance(profile, str) else _times(profile)),
     }  # fmt: skip
@@ -73,6 +80,12 @@ def page(recorder: Recorder, title: str, profile: Profile | str = NOT_RUN) -> st
         "SCRIPT HASHES": f"{_hash(boot)} {_hash(script)}", "STYLE HASH": _hash(style),
     }  # fmt: skip
     return "".join(parts.get(part, part) for part in _file("page.html").split("@@"))
+
+
+def _remarks(remarks: Remarks | None) -> list[list[Any]]:
+    """[kind, pass, op, where, text, nanoseconds by way] of each."""
+    return [[r.kind, r.pass_name, _clip(r.op), str(r.where or ""), _clip(r.text, 1000), [*map(list, r.figures.items())]]
+            for r in (remarks.remarks[:REMARKS] if remarks is not None else ())]  # fmt: skip
 
 
 def _file(name: str) -> str:

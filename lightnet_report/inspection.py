@@ -38,7 +38,7 @@ from lightnet_report.calls import dim_names, open_info, typical_module
 from lightnet_report.facts import FlowInfo, Inspection, MemoryInfo, Missing, OpInfo, TensorInfo
 from lightnet_report.graph import graph_of
 from lightnet_report.plan_report import plan_report
-from lightnet_report.remarks import OpenRemarks
+from lightnet_report.remarks import OpenKernels
 
 if TYPE_CHECKING:
     from lightnet.model import Model
@@ -151,7 +151,7 @@ def _planned(found: Inspection, model: Model, target: str, layout: str | None) -
         return found
     module = model.module.clone()
     text = pipelines.default(target, until="plan", planned=bool(memory_of(module)))
-    failure, remarks = _Failure(), OpenRemarks()
+    failure, remarks = _Failure(), OpenKernels()
     try:
         options = {"target": target, "plan": "default", "layout": layout, **architecture.settings().passes}
         run_pipeline(model.ctx, module, parse_pipeline(text, options), [failure, remarks])
@@ -159,7 +159,7 @@ def _planned(found: Inspection, model: Model, target: str, layout: str | None) -
         if failure.name == "expand" and e.label != "target.dims" and (missing := _unsupported(module, target)):
             return replace(found, missing=missing)
         return replace(found, problem=f"target {target} does not take it: {e.message}")
-    return replace(found, memory=_memory(module, target), remarks=tuple(text for _, text in remarks.remarks))
+    return replace(found, memory=_memory(module, target), remarks=tuple(remark.text for remark in remarks.found))
 
 
 def _unsupported(module: ModuleOp, target: str) -> tuple[Missing, ...]:

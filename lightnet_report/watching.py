@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from xdsl.passes import ModulePass
 
     from lightnet_report.recorder import Recorder
+    from lightnet_report.remarks import Remarks
 
 #: Rounds of a profile, whose median counts.
 ROUNDS = 3
@@ -55,7 +56,7 @@ class Watching:
         """Refuse an empty name, and two things that go to one place: each file, and standard output, holds one text."""
         args = self.args
         files = {"-o": args.output, "--stats": args.stats, "--html-report": args.html_report,
-                 "--print-ir-tree-dir": args.print_ir_tree_dir}  # fmt: skip
+                 "--print-ir-tree-dir": args.print_ir_tree_dir, "--remarks-json": args.remarks_json}  # fmt: skip
         places: dict[str, str] = {}
         graphs = (("--dot", self.dots), ("--dfg", self.flows))
         for option, file in (*files.items(), *((option, file) for option, stages in graphs for *_, file in stages)):
@@ -78,10 +79,8 @@ class Watching:
             from lightnet_report.trace import TraceRewrites
 
             found.append(TraceRewrites(sys.stderr, names_of(self.args.trace_rewrites) or ("*",)))
-        if self.args.remarks:
-            from lightnet_report.remarks import OpenRemarks
-
-            found.append(OpenRemarks(is_shown=True))
+        if self.args.remarks or self.args.remarks_json:
+            found += self.remarks()
         if self.args.stats:
             found += self.stats(self.args.stats)
         if self.args.print_ir_tree_dir:
@@ -90,8 +89,22 @@ class Watching:
         found += [self.flow(*request) for request in self.flows]
         if self.args.html_report:
             report = HtmlReport(self.numbered(self.args.html_report), Path(self.args.file).name)
-            found += [report.recorder, _at_end(report.write)]
+            found += [*report.watchers, _at_end(report.write)]
         return found
+
+    def remarks(self) -> list[Instrumentation]:
+        from lightnet_report.remarks import Remarks, remarks_json, shown_remarks
+
+        file, wanted = self.args.remarks_json, names_of(self.args.remarks)
+        if file is None:
+            return [shown_remarks(wanted)]
+        found = shown_remarks(wanted) if wanted else Remarks()
+
+        def write() -> None:
+            text = remarks_json(found.remarks)
+            sys.stdout.write(text) if file == "-" else write_atomic(self.numbered(file), text)
+
+        return [found, _at_end(write)]
 
     def stage(self, name: str) -> AbstractContextManager[Stage | None]:
         """A block that is a stage of the tool's work, for `--timing`."""
@@ -154,20 +167,30 @@ class Watching:
 
 
 class HtmlReport:
-    """The page about a compilation: give `recorder` to the pipelines as a watcher, then `write`."""
+    """The page about a compilation: give the pipelines its `watchers`, then `write`."""
 
     def __init__(self, file: str, title: str):
         from lightnet_report.recorder import Recorder
+        from lightnet_report.remarks import Remarks
 
         self.file, self.title = file, title
         self.recorder: Recorder = Recorder()
+        self.remarks: Remarks = Remarks(("missed", "cost"))
+
+    @property
+    def watchers(self) -> list[Instrumentation]:
+        """The watchers of the pipelines that it is about."""
+        return [self.recorder, self.remarks]
 
     def write(self, executable: Any = None) -> None:
         """Write the file, with the times of the kernels of `executable` if one is given."""
         from lightnet_report import html
 
         write_atomic(
-            self.file, html.page(self.recorder, self.title, html.NOT_RUN if executable is None else _times(executable))
+            self.file,
+            html.page(
+                self.recorder, self.title, html.NOT_RUN if executable is None else _times(executable), self.remarks
+            ),
         )
 
 
@@ -181,7 +204,7 @@ class ReportFile:
         self.html = HtmlReport(file, title) if self.suffix in (".html", ".htm") else None
         self.watchers: list[Instrumentation] = []
         if self.html is not None:
-            self.watchers = [self.html.recorder, _Ending(lambda: None, self.html.write)]
+            self.watchers = [*self.html.watchers, _Ending(lambda: None, self.html.write)]
 
     def write(self, executable: Any) -> None:
         """Write the report on a compiled network, which need not have run."""

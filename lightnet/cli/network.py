@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightnet.cli import targets
+from lightnet.cli import targets, watching
 from lightnet.cli.warning import Warnings
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.registry import runtime_of
@@ -95,11 +95,12 @@ def add_disable(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> No
 
 
 def add_pipeline(parser: argparse.ArgumentParser) -> None:
-    """The options ``--pass`` and ``--disable``, for tools that compile networks."""
+    """The options ``--pass``, ``--tuned``, ``--remarks`` and ``--disable``, for tools that compile networks."""
     parser.add_argument("-p", "--pass", "--passes", dest="pipeline", metavar="PIPELINE",
                         help="run these passes instead of the target's: @cpu, @cpu:plan, @cpu-bands, "
                              "@cpu+after:combine:my-pass, or a list")  # fmt: skip
     parser.add_argument("--tuned", metavar="FILE", help="choices that `lightnet tune` measured")
+    watching.add_remarks(parser)
     add_disable(parser)
 
 
@@ -114,6 +115,8 @@ def compile_options(args: argparse.Namespace) -> dict[str, Any]:
     they are given."""
     named = {name: getattr(args, name, None) for name in ("precision", "check_indices", "pipeline", "tuned")}
     named |= {"disable": names_of(getattr(args, "disable", ()))}
+    if getattr(args, "remarks", ()):
+        named["instrumentation"] = [watching.remarks(names_of(args.remarks))]
     return {**{name: value for name, value in named.items() if value}, **targets.given(args)}
 
 

@@ -16,6 +16,7 @@ from lightnet.ir.resolving import resolve_beside
 if TYPE_CHECKING:
     from xdsl.passes import ModulePass
 
+    from lightnet.ir.passes import Instrumentation
     from lightnet.ir.printer import TextForm
     from lightnet_report.timing import Timing
     from lightnet_report.watching import ReportFile, Watching
@@ -27,6 +28,7 @@ OPTIONAL_VALUE = {
     "--trace-rewrites": "--trace-rewrites=*",
     "--stats": "--stats=-",
     "--dfg": "--dfg=-",
+    "--remarks": "--remarks=*",
 }
 
 
@@ -63,10 +65,22 @@ def add_options(group: argparse._ArgumentGroup) -> None:
     option("--dot", action="append", default=[], metavar="[after:PASS=]FILE",
            help="the graph for Graphviz, of the result, or of the module before or after a pass")  # fmt: skip
     option("--html-report", metavar="FILE", help="all of this as one page for a browser")
-    option("--remarks", action="store_true",
-           help="on stderr, which kernels would have another algorithm if calls decided no sizes, and why")  # fmt: skip
+    add_remarks(group)
+    option("--remarks-json", metavar="FILE", help="these remarks, all unless --remarks names some, as JSON")
     option("--timing", action="store_true", help="a tree of times, op counts and peak memory, on stderr")
     group.set_defaults(watching=[action.dest for action in group._group_actions])
+
+
+def add_remarks(group: argparse._ActionsContainer) -> None:
+    """Add the option ``--remarks``, which tools that compile networks have, too."""
+    group.add_argument("--remarks", action="append", default=[], metavar="KIND,...",
+                       help="on stderr, what passes did (applied), left and why (missed), and what each way would take "
+                            "(cost); names of passes leave the others out")  # fmt: skip
+
+
+def remarks(wanted: Sequence[str]) -> Instrumentation:
+    """A watcher that shows the remarks that the option ``--remarks`` names."""
+    return resolve_beside("lightnet_report.remarks:shown_remarks", "option '--remarks'")(wanted)
 
 
 def watching(args: argparse.Namespace, passes: Sequence[ModulePass]) -> Watching | None:

@@ -18,7 +18,7 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
@@ -131,6 +131,8 @@ class Rewrites:
         self.pass_name = ""
         self.wants_text = any(listener.wants_text for listener in self.listeners)
         self.disabled = _DISABLED.get()
+        #: Listeners that are told of each pattern that leaves an op as it is: ``left(pattern, op, rewriter)``.
+        self.curious: list[Any] = [listener for listener in self.listeners if getattr(listener, "wants_misses", False)]
 
     @property
     def stopped(self) -> bool:

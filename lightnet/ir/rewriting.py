@@ -218,6 +218,8 @@ class _Driver:
                     raise in_pattern(e, match).at(source_loc(where)) from e.__cause__
                 if rewriter.has_done_action or self.modified:  # a handler alone may have been told
                     return pattern
+                for listener in self.rewrites.curious:
+                    listener.left(pattern, op, rewriter)
         return None
 
     def new_ops(self, op: Operation) -> list[Operation | SSAValue]:

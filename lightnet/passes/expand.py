@@ -211,6 +211,8 @@ def _match(
                 raise in_pattern(e, match).at(source_loc(where)) from e.__cause__
             if rewriter.has_done_action and not all_of_them:
                 return pattern
+            for listener in rewrites.current().curious if not rewriter.has_done_action else ():
+                listener.left(pattern, op, rewriter)
     return None
 
 
