@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from lightnet.cli.network import names_of
 from lightnet.cli.watching import text_form
 from lightnet.dataclasses import dataclass
-from lightnet.diagnostics import LightNetError
+from lightnet.diagnostics import LightNetError, near_or_all
 from lightnet.ir.passes import Instrumentation
 from lightnet.runtime.files import write_atomic
 from lightnet_report.timing import Stage, Timing
@@ -45,7 +45,9 @@ class Watching:
         self.before, self.after = (names_of(v) for v in (args.print_ir_before, args.print_ir_after))
         for name in (*self.before, *self.after):
             if name != "*" and name not in names:
-                raise LightNetError(f"--print-ir-before/-after: the pipeline has no pass '{name}'")
+                raise LightNetError(
+                    f"--print-ir-before/-after: the pipeline has no pass '{name}'{near_or_all(name, sorted(names))}"
+                )
         self.timing = Timing() if args.timing else None
         self.dots, self.flows = ([_stage_request(option, text, names) for text in texts]
                                  for option, texts in (("--dot", args.dot), ("--dfg", args.dfg)))  # fmt: skip
@@ -240,7 +242,7 @@ def _stage_request(option: str, text: str, passes: set[str]) -> tuple[str, str, 
         return "after", "", text
     when, pass_name, file = match.groups()
     if pass_name not in passes:
-        raise LightNetError(f"{option}: the pipeline has no pass '{pass_name}'")
+        raise LightNetError(f"{option}: the pipeline has no pass '{pass_name}'{near_or_all(pass_name, sorted(passes))}")
     if not file:
         raise LightNetError(f"{option}: say where the graph goes: {option} {when}:{pass_name}=FILE")
     return when, pass_name, file

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from lightnet.cli.warning import show_warning
-from lightnet.diagnostics import DescriptionWarning, LightNetError, needs_compiler
+from lightnet.diagnostics import DescriptionWarning, LightNetError, did_you_mean, near, needs_compiler
 from lightnet.plugins import release
 from lightnet.plugins.installed import PluginWarning
 from lightnet.runtime.files import write_atomic
@@ -78,4 +78,12 @@ class ToolParser(argparse.ArgumentParser):
     stand anywhere."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(1, f"error: {message}\n{self.format_usage()}")
+        known = [name for action in self._actions for name in action.option_strings]
+        _, found, words = message.partition("unrecognized arguments: ")
+        if not found or not (unknown := next((w for w in words.split() if w.startswith("-")), "")):
+            self.exit(1, f"error: {message}\n{self.format_usage()}")
+        name = unknown.partition("=")[0]
+        bare = "-" + name.removeprefix("-").removeprefix("-mlir")
+        said = [option for option in (bare, bare.removesuffix("-all")) if option in known][:1]
+        hint = did_you_mean(said) or near(name, known)
+        self.exit(1, f"error: unknown option '{name}'{hint or '; --help lists those that there are'}\n")

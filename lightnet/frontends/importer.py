@@ -271,7 +271,8 @@ class _Importer:
         by_arg = {t.arg: t for t in tensors}
         for name in names:
             if name not in by_arg:
-                raise _mistake(op, f" needs a `{name}` {what}", f"{op.optype}.arg-name")
+                other = next((f", and has none called `{arg}`" for arg in by_arg if arg not in names), "")
+                raise _mistake(op, f" needs a `{name}` {what}{other}", f"{op.optype}.arg-name")
         return [by_arg[n] for n in names]
 
     def params(self, op: NetOp, cls: type[LnOp]) -> dict[str, ParamValue]:

@@ -452,7 +452,7 @@ def _parse_params(parser: Parser, schema: Schema, properties: dict, attributes: 
             names = ", ".join(p.name for p in schema.params if p.in_type is None) or "none"
             parser.raise_error(f"unknown parameter '{key}'; there are: {names}", pos)
         if not parser.parse_optional_punctuation(","):
-            parser.parse_punctuation("}")
+            parser.parse_punctuation("}", f" or ',' behind '{key}', whose value has no type, but a point: 1.0e-05")
             return
 
 

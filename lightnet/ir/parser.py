@@ -33,6 +33,8 @@ from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind, StringLit
 from lightnet.diagnostics import LightNetError, SourceLoc, alike, did_you_mean
 from lightnet.ir.collector import collector_paused
 from lightnet.ir.context import MAX_TOKENS, LnContext, sources_of
+from lightnet.ir.locations import loc_of
+from lightnet.ir.verify import error_of
 
 #: Characters of one file: more takes minutes to parse.
 MAX_TEXT = 16 << 20
@@ -173,11 +175,26 @@ class LocatedParser(Parser):
                 value.name_hint = hint
 
     def resolve_operand(self, operand: UnresolvedOperand, type: Any) -> Any:
-        value = super().resolve_operand(operand, type)
+        try:
+            value = super().resolve_operand(operand, type)
+        except ParseError:
+            if made := self.ssa_values.get(operand.operand_name, ())[operand.index :]:
+                raise self._mistyped(operand, type, made[0]) from None
+            raise
         if isinstance(value, ForwardDeclaredValue):  # an op's operands may be resolved behind those in its regions
             start = operand.span.start
             self._first_uses[value] = min(self._first_uses.get(value, start), start)
         return value
+
+    def _mistyped(self, operand: UnresolvedOperand, type: Attribute, value: SSAValue) -> LightNetError:
+        """The error about an operand that is of another type where it is made: there, if that type is wrong."""
+        name = operand.operand_name
+        where = loc_of(owner) if isinstance(owner := value.owner, Operation) else None
+        if where is not None and (error := error_of(owner, in_place=False)) is not None:
+            return error.error.at(where)
+        note = (where, f"%{name} is made here, of type {value.type}: one of the two is to be changed")
+        text = f"%{name} is of type {value.type}, but is read as {type}"
+        return self.error_at(operand.span.start, text, notes=[note] if where is not None else [])
 
     # -- limits
 

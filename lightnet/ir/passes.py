@@ -233,9 +233,10 @@ def _syntax_error(text: str, error: ArgSpecParseError) -> LightNetError:
     place = re.search(r"pass-pipeline:(\d+):(\d+)", str(error))
     line, col = (int(place[1]), int(place[2])) if place else (0, 0)
     source = text.split("\n")[line - 1] if line else None
-    what = lines[-1].strip()
+    what = lines[-1].strip().replace("Unknown token", 'a value of such signs stands in quotes, as in {set="a.b=c"}')
     if source is not None and re.match(r"(\.[\w.]+)?\(", source[col - 1 :]):
         what = "passes do not nest: all run on the module, one behind the other (options stand in braces)"
+        what += ": write " + ",".join(re.findall(r"\b(?!builtin\b|func\b|module\b)[\w-]+(?:{[^}]*})?", source))
     return LightNetError(what, SourceLoc("<passes>", line, col), source_line=source)
 
 
@@ -246,7 +247,8 @@ def find_pass(name: str) -> type[ModulePass]:
     if name not in PASSES and not PASSES.has_row(name):
         close = alike(name, [*PASSES, *XDSL_PASSES], 1)
         hint = f"did you mean '{close[0]}'? " if close else ""
-        raise LightNetError(f"unknown pass '{name}'; {hint}there are: {', '.join([*PASSES, *XDSL_PASSES])}")
+        there = f"{', '.join([*PASSES, *XDSL_PASSES])}; pipelines, such as @cpu or @cpu:plan, begin with @"
+        raise LightNetError(f"unknown pass '{name}'; {hint}there are: {there}")
     return PASSES.get(name)
 
 

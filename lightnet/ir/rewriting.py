@@ -89,8 +89,8 @@ def check_growth(count: int, limit: int = GROWTH_BESIDE) -> None:
 
 
 def in_pattern(error: LightNetError, match: Match) -> LightNetError:
-    """The error itself; one of `check_growth` says which pattern it was."""
-    if error.label == "rewrite.settles":
+    """The error itself; one of `check_growth`, or of a type, says which pattern it was."""
+    if error.label in ("rewrite.settles", "rewrite.type"):
         error.notes.append((None, str(match)))
     return error
 
@@ -290,6 +290,10 @@ class _Driver:
             self.worklist.remove(inner)
 
     def on_replace(self, op: Operation, new_results: Sequence[SSAValue | None]) -> None:
+        for old, new in zip(op.results, new_results):
+            if new is not None and new.type != old.type:
+                text = f"{op_and_name(op)} is replaced by a value of another type: {old.type} by {new.type}"
+                raise LightNetError(text, label="rewrite.type")
         keep_names(op, new_results)
         self.replacements += [v for v in new_results if v is not None]
         for result in op.results:

@@ -36,6 +36,7 @@ from xdsl.ir import Attribute, Data, Operation, SSAValue
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
+from xdsl.utils.exceptions import VerifyException
 
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.params import ParamScalar, ParamValue
@@ -132,14 +133,18 @@ def _spec(type: Attribute) -> TensorSpec:
     return TensorSpec(_dims(type), dtype)
 
 
+class UnnamedDimsError(VerifyException, TypeError):
+    """A tensor type with a ``?`` that has no name."""
+
+
 def _dims(type: TensorType) -> tuple[Size, ...]:
     """The dims of a tensor type, the open ones as its encoding names them."""
     shape = type.get_shape()
     named = type.encoding.data.dims if isinstance(type.encoding, DimsAttr) else ()
     if len(named) != shape.count(DYNAMIC_INDEX):
-        raise TypeError(
-            f"{type} has {shape.count(DYNAMIC_INDEX)} open dims, of which {len(named)} are named: "
-            'tensor<?x8xf32, #ln.dims<"batch(1..64)">>'
+        raise UnnamedDimsError(
+            f"{type} has {shape.count(DYNAMIC_INDEX)} open dims, of which {len(named)} are named: name each with its "
+            'range, as in tensor<?x8xf32, #ln.dims<"batch(1..64)">>, or write numbers'
         )
     names = iter(named)
     return tuple(next(names) if d == DYNAMIC_INDEX else d for d in shape)

@@ -177,7 +177,7 @@ def _check_place(op: Operation) -> None:
         return
     parent = region.parent
     if len(region.blocks) > 1 or (parent is not None and not parent.has_trait(NoTerminator)):
-        raise _fail(op, "ends its block, but is not a terminator")
+        raise _fail(op, "ends its block, but is not a terminator, such as func.return or ln.yield")
 
 
 @cache

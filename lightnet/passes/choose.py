@@ -11,7 +11,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute
 
-from lightnet.diagnostics import LightNetError
+from lightnet.diagnostics import LightNetError, near_or_all
 from lightnet.ir import budget
 from lightnet.ir.instances import symbols_of
 from lightnet.ir.kernel import KernelOp
@@ -106,8 +106,10 @@ class ChoosePass(LnPass):
                     kernel.attributes.setdefault(key, value)
             target.settle(free, request)
         if pinned:
+            known = (name for block in graphs(op) for k in block.ops if isinstance(k, KernelOp) for name in _names(k))
             raise LightNetError(
-                f"choose: no kernel has an op or tensor '{next(iter(pinned))}', whose choices `set` names",
+                f"choose: no kernel has an op or tensor '{(name := next(iter(pinned)))}', whose choices `set` names"
+                f"{near_or_all(name, dict.fromkeys(filter(None, known)))}",
                 label="choose.set",
             )
 

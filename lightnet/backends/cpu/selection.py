@@ -12,12 +12,14 @@ from xdsl.ir import Attribute
 from lightnet.backends.cpu.blocked.base import (
     AdaptedGenerator,
     ProcessorModel,
+    choice_error,
     chosen_lanes,
     machine_for,
     processor_model_of,
 )
 from lightnet.backends.cpu.blocked.forms import lies_right
 from lightnet.backends.cpu.plain import LOOPS, PLAIN_FORM, Tiles, plain_time_of
+from lightnet.backends.cpu.registers import REGISTERS
 from lightnet.backends.cpu.special import ASKED, SPECIAL, with_cases
 from lightnet.backends.cpu.strips import open_ways
 from lightnet.backends.generator import Generator, Plan
@@ -127,6 +129,9 @@ class CpuSelection(Selection[ProcessorModel]):
     def machine_asked(self, kernel: KernelOp, request: Request) -> ProcessorModel:
         """The machine of the request, but of the lanes that a kernel is for already."""
         asked, known = processor_model_of(request.features, request.threads), machine_for(kernel)
+        if chosen_lanes(kernel) not in (0, *(lanes := sorted(REGISTERS))):
+            raise choice_error(kernel, "choose.lanes", f"{kernel.name} cannot have lanes = "
+                               f"{kernel.attributes['lanes']}: there are {', '.join(map(str, lanes))}")  # fmt: skip
         return asked if known is None or known.lanes == asked.lanes else replace(known, threads=request.threads)
 
     # -- before there are layouts

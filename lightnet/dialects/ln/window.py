@@ -138,17 +138,14 @@ def windows_of(x: np.ndarray, size: Sequence[int], stride: Sequence[int], dilati
 def correlation(op: Any, x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """A convolution in NumPy, of [N, C, *S], padded already, with weights [O, C/group, *K] and a bias [O]."""
     n, o, *out = op.result_specs[0].dims
-    per_in, per_out = weight.shape[1], o // op.group
-    result, taps = np.empty((n, o, *out), widened(x).dtype), list(product(*map(range, weight.shape[2:])))
-    for g in range(op.group):
-        part, kernel = widened(x[:, g * per_in : (g + 1) * per_in]), widened(weight[g * per_out : (g + 1) * per_out])
-        kernel = kernel.reshape(per_out, per_in, len(taps))
-        total = np.zeros((n, per_out, *out), result.dtype)
-        for k, tap in enumerate(taps):
-            window = part[window_slices([t * d for t, d in zip(tap, op.dilation)], out, op.stride)]
-            total += np.einsum("nc...,oc->no...", window, kernel[:, :, k], optimize=True)
-        result[:, g * per_out : (g + 1) * per_out] = total
-    return (result + widened(bias).reshape(-1, *(1,) * len(out))).astype(x.dtype)
+    groups, per_in, taps = op.group, weight.shape[1], list(product(*map(range, weight.shape[2:])))
+    parts = widened(x).reshape(n, groups, per_in, *x.shape[2:])
+    kernel = widened(weight).reshape(groups, o // groups, per_in, len(taps))
+    total = np.zeros((n, groups, o // groups, *out), parts.dtype)
+    for k, tap in enumerate(taps):
+        at = window_slices([t * d for t, d in zip(tap, op.dilation)], out, op.stride)
+        total += np.einsum("ngc...,goc->ngo...", parts[:, *at], kernel[..., k], optimize=True)
+    return (total.reshape(n, o, *out) + widened(bias).reshape(-1, *(1,) * len(out))).astype(x.dtype)
 
 
 def transposed_correlation(
