@@ -121,7 +121,7 @@ class PipelineJudge:
         try:
             run_pipeline(ctx, module, passes, verify_each=True)
         except LightNetError as e:
-            return CandidateVerdict(f"{e.label or ''}: {head(e.message)}", e.message)
+            return CandidateVerdict(finding_of(e), e.message)
         return CandidateVerdict(None, f"the passes '{self.pipeline}' run without an error")
 
     def checked(self, ctx: Any, module: Any, passes: Sequence[Any]) -> CandidateVerdict:
@@ -132,8 +132,18 @@ class PipelineJudge:
         if verdict.difference is None or verdict.error is None:
             notes = "".join(f" ({note})" for note in verdict.notes)
             return CandidateVerdict(None, f"--check finds no pass of '{self.pipeline}' that changes a result{notes}")
-        found = (verdict.pass_name, verdict.pattern, verdict.difference.kind)
-        return CandidateVerdict(", ".join(map(str, found)), verdict.error.message)
+        return CandidateVerdict(finding_of(verdict.error), verdict.error.message)
+
+
+def finding_of(error: LightNetError) -> str:
+    """The part of an error that stays when a module gets smaller: of a check, the pass, the pattern, and whether a
+    value, an effect, the interface or memory changed; else its label, and the head of its message."""
+    from lightnet_trust.check import CheckError
+
+    if isinstance(error, CheckError):
+        pattern = error.rewrite.pattern if error.rewrite is not None else None
+        return ", ".join(map(str, (error.pass_name, pattern, error.difference.kind)))
+    return f"{error.label or ''}: {head(error.message)}"
 
 
 def head(message: str) -> str:

@@ -2,8 +2,9 @@
 
     ln-reduce net.onnx --pass=bind,simplify --test-check expand,combine -o small.mlir
     ln-reduce net.onnx --pass=bind,simplify --test './judge.sh {}' --timeout 10 -o small.mlir
+    ln-reduce net.onnx --isolate @cpu:plan -o fault.mlir
 
-The test is a command that exits with status 0 where a candidate is interesting, or one of two that are built in. The
+The test is a command that exits with status 0 where a candidate is interesting, or one of those that are built in. The
 reduced module goes to stdout or to `-o FILE`, progress to stderr. xDSL is imported when there is something to read.
 """
 
@@ -24,8 +25,8 @@ from lightnet.diagnostics import LightNetError
 from lightnet_trust.judges import TIMEOUT, CommandJudge, Judge, PipelineJudge
 
 if TYPE_CHECKING:
-    from xdsl.dialects.builtin import ModuleOp
-
+    from lightnet.model import Model
+    from lightnet_trust.isolate import Isolation
     from lightnet_trust.reduce import Notify, Reduction
 
 #: Exit status of a run that an interrupt ended, as a shell has it.
@@ -52,7 +53,10 @@ def _parser() -> ToolParser:
                       help="--check finds that the same pass, by the same pattern, changes a result")  # fmt: skip
     test.add_argument("--test-crash", metavar="PIPELINE",
                       help="the passes fail with the same message (but for numbers), crash or hang")  # fmt: skip
-    data = p.add_argument_group("what --test-check executes on, as in ln-opt")
+    test.add_argument("--isolate", metavar="PIPELINE",
+                      help="what --check finds, or the failure, stays; passes are left out, too, and what is written"
+                      " replays it: ln-opt --run-reproducer FILE")  # fmt: skip
+    data = p.add_argument_group("what --test-check and --isolate execute on, as in ln-opt")
     data.add_argument(
         "--check-data",
         metavar="KIND,...",
@@ -84,21 +88,37 @@ def _main(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     if args.max_tests < 1 or not args.timeout > 0:
         raise LightNetError("--max-tests and --timeout should be above 0")
-    judge = _judge(args)
+    judge = _judge(args) if args.isolate is None else None
     with ExitStack() as stack:
         if args.load:
             from lightnet.plugins import loaded
 
             stack.enter_context(loaded(args.load))
-        module = _module(args)
+        net = _network(args)
         from lightnet_trust.reduce import reduce_module
 
         with _progress(args.quiet) as notify:
-            found = reduce_module(module, judge, max_tests=args.max_tests, notify=notify)
-    write_atomic(args.output, found.text)
+            if judge is not None:
+                found = reduce_module(net.module, judge, max_tests=args.max_tests, notify=notify)
+                text, summary = found.text, _summary(found)
+            else:
+                isolated = _isolated(args, net, notify)
+                found, text, summary = isolated.reduction, isolated.reproducer(), isolated.summary()
+    write_atomic(args.output, text)
     if not args.quiet:
-        print(_summary(found), file=sys.stderr)
+        print(summary, file=sys.stderr)
     return INTERRUPTED if found.interrupted else 0
+
+
+def _isolated(args: argparse.Namespace, net: Model, notify: Notify) -> Isolation:
+    from lightnet.ir.passes import parse_pipeline
+    from lightnet_trust.isolate import isolate
+
+    passes = parse_pipeline(args.isolate, {"target": args.target})
+    return isolate(
+        net.ctx, net.module, passes, data=kinds_of_data(args.check_data), seed=args.check_seed, timeout=args.timeout,
+        max_tests=args.max_tests, load=args.load, notify=notify,
+    )  # fmt: skip
 
 
 def _judge(args: argparse.Namespace) -> Judge:
@@ -117,8 +137,8 @@ def _judge(args: argparse.Namespace) -> Judge:
     return CommandJudge(words, args.timeout)
 
 
-def _module(args: argparse.Namespace) -> ModuleOp:
-    """The module to reduce, verified."""
+def _network(args: argparse.Namespace) -> Model:
+    """The network whose module is to be reduced, verified."""
     from lightnet import model
     from lightnet.cli.feeding import fed_values, shapes_of
     from lightnet.ir.context import sources_of
@@ -134,7 +154,7 @@ def _module(args: argparse.Namespace) -> ModuleOp:
             run_pipeline(net.ctx, net.module, parse_pipeline(",".join(args.passes), {"target": args.target}))
     except LightNetError as e:
         raise sources_of(net.ctx).annotate(e) from e.__cause__
-    return net.module
+    return net
 
 
 def _summary(found: Reduction) -> str:

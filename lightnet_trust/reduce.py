@@ -63,14 +63,20 @@ Notify = Callable[[str, int, int], None]
 
 
 def reduce_module(
-    module: ModuleOp, judge: Judge, *, max_tests: int = MAX_TESTS, notify: Notify = lambda step, tests, ops: None
+    module: ModuleOp,
+    judge: Judge,
+    *,
+    max_tests: int = MAX_TESTS,
+    notify: Notify = lambda step, tests, ops: None,
+    sizes_first: bool = False,
 ) -> Reduction:
     """The smallest module found that shows to `judge` what `module` shows. `notify` gets the kind of edit, the number
-    of tests and the ops left before each test. An interrupt (`KeyboardInterrupt`) ends it with the best so far.
+    of tests and the ops left before each test. With `sizes_first` tensors get smaller before anything goes: for few ops
+    on large tensors. An interrupt (`KeyboardInterrupt`) ends it with the best so far.
 
     Raises `LightNetError` where the judge finds nothing in `module` itself.
     """
-    return _Reducer(module, judge, max_tests, notify).run()
+    return _Reducer(module, judge, max_tests, notify).run(sizes_first)
 
 
 class _ExhaustedError(Exception):
@@ -87,7 +93,7 @@ class _Reducer:
         self.broken: list[Exception] = []
         self.planned = _plan_holds(module)
 
-    def run(self) -> Reduction:
+    def run(self, sizes_first: bool) -> Reduction:
         self.tests += 1
         first = self.judge.verdict(self.text)
         if first.found is None:
@@ -95,6 +101,8 @@ class _Reducer:
         self.wanted = first.found
         stopped = None
         try:
+            if sizes_first:
+                self.step(SIZES)
             while self.round():
                 pass
         except _ExhaustedError:
@@ -238,6 +246,7 @@ def _drop_hints(module: ModuleOp, sites: Sequence[ModuleOp]) -> None:
         value.name_hint = None
 
 
+SIZES = Step("sizes", shrink.sizes, shrink.resize, singly=True)
 #: Coarse to fine: what makes the module smaller fastest first.
 STEPS = (
     Step("functions", loop_edits.other_functions, loop_edits.drop_functions),
@@ -255,7 +264,7 @@ STEPS = (
     Step("threads", loop_edits.shared_launches, loop_edits.run_alone),
     Step("memory", edits.spare_memory, edits.shrink_memory),
     Step("arguments", loop_edits.unread_arguments, loop_edits.drop_arguments),
-    Step("sizes", shrink.sizes, shrink.resize, singly=True),
+    SIZES,
     Step("defaults", shrink.defaults, shrink.set_params),
     Step("numbers", shrink.simpler_values, shrink.set_params, singly=True),
     Step("names", _named, _drop_names),

@@ -397,7 +397,7 @@ def test_tool_runs_passes_first(tmp_path: Path, capsys) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "one of the arguments --test --test-check --test-crash is required"),
+        ([], "one of the arguments --test --test-check --test-crash --isolate is required"),
         (["--test", "true", "--test-check", "bind"], "not allowed with argument"),
         (["--test", "'"], "--test: no closing quotation in"),
         (["--test", ""], "--test takes a command"),
