@@ -36,7 +36,14 @@ def main(argv: list[str]) -> int:
     """The subcommand; returns the exit status."""
     args = _parser(argv).parse_args(joined(argv))
     _check(args)
-    return _judge(args) if args.verdict else _compare(args)
+    try:
+        return _judge(args) if args.verdict else _compare(args)
+    except LightNetError as error:
+        if args.json:
+            from lightnet_trust.verdicts import failed
+
+            print(json.dumps(failed("judge" if args.verdict else "compare", error), indent=1))
+        raise
 
 
 def joined(argv: Sequence[str]) -> list[str]:
@@ -145,10 +152,12 @@ def _compare(args: argparse.Namespace) -> int:
         stage("compiling B")
         second = made("B", side_arguments(args, args.b, "--b"), args.networks[-1], args.b, first.feeds)
         found = compare((first, second), args.limit, args.margin, args.fail_above, progress=stage)
-    print(found.json()) if args.json else show(found)
     too_slow = args.fail_above is not None and found.ratio.above(args.fail_above)
     too_far = args.fail_error is not None and not found.error <= args.fail_error
-    if not args.json:
+    if args.json:
+        print(json.dumps(found.values(not (too_slow or too_far)), indent=1))
+    else:
+        show(found)
         if too_slow:
             print(f"FAILS: B takes more than {args.fail_above:g} times A's time")
         if too_far:
@@ -176,6 +185,7 @@ def _judge(args: argparse.Namespace) -> int:
 def _judge_once(args: argparse.Namespace, judge: Any) -> bool:
     from lightnet.plugins import loaded
     from lightnet_bench.verdict import Verdict, page
+    from lightnet_trust.verdicts import failed, verdict
 
     found: list[Verdict] = []
     with stages("judging") as stage:
@@ -187,14 +197,19 @@ def _judge_once(args: argparse.Namespace, judge: Any) -> bool:
         except LightNetError as error:
             if not args.watch:
                 raise
+            if args.json:
+                print(json.dumps(failed("judge", error), indent=1), flush=True)
             print(error.render(), file=sys.stderr)  # a file that was saved half done: the next one may be right
             return True
-    if args.json:
-        print(json.dumps([verdict.json() for verdict in found], indent=1), flush=True)
-    else:
+    if not args.json:
         print(page(found), flush=True)
     slow = [v for v in found if args.fail_above is not None and v.ratio is not None and v.ratio.above(args.fail_above)]
-    return bool(slow) or not all(verdict.is_right for verdict in found)
+    right = all(of_network.is_right for of_network in found)
+    if args.json:
+        word = "wrong" if not right else "slower" if slow else "right"
+        told = verdict("judge", word, word == "right", networks=[of_network.json() for of_network in found])
+        print(json.dumps(told, indent=1), flush=True)
+    return bool(slow) or not right
 
 
 def times_of(files: Sequence[str]) -> list[float]:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,6 +20,7 @@ from lightnet_bench.intervals import FASTER, MARGIN, NO_DIFFERENCE, SLOWER, UNDE
 from lightnet_bench.rotation import Paired, paired
 from lightnet_bench.sides import Side
 from lightnet_debug.arrays import ArrayDifference, difference
+from lightnet_trust.verdicts import verdict
 
 #: Seconds that are measured at most, and the part of them that is for kernels.
 LIMIT, FOR_KERNELS = 14.0, 0.15
@@ -135,12 +135,9 @@ class Comparison:
             lines += ["", table(HEADER, rows)]
         return "\n".join([*lines, *([""] if self.kernels else []), *self.foot()])
 
-    def json(self) -> str:
-        """All of it, as JSON: times in seconds, but of kernels in nanoseconds."""
-        return json.dumps(self.values(), indent=1)
-
-    def values(self) -> dict[str, Any]:
-        """All of it, as JSON values."""
+    def values(self, ok: bool = True) -> dict[str, Any]:
+        """All of it, as the JSON values of a verdict (`lightnet_trust.verdicts`), `ok` where it exceeds no limit that was
+        asked for: times in seconds, but of kernels in nanoseconds."""
         medians = self.times.medians
         sides = [
             {"what": side.text, "seconds": medians[i], "memory": side.memory, "code_bytes": side.code_bytes}
@@ -152,10 +149,11 @@ class Comparison:
              "of_largest": o.error if np.isfinite(o.error) else None}
             for o in self.outputs
         ]  # fmt: skip
-        return {"verdict": self.verdict, "ratio": kernels.ratio_json(self.ratio), "margin": self.margin,
-                "seconds_measured": self.times.took, "clock": self.clock, "a": sides[0], "b": sides[1],
-                "outputs": outputs,
-                "kernels": [k.json() for k in self.kernels], "notes": list(self.notes)}  # fmt: skip
+        return verdict(
+            "compare", self.verdict, ok, notes=list(self.notes), ratio=kernels.ratio_json(self.ratio),
+            margin=self.margin, seconds_measured=self.times.took, clock=self.clock, a=sides[0], b=sides[1],
+            outputs=outputs, kernels=[k.json() for k in self.kernels],
+        )  # fmt: skip
 
 
 def compare(

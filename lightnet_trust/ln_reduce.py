@@ -11,11 +11,12 @@ reduced module goes to stdout or to `-o FILE`, progress to stderr. xDSL is impor
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lightnet.cli.checking import kinds_of_data
 from lightnet.cli.common import ToolParser, run_tool, write_atomic
@@ -23,6 +24,7 @@ from lightnet.cli.network import add_load, add_shapes
 from lightnet.cli.progress import terminal
 from lightnet.diagnostics import LightNetError
 from lightnet_trust.judges import TIMEOUT, CommandJudge, Judge, PipelineJudge
+from lightnet_trust.verdicts import failed, isolate_verdict, reduce_verdict
 
 if TYPE_CHECKING:
     from lightnet.model import Model
@@ -81,6 +83,7 @@ def _parser() -> ToolParser:
     reading.add_argument("-t", "--target", help="option `target` of the passes that have it (default: cpu)")
     add_shapes(reading)
     option("-q", "--quiet", action="store_true", help="no progress, no summary")
+    option("--json", action="store_true", help="the verdict, with the module, as JSON on stdout; the module goes to -o")
     return p
 
 
@@ -88,6 +91,23 @@ def _main(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     if args.max_tests < 1 or not args.timeout > 0:
         raise LightNetError("--max-tests and --timeout should be above 0")
+    try:
+        found, text, summary, told = _reduced(args)
+    except LightNetError as e:
+        if args.json:
+            print(json.dumps(failed("isolate" if args.isolate is not None else "reduce", e)))
+        raise
+    if args.json:
+        print(json.dumps(told))
+    if not (args.json and args.output == "-"):
+        write_atomic(args.output, text)
+    if not args.quiet:
+        print(summary, file=sys.stderr)
+    return INTERRUPTED if found.interrupted else 0
+
+
+def _reduced(args: argparse.Namespace) -> tuple[Reduction, str, str, dict[str, Any]]:
+    """The reduction that the arguments ask for, with the text to write, what to say, and the verdict."""
     judge = _judge(args) if args.isolate is None else None
     with ExitStack() as stack:
         if args.load:
@@ -98,16 +118,11 @@ def _main(argv: list[str]) -> int:
         from lightnet_trust.reduce import reduce_module
 
         with _progress(args.quiet) as notify:
-            if judge is not None:
-                found = reduce_module(net.module, judge, max_tests=args.max_tests, notify=notify)
-                text, summary = found.text, _summary(found)
-            else:
+            if judge is None:
                 isolated = _isolated(args, net, notify)
-                found, text, summary = isolated.reduction, isolated.reproducer(), isolated.summary()
-    write_atomic(args.output, text)
-    if not args.quiet:
-        print(summary, file=sys.stderr)
-    return INTERRUPTED if found.interrupted else 0
+                return isolated.reduction, isolated.reproducer(), isolated.summary(), isolate_verdict(isolated)
+            found = reduce_module(net.module, judge, max_tests=args.max_tests, notify=notify)
+            return found, found.text, _summary(found), reduce_verdict(found)
 
 
 def _isolated(args: argparse.Namespace, net: Model, notify: Notify) -> Isolation:

@@ -1,4 +1,4 @@
-"""Write the reference pages, docs/ops.md, passes.md, patterns.md, cli.md, targets.md, upstream-ops.md and edge-values.md, from the code: ``python tools/docs.py [--check]``.
+"""Write the reference pages, docs/ops.md, passes.md, patterns.md, cli.md, targets.md, api.md, verdicts.md, upstream-ops.md and edge-values.md, from the code: ``python tools/docs.py [--check]``.
 
 With ``--check`` nothing is written, and the exit status is 1 if a page is not what would be written. Imports lightnet.
 """
@@ -466,6 +466,16 @@ def edge_values_page() -> str:
     return MADE + import_module("edge_page").page()
 
 
+def api_page() -> str:
+    """The page of what authors import: `tools/api_page.py`."""
+    return MADE + import_module("api_page").page()
+
+
+def verdicts_page() -> str:
+    """The page of verdicts as JSON."""
+    return MADE + import_module("api_page").verdicts_page()
+
+
 def tour_page() -> str:
     """The tour, with what a network is at each of its stops: `tools/tour.py`."""
     return import_module("tour").page((DOCS / "tour.md").read_text("utf-8"))
@@ -473,7 +483,7 @@ def tour_page() -> str:
 
 PAGES: dict[str, Callable[[], str]] = {"ops.md": ops_page, "passes.md": passes_page, "cli.md": cli_page, "targets.md": targets_page,
                                         "patterns.md": patterns_page, "upstream-ops.md": upstream_ops_page, "edge-values.md": edge_values_page,
-                                        "tour.md": tour_page}  # fmt: skip
+                                        "tour.md": tour_page, "api.md": api_page, "verdicts.md": verdicts_page}  # fmt: skip
 
 
 def stale() -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ import argparse
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from lightnet.cli.network import names_of
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from lightnet.ir.context import LnContext
     from lightnet.runtime.weights import WeightStore
+    from lightnet_trust.bisect import Found
     from lightnet_trust.check import Checker, CheckOptions
     from lightnet_trust.judges import CommandJudge
     from lightnet_trust.reproducer import Reproducer
@@ -59,6 +61,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
            help=f"what it is executed on: {', '.join(KINDS)} (default: ordinary,awkward; a small "
            "module on more)")  # fmt: skip
     option("--check-seed", type=int, default=0, metavar="N", help="the seed of that data (default: 0)")
+    option("--json", action="store_true", help="the verdict of --check or --bisect as JSON, in the place of the module")
     option(
         "--bisect", action="store_true", help="find the rewrite that makes the pipeline's result wrong, by their count"
     )
@@ -129,7 +132,11 @@ class Checking:
         self.bisecting = args.bisect or args.bisect_command is not None
         if self.bisecting and (args.check is not None or args.rewrite_limit is not None):
             raise LightNetError("--bisect runs the pipeline its own way: leave --check and --rewrite-limit out")
+        if args.json and not (self.bisecting or args.check):
+            raise LightNetError("--json is the form of a verdict: it goes with --check or --bisect")
         self.command = _command(args.bisect_command)
+        self.checker: Checker | None = None
+        self.found: Found | None = None
         #: Weights that the network brings along; those of the arguments go before them.
         self.own_weights: WeightStore | None = None
         self._reproduced = False
@@ -138,7 +145,8 @@ class Checking:
         """Run the passes, checked as the options say."""
         from lightnet.ir.watchdog import pattern_timeout
 
-        with pattern_timeout(self.args.pattern_timeout):
+        told = resolve_beside(f"{TRUST}.verdicts:printed", "option '--json'")(self) if self.args.json else nullcontext()
+        with pattern_timeout(self.args.pattern_timeout), told:
             if self.bisecting:
                 self._bisect(ctx, module, passes)
             self._run(ctx, module, passes, watchers)
@@ -155,7 +163,7 @@ class Checking:
             def before_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
                 self.pass_ = pass_
 
-        checker, reproducer, position = self._checker(ctx), self._reproducer(ctx), Position()
+        self.checker, reproducer, position = (checker := self._checker(ctx)), self._reproducer(ctx), Position()
         watchers = [position, *watchers, *(w for w in (checker, reproducer) if w is not None)]
         limit = self.args.rewrite_limit
         try:
@@ -186,7 +194,7 @@ class Checking:
     def _bisect(self, ctx: LnContext, module: ModuleOp, passes: Sequence[ModulePass]) -> None:
         from lightnet_trust.bisect import bisect
 
-        found = bisect(ctx, module, passes, self._options(), self.command)
+        self.found = found = bisect(ctx, module, passes, self._options(), self.command)
         if found.error is not None:
             raise found.error
         runs = f"{found.runs} run{'s' if found.runs > 1 else ''}"

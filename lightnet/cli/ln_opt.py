@@ -218,7 +218,7 @@ class _Run:
         if not problems:
             if self.emit is not None:
                 self.emit.write(outputs)
-            else:
+            elif not (self.args.json and self.args.output == "-"):
                 write_atomic(self.args.output, "// -----\n".join(outputs))
             return 0
         for problem in problems[:-1]:

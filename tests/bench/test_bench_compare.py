@@ -114,7 +114,7 @@ def test_plain_text_and_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         ([CNN, "--margin", "1"], "--margin should be a share between 0 and 1"),
         ([CNN, "--fail-above", "nan"], "--fail-above should not be negative"),
         ([CNN, "--b", "--pass='@cpu"], "--b: no closing quotation in"),
-        ([CNN, "--b", "--pas=@cpu"], "unrecognized arguments: --pas=@cpu"),
+        ([CNN, "--b", "--pas=@cpu"], "unknown option '--pas'; did you mean --pass"),
         ([CNN, "--b", "--pass=@cpu-band"], "band"),
         ([CNN, "-i", "nix=random"], "no input or param is called 'nix'"),
     ],

@@ -54,7 +54,7 @@ def passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def judged(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> list[dict[str, Any]]:
     assert main(["compare", "--verdict", "--json", *words]) == status
-    return json.loads(capsys.readouterr().out)
+    return json.loads(capsys.readouterr().out)["networks"]
 
 
 def test_a_pass_that_changes_nothing(passes: str, capsys: pytest.CaptureFixture[str]) -> None:

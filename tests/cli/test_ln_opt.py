@@ -70,7 +70,7 @@ def test_pass_option(opt, module: Path, spelling: str) -> None:
         (["--pass=cse dce"], "<passes>:1:4: error: "),
         (["--pass=canonicalize{a=" + "9" * 5000 + "}"], "error: malformed pass pipeline"),
         (["--target=abacus"], "error: unknown target 'abacus'; there are: cpu, cuda, cudnn, dpu, none, tensorrt"),
-        (["--no-such-option"], "error: unrecognized arguments: --no-such-option"),
+        (["--no-such-option"], "error: unknown option '--no-such-option'; --help lists those that there are"),
         (["--from=pdf"], "error: unknown format 'pdf'; there are: json, mlir, net"),
         (["--columns=-5"], "error: --columns should not be negative, and is -5"),
         (["--max-tokens=-5"], "error: --max-tokens should be positive, and is -5"),
