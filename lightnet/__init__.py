@@ -32,6 +32,10 @@ _API = {
 __all__ = [*_API, "deploy", "plugins", "__version__"]
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     if name in ("plugins", "deploy"):
         return import_module(f"lightnet.{name}")

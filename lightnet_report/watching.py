@@ -19,6 +19,8 @@ from lightnet.cli.watching import text_form
 from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError, near_or_all
 from lightnet.ir.passes import Instrumentation
+from lightnet.ir.registry import TARGETS
+from lightnet.ir.target import get_target
 from lightnet.runtime.files import write_atomic
 from lightnet_report.timing import Stage, Timing
 
@@ -39,6 +41,8 @@ class Watching:
     """The watchers of one run of the tool, which may have several parts (``--split-input-file``)."""
 
     def __init__(self, args: argparse.Namespace, passes: Sequence[ModulePass]):
+        for target in {name for p in passes if isinstance(name := getattr(p, "target", None), str)} & {*TARGETS}:
+            get_target(target)  # its imports are no pass's time
         self.args = args
         self.part = 0  # the number of the part that is at work, from 1
         names = {p.name for p in passes}

@@ -9,8 +9,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
@@ -29,6 +30,7 @@ from lightnet_trust.baseline import (
     is_level4,
     lowered_to,
 )
+from lightnet_trust.compare import ROUNDINGS
 from lightnet_trust.record import Difference
 
 __all__ = [
@@ -76,12 +78,20 @@ class CheckError(LightNetError):
 
 class Checker(Instrumentation):
     """Executes the module before and after each pass (with `each_rewrite`, after each rewrite), and raises `CheckError`
-    at the first pass that changes a result. `notes` collects what was not checked, and why."""
+    at the first pass that changes a result. `notes` collects what was not checked, and why; `progress` is told what is
+    being executed."""
 
     wants_text = True
 
-    def __init__(self, ctx: Context, options: CheckOptions = CheckOptions(), *, each_rewrite: bool = False):
-        self.ctx, self.options, self.each_rewrite = ctx, options, each_rewrite
+    def __init__(
+        self,
+        ctx: Context,
+        options: CheckOptions = CheckOptions(),
+        *,
+        each_rewrite: bool = False,
+        progress: Callable[[str], None] = lambda text: None,
+    ):
+        self.ctx, self.options, self.each_rewrite, self.progress = ctx, options, each_rewrite, progress
         self.wants_rewrites = each_rewrite
         self.baseline: Baseline | None = None
         self.notes: list[str] = []
@@ -93,7 +103,9 @@ class Checker(Instrumentation):
 
     def before_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
         if self.baseline is None and not self.notes:
+            self.progress("the network as it is")
             self._begin(module)
+        self.progress(f"pass '{pass_.name}', {self.passes} checked")
         self._current = (pass_, module)
         self._before = module.clone()
 
@@ -216,8 +228,28 @@ def check_error(difference: Difference, pass_: ModulePass, rewrite: Rewrite | No
         error.notes.append((difference.loc, f"{what} {difference.op}"))
     if difference.data:
         error.notes.append((None, difference.data))
+    if pass_.name in EXACT and (units := units_apart(difference)):
+        text = (
+            f"about {units} unit{'s' if units > 1 else ''} in the last place of f32: pass '{pass_.name}' promises the"
+        )
+        text += " same bits (docs/trust.md); a rule that rounds belongs into a pass that may, such as 'rewrite'"
+        error.notes.append((None, text))
     error.difference, error.pass_name, error.rewrite = difference, pass_.name, rewrite
     return error
+
+
+def units_apart(difference: Difference) -> int:
+    """How many units in the last place of f32 the values of a difference are apart, where rounding explains them; 0
+    elsewhere."""
+    try:
+        before, after = (np.float32(text) for text in (difference.mismatch.before, difference.mismatch.after))
+    except (AttributeError, ValueError):  # no values, or no numbers
+        return 0
+    size = max(abs(before), abs(after))
+    if not np.isfinite(size) or difference.kind != "value":
+        return 0
+    units = max(1, round(float(abs(before - after)) / float(np.spacing(size))))
+    return units if units <= ROUNDINGS else 0
 
 
 def run_checked(

@@ -175,7 +175,7 @@ def alone(kernel, request):
 
 
 with lightnet.plugins.load("examples/my_target.py"):
-    print(lightnet.compile("examples/cnn.net", "toy"))
+    print(get_target("toy").spaces)
 mine = replace(get_target("cpu"), name="cpu-alone", chain=alone)
 print(mine.name, mine.layouts, sorted(mine.emitters))
 """, ("lightnet.ir.target", "lightnet.ir.target:Target")),

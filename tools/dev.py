@@ -52,6 +52,9 @@ MADE = (
     ".hypothesis",
 )
 
+#: By a path, not by a finder: that comes behind a folder that is called as the package, as a clone of the project is, for scripts beside it.
+EDITABLE = ("-e", ".[dev]", "--config-settings", "editable_mode=compat")
+
 
 def run(program: str, *arguments: str, **variables: str) -> None:
     """Run a program of the environment; a failure ends this one with its status. Byte code is kept: the tests start hundreds of
@@ -93,14 +96,14 @@ def setup() -> None:
         venv.create(VENV)
     if not installed_by_uv():
         run("python", "-m", "ensurepip", "--upgrade", "--default-pip")
-        run("python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-e", ".[dev]")
+        run("python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *EDITABLE)
     STAMP.touch()
 
 
 def installed_by_uv() -> bool:
     """Return whether uv is there and has installed everything, pip too: it takes a fifth of pip's time."""
     uv = shutil.which("uv")
-    words = ["pip", "install", "--quiet", "--python", str(BIN / "python"), "-e", ".[dev]", "pip"]
+    words = ["pip", "install", "--quiet", "--python", str(BIN / "python"), *EDITABLE, "pip"]
     return uv is not None and subprocess.run([uv, *words], cwd=ROOT).returncode == 0
 
 

@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from lightnet.cli.network import names_of
+from lightnet.cli.progress import stages
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.resolving import resolve_beside
 from lightnet.source import read_text
@@ -136,6 +137,7 @@ class Checking:
             raise LightNetError("--json is the form of a verdict: it goes with --check or --bisect")
         self.command = _command(args.bisect_command)
         self.checker: Checker | None = None
+        self.progress: Any = None
         self.found: Found | None = None
         #: Weights that the network brings along; those of the arguments go before them.
         self.own_weights: WeightStore | None = None
@@ -146,7 +148,8 @@ class Checking:
         from lightnet.ir.watchdog import pattern_timeout
 
         told = resolve_beside(f"{TRUST}.verdicts:printed", "option '--json'")(self) if self.args.json else nullcontext()
-        with pattern_timeout(self.args.pattern_timeout), told:
+        shown = stages("checking") if self.args.check else nullcontext()
+        with pattern_timeout(self.args.pattern_timeout), told, shown as self.progress:
             if self.bisecting:
                 self._bisect(ctx, module, passes)
             self._run(ctx, module, passes, watchers)
@@ -214,7 +217,7 @@ class Checking:
             return None
         from lightnet_trust.check import Checker
 
-        return Checker(ctx, self._options(), each_rewrite=self.args.check == "rewrite")
+        return Checker(ctx, self._options(), each_rewrite=self.args.check == "rewrite", progress=self.progress)
 
     def _reproducer(self, ctx: LnContext) -> Reproducer | None:
         if self.args.reproducer is None or self._reproduced:  # of several parts, the first that fails

@@ -176,7 +176,7 @@ PASSES = Table("pass", {
     "pack": "lightnet.passes.pack:PackPass", "preprocess": "lightnet.passes.preprocess:PreprocessPass",
     "plan": "lightnet.passes.plan:PlanPass", "check-plan": "lightnet.passes.check_plan:CheckPlanPass",
     "lower-cpu": "lightnet.passes.lower_cpu:LowerCpuPass", "lower-cuda": "lightnet.passes.lower_cuda:LowerCudaPass",
-    "simt-to-cpu": "lightnet_simt.simt_to_cpu:SimtToCpuPass",
+    "simt-to-cpu": "lightnet_simt.simt_to_cpu:SimtToCpuPass", "rewrite": "lightnet_descriptions.rewrite:RewritePass",
 })  # fmt: skip
 
 TARGETS = Table("target", {

@@ -52,7 +52,11 @@ def classes(path: Path) -> Iterator[ast.ClassDef]:
 def test_every_pass_has_a_row() -> None:
     defined = {
         f"{'.'.join(path.relative_to(PACKAGE.parent).with_suffix('').parts)}:{c.name}"
-        for path in (*(PACKAGE / "passes").glob("*.py"), *(PACKAGE.parent / "lightnet_simt").glob("*.py"))
+        for path in (
+            *(PACKAGE / "passes").glob("*.py"),
+            *(PACKAGE.parent / "lightnet_simt").glob("*.py"),
+            PACKAGE.parent / "lightnet_descriptions" / "rewrite.py",
+        )
         for c in classes(path)
         if any(isinstance(b, ast.Name) and b.id in ("LnPass", "ModulePass") for b in c.bases)
     }
