@@ -136,8 +136,8 @@ class Comparison:
         return "\n".join([*lines, *([""] if self.kernels else []), *self.foot()])
 
     def values(self, ok: bool = True) -> dict[str, Any]:
-        """All of it, as the JSON values of a verdict (`lightnet_trust.verdicts`), `ok` where it exceeds no limit that was
-        asked for: times in seconds, but of kernels in nanoseconds."""
+        """All of it, as the JSON values of a verdict (`lightnet_trust.verdicts`), `ok` where it exceeds no limit
+        that was asked for: times in seconds, but of kernels in nanoseconds."""
         medians = self.times.medians
         sides = [
             {"what": side.text, "seconds": medians[i], "memory": side.memory, "code_bytes": side.code_bytes}

@@ -40,6 +40,7 @@ def test_what_stands_beside() -> None:
         "lightnet_descriptions",
         "lightnet_export",
         "lightnet_lsp",
+        "lightnet_mcp",
         "lightnet_ml",
         "lightnet_nnvm",
         "lightnet_ort",

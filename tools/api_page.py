@@ -385,6 +385,27 @@ COMMANDS = {
 }
 
 
+#: The server, below the table.
+SERVER = """## A server for programs
+`ln-mcp` speaks the Model Context Protocol over stdin and stdout, and has the tools `check`, `bisect`, `isolate`, `reduce`, `compare`, `inspect` and `passes`; each answers with a verdict of this page. It comes with an extra:
+
+<!-- not run: it installs, and serves -->
+```sh
+pip install 'lightnet-compiler[mcp]'
+ln-mcp --root nets/
+```
+
+* A network is the path of a file below `--root`, by its real path: `.onnx`, `.net`, `.json` or `.mlir`, of at most a GiB. What is elsewhere is refused, whether it is there or not; so are executables (`.lnx`), which are code, and options of passes that read files.
+* No code comes from a request. Plugins are those of `--load`, for all requests, with your rights; those of installed packages are found with `--installed` alone.
+* Each request is a process of its own, in an empty folder that goes with it, with bounds of time (`--seconds`), address space (`--memory`) and output (4 MiB); two run at a time.
+
+From Python the same is `lightnet_mcp.bench.Bench(root).check("net.onnx", "bind,simplify")`.
+
+## A notebook
+[examples/notebook.py](../examples/notebook.py) is a marimo notebook: a network, a pass with a fault, which rewrite it is, the smallest module that shows it. It is a script, too, and `marimo export html examples/notebook.py -o page.html` makes a page that opens without a server (`pip install 'lightnet-compiler[notebook]'`).
+"""
+
+
 def verdicts_page() -> str:
     """The page of verdicts as JSON."""
     lines = [
@@ -403,4 +424,4 @@ def verdicts_page() -> str:
         beside = "; ".join(f"`{name}`: {says}" for name, _, says in verdicts.FIELDS[tool])
         beside += f"; those of `{verdicts.ALSO[tool]}`" if tool in verdicts.ALSO else ""
         lines.append(f"| `{tool}` | {COMMANDS[tool]} | {', '.join(f'`{w}`' for w in words)} | {cell(beside)} |")
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, "", SERVER])

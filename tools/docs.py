@@ -56,7 +56,7 @@ TOOLS = (
     "genwts",
 )
 #: Tools of packages that stand beside, and their modules.
-BESIDE = {"ln-reduce": "lightnet_trust.ln_reduce", "ln-lsp": "lightnet_lsp.__main__"}
+BESIDE = {"ln-reduce": "lightnet_trust.ln_reduce", "ln-lsp": "lightnet_lsp.__main__", "ln-mcp": "lightnet_mcp.__main__"}
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<", "eq": "=", "ne": "≠"}
 
 
