@@ -25,7 +25,17 @@ from lightnet.ir.registry import FAMILIES
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
-GENERATED = ("ops.md", "passes.md", "cli.md", "targets.md", "patterns.md", "upstream-ops.md", "edge-values.md", "api.md", "verdicts.md")
+GENERATED = (
+    "ops.md",
+    "passes.md",
+    "cli.md",
+    "targets.md",
+    "patterns.md",
+    "upstream-ops.md",
+    "edge-values.md",
+    "api.md",
+    "verdicts.md",
+)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 _BLOCK = re.compile(
