@@ -1,4 +1,4 @@
-"""What the server's tools do: each is a command of LightNet, in a process of its own, whose answer is a verdict.
+"""The server's tools: each is a command of LightNet, in a process of its own, whose answer is a verdict.
 
 A network is a file below one folder, by its real path. It is data: executables, which are code, are refused, and
 plugins are those that the server was started with. A command has bounds of time, memory and output, and works in an
@@ -60,12 +60,12 @@ class Bench:
     # -- the tools
 
     def check(self, network: str, passes: str, mode: str = "pass", data: str = "") -> dict[str, Any]:
-        """Whether passes keep what a network computes, and if not, which pass and pattern does not."""
+        """The check of passes: do they keep what a network computes, and if not, which pass and pattern does not?"""
         words = [f"--check={mode}", *([f"--check-data={data}"] if data else [])]
         return self.answer("check", lambda: [OPT, self.file(network), pipeline(passes), *words, "--json"])
 
     def bisect(self, network: str, passes: str) -> dict[str, Any]:
-        """Which rewrite makes the result of passes wrong."""
+        """The rewrite that makes the result of passes wrong."""
         return self.answer("bisect", lambda: [OPT, self.file(network), pipeline(passes), "--bisect", "--json"])
 
     def isolate(self, network: str, passes: str) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Bench:
     def compare(
         self, a: str, b: str = "", passes_a: str = "", passes_b: str = "", seconds: float = 5
     ) -> dict[str, Any]:
-        """Whether B is faster than A: two networks, or one with two pipelines."""
+        """The comparison of two networks, or of one with two pipelines: is B faster than A?"""
 
         def words() -> list[str]:
             if not 0 < seconds <= self.bounds.seconds / 2:
@@ -102,7 +102,7 @@ class Bench:
         return self.answer("passes", lambda: [OPT, self.file(network), pipeline(passes)])
 
     def inspect(self, network: str) -> dict[str, Any]:
-        """What a network is: inputs, outputs, ops, costs, and what of it does not run."""
+        """The description of a network: inputs, outputs, ops, costs, and what of it does not run."""
         return self.answer("inspect", lambda: [LIGHTNET, "inspect", self.file(network), "--json"])
 
     # -- requests

@@ -59,7 +59,7 @@ def make_server(bench: Bench) -> MCPServer:
 
     @server.tool()
     async def inspect(network: str) -> dict[str, Any]:
-        """What a network is: inputs, outputs, ops, costs, memory, and what of it does not run."""
+        """Describe a network: inputs, outputs, ops, costs, memory, and what of it does not run."""
         return await run(bench.inspect, network)
 
     @server.tool()

@@ -239,7 +239,7 @@ def check_error(difference: Difference, pass_: ModulePass, rewrite: Rewrite | No
 
 
 def units_apart(difference: Difference) -> int:
-    """How many units in the last place of f32 the values of a difference are apart, where rounding explains them; 0
+    """The units in the last place of f32 by which the values of a difference are apart, where rounding explains them; 0
     elsewhere."""
     try:
         before, after = (np.float32(text) for text in (difference.mismatch.before, difference.mismatch.after))

@@ -224,7 +224,7 @@ class _Search:
         return names
 
     def around(self, module: ModuleOp, names: Sequence[str]) -> ModuleOp | None:
-        """What stands around the op at fault, or at last the whole module, where that shows the fault."""
+        """The part around the op at fault, or at last the whole module, where that shows the fault."""
         places = {loc for loc in (self.error.loc, *(loc for loc, _ in self.error.notes)) if loc is not None}
         for hops in HOPS:
             candidate = module.clone()

@@ -122,7 +122,7 @@ COMMON: dict[str, Any] = {
 
 
 def fields(tool: str) -> tuple[tuple[str, Any, str], ...]:
-    """What a verdict of a tool has beside the common fields, where it is about more than an error."""
+    """The fields of a tool's verdict beside the common ones, where it is about more than an error."""
     return (*FIELDS[tool], *(FIELDS[ALSO[tool]] if tool in ALSO else ()))
 
 
@@ -185,7 +185,7 @@ def _place(loc: SourceLoc | None) -> dict[str, Any] | None:
 
 
 def _blamed(error: LightNetError | None) -> dict[str, Any]:
-    """Which pass, pattern and rewrite an error blames."""
+    """The pass, pattern and rewrite that an error blames."""
     from lightnet_trust.check import CheckError
 
     if not isinstance(error, CheckError):

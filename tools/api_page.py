@@ -260,7 +260,7 @@ def members(cls: type) -> list[str]:
 
 
 def named(owner: Any, name: str) -> Name:
-    """What is to be said of a name of a module or a class."""
+    """A name of a module or a class, with what is to be said of it."""
     value = inspect.getattr_static(owner, name, None) if inspect.isclass(owner) else getattr(owner, name)
     value = getattr(value, "__func__", value)
     value = getattr(value, "fget", None) or getattr(value, "func", None) or value
@@ -306,7 +306,7 @@ def sentence(text: str | None) -> str:
 
 
 def mentioned(owner: Any, name: str) -> str:
-    """What the docstring of a class, or the comment above a constant, says of a name: from its mention on, as far as the clause goes."""
+    """The clause of a class's docstring, or of the comment above a constant, that begins with a name."""
     text = " ".join((inspect.getdoc(owner) or "").split())
     if found := re.search(rf"`{name}(?:`|\()", text):
         return sentence(re.split(r"(?<=[^\s]); |(?<=[a-z`)\]])\. ", text[found.start() :], maxsplit=1)[0])
