@@ -135,8 +135,16 @@ def one_op(**changes: Any) -> str:
             "2:1",
             "optype rely is not registered; did you mean relu, prelu or lrelu? [unknown-optype]",
         ),
-        (X + "relu(source=x | dst=z |);", "2:1", "relu: `relu0` needs a `src` input tensor [relu.arg-name]"),
-        (X + "relu(src=x | result=z |);", "2:1", "relu: `relu0` needs a `dst` output tensor [relu.arg-name]"),
+        (
+            X + "relu(source=x | dst=z |);",
+            "2:1",
+            "relu: `relu0` needs a `src` input tensor, and has none called `source` [relu.arg-name]",
+        ),
+        (
+            X + "relu(src=x | result=z |);",
+            "2:1",
+            "relu: `relu0` needs a `dst` output tensor, and has none called `result` [relu.arg-name]",
+        ),
         (
             X + "relu(src=x | dst=z, dst2=w |);",
             "2:1",

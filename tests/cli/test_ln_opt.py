@@ -92,7 +92,7 @@ def test_usage_errors(opt, module: Path, argv: list[str], message: str) -> None:
         (MODULE[:-2], "in.mlir:6:1: error: unexpected end of the file: "),
         (MODULE.replace("%c, %d", "%c, %77"), "in.mlir:4:23: error: value '%77' is used but never defined"),
         (MODULE.replace("mulf", "mulff"), "in.mlir:4:8: error: unknown op 'arith.mulff'; did you mean 'arith.mulf'"),
-        (MODULE.replace("%e : f32", "%e : f64"), "in.mlir:5:15: error: operand is used with type f64"),
+        (MODULE.replace("%e : f32", "%e : f64"), "in.mlir:5:15: error: %e is of type f32, but is read as f64"),
         (MODULE.replace("%c, %d : f32", "%c, %d : tensor<"), "in.mlir:5:3: error: "),
         ("module {" * 1000, "error: regions are nested more than 48 deep"),
         ("#a = " + "[" * 100_000, "error: the text is nested too deeply"),

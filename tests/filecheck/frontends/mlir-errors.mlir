@@ -50,7 +50,7 @@ func.func @unknown_parameter() {
 // -----
 
 func.func @types(%x: i32) -> f32 {
-  // expected-error-re@+1 {{operand is used with type f32, but has been {{.*}} with type i32}}
+  // expected-error@+1 {{is of type i32, but is read as f32}}
   %y = arith.addf %x, %x : f32
   func.return %y : f32
 }
