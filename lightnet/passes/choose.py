@@ -108,8 +108,8 @@ class ChoosePass(LnPass):
         if pinned:
             known = (name for block in graphs(op) for k in block.ops if isinstance(k, KernelOp) for name in _names(k))
             raise LightNetError(
-                f"choose: no kernel has an op or tensor '{(wanted := next(iter(pinned)))}', whose choices `set` names"
-                f"{near_or_all(wanted, dict.fromkeys(filter(None, known)))}",
+                f"choose: no kernel has an op or tensor '{(who := str(next(iter(pinned))))}', whose choices `set` names"
+                f"{near_or_all(who, dict.fromkeys(filter(None, known)))}",
                 label="choose.set",
             )
 
