@@ -258,6 +258,7 @@ def printed(checking: Checking) -> Iterator[None]:
         error = e
         raise
     finally:
+        told: dict[str, Any] | None
         if checking.found is not None:
             told = bisect_verdict(checking.found)
         elif checking.checker is not None:
