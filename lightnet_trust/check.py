@@ -241,9 +241,11 @@ def check_error(difference: Difference, pass_: ModulePass, rewrite: Rewrite | No
 def units_apart(difference: Difference) -> int:
     """The units in the last place of f32 by which the values of a difference are apart, where rounding explains them; 0
     elsewhere."""
+    if difference.mismatch is None:
+        return 0
     try:
         before, after = (np.float32(text) for text in (difference.mismatch.before, difference.mismatch.after))
-    except (AttributeError, ValueError):  # no values, or no numbers
+    except ValueError:  # no numbers
         return 0
     size = max(abs(before), abs(after))
     if not np.isfinite(size) or difference.kind != "value":

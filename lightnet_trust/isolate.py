@@ -87,11 +87,12 @@ class _Before(Instrumentation):
     """Keeps the module in front of the pass that runs, and the number of the pass."""
 
     def __init__(self) -> None:
-        self.at, self.module = -1, None
+        self.at = -1
+        self.module: ModuleOp | None = None
 
     def before_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
         self.at += 1
-        self.module: ModuleOp | None = module.clone()
+        self.module = module.clone()
 
 
 def isolate(
