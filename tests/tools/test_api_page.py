@@ -29,8 +29,8 @@ ONCE_HIDDEN = (
     "inherit",
     "but",
 )
-#: Names of what other branches bring; they may be missing.
-LATER = ("known.*",)
+#: Names that may be missing.
+LATER = ()
 
 
 @pytest.mark.parametrize("source", SOURCES)
