@@ -169,8 +169,8 @@ class Bench:
                     process.wait()
             if out.stat().st_size >= MAX_OUTPUT:
                 raise LightNetError(f"the command prints more than {MAX_OUTPUT} bytes", label="mcp.output")
-            texts = (path.read_text("utf-8", "replace").replace(f"{self.root}{os.sep}", "") for path in (out, err))
-            return (status, *texts)
+            said, told = (path.read_text("utf-8", "replace").replace(f"{self.root}{os.sep}", "") for path in (out, err))
+            return status, said, told
 
 
 def pipeline(text: str, option: str = "--pass") -> str:

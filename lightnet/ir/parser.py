@@ -189,8 +189,9 @@ class LocatedParser(Parser):
     def _mistyped(self, operand: UnresolvedOperand, type: Attribute, value: SSAValue) -> LightNetError:
         """The error about an operand that is of another type where it is made: there, if that type is wrong."""
         name = operand.operand_name
-        where = loc_of(owner) if isinstance(owner := value.owner, Operation) else None
-        if where is not None and (error := error_of(owner, in_place=False)) is not None:
+        owner = value.owner if isinstance(value.owner, Operation) else None
+        where = loc_of(owner) if owner is not None else None
+        if owner is not None and where is not None and (error := error_of(owner, in_place=False)) is not None:
             return error.error.at(where)
         note = (where, f"%{name} is made here, of type {value.type}: one of the two is to be changed")
         text = f"%{name} is of type {value.type}, but is read as {type}"
