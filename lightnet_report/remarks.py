@@ -18,10 +18,6 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from lightnet.backends.cpu.blocked.bands_body import chains_around, form_of, is_taken, producer_of
-from lightnet.backends.cpu.blocked.base import processor_model_of
-from lightnet.backends.cpu.blocked.first_pool import pair_around
-from lightnet.backends.cpu.selection import is_blocked
 from lightnet.backends.generator import Generator
 from lightnet.cli.warning import show_warning
 from lightnet.dataclasses import dataclass, field
@@ -29,7 +25,7 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.body import Body, choice
 from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
-from lightnet.ir.layout import byte_size, is_plain
+from lightnet.ir.layout import is_plain
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import unplan
 from lightnet.ir.module import value_name
@@ -280,7 +276,7 @@ def _of_bands(pass_: BandsPass, module: ModuleOp) -> Callable[[ModuleOp], Iterab
 
     def remarks() -> Iterator[Remark]:
         for kernel in _kernels(module):
-            for kernels, gain in _chains(target, kernel, request):
+            for kernels, gain in target.chains(kernel, request):
                 what = " + ".join(map(about, kernels))
                 said = (pass_.name, loc_of(kernels[-1].ops[-1]), _name(kernels[-1]))
                 if isinstance(gain, Refusal):
@@ -291,19 +287,6 @@ def _of_bands(pass_: BandsPass, module: ModuleOp) -> Callable[[ModuleOp], Iterab
 
     made = list(remarks())
     return lambda module: made
-
-
-def _chains(target: Target, kernel: KernelOp, request: Request) -> Iterator[tuple[list[KernelOp], float | Refusal]]:
-    """The chains of which the CPU takes the best, of kernels of numbers; none of a target that has rules of its own."""
-    if target.chain is get_target("cpu").chain and is_blocked(kernel) and not is_open(kernel.results):
-        machine = processor_model_of(request.features, request.threads)
-        for kernels, gain in chains_around(kernel, machine):
-            yield kernels, gain if isinstance(gain, Refusal) else is_taken(kernels, form_of, machine) and gain
-        pair = pair_around(kernel, machine)
-        if isinstance(pair, Refusal) and pair.why and (producer := producer_of(kernel)) is not None:
-            yield [producer, kernel], pair
-        elif not isinstance(pair, Refusal):  # the map in between is neither written nor read
-            yield pair, byte_size(pair[0].results[0].type) / machine.l3_bytes
 
 
 def _of_choose(pass_: ChoosePass, module: ModuleOp) -> Callable[[ModuleOp], Iterable[Remark]]:

@@ -4,8 +4,7 @@ A front end says `graph.op("add", a, b)` and gets a value back; it never looks a
 known values with small results is computed at once, by its NumPy reference, so that shape arithmetic never reaches the
 module, and `value.known` is what a handler asks for when a tensor decides a shape or a parameter. Weights are not
 loaded: the module names them, and the store that `finish` returns loads each when it is needed. Imports `ir`, the `ln`
-dialect and the runtime.
-"""
+dialect and the runtime."""
 
 from __future__ import annotations
 
@@ -230,8 +229,7 @@ class Graph:
 
         Raises `ConstraintError` where the op's constraints do not hold. An op whose operands are all known is folded
         where nothing in it is larger than `MAX_FOLDED` elements, unless it is one of `NOT_FOLDED`. What has dims that
-        the data decides is computed within its bounds (`counted.py`).
-        """
+        the data decides is computed within its bounds (`counted.py`)."""
         if any(type(v) is not Value for v in operands) or any(map(is_counted, params.values())):
             return _counted().op(self, optype, operands, params)
         return self.plain(optype, *operands, **params)

@@ -1,8 +1,7 @@
 """Convolutions and pools of any number of axes as the `ln` ops that run them best, for every graph front end.
 
 `padding` is [begins then ends] throughout. One axis is a picture of one row; three axes and more, dilated pools and
-counted padding have ops of their own. Imports the graph builder, the composites and the arithmetic of windows.
-"""
+counted padding have ops of their own. Imports the graph builder, the composites and the arithmetic of windows."""
 
 from __future__ import annotations
 
@@ -97,8 +96,7 @@ MAX_COPY = 1 << 26
 
 def _pays(src: Value, weight: Value) -> bool:
     """Return whether a convolution over three axes has so many products that a copy of its source for each tap along
-    the first axis is cheap.
-    """
+    the first axis is cheap."""
     return src.len * weight.dims[2] <= MAX_COPY and weight.dims[0] * weight.dims[3] * weight.dims[4] >= 8
 
 
@@ -107,8 +105,7 @@ def _by_planes(g: Graph, src: Value, weight: Value, bias: Value, window: Spatial
     batch.
 
     out[n, o, z] = sum over c, t of weight[o, c, t] (*) src[n, c, z * stride + t * dilation - before], where (*) is over
-    two axes; so the planes of all t, stacked behind each c, are the channels of picture (n, z).
-    """
+    two axes; so the planes of all t, stacked behind each c, are the channels of picture (n, z)."""
     stride, dilation, padding = window.stride, window.dilation, window.padding
     batch, channels, depth, *plane = src.dims
     outputs, per_group, taps, *size = weight.dims

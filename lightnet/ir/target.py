@@ -141,7 +141,8 @@ class Target:
     caller, read and written where it is (0: they are copied into the arena and out of it). `apart` is up to how many
     bytes values share none with those of ops nearby that may run at the same time (0: ops run one after the other, and
     all may share). `blocking(kernel, features)` says how a kernel would run on blocked maps, `chain(kernel, request)`
-    which kernels around it (in order, it among them) should become one that runs in bands of rows, `packing(kernel)`
+    which kernels around it (in order, it among them) should become one that runs in bands of rows (`chains`: those that
+    it chose from, with the nanoseconds that each saves, or why it cannot be), `packing(kernel)`
     which layouts its operands that are weights should have for its choices, by operand number; `predicted(kernel)` is
     what a kernel takes with its choices, in nanoseconds of one thread, by the target's model; `reorder(value, layout)`
     is what a change between row-major memory and a layout of maps costs, in nanoseconds. `machine` is what networks
@@ -177,6 +178,7 @@ class Target:
     layouts: tuple[str, ...] = ("plain",)
     blocking: Callable[[KernelOp, str], Blocking | Refusal | None] = lambda kernel, features: None
     chain: Callable[[KernelOp, Request], list[KernelOp]] = lambda kernel, request: []
+    chains: Callable[[KernelOp, Request], Iterable[tuple[list[KernelOp], float | Refusal]]] = lambda kernel, request: ()
     packing: Callable[[KernelOp], Mapping[int, Layout]] = lambda kernel: {}
     predicted: Callable[[KernelOp], float | None] = lambda kernel: None
     reorder: Callable[[SSAValue, Layout], float] = reorder_time

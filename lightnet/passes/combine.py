@@ -37,8 +37,7 @@ class CombinePass(LnPass):
     merged kernel stands where the consumer stood. Kernels on maps that are not plain are left alone. Kernels grow to
     `max-ops` ops, so that the time is linear in the module. Patterns that files registered for ``combine``, and the
     target's combiners, come first, and again until nothing changes, for `max-rounds` rounds; rewriting that does not
-    settle is an error that names the pattern.
-    """
+    settle is an error that names the pattern."""
 
     name = "combine"
     level = "kernels"
@@ -83,8 +82,7 @@ class Merger:
         return sum(map(self.build, merged)) > 0
 
     def kernels(self) -> Iterator[_Group]:
-        """The kernels, as groups of one; those that are laid out stay: layouts were decided for the kernels that there
-        are."""
+        """The kernels as groups of one, but for those that are laid out: layouts were decided for what they are."""
         kernel_op = self.target.kernel_op
         for number, op in enumerate(budget.within(self.block.ops)):
             if isinstance(op, kernel_op) and is_plain(op):
@@ -104,8 +102,7 @@ class Merger:
 
     def producers(self, group: _Group) -> list[_Group]:
         """The groups that a group reads. The last comes first: the others wait in memory anyway."""
-        found = {g for v in group.body.inputs if (g := self.groups.get(v.owner)) is not None}
-        return sorted(found, key=lambda g: -g.number)
+        return sorted({g for v in group.body.inputs if (g := self.groups.get(v.owner))}, key=lambda g: -g.number)
 
     def union(self, producer: _Group, group: _Group) -> Body | Refusal:
         """The body of both as one."""
@@ -115,8 +112,7 @@ class Merger:
             if result.first_use is None or any(self.groups.get(use.operation) is not group for use in result.uses):
                 return Refusal("its result is read elsewhere, too, or is an output: nothing is computed twice")
         union = Body.union(producer.body, producer.last.results, group.body)
-        kind = self.target.accepts(union)
-        return union if kind else kind if isinstance(kind, Refusal) else Refusal("")
+        return union if (kind := self.target.accepts(union)) else kind if isinstance(kind, Refusal) else Refusal("")
 
     def build(self, group: _Group) -> bool:
         step = rewrites.begin("merge-kernels", group.kernels[::-1])

@@ -165,8 +165,7 @@ class MapNode:
 @dataclass
 class LayoutAssignment:
     """The choice of kernels of a block that run on blocked maps: those that make the network cheapest by the model of
-    the target, the changes of layout between them and what stays plain included. Exact, as a minimum cut.
-    """
+    the target, the changes of layout between them and what stays plain included. Exact, as a minimum cut."""
 
     nodes: dict[Operation | Block, MapNode]
     target: Target
@@ -176,8 +175,7 @@ class LayoutAssignment:
     @classmethod
     def of(cls, block: Block, target: Target, features: str) -> LayoutAssignment:
         """The cheapest one for a block."""
-        static = static_values(block)
-        found = cls({}, target, static)
+        found = cls({}, target, static := static_values(block))
         for op in block.ops:
             if not isinstance(op, KernelOp) or all(r in static for r in op.results):
                 continue

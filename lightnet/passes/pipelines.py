@@ -8,8 +8,7 @@ import (-> decompose) -> bind -> simplify -> recognize -> trim-windows -> fold-b
        -> plan                                                                                      level 3, places
        -> lower-<target>                                                                            level 4, loops
 
-(`passes/levels.py` has the passes of each level.) Imports `ir.target` and the levels.
-"""
+(`passes/levels.py` has the passes of each level.) Imports `ir.target` and the levels."""
 
 from __future__ import annotations
 
@@ -129,8 +128,7 @@ def pipeline_of(
     `planned` says that the module has places already and is only to be lowered. Options (`target`, `plan`, `layout`)
     are for `parse_pipeline` to fill in; a `layout` other than ``plain`` is a `LightNetError` where no pass would read
     it, and so is a `precision` other than ``f32`` where a plan stands already, or is upstream's. A target without
-    kernels runs the graph as it was imported, bound.
-    """
+    kernels runs the graph as it was imported, bound."""
     architecture = get_target(target)
     fixed = {"a network that is planned keeps its layouts": planned,
              "upstream's plans are of plain tensors": plan == "upstream",

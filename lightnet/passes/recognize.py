@@ -10,8 +10,10 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.pattern_rewriter import RewritePattern
 
 from lightnet.diagnostics import LightNetError, near_or_all
+from lightnet.ir import budget
 from lightnet.ir.passes import LnPass, rewrite_greedily
 from lightnet.ir.registry import RECOGNIZERS, patterns
+from lightnet.passes.graph import graphs
 
 #: The families of rules, and ops of which each rule of them matches one: for a network without any no rule is read.
 FAMILIES = {
@@ -48,7 +50,7 @@ class RecognizePass(LnPass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if unknown := [name for name in self.rules if name not in FAMILIES]:
             raise LightNetError(f"recognize: there are no rules '{unknown[0]}'{near_or_all(unknown[0], FAMILIES)}")
-        there = {inner.name for inner in op.walk()}
+        there = {inner.name for block in graphs(op) for inner in budget.within(block.ops)}
         wanted = [name for name in self.rules if FAMILIES[name] & there]
         if classes := [*recognizers(wanted), *patterns(self.name, "*")]:
             rewrite_greedily(op, [cls() for cls in classes], dce=True)

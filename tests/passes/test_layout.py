@@ -365,7 +365,7 @@ def relu(source: str, result: str, choices: str = "") -> str:
     (relu("c16", "c16", 'alg = "direct"'), "alg = 'direct'"),
     (relu("c16", "c16", "alg = 3"), "the choice alg of cpu.kernel is a name"),
     (relu("c16", "c16", "lanes = 8"), "lanes = 8"),
-    (relu("c16", "c16", 'lanes = "many"'), "no generator"),
+    (relu("c16", "c16", 'lanes = "many"'), "cannot have lanes"),
     (relu("c16", "c16", "threads = -4"), "number from 1 to 256, not -4"),
     (relu("plain", "plain", 'alg = "foo"'), "of relu with layouts plain, alg = 'foo'"),
     (relu("plain", "plain", 'alg = "winograd4"'), "of relu with layouts plain, alg = 'winograd4'"),

@@ -71,7 +71,8 @@ class Strips(AdaptedGenerator):
         # Loops take open rows as well, but where these lie in blocks; no row is a map that is part of one.
         part = any(is_open_map(s) for op in ops for s in (*op.operand_specs, *op.result_specs))
         wanted = {True} if self.last else {True, False}
-        return forms_of_rows(self.inner, ops, yielded, machine, lambda form, _: has_maps(form) in wanted - {part})
+        wanted -= {True} if part else set()
+        return forms_of_rows(self.inner, ops, yielded, machine, lambda form, _: has_maps(form) in wanted)
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         rows, form = known_rows(kernel), numbered(form, kernel)

@@ -6,14 +6,14 @@ than that stands in `combiners`, `subgraphs` and the kernel generators of this f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.ir import Attribute
 
 from lightnet.backends.cpu import budget
-from lightnet.backends.cpu.blocked.bands_body import chain_around
+from lightnet.backends.cpu.blocked.bands_body import chain_around, chains_around, form_of, is_taken, producer_of
 from lightnet.backends.cpu.blocked.base import processor_model_of
 from lightnet.backends.cpu.blocked.first_pool import pair_around
 from lightnet.backends.cpu.expanders import CPU_EXPANDERS
@@ -26,8 +26,10 @@ from lightnet.backends.cpu.subgraphs import SUBGRAPHS
 from lightnet.backends.selection import Chosen, with_workspace
 from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
+from lightnet.ir.layout import byte_size
 from lightnet.ir.memory import ARENA, STATIC
 from lightnet.ir.op import LnOp
+from lightnet.ir.refusal import Refusal
 from lightnet.ir.registry import GENERATORS
 from lightnet.ir.target import Request, Space, Target
 
@@ -84,6 +86,20 @@ def chain(kernel: KernelOp, request: Request) -> list[KernelOp]:
     return found_among_rows(kernel, found) if is_open(kernel.results) else found(kernel)
 
 
+def chains(kernel: KernelOp, request: Request) -> Iterator[tuple[list[KernelOp], float | Refusal]]:
+    """The chains of which `chain` takes the best, of kernels of numbers, by the model or with the reason why not."""
+    if not is_blocked(kernel) or is_open(kernel.results):
+        return
+    machine = processor_model_of(request.features, request.threads)
+    for kernels, gain in chains_around(kernel, machine):
+        yield kernels, gain if isinstance(gain, Refusal) else is_taken(kernels, form_of, machine) and gain
+    pair = pair_around(kernel, machine)
+    if not isinstance(pair, Refusal):  # the map in between is neither written nor read
+        yield list(pair), byte_size(pair[0].results[0].type) / machine.l3_bytes
+    elif pair.why and (producer := producer_of(kernel)) is not None:
+        yield [producer, kernel], pair
+
+
 #: Below so many bytes, copying an array takes less time than what NumPy takes to say where it is, and to make an
 #: aligned one.
 PORTS = 1 << 18
@@ -120,6 +136,7 @@ CPU = Target(
     generators=GENERATORS,
     blocking=SELECTION.blocking,
     chain=chain,
+    chains=chains,
     packing=SELECTION.packing,
     predicted=SELECTION.predicted,
     ports=PORTS,

@@ -56,8 +56,7 @@ class Conv2d(_Convolution):
         dst[n, o, y, x] = bias[o]
         dst[n, o, y, x] += weight[o, c, r, q] * src[n, o / (weight.dims[0] / group) * weight.dims[1] + c,
                                                     y * stride[0] + r * dilation[0] - pad[0],
-                                                    x * stride[1] + q * dilation[1] - pad[1] | 0]
-    """
+                                                    x * stride[1] + q * dilation[1] - pad[1] | 0]"""
 
     @classmethod
     def infer(cls, t, p):
@@ -136,8 +135,7 @@ class Deconv2d(_Convolution):
                   (y + pad[0] - r * dilation[0]) / stride[0], (x + pad[1] - q * dilation[1]) / stride[1] | 0]
               * weight[o / weight.dims[1] * (src.dims[1] / group) + c, o % weight.dims[1], r, q]
             : 0
-            for c < src.dims[1] / group, r < size[0], q < size[1]
-    """
+            for c < src.dims[1] / group, r < size[0], q < size[1]"""
 
     @classmethod
     def infer(cls, t, p):

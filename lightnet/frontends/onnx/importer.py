@@ -4,8 +4,7 @@ What a model computes from constants is computed here (`frontends/graph.py`), so
 behind; an op without a handler is expanded through its ONNX function body; what cannot be imported is listed at once,
 with every node and its reason. Tensors whose value decides a shape must be constant: a graph input that does is given
 in `values`, or named by `NeedsValue` (see `lightnet/specialize.py`). Imports the reader, the graph builder and the
-handlers.
-"""
+handlers."""
 
 from __future__ import annotations
 
@@ -164,8 +163,7 @@ def to_module(model: OnnxModel, shapes: Mapping[str, Sequence[int]] | None = Non
     `shapes` gives inputs their dims (those that the model leaves open have to be given); inputs in `values` become
     constants; `seed` is that of ops that draw random numbers, which are refused without one. Raises `NeedsShape` and
     `NeedsValue` where more of these is needed, `LightNetError` for an invalid model and, with a list of all nodes
-    concerned, for one that cannot be imported.
-    """
+    concerned, for one that cannot be imported."""
     return Importer(model, shapes or {}, values or {}, seed).run()
 
 
@@ -291,9 +289,8 @@ class Importer:
         """An initializer."""
         if tensor.dtype not in BY_NAME:
             return _Missing(f"initializer '{tensor.name}' has type {tensor.dtype}, which is not supported")
-        is_fixed = self.model.ir_version >= 4 and tensor.name not in self.fed
         with self.graph.node(SourceLoc(self.model.path), tensor.name, f"initializer '{tensor.name}'"):
-            return self.value_of(tensor, tensor.name, is_fixed)
+            return self.value_of(tensor, tensor.name, self.model.ir_version >= 4 and tensor.name not in self.fed)
 
     def value_of(self, tensor: OnnxTensor, name: str, is_fixed: bool = True) -> Value:
         """A tensor that is known, not loaded; of a storage type as its values, marked."""

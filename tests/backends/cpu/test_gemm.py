@@ -79,4 +79,4 @@ def test_what_an_epilogue_cannot_be():
     extra = Block(arg_types=[tensor_type(TensorSpec((5, 1, 1), op.result_specs[0].dtype))])
     added = Add.make([op.dst, extra.args[0]])
     assert not gemm.accepts([op, added])
-    assert accepts(Body((op, added), (added.dst,))) is None
+    assert not accepts(Body((op, added), (added.dst,)))
