@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, MutableMapping, Sequence
 from functools import cache
 from math import gcd, prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from xdsl.dialects.builtin import (
     BFloat16Type,
@@ -175,7 +175,7 @@ class Vec:
         self._make_leaf, self._make_scalar = self.leaves.__getitem__, None
 
 
-def forget(values: MutableMapping[SSAValue, object]) -> None:
+def forget(values: MutableMapping[SSAValue, Any]) -> None:
     """Let go of the values of a function. They lead to each other and to the emitter, and the cycle collector rests
     while code is made: they would stay until all kernels are emitted (7 MB of ERFNet's)."""
     for value in values.values():
