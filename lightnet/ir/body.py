@@ -112,10 +112,7 @@ def replace_kernels(parts: Sequence[KernelOp], kernel: KernelOp) -> None:
     """Put a kernel in the place of the last of several, whose results it has; it gets their location, and the last
     one's names."""
     last = parts[-1]
-    set_loc(kernel, fused(parts))
-    keep_names(last, kernel.results)
-    if OP_NAME in last.attributes:
-        kernel.attributes[OP_NAME] = last.attributes[OP_NAME]
+    name_after(parts, kernel)
     assert last.parent is not None
     last.parent.insert_op_before(kernel, last)
     for old, new in zip(last.results, kernel.results):
@@ -123,6 +120,15 @@ def replace_kernels(parts: Sequence[KernelOp], kernel: KernelOp) -> None:
     for part in reversed(parts):
         part.detach()
         part.erase()
+
+
+def name_after(parts: Sequence[KernelOp], kernel: KernelOp) -> None:
+    """Give a kernel that several become their location, and the names of the last one, whose results it has."""
+    last = parts[-1]
+    set_loc(kernel, fused(parts))
+    keep_names(last, kernel.results)
+    if OP_NAME in last.attributes:
+        kernel.attributes[OP_NAME] = last.attributes[OP_NAME]
 
 
 def choice(kernel: Operation, name: str) -> str | None:

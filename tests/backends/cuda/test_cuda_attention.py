@@ -126,10 +126,10 @@ def test_a_row_that_sees_no_key_is_nan() -> None:
     np.testing.assert_allclose(got[0, 4], feeds["z"][0, 69], rtol=2e-3, atol=2e-3)
 
 
-def test_factors_of_f16_from_a_file_and_scores_beyond_its_range() -> None:
-    """Scores are products that f16 does not hold, and large differences between them."""
+def test_scores_that_are_far_apart() -> None:
+    """Most exponentials are zeros."""
     model = network(1, 24, 70, 1, 64)
-    feeds = drawn(model) | {}
+    feeds = drawn(model)
     feeds["x"] = (feeds["x"] * 12).astype(np.float32)
     executable = lightnet.compile(model, "cuda", precision="bf16", emulate=True)
     (got,) = executable(feeds).values()

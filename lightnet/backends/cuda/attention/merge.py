@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
@@ -13,12 +13,9 @@ from lightnet.backends.cuda.device import device_of
 from lightnet.dialects.ln.matmul import Matmul
 from lightnet.dialects.ln.norm import Softmax
 from lightnet.ir.access import is_elementwise
-from lightnet.ir.body import Body, build_body
+from lightnet.ir.body import Body, build_body, name_after
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import is_plain
-from lightnet.ir.locations import fused, set_loc
-from lightnet.ir.op import OP_NAME
-from lightnet.ir.rewriting import keep_names
 from lightnet.ir.types import spec_of
 
 
@@ -36,15 +33,13 @@ class MergeAttention(RewritePattern):
             return
         if (core := _core(op)) is None:
             return
-        before = [k for value in _factors(core) for k in _chain(value, _maker)]
-        after = _chain(core[-1].results[0], _reader)
-        for kernels in ([*before, *core, *after], [*before, *core]):
-            if (kernel := _merged(list(dict.fromkeys(kernels)))) is not None:
-                last = kernels[-1]
-                rewriter.replace(last, [kernel])
-                for part in reversed(list(dict.fromkeys(kernels))):
-                    if part is not last:
-                        rewriter.erase(part)
+        factors = [*core[0].operands, *core[-1].operands]
+        before = [kernel for value in factors for kernel in _moves_to(value)]
+        for kernels in ([*before, *core, *_moves_from(core[-1].results[0])], [*before, *core]):
+            if (merged := _merged(kernels)) is not None:
+                rewriter.replace(kernels[-1], [merged])
+                for kernel in kernels[-2::-1]:
+                    rewriter.erase(kernel)
                 return
 
 
@@ -85,41 +80,39 @@ def _scores(kernel: KernelOp) -> list[KernelOp] | None:
     return None
 
 
-def _factors(core: Sequence[KernelOp]) -> list[SSAValue]:
-    """Q, K and V."""
-    return [*core[0].operands, *core[-1].operands]
-
-
-def _chain(value: SSAValue, next_of: Callable[[SSAValue], KernelOp | None]) -> list[KernelOp]:
-    """The kernels that only rearrange what a value is made of, or what is made of it, in program order."""
+def _moves_to(value: SSAValue) -> list[KernelOp]:
+    """The kernels that only rearrange what a value is made of, in program order."""
     found: list[KernelOp] = []
-    while (kernel := next_of(value)) is not None and all(isinstance(op, REARRANGING) for op in kernel.ops):
-        if next_of is _maker:
-            found.insert(0, kernel)
-            value = kernel.operands[0]
-        else:
-            found.append(kernel)
-            value = kernel.results[0]
+    while (kernel := _maker(value)) is not None and _only_moves(kernel):
+        found.insert(0, kernel)
+        value = kernel.operands[0]
     return found
 
 
+def _moves_from(value: SSAValue) -> list[KernelOp]:
+    """The kernels that only rearrange what is made of a value."""
+    found: list[KernelOp] = []
+    while (kernel := _reader(value)) is not None and _only_moves(kernel):
+        found.append(kernel)
+        value = kernel.results[0]
+    return found
+
+
+def _only_moves(kernel: KernelOp) -> bool:
+    return all(isinstance(op, REARRANGING) for op in kernel.ops)
+
+
 def _merged(kernels: Sequence[KernelOp]) -> KernelOp | None:
-    """The kernels as one, not inserted yet; None where the generator does not take it."""
-    body = Body.of(kernels[0])
-    for kernel in kernels[1:]:
-        made: dict[SSAValue, SSAValue] = {r: v for k in kernels for r, v in zip(k.results, k.terminator.operands)}
-        own = Body.of(kernel)
-        joined = {arg: made.get(value, value) for arg, value in own.outside.items()}
-        body = Body((*body.ops, *own.ops), own.yielded, {**body.outside, **joined})
-    ops, yielded = body.copied()
+    """The kernels, in program order, as one that is not inserted yet; None where the generator does not take it."""
+    bodies = [Body.of(kernel) for kernel in kernels]
+    made: dict[SSAValue, SSAValue] = {r: v for k, body in zip(kernels, bodies) for r, v in zip(k.results, body.yielded)}
+    outside = {arg: made.get(value, value) for body in bodies for arg, value in body.outside.items()}
+    whole = Body(tuple(op for body in bodies for op in body.ops), bodies[-1].yielded, outside)
+    ops, yielded = whole.copied()
     if not ATTENTION.forms(ops, yielded, device_of("")):
         for op in reversed(ops):
             op.erase()
         return None
     kernel = build_body(Body(tuple(ops), tuple(yielded)), type(kernels[-1]))
-    last = kernels[-1]
-    set_loc(kernel, fused(kernels))
-    keep_names(last, kernel.results)
-    if OP_NAME in last.attributes:
-        kernel.attributes[OP_NAME] = last.attributes[OP_NAME]
+    name_after(kernels, kernel)
     return kernel

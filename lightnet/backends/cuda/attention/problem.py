@@ -111,12 +111,8 @@ def attention_of(ops: Sequence[LnOp], yielded: Sequence[SSAValue]) -> Attention 
         return None
     *_, keys, columns = mix.operand_specs[1].dims
     dims = problem.result_dims[:-2]
-    placed = [
-        _placed(q[0], dims, q[1][:-2], q[1][-2], q[1][-1]),
-        _placed(k[0], dims, k[1][:-2], k[1][-1], k[1][-2]),  # the product reads it turned over
-        _placed(v[0], dims, v[1][:-2], v[1][-2], v[1][-1]),
-        _placed(out[0], dims, out[1][:-2], out[1][-2], out[1][-1]),
-    ]
+    turned = k[0], [*k[1][:-2], k[1][-1], k[1][-2]]  # as the product reads it
+    placed = [_placed(*tensor, dims) for tensor in (q, turned, v, out)]
     width = problem.depth
     there = [tensor for tensor in placed if tensor is not None]
     if len(there) < len(placed) or width % HEAD_PIECE or columns % HEAD_PIECE or max(width, columns) > MOST_WIDE:
@@ -191,10 +187,11 @@ def _steps(order: Sequence[Factor]) -> dict[Factor, int]:
     return steps
 
 
-def _placed(value: SSAValue, dims: Sequence[int], batch: Sequence[Axis], row: Axis, column: Axis) -> Placed | None:
+def _placed(value: SSAValue, axes: Sequence[Axis], dims: Sequence[int]) -> Placed | None:
     """A tensor whose rows are whole pieces of 16 bytes; None where they are not. A batch dimension that it has not is
     read repeatedly."""
-    batch = [*[()] * len(dims), *batch][-len(dims) :] if dims else []
+    *outer, row, column = axes
+    batch = [*[()] * len(dims), *outer][-len(dims) :] if dims else []
     own = [axis if prod(n for n, _ in axis) == d else () for axis, d in zip(batch, dims)]
     if len(row) > 1 or len(column) != 1 or column[0][1] != 1:
         return None
