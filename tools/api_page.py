@@ -114,14 +114,14 @@ class OneRelu(LnPass):
         rewrite_greedily(op, [relu_of_relu()], dce=self.dce)
 
 
-text = '''
+text = \"\"\"
 func.func @main() -> tensor<4xf32> {
   %x = ln.input : tensor<4xf32> as ("x")
   %a = ln.relu %x : tensor<4xf32>
   %y = ln.relu %a : tensor<4xf32> as ("y")
   func.return %y : tensor<4xf32>
 }
-'''
+\"\"\"
 model = lightnet.loads(text, ".mlir")
 run_pipeline(model.ctx, model.module, [OneRelu()])
 assert len(model.find("relu")) == 1
