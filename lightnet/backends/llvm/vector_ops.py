@@ -106,6 +106,7 @@ def _tile_dot(e: FunctionEmitter, op: tile_arith.DotOp) -> None:
     type = acc.leaf_type
     words, floats = leaf_type("i16", 2 * acc.lanes), leaf_type("float", acc.lanes)
     name = _PAIRS.get(acc.lanes) if e.dots.pairs else None
+    fours = _FOURS.get(acc.lanes) if kind == "bytes" and e.dots.bytes else None
 
     def as_words(value: str) -> str:
         return e.shared(("words", value), lambda: e.ins(f"bitcast {type} {value} to {words}"))
@@ -119,10 +120,8 @@ def _tile_dot(e: FunctionEmitter, op: tile_arith.DotOp) -> None:
         return total
 
     def step(x: str, y: str, total: str) -> str:
-        if kind == "bytes" and e.dots.bytes:
-            return e.ins(
-                e.call_text(f"llvm.x86.avx512.vpdpbusd.{32 * acc.lanes}", type, [(type, total), (type, x), (type, y)])
-            )
+        if fours is not None:
+            return e.ins(e.call_text(fours, type, [(type, total), (type, x), (type, y)]))
         pairs = [(x, y)]
         if kind == "bytes":
             pairs = list(zip(*(_byte_pairs(e, acc.lanes, v, signed) for v, signed in ((x, False), (y, True)))))
@@ -137,8 +136,9 @@ def _tile_dot(e: FunctionEmitter, op: tile_arith.DotOp) -> None:
     _contract(e, op, step)
 
 
-#: x86's products of pairs of words, added, by the pairs of a register.
+#: x86's products of pairs of words, added, by the pairs of a register, and those of four bytes, added to a sum.
 _PAIRS = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
+_FOURS = {lanes: f"llvm.x86.avx512.vpdpbusd.{32 * lanes}" for lanes in _PAIRS}
 
 
 def _signed_words(e: FunctionEmitter, lanes: int, text: str) -> tuple[str, str]:
