@@ -9,33 +9,34 @@ from math import prod
 import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Block, Operation, SSAValue, Use
+from xdsl.ir import Block, SSAValue, Use
 
 from lightnet.dialects.ln.arith import Add, Cast, Div, Equal, Less, Mul, Sub, Where
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.dialects.ln.elementwise import Relu
 from lightnet.dialects.ln.integer import SUMS, Conv2dInteger, MatmulInteger
 from lightnet.dialects.ln.matmul import Matmul
-from lightnet.dialects.ln.move import Concat, Reshape, Slice, Transpose
-from lightnet.dialects.ln.pool import Maxpool2d
+from lightnet.dialects.ln.move import Concat
+from lightnet.dialects.ln.rearrange import Pad
+from lightnet.dialects.ln.reduce import ReduceSum
 from lightnet.dialects.ln.rules import is_yielded
-from lightnet.dialects.ln.source import ConstantOp, known
+from lightnet.dialects.ln.source import known
 from lightnet.dialects.ln.unary import RoundClip, RoundEven
 from lightnet.ir import budget, rewrites
 from lightnet.ir.names import OP_NAME, FreshNames
-from lightnet.ir.op import LnOp, set_tensor_names, tensor_name, tensor_names
+from lightnet.ir.op import LnOp, set_tensor_names, tensor_names
 from lightnet.ir.passes import LnPass
 from lightnet.ir.target import Blocking, get_target
 from lightnet.ir.types import spec_of, tensor_type
-from lightnet.passes.graph import graphs, static_values, tensor_names_in
+from lightnet.passes.graph import graphs, tensor_names_in
+from lightnet.passes.whole_numbers import CHOOSES, F32, FLOATS_OF_WHOLE, NewOps, Range, WholeNumbers
 from lightnet.runtime.dims import Dim
 from lightnet.runtime.dtypes import BY_NAME, DType
 
-F32 = BY_NAME["f32"]
-#: Floats that hold whole numbers of the ranges here.
-FLOATS_OF_WHOLE = ("f32", "f64")
 #: The types of two factors whose products of four, or of two, are one instruction.
 BYTES, WORDS = (BY_NAME["ui8"], BY_NAME["i8"]), (BY_NAME["i16"], BY_NAME["i16"])
+#: The largest number of a byte.
+BYTE = 255
 #: The scales that another one is multiplied with before it is known.
 MODERATE = 2.0**-24, 2.0**24
 #: How much longer integers may take than Winograd's floats: their maps and weights take less memory, of which the model
@@ -45,14 +46,9 @@ LENIENCE = 1.3
 LEAST_CHANNELS = 8
 #: Channels of which a group has a multiple where there are several: whole blocks of the widest vectors.
 GROUP_CHANNELS = 16
-#: What gives of whole numbers in a range whole numbers in it, and of numbers times a scale above 0 the same times it.
-CHOOSES = (Concat, Maxpool2d, Reshape, Slice, Transpose)
-
 #: Limits of rounded tensors that are written into code, as parameters: others are operands, so that kernels that differ
 #: in zero points alone are one.
 COMMON = {(0.0, 255.0), (-128.0, 127.0), (0.0, 127.0), (-127.0, 127.0)}
-
-Range = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -70,11 +66,12 @@ class IntegersPass(LnPass):
     chooses elements: no form that some exporter writes is looked for. Sums of integers are exact; that their
     scales are multiplied once, behind the sum, changes rounding, as does a quotient that becomes a product, so
     with `exact` only products without scales become those of integers. What is rounded to an integer type and read
-    back is clamped as a float, in which -0 stays what it is. Factors of 0 to 255 by such of -128 to 127 are
-    multiplied as bytes where the processor (`features`) has that, others as words of 16 bits. Where a convolution
-    of floats takes less time (Winograd's), it stays one: which is told by the target's models. Convolutions of few
-    channels, of open pictures, and on maps that stay plain (`layout`) are left alone: they have kernels for floats
-    only. For targets that multiply integers faster.
+    back is clamped as a float, in which -0 stays what it is. Factors of at most 256
+    numbers by such of -128 to 127 are multiplied as bytes where the processor (`features`) has that (less their lowest
+    number, whose products are added to the sums, and with which a map is padded), others as words of 16 bits. Where a
+    convolution of floats takes less time (Winograd's), it stays one: which is told by the target's models. Convolutions
+    of few channels, of open pictures, and on maps that stay plain (`layout`) are left alone: they have kernels for
+    floats only. For targets that multiply integers faster.
     """
 
     name = "integers"
@@ -94,16 +91,15 @@ class IntegersPass(LnPass):
                 _Narrowing(block, self, FreshNames(tensor_names_in(op))).run()
 
 
-class _Narrowing:
+class _Narrowing(WholeNumbers):
     """Takes the products of a graph to integers."""
 
     def __init__(self, block: Block, made: IntegersPass, names: FreshNames):
-        self.block, self.exact, self.names = block, made.exact, names
+        super().__init__(block, names)
+        self.exact = made.exact
         self.target, self.features = get_target(made.target), made.features
         self.bytes, self.on_maps = self.target.multiplies_bytes(made.features), made.layout != "plain"
-        self.static = static_values(block)
-        self.ranges: dict[SSAValue, Range | None] = {}
-        self.integers: dict[tuple[SSAValue, DType], SSAValue] = {}
+        self.integers: dict[tuple[SSAValue, DType, int], SSAValue] = {}
 
     def run(self) -> None:
         for op in [] if self.exact else list(self.block.ops):
@@ -117,59 +113,6 @@ class _Narrowing:
                 self.convolve(op)
             elif isinstance(op, Matmul):
                 self.multiply_matrices(op)
-
-    # -- what is known
-
-    def range_of(self, value: SSAValue) -> Range | None:
-        """The range of a tensor of whole numbers; None where nothing says that it is one."""
-        if value not in self.ranges:
-            self.ranges[value] = self._range(value)
-        return self.ranges[value]
-
-    def _range(self, value: SSAValue) -> Range | None:
-        op, dtype = value.owner, spec_of(value.type).dtype
-        if not dtype.is_float and dtype.size <= 2:
-            low, high = dtype.limits
-            return int(low), int(high)
-        if isinstance(op, Cast) and dtype.name in FLOATS_OF_WHOLE:
-            return self.range_of(op.src)
-        if (array := known(value)) is not None:
-            whole = array.size and np.array_equal(array, np.rint(array)) and float(np.abs(array).max()) < 1 << 20
-            return (int(array.min()), int(array.max())) if whole else None
-        if isinstance(op, Add | Sub):
-            left, right = map(self.range_of, op.operands)
-            if left is None or right is None:
-                return None
-            low, high = right if isinstance(op, Add) else (-right[1], -right[0])
-            return (left[0] + low, left[1] + high) if max(map(abs, (*left, *right))) < 1 << 20 else None
-        if isinstance(op, Relu):
-            found = self.range_of(op.operands[0])
-            return found and (max(found[0], 0), max(found[1], 0))
-        if isinstance(op, CHOOSES):
-            ranges = [r for v in op.operands if (r := self.range_of(v)) is not None]
-            if len(ranges) == len(op.operands):
-                return min(low for low, _ in ranges), max(high for _, high in ranges)
-        return None
-
-    def scaled(self, value: SSAValue) -> tuple[SSAValue, SSAValue | None]:
-        """The whole numbers and the scale (None: 1) that a tensor is the product of; its own numbers if it is none."""
-        op = value.owner
-        if isinstance(op, Mul):
-            for k in (0, 1):
-                numbers, scale = op.operands[k], op.operands[1 - k]
-                if spec_of(numbers.type) == spec_of(value.type) and self.range_of(numbers) is not None:
-                    return numbers, scale
-        if isinstance(op, Transpose) and value in self.static and op.src.owner.__class__ is Mul:  # of weights
-            numbers, by = self.scaled(op.src)
-            if by is not None and spec_of(value.type).ndim == 2 and op.axes == (1, 0):
-                new = _Ops(self.block, op, self.names)
-                turned = new.add(Transpose.make([numbers], {"axes": (1, 0)}))
-                if spec_of(by.type).len > 1:
-                    rows = new.reshape(by, ((1,) * (2 - spec_of(by.type).ndim)) + spec_of(by.type).dims)
-                    by = new.add(Transpose.make([rows], {"axes": (1, 0)}))
-                self.static.update(o.results[0] for o in new.made)
-                return turned, by
-        return value, None
 
     # -- what is rounded and read back
 
@@ -204,13 +147,13 @@ class _Narrowing:
             return
         if (step := rewrites.begin("integers", [op, stored])) is None:
             return
-        new = _Ops(self.block, op, self.names)
+        new = NewOps(self.block, op, self.names)
         limits = float(kind.limits[0]) - at, float(kind.limits[1]) - at
         self.replace(op, self.clamped(number.owner.src, limits, -at, new), new)
         step.done(new.made)
 
     # f(concat(x, y)) = concat(f(x), f(y))
-    def clamped(self, value: SSAValue, limits: tuple[float, float], nan: float, new: _Ops) -> SSAValue:
+    def clamped(self, value: SSAValue, limits: tuple[float, float], nan: float, new: NewOps) -> SSAValue:
         """`value` rounded, within limits, and `nan` for NaN. What is put together is rounded before, where its parts
         are made."""
         by = self.divisor(value)
@@ -224,7 +167,7 @@ class _Narrowing:
         return made
 
     def rounded(
-        self, value: SSAValue, by: float | None, limits: tuple[float, float], nan: float, new: _Ops
+        self, value: SSAValue, by: float | None, limits: tuple[float, float], nan: float, new: NewOps
     ) -> SSAValue:
         """`value` divided by a number, where there is one, rounded, within limits, and `nan` for NaN."""
         numbers, scale = self.scaled(value)
@@ -272,7 +215,7 @@ class _Narrowing:
             return
         if (step := rewrites.begin("integers", [op])) is None:
             return
-        new = _Ops(self.block, op, self.names)
+        new = NewOps(self.block, op, self.names)
         chosen = new.add(type(op).make([v for v, _ in found], op.param_values(), location=op.location))
         made = new.add(Mul.make([chosen, new.constant(min(numbers))]))
         self.replace(op, made, new)
@@ -292,10 +235,26 @@ class _Narrowing:
         per_output = (outputs, 1, 1, 1)
         depth = prod(spec_of(op.weight.type).dims[1:])
 
-        def made(new: _Ops, src: SSAValue, weight: SSAValue) -> SSAValue:
-            return new.add(Conv2dInteger.make([src, weight], op.param_values(), location=op.location))
+        top, left, bottom, right = pad = op.derived_values()["pad"]
 
-        self.multiply(op, op.src, op.weight, per_output, channels, depth, made, op.bias)
+        def made(new: NewOps, src: SSAValue, weight: SSAValue, zero: int) -> SSAValue:
+            params = op.param_values()
+            if zero and any(pad):
+                around = {"before": (0, 0, top, left), "after": (0, 0, bottom, right), "value": zero}
+                src, params = new.add(Pad.make([src], around)), {**params, "padding": (0,) * 4, "autopad": "NOTSET"}
+            return new.add(Conv2dInteger.make([src, weight], params, location=op.location))
+
+        self.multiply(op, op.src, op.weight, per_output, channels, depth, made, op.bias, padded=any(pad))
+
+    def stored(self, value: SSAValue, padded: bool) -> tuple[SSAValue, SSAValue] | None:
+        """The bytes that a tensor of whole numbers is read from, and the zero point that is subtracted from them, which
+        is known where it is `padded` with."""
+        if not isinstance(value.owner, Sub) or not isinstance(value.owner.src1.owner, Cast):
+            return None
+        numbers, zero = value.owner.src1.owner.src, value.owner.src2
+        if spec_of(numbers.type).dtype != BYTES[0] or spec_of(zero.type).len != 1 or self.range_of(zero) is None:
+            return None
+        return None if padded and known(zero) is None else (numbers, zero)
 
     # (s a) (t b) = (s t) a b, with a t for each column of b
     def multiply_matrices(self, op: Matmul) -> None:
@@ -304,7 +263,7 @@ class _Narrowing:
         if spec.ndim != 2 or any(isinstance(d, Dim) for d in spec.dims) or spec.dims[1] < 2:
             return
 
-        def made(new: _Ops, a: SSAValue, b: SSAValue) -> SSAValue:
+        def made(new: NewOps, a: SSAValue, b: SSAValue, zero: int) -> SSAValue:
             return new.add(MatmulInteger.make([a, b], location=op.location))
 
         self.multiply(op, op.a, op.b, (1, spec.dims[1]), spec.dims[0], spec.dims[0], made)
@@ -317,12 +276,13 @@ class _Narrowing:
         per_output: tuple[int, ...],
         channels: int,
         depth: int,
-        make: Callable[[_Ops, SSAValue, SSAValue], SSAValue],
+        make: Callable[[NewOps, SSAValue, SSAValue, int], SSAValue],
         bias: SSAValue | None = None,
+        padded: bool = False,
     ) -> None:
         """Put the scaled product that `make` makes of two factors as integers in the place of `op`, whose sums have
         `depth` products, and read `channels` that lie together; scales of the right one may have the dims
-        `per_output`."""
+        `per_output`. The left one may have a zero point, which `make` has to pad with."""
         result = op.result_specs[0]
         if result.dtype.name not in FLOATS_OF_WHOLE or right not in self.static:
             return
@@ -331,7 +291,11 @@ class _Narrowing:
         scales = [scale for _, scale in factors if scale is not None]
         if ranges[0] is None or ranges[1] is None or (self.exact and scales):
             return
-        types = _types(ranges[0], ranges[1], channels, self.bytes)
+        types, low = _types(ranges[0], ranges[1], channels, self.bytes), 0
+        stored = self.stored(factors[0][0], padded)
+        if self.bytes and types != BYTES and (stored is not None or ranges[0][1] - ranges[0][0] <= BYTE):
+            if (moved := _types((0, BYTE), ranges[1], channels, True)) == BYTES:
+                types, low = moved, ranges[0][0]
         if types is None or depth * max(map(abs, ranges[0])) * max(map(abs, ranges[1])) > SUMS.limits[1]:
             return
         if scales and isinstance(op, Conv2d) and not self.pays(op, types):
@@ -343,13 +307,18 @@ class _Narrowing:
                 return
         if (step := rewrites.begin("integers", [op])) is None:
             return
-        a, b = (self.as_integers(numbers, dtype) for (numbers, _), dtype in zip(factors, types))
-        new = _Ops(self.block, op, self.names)
-        product = make(new, a, b)
+        numbers, b = factors[0][0], self.as_integers(factors[1][0], types[1])
+        new = NewOps(self.block, op, self.names)
+        a, zero = stored if low and stored is not None else (self.as_integers(numbers, types[0], low), None)
+        product = make(new, a, b, -low)
         along = (outputs,) + (1,) * (result.ndim - 2 if result.ndim == 4 and bias is not None else 0)
+        addends = [self.beside(b, low, zero, per_output, new)] if low else []
         if not scales and bias is not None and self.is_sum(bias):
-            whole = self.as_integers(bias, SUMS)
-            product, bias = new.add(Add.make([product, new.reshape(whole, along)])), None
+            addends.append(self.as_integers(bias, SUMS))
+            bias = None
+        if addends:
+            addends = [new.reshape(v, along) for v in addends]
+            product = new.add(Add.make([product, addends[0] if len(addends) == 1 else new.add(Add.make(addends))]))
         if not scales and bias is None:
             self.read_whole(op, product, new)
         number = new.cast(product, result.dtype)
@@ -363,13 +332,25 @@ class _Narrowing:
         self.replace(op, number, new)
         step.done(new.made)
 
+    # a b = (a - z) b + z (the sums of b)
+    def beside(
+        self, right: SSAValue, low: int, zero: SSAValue | None, per_output: tuple[int, ...], new: NewOps
+    ) -> SSAValue:
+        """The numbers that products of a factor less `low`, or more by `zero` where that is not known, lack."""
+        axes = tuple(k for k, n in enumerate(per_output) if n == 1)
+        sums = new.add(ReduceSum.make([new.cast(right, SUMS)], {"axes": axes}))
+        by = new.cast(new.constant(low if zero is None or known(zero) is not None else -1), SUMS)
+        if zero is not None and known(zero) is None:
+            by = new.add(Mul.make([new.cast(new.reshape(zero, ()), SUMS), by]))
+        return new.add(Mul.make([sums, by]))
+
     def is_sum(self, value: SSAValue) -> bool:
         """Return whether a tensor of floats is one of `SUMS`, as biases of quantised convolutions are: ONNX adds them
         to sums in that type, in which it may wrap around."""
         return isinstance(value.owner, Cast) and spec_of(value.owner.src.type).dtype == SUMS
 
     # cast(cast(x, floats that hold it), type) = cast(x, type)
-    def read_whole(self, op: LnOp, product: SSAValue, new: _Ops) -> None:
+    def read_whole(self, op: LnOp, product: SSAValue, new: NewOps) -> None:
         """Let casts of the result of `op` read its sums as integers: in i32 and f32, there are no doubles between."""
         for cast in [use.operation for use in op.results[0].uses]:
             if isinstance(cast, Cast) and cast.result_specs[0].dtype in (SUMS, F32):
@@ -391,38 +372,39 @@ class _Narrowing:
         by_floats, by_integers = times
         return by_floats is None or by_integers is None or by_integers <= LENIENCE * by_floats
 
-    def as_integers(self, value: SSAValue, dtype: DType) -> SSAValue:
-        """A tensor of whole numbers in an integer type; what else reads the floats reads them from there."""
-        if (value, dtype) in self.integers:
-            return self.integers[value, dtype]
+    def as_integers(self, value: SSAValue, dtype: DType, low: int = 0) -> SSAValue:
+        """A tensor of whole numbers less `low` in an integer type; what else reads the floats reads them from there."""
+        key = value, dtype, low
+        if key in self.integers:
+            return self.integers[key]
         op, original = value.owner, spec_of(value.type).dtype
         if not original.is_float:
-            made = value if original == dtype else _Ops(self.block, op, self.names, behind=True).cast(value, dtype)
-            self.integers[value, dtype] = made
+            made = value if original == dtype else NewOps(self.block, op, self.names, behind=True).cast(value, dtype)
+            self.integers[key] = made
             return made
-        if isinstance(op, Cast):
-            self.integers[value, dtype] = made = self.as_integers(op.src, dtype)
+        if isinstance(op, Cast) and not low:
+            self.integers[key] = made = self.as_integers(op.src, dtype)
             return made
-        inner = [self.as_integers(v, dtype) for v in op.operands] if isinstance(op, CHOOSES) else []
-        new = _Ops(self.block, op, self.names, behind=True)
+        inner = [self.as_integers(v, dtype, low) for v in op.operands] if isinstance(op, CHOOSES) else []
+        new = NewOps(self.block, op, self.names, behind=True)
         if isinstance(op, CHOOSES):
             made = new.add(type(op).make(inner, op.param_values(), location=op.location))
         else:
-            made = new.cast(value, dtype)
-        self.integers[value, dtype] = made
+            made = new.cast(new.moved(value, -low), dtype)
+        self.integers[key] = made
 
         def is_other(use: Use) -> bool:
             return use.operation not in new.made and not is_yielded(use)
 
         if any(map(is_other, value.uses)):
-            back = new.cast(made, original)
+            back = new.moved(new.cast(made, original), low)
             value.replace_uses_with_if(back, is_other)
-            self.ranges[back], self.integers[back, dtype] = self.range_of(value), made
+            self.ranges[back], self.integers[back, dtype, low] = self.range_of(value), made
             if value in self.static:
                 self.static.add(back)
         return made
 
-    def replace(self, op: LnOp, value: SSAValue, new: _Ops) -> None:
+    def replace(self, op: LnOp, value: SSAValue, new: NewOps) -> None:
         """Let a new value take the place of the result of `op`."""
         assert isinstance(value.owner, LnOp)
         if value.owner in new.made:
@@ -452,34 +434,3 @@ def _have_product(scales: Sequence[np.ndarray | None]) -> bool:
     sizes = [np.abs(s.astype(np.float64)) for s in scales if s is not None]
     low, high = (np.finfo(np.float32).tiny, np.finfo(np.float32).max) if len(sizes) == 2 else MODERATE
     return bool(sizes) and all(low <= by <= high for by in np.prod(np.broadcast_arrays(*sizes), axis=0).flat)
-
-
-class _Ops:
-    """New ops in front of another one, or `behind` it."""
-
-    def __init__(self, block: Block, at: Operation | Block, names: FreshNames, behind: bool = False):
-        if not isinstance(at, Operation) or at.parent is not block:  # what comes from outside is there from the start
-            assert block.first_op is not None
-            at, behind = block.first_op, False
-        self.block, self.at, self.names, self.behind = block, at, names, behind
-        self.made: list[LnOp] = []
-
-    def add(self, op: LnOp) -> SSAValue:
-        """The result of an op that is put there."""
-        if self.behind:
-            self.block.insert_op_after(op, self.made[-1] if self.made else self.at)
-        else:
-            self.block.insert_op_before(op, self.at)
-        name = tensor_name(self.at.results[0]) if isinstance(self.at, LnOp) else None
-        set_tensor_names(op, [self.names.fresh(name or op.optype)])
-        self.made.append(op)
-        return op.results[0]
-
-    def constant(self, number: float) -> SSAValue:
-        return self.add(ConstantOp.make([], {"dims": (), "dtype": F32.tl, "data": (number,)}))
-
-    def cast(self, value: SSAValue, dtype: DType) -> SSAValue:
-        return value if spec_of(value.type).dtype == dtype else self.add(Cast.make([value], {"dtype": dtype.tl}))
-
-    def reshape(self, value: SSAValue, dims: tuple[int, ...]) -> SSAValue:
-        return value if spec_of(value.type).dims == dims else self.add(Reshape.make([value], {"dims": dims}))

@@ -107,12 +107,14 @@ def test_convolutions_between_roundings(zero, w_type, per_channel):
 
 
 def test_bytes_where_a_processor_multiplies_them():
-    """Of 0 to 255 by -128 to 127; the first convolution here reads numbers below 0."""
-    model, _, _ = two_convolutions(np.uint8(128), "s8", True)
-    assert products(model, features="avx512vnni")["ui8 i8"] == 1
-    model, _, _ = two_convolutions(np.uint8(0), "s8", True)
-    assert products(model, features="avx512vnni")["ui8 i8"] == 2
-    assert products(model, features="avx512")["i16 i16"] == 2
+    """Of 0 to 255 by -128 to 127; the first convolution here reads numbers below 0, less the lowest of which they are bytes."""
+    for zero, padded in ((np.uint8(0), 0), (np.uint8(128), 1), (np.int8(0), 1), (np.int8(-128), 0)):
+        model, _, _ = two_convolutions(zero, "s8", True)
+        found = products(model, features="avx512vnni")
+        assert (found["ui8 i8"], found["ln.pad"]) == (2, padded)
+        assert products(model, features="avx512")["i16 i16"] == 2
+    model, _, _ = two_convolutions(np.uint8(128), "u8", True)
+    assert products(model, features="avx512vnni")["i16 i16"] == 2
 
 
 @pytest.mark.parametrize("features, integers", [("avx2", 0), ("avx512", 0), ("avx512vnni", 1), ("neon", 0)])
@@ -173,9 +175,13 @@ def test_what_stays_a_product_of_floats():
 
 
 @pytest.mark.parametrize("a, b", product(TYPES, TYPES))
-@pytest.mark.parametrize("exact", [False, True])
-def test_explicit_integers(a: str, b: str, exact: bool):
-    """MatMulInteger and ConvInteger are those of the reference bit for bit, at the ends of their types."""
+@pytest.mark.parametrize(
+    "options", [{}, {"exact": True}, {"features": "avx512vnni"}, {"features": "avx2", "exact": True}], ids=str
+)
+@pytest.mark.parametrize("fed", [False, True])
+def test_explicit_integers(a: str, b: str, fed: bool, options):
+    """MatMulInteger and ConvInteger are those of the reference bit for bit, at the ends of their types, also with a zero point that
+    a call decides: a product of bytes has it behind its sums, where nothing is padded with it."""
     rng = np.random.default_rng(3)
 
     def array(kind: str, *dims: int) -> np.ndarray:
@@ -184,18 +190,22 @@ def test_explicit_integers(a: str, b: str, exact: bool):
         made.flat[: made.size // 3] = rng.choice([info.min, info.max], made.size // 3)
         return made.astype(TYPES[kind])
 
-    zeros = {"za": TYPES[a](11), "zb": TYPES[b](0)}
-    feeds = {"a": array(a, 3, 5, 40)}
+    zero = {"za": np.asarray(TYPES[a](11))}
+    zeros, more = {"zb": TYPES[b](0)} | ({} if fed else zero), zero if fed else {}
+    feeds = {"a": array(a, 3, 5, 40), **more}
+    bytes_ = options.get("features") == "avx512vnni" and b == "s8" and (a == "u8" or not fed)
     model = model_of([("MatMulInteger", ["a", "b", "za", "zb"], ["y"], {})], feeds, {"b": array(b, 40, 33), **zeros}, (3, 5, 33),
                      onnx.TensorProto.INT32)  # fmt: skip
-    assert products(model, exact=exact)["ln.matmul_integer"] == 1
-    got, want = both(model, feeds, exact=exact)
+    found = products(model, **options)
+    assert found["ln.matmul_integer"] == 1 and bytes_ <= found["ui8 i8"]
+    got, want = both(model, feeds, **options)
     np.testing.assert_array_equal(got, want)
-    feeds = {"a": array(a, 1, 16, 7, 6)}
+    feeds = {"a": array(a, 1, 16, 7, 6), **more}
     nodes = [("ConvInteger", ["a", "b", "za", "zb"], ["y"], {"pads": [1, 1, 1, 1]})]
     model = model_of(nodes, feeds, {"b": array(b, 20, 16, 3, 3), **zeros}, (1, 20, 7, 6), onnx.TensorProto.INT32)
-    assert products(model, exact=exact)["ln.conv2d_integer"] == 1
-    got, want = both(model, feeds, exact=exact)
+    found = products(model, **options)
+    assert found["ln.conv2d_integer"] == 1 and (bytes_ and not fed) <= found["ui8 i8"]
+    got, want = both(model, feeds, **options)
     np.testing.assert_array_equal(got, want)
 
 

@@ -23,7 +23,7 @@ from sampled_weights import sampled_weights
 import lightnet
 from benching.engines import write_arrays
 from benching.reference import error, expected
-from lightnet.dialects.ln.source import Source
+from lightnet.dialects.ln.source import Source, is_fed
 from lightnet.ir.op import LnOp
 from lightnet.model import Model
 from lightnet.runtime.dtypes import BY_NP
@@ -119,9 +119,9 @@ def _key(path: Path, *options: Any) -> str:
 
 
 def contents(model: Model) -> dict[str, np.ndarray]:
-    """The contents of every source of a network, by name."""
+    """The contents of every source of a network that can be fed, by name."""
     return {op.tensor_names[0] or op.op_name or "": np.asarray(op.contents(model.weights, model.seed))
-            for op in model.main.walk() if isinstance(op, Source)}  # fmt: skip
+            for op in model.main.walk() if is_fed(op)}  # fmt: skip
 
 
 def flops(model: Model) -> int:

@@ -14,7 +14,10 @@ import numpy as np
 
 from benching import networks
 
-CONVOLUTIONAL, TRANSFORMERS = ("squeezenet1.1", "mobilenetv2", "resnet18"), ("bert-mini", "vit-tiny")
+CONVOLUTIONAL, TRANSFORMERS = (
+    ("squeezenet1.1", "mobilenetv2", "resnet18", "resnet50", "tiny-yolo"),
+    ("bert-mini", "vit-tiny"),
+)
 #: Forms of quantised networks: Q/DQ pairs, the same of i8, QLinear ops, and maxima that a run finds.
 STATIC, DYNAMIC = ("qdq", "s8", "qop"), "dyn"
 NAMES = (*(f"{n}-{form}" for n in (*CONVOLUTIONAL, *TRANSFORMERS) for form in STATIC),
