@@ -44,6 +44,8 @@ MODERATE = 2.0**-24, 2.0**24
 LENIENCE = 1.3
 #: Channels of a group from which on a convolution is one of integers: with fewer, a product of two channels is a waste.
 LEAST_CHANNELS = 8
+#: The same where there are products of four bytes: what fills them up is multiplied in vain.
+LEAST_OF_BYTES = 3
 #: Channels of which a group has a multiple where there are several: whole blocks of the widest vectors.
 GROUP_CHANNELS = 16
 #: Limits of rounded tensors that are written into code, as parameters: others are operands, so that kernels that differ
@@ -227,7 +229,7 @@ class _Narrowing(WholeNumbers):
     def convolve(self, op: Conv2d) -> None:
         """Put a convolution of integers in the place of one of floats."""
         (outputs, channels), pixels = spec_of(op.weight.type).dims[:2], spec_of(op.dst.type).dims[2:]
-        least = LEAST_CHANNELS if op.group == 1 else GROUP_CHANNELS
+        least = GROUP_CHANNELS if op.group > 1 else LEAST_OF_BYTES if self.bytes else LEAST_CHANNELS
         if channels < least or any(isinstance(d, Dim) for d in (outputs, channels, *pixels)):
             return
         if op.group > 1 and (channels % GROUP_CHANNELS or outputs // op.group % GROUP_CHANNELS):
@@ -238,13 +240,17 @@ class _Narrowing(WholeNumbers):
         top, left, bottom, right = pad = op.derived_values()["pad"]
 
         def made(new: NewOps, src: SSAValue, weight: SSAValue, zero: int) -> SSAValue:
-            params = op.param_values()
-            if zero and any(pad):
-                around = {"before": (0, 0, top, left), "after": (0, 0, bottom, right), "value": zero}
+            more, params = -channels % (4 if spec_of(src.type).dtype == BYTES[0] else 2), op.param_values()
+            if more or (zero and any(pad)):
+                around = {"before": (0, 0, top, left), "after": (0, more, bottom, right), "value": zero}
                 src, params = new.add(Pad.make([src], around)), {**params, "padding": (0,) * 4, "autopad": "NOTSET"}
+            if more:
+                weight = new.add(Pad.make([weight], {"before": (0,) * 4, "after": (0, more, 0, 0)}))
+                self.static.add(weight)
             return new.add(Conv2dInteger.make([src, weight], params, location=op.location))
 
-        self.multiply(op, op.src, op.weight, per_output, channels, depth, made, op.bias, padded=any(pad))
+        whole = channels + -channels % 4
+        self.multiply(op, op.src, op.weight, per_output, whole, depth, made, op.bias, padded=any(pad))
 
     def stored(self, value: SSAValue, padded: bool) -> tuple[SSAValue, SSAValue] | None:
         """The bytes that a tensor of whole numbers is read from, and the zero point that is subtracted from them, which
@@ -298,7 +304,7 @@ class _Narrowing(WholeNumbers):
                 types, low = moved, ranges[0][0]
         if types is None or depth * max(map(abs, ranges[0])) * max(map(abs, ranges[1])) > SUMS.limits[1]:
             return
-        if scales and isinstance(op, Conv2d) and not self.pays(op, types):
+        if scales and isinstance(op, Conv2d) and not self.pays(op, types, channels):
             return
         outputs = max(per_output)
         for scale, most in zip((f[1] for f in factors), (1, outputs)):
@@ -356,11 +362,14 @@ class _Narrowing(WholeNumbers):
             if isinstance(cast, Cast) and cast.result_specs[0].dtype in (SUMS, F32):
                 self.replace(cast, new.cast(product, cast.result_specs[0].dtype), new)
 
-    def pays(self, op: Conv2d, types: tuple[DType, DType]) -> bool:
-        """Return whether the target says that a convolution takes less time in integers of these types. By Winograd,
+    def pays(self, op: Conv2d, types: tuple[DType, DType], channels: int) -> bool:
+        """Return whether the target says that a convolution takes less time in integers of these types, of so many
+        `channels` for each output. By Winograd,
         one of floats multiplies 2 or 4 times less; it is what ONNX defines, so which one is taken changes rounding."""
         target, times = self.target, list[float | None]()
-        integers = [tensor_type(spec._replace(dtype=t)) for spec, t in zip(op.operand_specs, types)]
+        counts = channels * op.group, channels
+        integers = [tensor_type(s._replace(dtype=t, dims=(s.dims[0], n, *s.dims[2:])))
+                    for s, t, n in zip(op.operand_specs, types, counts)]  # fmt: skip
         kinds = (Conv2d, [v.type for v in op.operands]), (Conv2dInteger, integers)
         for kind, specs in kinds:
             outside = Block(arg_types=specs)
