@@ -17,6 +17,7 @@ from lightnet.backends.cpu.blocked.reorder import REORDER
 from lightnet.backends.llvm.emitter import TargetVectors
 from lightnet.backends.llvm.jit import compile_module
 from lightnet.dialects import tile_arith
+from lightnet.runtime.dtypes import BY_NAME
 
 MACHINES = [ProcessorModel(), ProcessorModel(lanes=8, registers=16), ProcessorModel(lanes=4)]
 SHAPES = [
@@ -25,9 +26,9 @@ SHAPES = [
 ]  # fmt: skip
 
 
-def reorder(dims, lanes, packs):
+def reorder(dims, lanes, packs, dtype="f32"):
     shape = "x".join(map(str, dims))
-    plain, blocked = f"tensor<{shape}xf32>", f'tensor<{shape}xf32, #ln.layout<"c{lanes}">>'
+    plain, blocked = f"tensor<{shape}x{dtype}>", f'tensor<{shape}x{dtype}, #ln.layout<"c{lanes}">>'
     source, target = (plain, blocked) if packs else (blocked, plain)
     return {"x": source}, f"%y = ln.forward %x : {target} ln.yield %y"
 
@@ -35,10 +36,19 @@ def reorder(dims, lanes, packs):
 @pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.lanes} lanes")
 @pytest.mark.parametrize("dims", SHAPES, ids=str)
-def test_there_and_back(dims, machine):
+@pytest.mark.parametrize("dtype", ["f32", "ui8", "i8", "i16"])
+def test_there_and_back(dims, machine, dtype):
+    made = np.random.default_rng(0).integers(-(1 << 15), 1 << 15, dims).astype(BY_NAME[dtype].np)
     for halo in ((0, 0), (1, 1), (2, 0)):
-        check_blocked(REORDER, *reorder(dims, machine.lanes, True), out=halo, machine=machine, tolerance=0)
-        check_blocked(REORDER, *reorder(dims, machine.lanes, False), extra=halo, machine=machine, tolerance=0)
+        for packs, around in ((True, {"out": halo}), (False, {"extra": halo})):
+            check_blocked(
+                REORDER,
+                *reorder(dims, machine.lanes, packs, dtype),
+                machine=machine,
+                tolerance=0,
+                arrays=[made],
+                **around,
+            )
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from xdsl.dialects.builtin import MemRefType, f32
+from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index, flat_index
 from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, blocks_of, read_rate
 from lightnet.backends.cpu.blocked.kernel import RowsKernel
+from lightnet.backends.expressions import ON_TILES
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects import tile_arith
@@ -43,8 +44,8 @@ class Reorder(BlockedGenerator):
             return Refusal("it is no change of layout")
         source, target = ops[0].operands[0], ops[0].results[0]
         spec = spec_of(source.type)
-        if spec.dtype.name != "f32" or spec.len == 0 or spec.ndim != 4:
-            return Refusal("it moves {}, no map of f32", spec)
+        if spec.dtype.name not in ON_TILES or spec.len == 0 or spec.ndim != 4:
+            return Refusal("it moves {}, no map of a type of tiles", spec)
         blocked = [isinstance(layout_of(v.type), Blocked) for v in (source, target)]
         if sorted(blocked) != [False, True]:
             return Refusal("not one of its two layouts is in blocks")
@@ -78,7 +79,7 @@ class _ReorderKernel(RowsKernel):
         if not layout_of(value.type).is_plain or is_open([value]):
             return super().memref(value)
         dims = (self.pictures, self.channels, self.rows, self.cols)
-        return MemRefType(f32, dims[:2] if self.rows == self.cols == 1 else dims)
+        return MemRefType(self.element, dims[:2] if self.rows == self.cols == 1 else dims)
 
     def build(self) -> Launch:
         blocks = blocks_of(self.channels, self.lanes)
@@ -123,7 +124,7 @@ class _ReorderKernel(RowsKernel):
             b.tile_load(self.read, self.plain(n, b.add(first, c), y, x), self.along, shape, valid=valid)
             for c in range(used)
         ]
-        rows += [b.broadcast(b.const(0.0, self.element), shape)] * (self.lanes - used)
+        rows += [b.broadcast(self.zero_of(self.element), shape)] * (self.lanes - used)
         for i, pixel in enumerate(self.transposed(rows)[:pixels]):
             at = self.at(self.target, n, block, y, b.add(x, i))
             b.tile_store(pixel, self.write, at, self.walks(self.target, [4]))
@@ -134,7 +135,7 @@ class _ReorderKernel(RowsKernel):
         valid = None if pixels == self.lanes else [pixels]
         places = [self.at(self.source, n, block, y, b.add(x, i)) for i in range(pixels)]
         rows = [b.tile_load(self.read, at, self.walks(self.source, [4]), shape) for at in places]
-        rows += [b.broadcast(b.const(0.0, self.element), shape)] * (self.lanes - pixels)
+        rows += [b.broadcast(self.zero_of(self.element), shape)] * (self.lanes - pixels)
         first = b.mul(block, self.lanes)
         for c, row in enumerate(self.transposed(rows)[:used]):
             b.tile_store(row, self.write, self.plain(n, b.add(first, c), y, x), self.along, valid=valid)
