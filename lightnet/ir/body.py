@@ -38,11 +38,13 @@ class Body:
         return cls(tuple(kernel.ops), tuple(kernel.terminator.operands), kernel.outside)
 
     @classmethod
-    def union(cls, producer: Body, results: Sequence[SSAValue], consumer: Body) -> Body:
-        """Both bodies as one, where `results` of the producing kernel are what the consumer alone reads them as."""
+    def union(cls, producer: Body, results: Sequence[SSAValue], consumer: Body, at: int = 0) -> Body:
+        """Both bodies as one, where `results` of the producing kernel are what the consumer alone reads them as, from
+        its op number `at` on."""
         inner = dict(zip(results, producer.yielded))
         joined = {arg: inner.get(value, value) for arg, value in consumer.outside.items()}
-        return cls((*producer.ops, *consumer.ops), consumer.yielded, {**producer.outside, **joined})
+        ops = *consumer.ops[:at], *producer.ops, *consumer.ops[at:]
+        return cls(ops, consumer.yielded, {**producer.outside, **joined})
 
     @property
     def inputs(self) -> list[SSAValue]:
@@ -70,6 +72,11 @@ class Body:
         return self.outside.get(operand, operand)
 
 
+def widens(op: LnOp) -> bool:
+    """Return whether an op makes a larger tensor of one of a shorter type."""
+    return op.optype == "cast" and op.operand_specs[0].dtype.size < op.result_specs[0].dtype.size
+
+
 def epilogue_of(
     ops: Sequence[LnOp],
     takes: Callable[[LnOp], bool | Refusal],
@@ -77,14 +84,14 @@ def epilogue_of(
 ) -> set[SSAValue] | Refusal:
     """The values that are computed by an anchor, the first of `ops`, and by the others, where these are its epilogue:
     each is one that is taken, and reads (`reads`) something computed before it. An op that does not depend on the
-    anchor stays outside, as its own operands would live longer than its result.
+    anchor stays outside, as its own operands would live longer than its result, unless they take less memory.
     """
     anchor, *rest = ops
     inside: set[SSAValue] = set(anchor.results)
     for op in rest:
         if not (taken := takes(op)):
             return Refusal("{} is no epilogue: {}", op.optype, taken)
-        if inside.isdisjoint(reads(op)):
+        if inside.isdisjoint(reads(op)) and not widens(op):
             return Refusal("{} does not depend on {}", op.optype, anchor.optype)
         inside.update(op.results)
     return inside

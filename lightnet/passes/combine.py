@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
 from lightnet.ir import budget, rewrites
-from lightnet.ir.body import Body, build_body, replace_kernels
+from lightnet.ir.body import Body, build_body, replace_kernels, widens
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import is_plain
 from lightnet.ir.passes import LnPass, rewrite_greedily
@@ -111,8 +111,15 @@ class Merger:
         for result in producer.last.results:
             if result.first_use is None or any(self.groups.get(use.operation) is not group for use in result.uses):
                 return Refusal("its result is read elsewhere, too, or is an output: nothing is computed twice")
-        union = Body.union(producer.body, producer.last.results, group.body)
-        return union if (kind := self.target.accepts(union)) else kind if isinstance(kind, Refusal) else Refusal("")
+        results, first = producer.last.results, group.body.ops[0]
+        union = Body.union(producer.body, results, group.body)
+        if kind := self.target.accepts(union):
+            return union
+        if widens(producer.body.ops[0]) and not any(group.body.value(v) in results for v in first.operands):
+            behind = Body.union(producer.body, results, group.body, 1)  # what the epilogue reads may be widened in it
+            if self.target.accepts(behind):
+                return behind
+        return kind if isinstance(kind, Refusal) else Refusal("")
 
     def build(self, group: _Group) -> bool:
         step = rewrites.begin("merge-kernels", group.kernels[::-1])

@@ -328,3 +328,27 @@ def test_a_bias_is_added_to_sums_of_integers(exact: bool) -> None:
     assert np.ptp(want) > 20 and (got == want).all()
     module = lightnet.load(onnx.load_from_string(model)).run("@cpu:kernels").module
     assert "1x24x6x5xf64" not in str(module) and "conv2d_integer" in str(module) and 'alg = "dot"' in str(module)
+
+
+def test_a_residual_is_read_as_bytes_where_it_is_added():
+    """What a convolution of integers and an addition both read is stored once, in bytes, and widened behind the sums."""
+    rng = np.random.default_rng(2)
+    contents = {name: rng.integers(-128, 128, (32, 32, 1, 1)).astype(np.int8) for name in ("wa", "wb")}
+    contents |= {"s": np.float32(0.002), "z": np.int8(0)}
+    nodes = [*rounded("x1", "x", 0.02, np.uint8(0), contents)]
+    for name, source in (("a", "x1"), ("b", "a1")):
+        nodes += [("DequantizeLinear", [f"w{name}", "s", "z"], [f"f{name}"], {}),
+                  ("Conv", [source, f"f{name}"], [f"c{name}"], {})]  # fmt: skip
+        if name == "a":
+            nodes += [("Relu", ["ca"], ["ra"], {}), *rounded("a1", "ra", 0.05, np.uint8(0), contents)]
+    nodes += [("Add", ["cb", "a1"], ["d"], {}), *rounded("y", "d", 0.3, np.uint8(100), contents)]
+    feeds = {"x": rng.standard_normal((1, 32, 12, 14)).astype(np.float32)}
+    model = model_of(nodes, feeds, contents, (1, 32, 12, 14))
+    for features in ("avx512vnni", "avx2"):
+        module = lightnet.load(onnx.load_from_string(model)).module
+        run_pipeline(make_context(), module, parse_pipeline("@cpu:kernels", {"features": features}))
+        bodies = [[o.name for o in op.body.walk()] for op in module.walk() if op.name == "cpu.kernel"]
+        assert any({"ln.conv2d_integer", "ln.add", "ln.round_even"} <= set(body) for body in bodies)
+        assert not any(body.count("ln.cast") and len(body) <= 3 for body in bodies)
+        got, want = both(model, feeds, features=features)
+        assert np.abs(got - want).max() <= 0.3 * 1.001 and (np.abs(got - want) > 1e-5).mean() < 0.01
