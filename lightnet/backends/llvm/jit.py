@@ -81,8 +81,10 @@ class CodeMachine:
             llvm.initialize_all_targets()
             llvm.initialize_all_asmprinters()
         target = llvm.Target.from_triple(self.triple) if self.triple else llvm.Target.from_default_triple()
+        # or LLVM takes products of words that are added to a sum apart, which kernels have many of already
+        tuned = f"{self.features},+fast-dpwssd" if self.vectors.dots.bytes else self.features
         return target.create_target_machine(
-            cpu=self.cpu, features=self.features, opt=opt if self.optimized else 0, reloc="pic", codemodel="small"
+            cpu=self.cpu, features=tuned, opt=opt if self.optimized else 0, reloc="pic", codemodel="small"
         )
 
 
