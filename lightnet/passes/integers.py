@@ -102,6 +102,8 @@ class _Narrowing(WholeNumbers):
         self.target, self.features = get_target(made.target), made.features
         self.bytes, self.on_maps = self.target.multiplies_bytes(made.features), made.layout != "plain"
         self.integers: dict[tuple[SSAValue, DType, int], SSAValue] = {}
+        #: Of what has the limits of a byte less its lowest number, also for NaN: the numbers without limits.
+        self.unlimited: dict[SSAValue, SSAValue] = {}
 
     def run(self) -> None:
         for op in [] if self.exact else list(self.block.ops):
@@ -193,6 +195,8 @@ class _Narrowing(WholeNumbers):
             above = new.add(Where.make([new.add(Equal.make([whole, whole])), above, new.constant(nan)]))
         made = new.add(Where.make([new.add(Less.make([above, high])), above, high]))
         self.ranges[made] = int(limits[0]), int(limits[1])
+        if nan == limits[0] == limits[1] - BYTE:
+            self.unlimited[made] = whole
         return made
 
     def divisor(self, value: SSAValue) -> float | None:
@@ -400,7 +404,8 @@ class _Narrowing(WholeNumbers):
         if isinstance(op, CHOOSES):
             made = new.add(type(op).make(inner, op.param_values(), location=op.location))
         else:
-            made = new.cast(new.moved(value, -low), dtype)
+            found = self.unlimited.get(value, value) if low and dtype == BYTES[0] else value  # the cast saturates
+            made = new.cast(new.moved(found, -low), dtype)
         self.integers[key] = made
 
         def is_other(use: Use) -> bool:
