@@ -233,7 +233,8 @@ class _Narrowing(WholeNumbers):
     def convolve(self, op: Conv2d) -> None:
         """Put a convolution of integers in the place of one of floats."""
         (outputs, channels), pixels = spec_of(op.weight.type).dims[:2], spec_of(op.dst.type).dims[2:]
-        few = self.bytes and self.scaled(op.src)[1] is not None  # else scales may come behind that a call decides
+        moved = op.src.owner  # by what a call decides, there are scales behind that it decides
+        few = self.bytes and not (isinstance(moved, Sub) and known(moved.src2) is None)
         least = GROUP_CHANNELS if op.group > 1 else LEAST_OF_BYTES if few else LEAST_CHANNELS
         if channels < least or any(isinstance(d, Dim) for d in (outputs, channels, *pixels)):
             return
