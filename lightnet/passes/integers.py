@@ -102,7 +102,7 @@ class _Narrowing(WholeNumbers):
         self.target, self.features = get_target(made.target), made.features
         self.bytes, self.on_maps = self.target.multiplies_bytes(made.features), made.layout != "plain"
         self.integers: dict[tuple[SSAValue, DType, int], SSAValue] = {}
-        #: Of what has the limits of a byte less its lowest number, also for NaN: the numbers without limits.
+        #: Of what has the limits of a byte less its lowest number: the numbers without limits.
         self.unlimited: dict[SSAValue, SSAValue] = {}
 
     def run(self) -> None:
@@ -183,19 +183,17 @@ class _Narrowing(WholeNumbers):
         else:
             if by is not None:
                 value = new.add(Mul.make([value, new.constant(float(np.float32(1) / np.float32(by)))]))
-            if limits in COMMON and nan == limits[0]:
-                made = new.add(RoundClip.make([value], {"low": limits[0], "high": limits[1]}))
-                self.ranges[made] = int(limits[0]), int(limits[1])
-                return made
+            if nan != limits[0]:  # of NaN, which is above nothing, the lowest is made
+                value = new.add(Where.make([new.add(Equal.make([value, value])), value, new.constant(nan)]))
             whole = new.add(RoundEven.make([value]))
-        low, high = map(new.constant, limits)
-        # NaN is above nothing: it becomes the lowest, which of types without a sign is the 0 that a cast makes of it
-        above = new.add(Where.make([new.add(Less.make([low, whole])), whole, low]))
-        if nan != limits[0]:
-            above = new.add(Where.make([new.add(Equal.make([whole, whole])), above, new.constant(nan)]))
-        made = new.add(Where.make([new.add(Less.make([above, high])), above, high]))
+        if whole is not numbers and limits in COMMON:
+            made = new.add(RoundClip.make([value], {"low": limits[0], "high": limits[1]}))
+        else:
+            low, high = map(new.constant, limits)
+            above = new.add(Where.make([new.add(Less.make([low, whole])), whole, low]))
+            made = new.add(Where.make([new.add(Less.make([above, high])), above, high]))
         self.ranges[made] = int(limits[0]), int(limits[1])
-        if nan == limits[0] == limits[1] - BYTE:
+        if limits[1] - limits[0] == BYTE:
             self.unlimited[made] = whole
         return made
 
