@@ -34,7 +34,8 @@ class CombinePass(LnPass):
     ```
 
     A value that anything else reads, or that is an output, stays a result of a kernel: nothing is computed twice. The
-    merged kernel stands where the consumer stood. Kernels on maps that are not plain are left alone. Kernels grow to
+    merged kernel stands where the consumer stood; a producer that widens what it reads may come behind the first op of
+    the consumer, as part of its epilogue. Kernels on maps that are not plain are left alone. Kernels grow to
     `max-ops` ops, so that the time is linear in the module. Patterns that files registered for ``combine``, and the
     target's combiners, come first, and again until nothing changes, for `max-rounds` rounds; rewriting that does not
     settle is an error that names the pattern."""

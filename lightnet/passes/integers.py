@@ -68,12 +68,12 @@ class IntegersPass(LnPass):
     chooses elements: no form that some exporter writes is looked for. Sums of integers are exact; that their
     scales are multiplied once, behind the sum, changes rounding, as does a quotient that becomes a product, so
     with `exact` only products without scales become those of integers. What is rounded to an integer type and read
-    back is clamped as a float, in which -0 stays what it is. Factors of at most 256
-    numbers by such of -128 to 127 are multiplied as bytes where the processor (`features`) has that (less their lowest
-    number, whose products are added to the sums, and with which a map is padded), others as words of 16 bits. Where a
-    convolution of floats takes less time (Winograd's), it stays one: which is told by the target's models. Convolutions
-    of few channels, of open pictures, and on maps that stay plain (`layout`) are left alone: they have kernels for
-    floats only. For targets that multiply integers faster.
+    back is clamped as a float, in which -0 stays what it is. Factors of at most 256 numbers by such of -128 to 127 are
+    multiplied as bytes where the processor (`features`) has that (less their lowest number, whose products are added
+    to the sums, and with which a map is padded), others as words of 16 bits. Where a convolution of floats takes less
+    time (Winograd's), it stays one: which is told by the target's models. Channels are filled up to what one product
+    takes; convolutions of very few, of open pictures, and on maps that stay plain (`layout`) are left alone: they have
+    kernels for floats only. For targets that multiply integers faster.
     """
 
     name = "integers"
