@@ -262,9 +262,10 @@ class _Narrowing(WholeNumbers):
         if not isinstance(value.owner, Sub) or not isinstance(value.owner.src1.owner, Cast):
             return None
         numbers, zero = value.owner.src1.owner.src, value.owner.src2
-        if spec_of(numbers.type).dtype != BYTES[0] or spec_of(zero.type).len != 1 or self.range_of(zero) is None:
+        if spec_of(numbers.type) != spec_of(value.type)._replace(dtype=BYTES[0]) or spec_of(zero.type).len != 1:
             return None
-        return None if padded and known(zero) is None else (numbers, zero)
+        is_fit = self.range_of(zero) is not None and not (padded and known(zero) is None)
+        return (numbers, zero) if is_fit else None
 
     # (s a) (t b) = (s t) a b, with a t for each column of b
     def multiply_matrices(self, op: Matmul) -> None:
@@ -368,8 +369,8 @@ class _Narrowing(WholeNumbers):
 
     def pays(self, op: Conv2d, types: tuple[DType, DType], channels: int) -> bool:
         """Return whether the target says that a convolution takes less time in integers of these types, of so many
-        `channels` for each output. By Winograd,
-        one of floats multiplies 2 or 4 times less; it is what ONNX defines, so which one is taken changes rounding."""
+        `channels` for each output. By Winograd, one of floats multiplies 2 or 4 times less; it is what ONNX defines, so
+        which one is taken changes rounding."""
         target, times = self.target, list[float | None]()
         counts = channels * op.group, channels
         integers = [tensor_type(s._replace(dtype=t, dims=(s.dims[0], n, *s.dims[2:])))
