@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
-from random_heads import TOLERANCES, random_head
+from random_heads import TOLERANCES, Options, open_head, random_head
 
 import lightnet
 from lightnet.diagnostics import FallbackWarning, LightNetError
@@ -54,10 +56,35 @@ def check(seed: int) -> None:
         program = executable.program  # compiled
     if not runs_here(program):
         return
-    got = executable(feeds)
+    agree(executable(feeds), want, options)
+
+
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_heads_of_open_maps_are_compiled_once(seed: int) -> None:
+    check_open(seed)
+
+
+def check_open(seed: int) -> None:
+    """Compile the open head of a seed once, and compare a few calls."""
+    head = open_head(seed)
+    data, options = head.model.SerializeToString(), head.options
+    wanted = [expected(data, feeds) for feeds in head.calls]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        executable = lightnet.compile(lightnet.load(head.model, dims=head.dims), **options.arguments())
+    if not runs_here(executable.program):
+        return
+    for feeds, want in zip(head.calls, wanted):
+        agree(executable(feeds), want, (feeds["x"].shape, head.dims, options))
+
+
+def agree(got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray], options: Any) -> None:
+    """Compare the outputs of a call."""
     assert got.keys() == want.keys(), options
+    precision = options.precision if isinstance(options, Options) else options[-1].precision
     for name, b in want.items():
         a = got[name]
         assert a.shape == b.shape, (name, options)
         error = np.abs(a.astype(np.float64) - b).max(initial=0) / max(np.abs(b).max(initial=0), 1e-3)
-        assert error <= TOLERANCES[options.precision], (name, error, options)
+        assert error <= TOLERANCES[precision], (name, error, options)

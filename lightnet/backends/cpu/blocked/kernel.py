@@ -34,7 +34,7 @@ from lightnet.ir.target import Halo
 from lightnet.ir.types import memref_type_of, spec_of, vector_type_of
 from lightnet.ir.windows import Axis
 from lightnet.runtime.arrays import align_up
-from lightnet.runtime.dims import Dim, Size, common_divisor, greatest
+from lightnet.runtime.dims import Dim, Size, common_divisor, greatest, least
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ class BlockedKernel(TileKernel):
         """`body` on tiles of [0, width), given the first column and how many: the last tile lies on the one before, or
         is narrower."""
         b, rest = self.b, width % columns
-        if isinstance(rest, Dim):
+        if isinstance(rest, Dim) or (rest and self.overlaps and least(width) < columns):
             self.across_open(width, columns, body)
             return
         if rest and self.overlaps:
