@@ -274,7 +274,9 @@ def open_head(seed: int) -> OpenHead:
             return low
         _, high, unit = dims[name]
         steps = (high - low) // unit
-        return low + unit * int(rng.choice([0, 1, min(2, steps), rng.integers(0, min(steps, 40 // unit + 1) + 1), steps]))
+        return low + unit * int(
+            rng.choice([0, 1, min(2, steps), rng.integers(0, min(steps, 40 // unit + 1) + 1), steps])
+        )
 
     sizes = [[size(n, low) for n, low in zip("nhw", lows)] for _ in range(6)]
     calls = [{"x": rng.standard_normal(order(*call)).astype(np.float32)} for call in sizes]

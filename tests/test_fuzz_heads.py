@@ -14,6 +14,7 @@ from random_heads import TOLERANCES, Options, open_head, random_head
 
 import lightnet
 from lightnet.diagnostics import FallbackWarning, LightNetError
+from lightnet.frontends.onnx.importer import NeedsShape
 from lightnet.runtime import processor
 from lightnet.runtime.program import Program
 
@@ -70,9 +71,13 @@ def check_open(seed: int) -> None:
     head = open_head(seed)
     data, options = head.model.SerializeToString(), head.options
     wanted = [expected(data, feeds) for feeds in head.calls]
+    try:
+        model = lightnet.load(head.model, dims=head.dims)
+    except NeedsShape:  # a pool that rounds up has padding by what is left of a size: each shape is compiled
+        return
     with warnings.catch_warnings():
         warnings.simplefilter("error", FallbackWarning)
-        executable = lightnet.compile(lightnet.load(head.model, dims=head.dims), **options.arguments())
+        executable = lightnet.compile(model, **options.arguments())
     if not runs_here(executable.program):
         return
     for feeds, want in zip(head.calls, wanted):

@@ -78,6 +78,13 @@ class Bounds:
         factor, rest, atom = either
         return [factor * x + rest for x in atom.args], False
 
+    def without_extremes(self, dim: Dim) -> Size:
+        """``dim`` without those terms that have minima or maxima in them and are never negative."""
+        return dim_of_terms({
+            term: c for term, c in dim.terms.items()
+            if c < 0 or not any(isinstance(a, Extreme) for a in term) or min(a.range[0] for a in term) < 0
+        })  # fmt: skip
+
     def of_quotients(self, dim: Dim, orders: int) -> Iterator[int]:
         """By what quotients are: q = floor(e / c) lies in (e - c + 1)/c ... e/c. The first `orders` of them are each of
         all that there are, if these are not many; what is left is taken in one order."""
@@ -119,7 +126,10 @@ def _least(dim: Dim, orders: int) -> int:
     if (parts := BOUNDS.of_extremes(dim)) is not None:
         found = (min if parts[1] else max)(_least(p, orders) if isinstance(p, Dim) else p for p in parts[0])
         # Factors that are 0 or 1 make polynomials of each other's arguments, which ranges say less of than of them.
-        return found if found == min(dim.samples) else max(found, BOUNDS.of_corners(dim))
+        if found == min(dim.samples) or (found := max(found, BOUNDS.of_corners(dim))) == min(dim.samples):
+            return found
+        rest = BOUNDS.without_extremes(dim)
+        return found if rest == dim else max(found, _least(rest, orders) if isinstance(rest, Dim) else rest)
     found = BOUNDS.of_corners(dim)
     return found if found == min(dim.samples) else max([found, *BOUNDS.of_quotients(dim, orders)])
 

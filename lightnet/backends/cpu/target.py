@@ -83,12 +83,12 @@ def chain(kernel: KernelOp, request: Request) -> list[KernelOp]:
 
     if not is_blocked(kernel):
         return []
-    return found_among_rows(kernel, found) if is_open(kernel.results) else found(kernel)
+    return found_among_rows(kernel, found) if is_open((*kernel.operands, *kernel.results)) else found(kernel)
 
 
 def chains(kernel: KernelOp, request: Request) -> Iterator[tuple[list[KernelOp], float | Refusal]]:
     """The chains of which `chain` takes the best, of kernels of numbers, by the model or with the reason why not."""
-    if not is_blocked(kernel) or is_open(kernel.results):
+    if not is_blocked(kernel) or is_open((*kernel.operands, *kernel.results)):
         return
     machine = processor_model_of(request.features, request.threads)
     for kernels, gain in chains_around(kernel, machine):
