@@ -278,6 +278,19 @@ def test_ops(number: int, features: str) -> None:
     assert ran > 4
 
 
+@pytest.mark.sampled(every=8)
+@pytest.mark.parametrize("less", [0, 4])
+@pytest.mark.parametrize("features", ["avx512", "avx2"])
+@pytest.mark.parametrize("number", range(len(OPS)), ids=lambda k: f"{OPS[k][0]}-{k}")
+def test_sizes_whose_remainder_is_known(number: int, features: str, less: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Multiples of 8, and 4 less: what they leave behind tiles is a number, and they may be smaller than a tile."""
+    monkeypatch.setattr("test_open_maps.H", symbol("h", 8, 96, 8) - less)
+    monkeypatch.setattr("test_open_maps.W", symbol("w", 8, 96, 8) - less)
+    sizes = ((8, 8), (32, 8), (8, 16), (16, 24), (24, 32), (8, 56), (40, 88))
+    monkeypatch.setattr("test_open_maps.SIZES", sizes)
+    test_ops(number, features)
+
+
 @pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("rows", [1, 3, 4])
