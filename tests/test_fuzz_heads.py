@@ -1,4 +1,4 @@
-"""Random heads of networks (`random_heads`) compile, whatever the options, without falling back, and give what ONNX Runtime gives.
+"""Random heads of networks (`random_heads`) and networks on sequences (`random_sequences`) compile, whatever the options, without falling back, and give what ONNX Runtime gives.
 ``LIGHTNET_FUZZ=N`` runs 100 times as many each, from other seeds."""
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from random_heads import TOLERANCES, Options, open_head, random_head
+from random_heads import TOLERANCES, OpenHead, Options, open_head, random_head
+from random_sequences import OpenSequence, open_sequence
 
 import lightnet
 from lightnet.diagnostics import FallbackWarning, LightNetError
@@ -63,12 +64,17 @@ def check(seed: int) -> None:
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_heads_of_open_maps_are_compiled_once(seed: int) -> None:
-    check_open(seed)
+    check_open(open_head(seed))
 
 
-def check_open(seed: int) -> None:
-    """Compile the open head of a seed once, and compare a few calls."""
-    head = open_head(seed)
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_open_sequences_are_compiled_once(seed: int) -> None:
+    check_open(open_sequence(seed))
+
+
+def check_open(head: OpenHead | OpenSequence) -> None:
+    """Compile an open network once, and compare a few calls."""
     data, options = head.model.SerializeToString(), head.options
     wanted = [expected(data, feeds) for feeds in head.calls]
     try:
@@ -81,7 +87,7 @@ def check_open(seed: int) -> None:
     if not runs_here(executable.program):
         return
     for feeds, want in zip(head.calls, wanted):
-        agree(executable(feeds), want, (feeds["x"].shape, head.dims, options))
+        agree(executable(feeds), want, ({n: a.shape for n, a in feeds.items()}, head.dims, options))
 
 
 def agree(got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray], options: Any) -> None:

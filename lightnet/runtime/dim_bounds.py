@@ -5,7 +5,7 @@ Part of `dims.py`, which asks for them. Imports it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from math import comb, gcd, lcm
 
@@ -158,16 +158,24 @@ def is_proved(a: Size, b: Size) -> bool:
     """Return whether ``a >= b`` is proved for all values."""
     if any(x < y for x, y in zip(samples(a), samples(b))):
         return False
-    above, below = map(alternatives, signed_parts(a - b))
+    parts = signed_parts(a - b)
+    above, below = map(alternatives, parts)
     if len(above) + len(below) > 2:  # each case of `b` has one of `a` that is never below it, or that is not found out
         if all(y in above or any(map(_is_never_negative, sorted((x - y for x in above), key=_length))) for y in below):
             return True
         return isinstance(a - b, Dim) and BOUNDS.of_corners(a - b) >= 0
     if _is_never_negative(a - b):
         return True
-    # A multiple of n is not below b where it is not below b rounded up to one.
-    steps = common_divisor(a), common_divisor(b)
-    return any(n > 1 and _is_never_negative(a // n + -b // n) for n in steps)
+    # A multiple of n is not below b where it is not below b rounded up to one: with what both have, and without.
+    tried = [(x, y, n) for x, y in ((a, b), parts) for n in _roundings(x, y)]
+    return any(_is_never_negative(x // n + -y // n) for x, y, n in dict.fromkeys(tried))
+
+
+def _roundings(a: Size, b: Size) -> Iterator[int]:
+    """Numbers, above 1, of which multiples are worth a look in ``a >= b``: what divides each term of `a`, or of `b`,
+    and of that what divides some term of `b`."""
+    whole = common_divisor(a)
+    yield from (n for n in {whole, common_divisor(b), *(gcd(whole, c) for c in _terms_of(b).values())} if n > 1)
 
 
 def signed_parts(size: Size) -> tuple[Size, Size]:
@@ -206,16 +214,24 @@ def _is_never_negative(size: Size) -> bool:
         return False
     if (parts := BOUNDS.of_extremes(size)) is not None:
         return (all if parts[1] else any)(map(_is_never_negative, parts[0])) or BOUNDS.of_corners(size) >= 0
-    without, times = without_quotients(size)
-    if (BOUNDS.of_corners(without) if isinstance(without, Dim) else without) > -times:
-        return True
+    for kept in dict.fromkeys((frozenset[Atom](), _inner(size))):
+        without, times = without_quotients(size, kept)
+        if (BOUNDS.of_corners(without) if isinstance(without, Dim) else without) > -times:
+            return True
     return BOUNDS.of_corners(size) >= 0 or size.low >= 0 or any(least(size // n) >= 0 for n in _steps(size))
 
 
-def without_quotients(dim: Dim) -> tuple[Size, int]:
-    """A lower bound of a multiple of the dim, and the multiple: one quotient q = floor(e / c) in each term is taken for
-    e/c where that makes the term smaller, else for (e - c + 1)/c; none whose factors may be below 0."""
-    chosen = {term: next((a for a in term if isinstance(a, Quotient)), None) for term in dim.terms}
+def _inner(dim: Dim) -> frozenset[Atom]:
+    """Quotients that others of the dim are quotients of: sums of both kinds say the more of each other."""
+    outer = [a for a in dim.atoms if isinstance(a, Quotient)]
+    return frozenset(a for q in outer for a in q.dividend.atoms if isinstance(a, Quotient))
+
+
+def without_quotients(dim: Dim, kept: Collection[Atom] = ()) -> tuple[Size, int]:
+    """A lower bound of a multiple of the dim, and the multiple: one quotient q = floor(e / c) in each term, none that is
+    `kept`, is taken for e/c where that makes the term smaller, else for (e - c + 1)/c; none whose factors may be below
+    0."""
+    chosen = {term: next((a for a in term if isinstance(a, Quotient) and a not in kept), None) for term in dim.terms}
     times = lcm(*(q.divisor for q in chosen.values() if q is not None))
     total: dict[Monomial, int] = {}
     for term, c in dim.terms.items():
