@@ -228,9 +228,9 @@ def _inner(dim: Dim) -> frozenset[Atom]:
 
 
 def without_quotients(dim: Dim, kept: Collection[Atom] = ()) -> tuple[Size, int]:
-    """A lower bound of a multiple of the dim, and the multiple: one quotient q = floor(e / c) in each term, none that is
-    `kept`, is taken for e/c where that makes the term smaller, else for (e - c + 1)/c; none whose factors may be below
-    0."""
+    """A lower bound of a multiple of the dim, and the multiple: one quotient q = floor(e / c) in each term is taken for
+    e/c where that makes the term smaller, else for (e - c + 1)/c; none that is `kept`, or whose factors may be below 0.
+    """
     chosen = {term: next((a for a in term if isinstance(a, Quotient) and a not in kept), None) for term in dim.terms}
     times = lcm(*(q.divisor for q in chosen.values() if q is not None))
     total: dict[Monomial, int] = {}
