@@ -158,24 +158,28 @@ def is_proved(a: Size, b: Size) -> bool:
     """Return whether ``a >= b`` is proved for all values."""
     if any(x < y for x, y in zip(samples(a), samples(b))):
         return False
-    parts = signed_parts(a - b)
-    above, below = map(alternatives, parts)
+    above, below = map(alternatives, signed_parts(a - b))
     if len(above) + len(below) > 2:  # each case of `b` has one of `a` that is never below it, or that is not found out
-        if all(y in above or any(map(_is_never_negative, sorted((x - y for x in above), key=_length))) for y in below):
-            return True
-        return isinstance(a - b, Dim) and BOUNDS.of_corners(a - b) >= 0
-    if _is_never_negative(a - b):
+        for y in below:
+            left = sorted((x - y for x in above), key=_length)
+            if (
+                y not in above
+                and not any(map(_is_never_negative, left))
+                and not any(_is_rounded(*signed_parts(d)) for d in left)
+            ):
+                return isinstance(a - b, Dim) and BOUNDS.of_corners(a - b) >= 0
         return True
-    # A multiple of n is not below b where it is not below b rounded up to one: with what both have, and without.
-    tried = [(x, y, n) for x, y in ((a, b), parts) for n in _roundings(x, y)]
-    return any(_is_never_negative(x // n + -y // n) for x, y, n in dict.fromkeys(tried))
+    return _is_never_negative(a - b) or _is_rounded(a, b) or _is_rounded(*signed_parts(a - b))
 
 
-def _roundings(a: Size, b: Size) -> Iterator[int]:
-    """Numbers, above 1, of which multiples are worth a look in ``a >= b``: what divides each term of `a`, or of `b`,
-    and of that what divides some term of `b`."""
+def _is_rounded(a: Size, b: Size) -> bool:
+    """Return whether ``a >= b`` since a multiple of n is not below b where it is not below b rounded up to one, n what
+    divides each term of `a`, or of `b`, or of the former what divides some term of `b`."""
+    if any(x < y for x, y in zip(samples(a), samples(b))):
+        return False
     whole = common_divisor(a)
-    yield from (n for n in {whole, common_divisor(b), *(gcd(whole, c) for c in _terms_of(b).values())} if n > 1)
+    steps = {whole, common_divisor(b), *(gcd(whole, c) for c in _terms_of(b).values())}
+    return any(n > 1 and _is_never_negative(a // n + -b // n) for n in sorted(steps))
 
 
 def signed_parts(size: Size) -> tuple[Size, Size]:
@@ -212,6 +216,8 @@ def _is_never_negative(size: Size) -> bool:
         return size >= 0
     if min(size.samples) < 0:
         return False
+    if (whole := common_divisor(size)) > 1:
+        return _is_never_negative(size // whole)
     if (parts := BOUNDS.of_extremes(size)) is not None:
         return (all if parts[1] else any)(map(_is_never_negative, parts[0])) or BOUNDS.of_corners(size) >= 0
     for kept in dict.fromkeys((frozenset[Atom](), _inner(size))):
