@@ -128,6 +128,23 @@ def test_a_large_copy_of_planes_is_made_in_parts(monkeypatch):
         assert str(lightnet.loads(data, ".onnx").module).count("ln.conv2d") == parts
 
 
+@pytest.mark.parametrize(
+    "size, stride, padding, extra",
+    [
+        ((2, 2, 2), (2, 2, 2), (0,) * 6, (0, 0, 0)),
+        ((3, 1, 3), (1, 2, 1), (2, 0, 1, 1, 0, 1), (0, 1, 0)),
+        ((4, 3, 2), (3, 1, 2), (1, 0, 0, 2, 1, 0), (2, 0, 1)),
+        ((5, 2, 1), (2, 2, 1), (4, 0, 0, 4, 1, 0), (1, 0, 0)),
+        ((1, 2, 2), (2, 2, 2), (0,) * 6, (1, 0, 0)),
+    ],
+)
+def test_transposed_convolutions_over_three_axes(size, stride, padding, extra):
+    """By phases of the stride, the last excepted, where some have no tap."""
+    more = dict(strides=stride, pads=padding, output_padding=extra, group=3)
+    deconv = helper.make_node("ConvTranspose", ["x", "w", "b"], ["y"], **more)
+    agrees_with_ort([deconv], {"x": CUBE}, {"w": normal(3, 2, *size), "b": normal(6)})
+
+
 @pytest.mark.parametrize("ceil", [0, 1])
 def test_pools_over_three_axes(ceil):
     more = dict(kernel_shape=[2, 3, 2], strides=[2, 2, 3], pads=[1, 2, 0, 0, 1, 1], ceil_mode=ceil)
