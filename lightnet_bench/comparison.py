@@ -69,7 +69,7 @@ class Comparison:
     clock: str
     outputs: tuple[Output, ...]
     kernels: tuple[kernels.Matched, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
 
     @property
     def ratio(self) -> Interval:

@@ -177,7 +177,7 @@ def _by_phases(g: Graph, src: Value, weight: Value, bias: Value, window: Spatial
 
 
 def transposed_convolution(g: Graph, src: Value, weight: Value, bias: Value | None, window: SpatialWindow,
-                           output_padding: Sequence[int], group: int = 1) -> Value:  # fmt: skip
+                           output_padding: Sequence[int], group: int) -> Value:  # fmt: skip
     """`src` [N, C, *S] under the transpose of `weight` [C, O/group, *K], plus `bias` [O]."""
     bias = full(g, (weight.dims[1] * group,), 0, src.dtype) if bias is None else bias
     axes = src.ndim - 2

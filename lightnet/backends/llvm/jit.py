@@ -197,7 +197,7 @@ class _Codegen:
     """Kernels on their way to machine code, on several threads. Leaving the ``with`` block drops what no thread has
     begun."""
 
-    def __init__(self, machine: CodeMachine, verify: bool = False, threads: int | None = None):
+    def __init__(self, machine: CodeMachine, verify: bool, threads: int | None = None):
         self.machine, self.verify = machine, verify
         count = threads or min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
         self._pool = ThreadPoolExecutor(count if unlocked.is_parallel() else 1)

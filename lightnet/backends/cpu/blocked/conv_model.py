@@ -386,7 +386,7 @@ def cache_time(geometry: Geometry, machine: ProcessorModel, shape: ConvTile, ord
     return (least + again(geometry, machine, shape, order)) / read_rate(machine, least)
 
 
-def best_walk(geometry: Geometry, machine: ProcessorModel, shape: ConvTile, order: str | None = None) -> TileWalk:
+def best_walk(geometry: Geometry, machine: ProcessorModel, shape: ConvTile, order: str | None) -> TileWalk:
     """The order that brings least, and bands that leave the threads a fair share and the grid's blocks some work."""
     _, read, _ = traffic(geometry)
     compute = tiles_time(geometry, machine, shape)
