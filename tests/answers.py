@@ -1,8 +1,8 @@
 """What is said of texts with a mistake in them: a word that goes, comes, or stands somewhere else, a number that is another. Recorded in
 ``data/answers.json``, form by form, so that whoever changes a reader, a rule or a message sees what changes for whom, and means it:
-``python tests/answers.py [FORM ...]`` records anew.
+``python tests/answers.py`` records them anew, ``--choose FORM ...`` chooses other mutants.
 
-A mutant is a number: which text of its form, and what is done to it, are drawn from that alone. Of thousands those stay whose answer is of a kind
+A mutant is a text's name and a number: what is done to the text is drawn from that alone. Of thousands those stay whose answer is of a kind
 that few before them had, so that a form has hundreds of rows and not of the same mistake. An answer is every error with its place, label and notes; or,
 where there is none, what was warned of and a digest of what was read. What must hold of any mutant, other tests say (`upstream_mutants.py`, `onnx_mutants.py`).
 """
@@ -10,6 +10,7 @@ where there is none, what was warned of and a digest of what was read. What must
 from __future__ import annotations
 
 import json
+import operator
 import os
 import pkgutil
 import random
@@ -44,6 +45,8 @@ from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.ir.printer import module_text
 from lightnet.ir.rewriting import rewrite_greedily
 from lightnet.ir.types import TensorSpec, tensor_type
+from lightnet.runtime.dim_text import dims_text, parse_sizes
+from lightnet.runtime.dims import Undecided, dim_max, dim_min, greatest, least, typical
 from lightnet_descriptions import load_descriptions, pdl
 from lightnet_descriptions.reader import read_description
 from lightnet_lsp.documents import open_document
@@ -54,7 +57,7 @@ TESTS = Path(__file__).parent
 sys.path += [str(TESTS / "nnvm")] * (str(TESTS / "nnvm") not in sys.path)
 FILE = TESTS / "data" / "answers.json"
 #: Rows of a form; of each kind of answer; mutants of which they are chosen.
-ROWS, EACH, TRIES = 320, 2, 6000
+ROWS, EACH, TRIES, SECONDS = 320, 2, 20_000, 60
 _WORD = re.compile(r"\w+|[^\w\s]|\s+")
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.])")
 #: What numbers become: those around the edges of sizes, of counts of dims and of integer types.
@@ -109,14 +112,11 @@ def digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:12]
 
 
-def mutant(form: str, number: int) -> tuple[str, str]:
-    """Name and text of a mutant."""
-    chance = random.Random(f"{form} {number}")
-    texts = _texts(form)
-    name = chance.choice(sorted(texts))
-    if FORMS[form].resized:
-        return name, resized(texts[name], chance)
-    return name, changed(texts[name], chance.choice(list(texts.values())), chance)
+def mutant(form: str, row: str) -> tuple[str, str]:
+    """Name and text of a mutant: `row` is the name of the text that it was, and a number."""
+    name, _, number = row.rpartition(" ")
+    text, chance = _texts(form)[name], random.Random(f"{form} {name} {number}")
+    return name, (resized if FORMS[form].resized else changed)(text, chance)
 
 
 def resized(text: str, chance: random.Random) -> str:
@@ -133,12 +133,11 @@ def _texts(form: str) -> Mapping[str, str]:
     return FORMS[form].texts()
 
 
-def changed(text: str, other: str, chance: random.Random) -> str:
-    """A text with one change, the words of which are its own, or those of another text."""
-    words, others = ([m.span() for m in _WORD.finditer(t)] for t in (text, other))
+def changed(text: str, chance: random.Random) -> str:
+    """A text with one change."""
+    words = [m.span() for m in _WORD.finditer(text)]
     numbers = [m.span() for m in _NUMBER.finditer(text)]
     (a, b), (c, d) = sorted((chance.choice(words), chance.choice(words)))
-    e, f = chance.choice(others)
     kind = chance.choice(("number",) * 4 + ("gone", "twice", "other", "piece", "swap", "cut", "char"))
     if kind == "number" and numbers:
         a, b = chance.choice(numbers)
@@ -149,7 +148,7 @@ def changed(text: str, other: str, chance: random.Random) -> str:
         case "twice":
             return text[:b] + text[a:b] + text[b:]
         case "other":
-            return text[:a] + other[e:f] + text[b:]
+            return text[:a] + text[c:d] + text[b:]
         case "piece":
             return text[:a] + chance.choice(PIECES) + text[a:]
         case "swap" if b <= c:
@@ -160,9 +159,9 @@ def changed(text: str, other: str, chance: random.Random) -> str:
     return text[:at] + text[at + 1 :]
 
 
-def answer(form: str, number: int) -> str:
+def answer(form: str, row: str) -> str:
     """What is said of a mutant."""
-    name, text = mutant(form, number)
+    name, text = mutant(form, row)
     with ends(), warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", DescriptionWarning)
         try:
@@ -308,6 +307,36 @@ def read_network(suffix: str) -> Callable[[str, str], str]:
     return read
 
 
+def read_dims(text: str, name: str) -> str:
+    """What a list of dims is: each by itself, what it is of calls, and what it is with each other one."""
+    sizes = parse_sizes(text)
+    rows = [dims_text(sizes)]
+    for a in sizes:
+        rows += [
+            f"{least(a)} {greatest(a)} {typical(a)}",
+            *(dims_text([a // n, -(-a // n), a % n]) for n in (1, 2, 3, 8)),
+        ]
+        for b in sizes:
+            rows.append(dims_text([a + b, a - b, a * b, dim_max(a, b), dim_min(a, b)]))
+            for decide in (operator.lt, operator.le, operator.eq, operator.floordiv):
+                try:
+                    rows.append(str(decide(a, b)))
+                except (Undecided, ZeroDivisionError, TypeError) as e:
+                    rows.append(f"{type(e).__name__}: {e}")
+    return "\n".join(rows)
+
+
+DIMS = """batch(1..16), 2*length(1..512) + 1, length floordiv 4, max(a(0..9), 3)
+height(32..1024 by 32), height floordiv 2 + 1, (height + 5) floordiv 3, 64*height - 7
+x(0..7), y(-3..5), x*y + 2*y, min(x, y) - 1, x ceildiv 2, (x + y) mod 4
+past(1..255), new(1..16), past + new, (past + new)*8, max(past, new + 1, 4), min(past floordiv 2, 9)
+'a b'(1..4), 3*'a b'*'a b' + 2, 1152921504606846976, ('a b' + 3) floordiv 4 * 4"""
+
+
+def read_pipeline(text: str, name: str) -> str:
+    return "\n".join(map(str, parse_pipeline(text, {"features": "avx512", "target": "cpu"})))
+
+
 def read_module(text: str, name: str) -> str:
     return module_text(mlir.read(text, name))
 
@@ -411,6 +440,8 @@ FORMS = {
     "nnvm": Form(files("tests/data/nnvm/l*-symbol.json", "tests/data/nnvm/alexnet-symbol.json"), read_network(".json")),
     "modules": Form(modules, read_module, 800, 250),
     "passes": Form(pipelines, read_passes, 800, 600, resized=True),
+    "dims": Form(lambda: {f"dims {k}": line for k, line in enumerate(DIMS.splitlines())}, read_dims, 400, 300),
+    "pipelines": Form(lambda: {k.partition(" ")[0]: k.partition(" ")[0] for k in pipelines()}, read_pipeline, 200),
     "ptx": Form(kernels, read_kernel),
     "documents": Form(lambda: {**files("examples/*.net")(), **modules()}, read_document, 80),
     "onnx": Form(onnx_models, read_onnx, 1000, 400),
@@ -445,28 +476,38 @@ def kind(text: str) -> str:
     return re.sub(r"'[^']*'|`[^`]*`|\"[^\"]*\"|\d+|\[[^]]*\]", "_", text)[:200]
 
 
-def recorded(form: str) -> dict[str, str]:
-    """The rows of a form, chosen and recorded anew."""
-    seen: Counter[str] = Counter()
-    rows: dict[str, str] = {}
+def chosen(form: str) -> list[str]:
+    """Mutants of a form, the answers of which are of few kinds each; and, in a copy of the project that notes what runs (`tools/mutations/watching.py`),
+    all that are first to run a line, or to compute another value where there could be a fault."""
+    try:
+        from lightnet._watched import HITS
+    except ImportError:
+        HITS = bytearray()
+    counts: Counter[str] = Counter()
+    rows, answers, known, tried = [], set(), 0, 0
     start = time.process_time()
-    for number in range(TRIES):
-        if len(rows) >= FORMS[form].rows or time.process_time() - start > 40:
+    for row in (f"{name} {number}" for number in range(TRIES) for name in sorted(_texts(form))):
+        if time.process_time() - start > SECONDS or tried == TRIES:
             break
-        found = answer(form, number)
-        of = kind(found)
-        if not found or found in rows.values():
-            continue
-        seen[of] += 1
-        if seen[of] <= (FORMS[form].reads if of == "read" else EACH):
-            rows[str(number)] = found
-    print(f"{form}: {len(rows)} rows of {number} mutants, {time.process_time() - start:.0f} s", file=sys.stderr)
+        tried += 1
+        HITS[:] = bytes(len(HITS))
+        found = answer(form, row)
+        runs, of = int.from_bytes(HITS), kind(found)
+        is_rare = counts[of] < (FORMS[form].reads if of == "read" else EACH) and len(rows) < FORMS[form].rows
+        if found and found not in answers and (is_rare or runs & ~known):
+            rows.append(row)
+            answers.add(found)
+            counts[of] += 1
+            known |= runs
+    print(f"{form}: {len(rows)} of {tried} mutants, {time.process_time() - start:.0f} s", file=sys.stderr)
     return rows
 
 
-def main(names: list[str]) -> None:
+def main(words: list[str]) -> None:
     data = json.loads(FILE.read_text("utf-8"))
-    data["texts"] |= {name: recorded(name) for name in names or FORMS}
+    for form in words[1:] if words[:1] == ["--choose"] else ():
+        data["texts"][form] = dict.fromkeys(chosen(form))
+    data["texts"] = {form: {row: answer(form, row) for row in sorted(data["texts"][form])} for form in FORMS}
     data["ops"] = {optype: op_answers(optype) for optype in sorted(OPS)}
     FILE.write_text(json.dumps(data, indent=0, ensure_ascii=False) + "\n", "utf-8")
 

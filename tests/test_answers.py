@@ -20,7 +20,7 @@ MEANT = "where the change is meant, run python tests/answers.py"
 )
 def test_answers_are_those_recorded(form: str, part: int) -> None:
     rows = list(RECORDED["texts"][form].items())[part : part + PART]
-    assert {n: answers.answer(form, int(n)) for n, _ in rows} == dict(rows), MEANT
+    assert {row: answers.answer(form, row) for row, _ in rows} == dict(rows), MEANT
 
 
 @pytest.mark.parametrize("optype", sorted(answers.OPS))
@@ -33,4 +33,4 @@ def test_every_op_and_form_has_answers() -> None:
     assert RECORDED["texts"].keys() == answers.FORMS.keys() and RECORDED["ops"].keys() == answers.OPS.keys()
     for form, rows in RECORDED["texts"].items():
         refused = [a for a in rows.values() if not a.rpartition("\n")[2].startswith("read as")]
-        assert len(refused) > 80 or form == "documents", f"{form}: {len(refused)}"
+        assert len(refused) > 20 or form == "documents", f"{form}: {len(refused)}"
