@@ -199,7 +199,7 @@ def _blamed(error: LightNetError | None) -> dict[str, Any]:
     }
 
 
-def check_verdict(checker: Checker, error: LightNetError | None) -> dict[str, Any]:
+def check_verdict(checker: Checker, error: LightNetError | None = None) -> dict[str, Any]:
     """The verdict of a check that has ended, with the error that it ended in, if it did."""
     from lightnet_trust.check import CheckError
 

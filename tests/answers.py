@@ -3,7 +3,7 @@
 ``python tests/answers.py`` records them anew, ``--choose FORM ...`` chooses other mutants.
 
 A mutant is a text's name and a number: what is done to the text is drawn from that alone. Of thousands those stay whose answer is of a kind
-that few before them had, so that a form has hundreds of rows and not of the same mistake. An answer is every error with its place, label and notes; or,
+that few before them had, so that a form has hundreds of rows and not of the same mistake, and those that are first to run or to decide something. An answer is every error with its place, label and notes; or,
 where there is none, what was warned of and a digest of what was read. What must hold of any mutant, other tests say (`upstream_mutants.py`, `onnx_mutants.py`).
 """
 
@@ -56,7 +56,7 @@ os.environ.setdefault("LIGHTNET_THREADS", "1")  # as `conftest.py` has it
 TESTS = Path(__file__).parent
 sys.path += [str(TESTS / "nnvm")] * (str(TESTS / "nnvm") not in sys.path)
 FILE = TESTS / "data" / "answers.json"
-#: Rows of a form; of each kind of answer; mutants of which they are chosen.
+#: Rows of a form; of each kind of answer; mutants of which they are chosen, and processor seconds for that.
 ROWS, EACH, TRIES, SECONDS = 320, 2, 20_000, 60
 _WORD = re.compile(r"\w+|[^\w\s]|\s+")
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.])")
@@ -65,28 +65,7 @@ NUMBERS = ("0", "1", "-1", "2", "3", "4", "5", "8", "9", "1.5", "1e30", "127", "
 #: Node cases of ONNX that take seconds to make: their expected results are computed.
 SLOW = {"averagepool", "lppool", "maxpool"}
 #: What sizes become, some blocks long, or one more or less.
-SIZES = (
-    "1",
-    "2",
-    "3",
-    "5",
-    "8",
-    "15",
-    "16",
-    "17",
-    "24",
-    "31",
-    "32",
-    "48",
-    "63",
-    "64",
-    "96",
-    "100",
-    "128",
-    "129",
-    "256",
-    "1000",
-)
+SIZES = ("1", "2", "3", "5", "8", "15", "16", "17", "24", "31", "32", "48", "63", "64", "96", "100", "128", "129", "256", "1000")  # fmt: skip
 #: What comes in anywhere.
 PIECES = ("(", ")", "{", "}", "[", "]", ";", ",", '"', "'", "\\", "*", "=", "-", "/", "%", "!", ":", "|", "#", "`", "null", "true", "é", "\n")  # fmt: skip
 #: Characters of an error or warning, beyond which it is a digest.
@@ -174,7 +153,7 @@ def answer(form: str, row: str) -> str:
 
 
 def said(error: LightNetError) -> str:
-    """An error, and those behind it: place, message, label, notes. What xDSL's parser words (no label, no full place of ours) is xDSL's."""
+    """An error, and those behind it: place, message, label, notes."""
     rows = []
     for e in (error, *error.others):
         label = f" [{e.label}]" if e.label else ""
