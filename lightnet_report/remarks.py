@@ -321,7 +321,7 @@ def _answers(target: Target, kernel: KernelOp, request: Request) -> Iterator[Ans
     if (selection := target.selection) is None:
         return
     machine = selection.machine_asked(kernel, request)
-    exact = request.exact or (bool(target.precisions) and request.precision not in target.precisions)
+    exact = request.exact or ("tf32" in target.precisions and request.precision != "tf32")
     usable, yielded = list(selection.usable(kernel, machine)), list(kernel.terminator.operands)
     for generator in usable:
         if not (forms := generator.forms(kernel.ops, yielded, machine)):

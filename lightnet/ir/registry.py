@@ -168,6 +168,7 @@ PASSES = Table("pass", {
     "move-scales": "lightnet.passes.move_scales:MoveScalesPass",
     "integers": "lightnet.passes.integers:IntegersPass", "recognize": "lightnet.passes.recognize:RecognizePass",
     "simplify": "lightnet.passes.simplify:SimplifyPass", "precision": "lightnet.passes.precision:PrecisionPass",
+    "short-products": "lightnet.passes.short_products:ShortProductsPass",
     "expand": "lightnet.passes.expand:ExpandPass", "combine": "lightnet.passes.combine:CombinePass",
     "defuse": "lightnet.passes.defuse:DefusePass", "subgraph": "lightnet.passes.subgraph:SubgraphPass",
     "layout": "lightnet.passes.layout:LayoutPass", "grow-caches": "lightnet.passes.grow_caches:GrowCachesPass",

@@ -26,7 +26,7 @@ from lightnet.ir.names import OP_NAME, FreshNames
 from lightnet.ir.op import LnOp, set_tensor_names, tensor_name, tensor_names
 from lightnet.ir.passes import LnPass
 from lightnet.ir.target import Blocking, get_target
-from lightnet.ir.types import spec_of, tensor_type
+from lightnet.ir.types import TensorSpec, spec_of, tensor_type
 from lightnet.passes.graph import graphs, static_values, tensor_names_in
 from lightnet.runtime.dims import Dim
 from lightnet.runtime.dtypes import BY_NAME, DType
@@ -162,7 +162,7 @@ class _Narrowing:
         if isinstance(op, Transpose) and value in self.static and op.src.owner.__class__ is Mul:  # of weights
             numbers, by = self.scaled(op.src)
             if by is not None and spec_of(value.type).ndim == 2 and op.axes == (1, 0):
-                new = _Ops(self.block, op, self.names)
+                new = NewOps(self.block, op, self.names)
                 turned = new.add(Transpose.make([numbers], {"axes": (1, 0)}))
                 if spec_of(by.type).len > 1:
                     rows = new.reshape(by, ((1,) * (2 - spec_of(by.type).ndim)) + spec_of(by.type).dims)
@@ -204,13 +204,13 @@ class _Narrowing:
             return
         if (step := rewrites.begin("integers", [op, stored])) is None:
             return
-        new = _Ops(self.block, op, self.names)
+        new = NewOps(self.block, op, self.names)
         limits = float(kind.limits[0]) - at, float(kind.limits[1]) - at
         self.replace(op, self.clamped(number.owner.src, limits, -at, new), new)
         step.done(new.made)
 
     # f(concat(x, y)) = concat(f(x), f(y))
-    def clamped(self, value: SSAValue, limits: tuple[float, float], nan: float, new: _Ops) -> SSAValue:
+    def clamped(self, value: SSAValue, limits: tuple[float, float], nan: float, new: NewOps) -> SSAValue:
         """`value` rounded, within limits, and `nan` for NaN. What is put together is rounded before, where its parts
         are made."""
         by = self.divisor(value)
@@ -224,7 +224,7 @@ class _Narrowing:
         return made
 
     def rounded(
-        self, value: SSAValue, by: float | None, limits: tuple[float, float], nan: float, new: _Ops
+        self, value: SSAValue, by: float | None, limits: tuple[float, float], nan: float, new: NewOps
     ) -> SSAValue:
         """`value` divided by a number, where there is one, rounded, within limits, and `nan` for NaN."""
         numbers, scale = self.scaled(value)
@@ -272,7 +272,7 @@ class _Narrowing:
             return
         if (step := rewrites.begin("integers", [op])) is None:
             return
-        new = _Ops(self.block, op, self.names)
+        new = NewOps(self.block, op, self.names)
         chosen = new.add(type(op).make([v for v, _ in found], op.param_values(), location=op.location))
         made = new.add(Mul.make([chosen, new.constant(min(numbers))]))
         self.replace(op, made, new)
@@ -292,7 +292,7 @@ class _Narrowing:
         per_output = (outputs, 1, 1, 1)
         depth = prod(spec_of(op.weight.type).dims[1:])
 
-        def made(new: _Ops, src: SSAValue, weight: SSAValue) -> SSAValue:
+        def made(new: NewOps, src: SSAValue, weight: SSAValue) -> SSAValue:
             return new.add(Conv2dInteger.make([src, weight], op.param_values(), location=op.location))
 
         self.multiply(op, op.src, op.weight, per_output, channels, depth, made, op.bias)
@@ -304,7 +304,7 @@ class _Narrowing:
         if spec.ndim != 2 or any(isinstance(d, Dim) for d in spec.dims) or spec.dims[1] < 2:
             return
 
-        def made(new: _Ops, a: SSAValue, b: SSAValue) -> SSAValue:
+        def made(new: NewOps, a: SSAValue, b: SSAValue) -> SSAValue:
             return new.add(MatmulInteger.make([a, b], location=op.location))
 
         self.multiply(op, op.a, op.b, (1, spec.dims[1]), spec.dims[0], spec.dims[0], made)
@@ -317,7 +317,7 @@ class _Narrowing:
         per_output: tuple[int, ...],
         channels: int,
         depth: int,
-        make: Callable[[_Ops, SSAValue, SSAValue], SSAValue],
+        make: Callable[[NewOps, SSAValue, SSAValue], SSAValue],
         bias: SSAValue | None = None,
     ) -> None:
         """Put the scaled product that `make` makes of two factors as integers in the place of `op`, whose sums have
@@ -344,7 +344,7 @@ class _Narrowing:
         if (step := rewrites.begin("integers", [op])) is None:
             return
         a, b = (self.as_integers(numbers, dtype) for (numbers, _), dtype in zip(factors, types))
-        new = _Ops(self.block, op, self.names)
+        new = NewOps(self.block, op, self.names)
         product = make(new, a, b)
         along = (outputs,) + (1,) * (result.ndim - 2 if result.ndim == 4 and bias is not None else 0)
         if not scales and bias is not None and self.is_sum(bias):
@@ -369,7 +369,7 @@ class _Narrowing:
         return isinstance(value.owner, Cast) and spec_of(value.owner.src.type).dtype == SUMS
 
     # cast(cast(x, floats that hold it), type) = cast(x, type)
-    def read_whole(self, op: LnOp, product: SSAValue, new: _Ops) -> None:
+    def read_whole(self, op: LnOp, product: SSAValue, new: NewOps) -> None:
         """Let casts of the result of `op` read its sums as integers: in i32 and f32, there are no doubles between."""
         for cast in [use.operation for use in op.results[0].uses]:
             if isinstance(cast, Cast) and cast.result_specs[0].dtype in (SUMS, F32):
@@ -378,17 +378,9 @@ class _Narrowing:
     def pays(self, op: Conv2d, types: tuple[DType, DType]) -> bool:
         """Return whether the target says that a convolution takes less time in integers of these types. By Winograd,
         one of floats multiplies 2 or 4 times less; it is what ONNX defines, so which one is taken changes rounding."""
-        target, times = self.target, list[float | None]()
-        integers = [tensor_type(spec._replace(dtype=t)) for spec, t in zip(op.operand_specs, types)]
-        kinds = (Conv2d, [v.type for v in op.operands]), (Conv2dInteger, integers)
-        for kind, specs in kinds:
-            outside = Block(arg_types=specs)
-            body = Block(arg_types=specs)
-            conv = kind.make(list(body.args), op.param_values())
-            body.add_op(conv)
-            way = target.blocking(target.kernel_op.around(body, outside.args, conv.results), self.features)
-            times.append(way.blocked if isinstance(way, Blocking) else None)
-        by_floats, by_integers = times
+        integers = [spec._replace(dtype=t) for spec, t in zip(op.operand_specs, types)]
+        kinds = (Conv2d, op.operand_specs), (Conv2dInteger, integers)
+        by_floats, by_integers = (time_on_maps(self.target.name, self.features, kind, specs, op) for kind, specs in kinds)
         return by_floats is None or by_integers is None or by_integers <= LENIENCE * by_floats
 
     def as_integers(self, value: SSAValue, dtype: DType) -> SSAValue:
@@ -397,14 +389,14 @@ class _Narrowing:
             return self.integers[value, dtype]
         op, original = value.owner, spec_of(value.type).dtype
         if not original.is_float:
-            made = value if original == dtype else _Ops(self.block, op, self.names, behind=True).cast(value, dtype)
+            made = value if original == dtype else NewOps(self.block, op, self.names, behind=True).cast(value, dtype)
             self.integers[value, dtype] = made
             return made
         if isinstance(op, Cast):
             self.integers[value, dtype] = made = self.as_integers(op.src, dtype)
             return made
         inner = [self.as_integers(v, dtype) for v in op.operands] if isinstance(op, CHOOSES) else []
-        new = _Ops(self.block, op, self.names, behind=True)
+        new = NewOps(self.block, op, self.names, behind=True)
         if isinstance(op, CHOOSES):
             made = new.add(type(op).make(inner, op.param_values(), location=op.location))
         else:
@@ -422,18 +414,36 @@ class _Narrowing:
                 self.static.add(back)
         return made
 
-    def replace(self, op: LnOp, value: SSAValue, new: _Ops) -> None:
+    def replace(self, op: LnOp, value: SSAValue, new: NewOps) -> None:
         """Let a new value take the place of the result of `op`."""
-        assert isinstance(value.owner, LnOp)
-        if value.owner in new.made:
-            set_tensor_names(value.owner, list(tensor_names(op)))
-            if OP_NAME in op.attributes:
-                value.owner.attributes[OP_NAME] = op.attributes[OP_NAME]
         if all(v in self.static for v in op.operands):
             self.static.add(value)
-        op.results[0].replace_all_uses_with(value)
-        op.detach()
-        op.erase()
+        replace_result(op, value, new)
+
+
+def replace_result(op: LnOp, value: SSAValue, new: NewOps) -> None:
+    """Let a value, of which `new` ops are made, take the place and the name of the result of `op`."""
+    assert isinstance(value.owner, LnOp)
+    if value.owner in new.made:
+        set_tensor_names(value.owner, list(tensor_names(op)))
+        if OP_NAME in op.attributes:
+            value.owner.attributes[OP_NAME] = op.attributes[OP_NAME]
+    op.results[0].replace_all_uses_with(value)
+    op.detach()
+    op.erase()
+
+
+def time_on_maps(
+    target: str, features: str, kind: type[LnOp], specs: Sequence[TensorSpec], like: LnOp
+) -> float | None:
+    """Nanoseconds that an op of a kind, with operands of these types and the parameters of another op, takes on maps by
+    the models of a target; None where it has no kernel there."""
+    architecture, types = get_target(target), [tensor_type(spec) for spec in specs]
+    outside, body = Block(arg_types=types), Block(arg_types=types)
+    op = kind.make(list(body.args), like.param_values())
+    body.add_op(op)
+    way = architecture.blocking(architecture.kernel_op.around(body, outside.args, op.results), features)
+    return way.blocked if isinstance(way, Blocking) else None
 
 
 def _types(left: Range, right: Range, channels: int, bytes: bool) -> tuple[DType, DType] | None:
@@ -454,7 +464,7 @@ def _have_product(scales: Sequence[np.ndarray | None]) -> bool:
     return bool(sizes) and all(low <= by <= high for by in np.prod(np.broadcast_arrays(*sizes), axis=0).flat)
 
 
-class _Ops:
+class NewOps:
     """New ops in front of another one, or `behind` it."""
 
     def __init__(self, block: Block, at: Operation | Block, names: FreshNames, behind: bool = False):

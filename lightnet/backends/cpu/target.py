@@ -116,9 +116,17 @@ def _emitter(name: str) -> Callable[..., str | bytes]:
     return emit
 
 
+#: The precisions in which products alone are short.
+SHORTENED = ("bf16", "auto")
+
+
 def _pipeline(default: Pipeline) -> Pipeline:
-    """With products of integers, which kernels multiply two at a time."""
-    return default.after("move-scales", "integers") if "move-scales" in default.passes else default
+    """With products of integers and of bf16, which kernels multiply two at a time; a precision asks for the latter."""
+    if "move-scales" not in default.passes:
+        return default
+    asked = next((to for to in SHORTENED if f"precision{{to={to}}}" in default.passes), "f32")
+    found = default.after("move-scales", "integers").before("hoist", f"short-products{{to={asked}}}")
+    return found.without("precision") if asked in SHORTENED else found
 
 
 CPU = Target(
@@ -141,6 +149,8 @@ CPU = Target(
     predicted=SELECTION.predicted,
     ports=PORTS,
     multiplies_bytes=lambda features: processor_model_of(features).has_bytes,
+    multiplies_short=lambda features: processor_model_of(features).bfloats,
+    precisions=("auto",),
     specializes=True,
     pipeline=_pipeline,
     lowering="lower-cpu",

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import ClassVar
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType
@@ -96,8 +95,8 @@ def _product(kernel: KernelOp) -> Matmul | MatmulInteger:
 class PackedProductKernel(gemm.ProductKernel):
     """Builds one kernel function. The grid is bands of rows x panels."""
 
-    add: ClassVar[type[Operation]] = arith.AddfOp
-    nothing: ClassVar[float] = 0.0
+    add: type[Operation] = arith.AddfOp
+    nothing: float = 0.0
 
     def __init__(self, kernel: KernelOp, schedule: DenseSchedule, name: str, aliases: Mapping[int, int]):
         self.schedule, self.lanes, columns = schedule, schedule.lanes, schedule.columns

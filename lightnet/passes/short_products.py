@@ -1,0 +1,133 @@
+"""`short-products`: products of bf16 with sums of f32, where these take less time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, SSAValue
+
+from lightnet.dialects.ln.arith import Add, Cast
+from lightnet.dialects.ln.conv import Conv2d
+from lightnet.dialects.ln.integer import Conv2dShort, MatmulShort
+from lightnet.dialects.ln.matmul import Matmul
+from lightnet.ir import budget, rewrites
+from lightnet.ir.instances import typical_op
+from lightnet.ir.names import FreshNames
+from lightnet.ir.op import LnOp
+from lightnet.ir.passes import LnPass
+from lightnet.ir.target import get_target
+from lightnet.ir.types import spec_of
+from lightnet.passes.graph import graphs, static_values, tensor_names_in
+from lightnet.passes.integers import NewOps, replace_result, time_on_maps
+from lightnet.runtime.dims import Dim, typical
+from lightnet.runtime.dtypes import BY_NAME, DType
+
+F32 = BY_NAME["f32"]
+#: What there are products of, and what asks for them.
+FACTORS, ASKING = "bf16", ("bf16", "auto")
+#: Bytes a nanosecond that a tensor is rounded at, read and written, where its producer cannot do it.
+ROUNDING_RATE = 30.0
+
+
+@dataclass(frozen=True)
+class ShortProductsPass(LnPass):
+    """Multiply in bf16, and sum in f32, where the processor has products of two bf16 and less time is predicted.
+
+    ```mlir
+    %y = ln.matmul %a, %b : tensor<8x16xf32>    ->    %a1 = ln.cast %a : tensor<8x32xbf16>   (%b1 too)
+                                                      %y = ln.matmul_short %a1, %b1 : tensor<8x16xf32>
+    ```
+
+    Factors are rounded, once for all products that read them, sums and all else stay f32: a rounding becomes part of
+    what makes the tensor, and one of weights happens at load. A convolution or a product by static weights becomes one
+    of bf16 if the models of the target say that this takes less time than its best form in f32 (Winograd's, say), the
+    rounding of its map included. `to` is ``bf16`` or ``auto`` (both mean that), or ``f32``: then only products of
+    tensors that are bf16 already are taken, whose sums are rounded as before. Processors are told by their `features`;
+    where one has no such products, or with `exact`, nothing changes.
+    """
+
+    name = "short-products"
+    level = "graph"
+    target: str = "cpu"
+    features: str = ""
+    to: str = "f32"
+    exact: bool = False
+
+    @property
+    def rounds_to(self) -> DType | None:
+        return BY_NAME.get(FACTORS) if self.to in ASKING else None
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        if self.exact or FACTORS not in BY_NAME or not get_target(self.target).multiplies_short(self.features):
+            return
+        for block in graphs(op):
+            if any(isinstance(o, Conv2d | Matmul) for o in budget.within(block.ops)):
+                _Shortening(block, self, FreshNames(tensor_names_in(op))).run()
+
+
+class _Shortening:
+    """Takes the products of a graph to those of bf16."""
+
+    def __init__(self, block: Block, made: ShortProductsPass, names: FreshNames):
+        self.block, self.made, self.names = block, made, names
+        self.types = (BY_NAME[FACTORS], F32) if made.to in ASKING else (BY_NAME[FACTORS],)
+        self.static = static_values(block)
+        self.short: dict[SSAValue, SSAValue] = {}
+
+    def run(self) -> None:
+        for op in list(self.block.ops):
+            budget.check(op)
+            if isinstance(op, Conv2d | Matmul) and self.pays(op):
+                if (step := rewrites.begin("short-products", [op])) is None:
+                    return
+                step.done(self.multiply(op))
+
+    def pays(self, op: Conv2d | Matmul) -> bool:
+        """Return whether a product by static weights takes less time in bf16 than in f32."""
+        src, weight = op.operand_specs[:2]
+        if src.dtype not in self.types or weight.dtype != src.dtype or op.operands[1] not in self.static:
+            return False
+        if weight.ndim < 2 or weight.open_dims or (isinstance(op, Conv2d) and isinstance(src.dims[1], Dim)):
+            return False
+        op, kind = typical_op(op), Conv2dShort if isinstance(op, Conv2d) else MatmulShort
+        by_floats, by_short = (
+            time_on_maps(self.made.target, self.made.features, kind, [s._replace(dtype=t) for s in specs], op)
+            for kind, specs, t in ((type(op), op.operand_specs, F32), (kind, op.operand_specs[:2], BY_NAME[FACTORS]))
+        )
+        return by_short is not None and (by_floats is None or by_short + self.rounding(op.operands[0]) < by_floats)
+
+    def rounding(self, value: SSAValue) -> float:
+        """Nanoseconds that rounding a factor takes: none where it is rounded already, or by what makes it."""
+        spec = spec_of(value.type)
+        if spec.dtype != F32 or value in self.short or value in self.static or value.has_one_use():
+            return 0.0
+        return typical(spec.len) * 6 / ROUNDING_RATE
+
+    # conv(x, w) + b = conv(round(x), round(w)) + b, but for the rounding
+    def multiply(self, op: Conv2d | Matmul) -> list[LnOp]:
+        """Put a product of bf16 in the place of one of f32 or bf16; what was made."""
+        kind = Conv2dShort if isinstance(op, Conv2d) else MatmulShort
+        factors = [self.rounded(v) for v in op.operands[:2]]
+        new = NewOps(self.block, op, self.names)
+        made = new.add(kind.make(factors, op.param_values(), location=op.location))
+        if isinstance(op, Conv2d) and op.bias is not None:
+            made = new.add(Add.make([made, new.reshape(new.cast(op.bias, F32), (spec_of(op.bias.type).len, 1, 1))]))
+        made = new.cast(made, op.result_specs[0].dtype)
+        replace_result(op, made, new)
+        return new.made
+
+    def rounded(self, value: SSAValue) -> SSAValue:
+        """A factor in bf16: where it is made, so that this rounds it, and all its readers read one."""
+        dtype = BY_NAME[FACTORS]
+        if spec_of(value.type).dtype == dtype:
+            return value
+        if isinstance(value.owner, Cast) and spec_of(value.owner.src.type).dtype == dtype:
+            return value.owner.src
+        if value not in self.short:
+            new = NewOps(self.block, value.owner, self.names, behind=True)
+            self.short[value] = new.cast(value, dtype)
+            if value in self.static:
+                self.static.add(self.short[value])
+        return self.short[value]
