@@ -42,7 +42,12 @@ class Body:
         """Both bodies as one, where `results` of the producing kernel are what the consumer alone reads them as."""
         inner = dict(zip(results, producer.yielded))
         joined = {arg: inner.get(value, value) for arg, value in consumer.outside.items()}
-        return cls((*producer.ops, *consumer.ops), consumer.yielded, {**producer.outside, **joined})
+        anchor, *rest = consumer.ops
+        if all(map(widens, producer.ops)) and not {*map(consumer.value, anchor.operands)}.intersection(results):
+            ops = (anchor, *producer.ops, *rest)  # an epilogue may read short floats, behind its anchor
+        else:
+            ops = (*producer.ops, *consumer.ops)
+        return cls(ops, consumer.yielded, {**producer.outside, **joined})
 
     @property
     def inputs(self) -> list[SSAValue]:
@@ -77,17 +82,22 @@ def epilogue_of(
 ) -> set[SSAValue] | Refusal:
     """The values that are computed by an anchor, the first of `ops`, and by the others, where these are its epilogue:
     each is one that is taken, and reads (`reads`) something computed before it. An op that does not depend on the
-    anchor stays outside, as its own operands would live longer than its result.
+    anchor stays outside, as its own operands would live longer than its result, which a short one (`widens`) may.
     """
     anchor, *rest = ops
     inside: set[SSAValue] = set(anchor.results)
     for op in rest:
         if not (taken := takes(op)):
             return Refusal("{} is no epilogue: {}", op.optype, taken)
-        if inside.isdisjoint(reads(op)):
+        if inside.isdisjoint(reads(op)) and not widens(op):
             return Refusal("{} does not depend on {}", op.optype, anchor.optype)
         inside.update(op.results)
     return inside
+
+
+def widens(op: LnOp) -> bool:
+    """Return whether an op reads short floats as f32: what it reads takes less memory than its result."""
+    return op.optype == "cast" and op.operand_specs[0].dtype.is_short and op.result_specs[0].dtype.size > 2
 
 
 def build_body(body: Body, cls: type[KernelOp]) -> KernelOp:

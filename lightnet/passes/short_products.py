@@ -6,13 +6,17 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Block, SSAValue, Use
 
 from lightnet.dialects.ln.arith import Add, Cast
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.dialects.ln.integer import Conv2dShort, MatmulShort
 from lightnet.dialects.ln.matmul import Matmul
+from lightnet.dialects.ln.move import Concat
+from lightnet.dialects.ln.rules import is_yielded
+from lightnet.dialects.ln.source import Source
 from lightnet.ir import budget, rewrites
+from lightnet.ir.access import is_elementwise
 from lightnet.ir.instances import typical_op
 from lightnet.ir.names import FreshNames
 from lightnet.ir.op import LnOp
@@ -75,6 +79,7 @@ class _Shortening:
         self.types = (BY_NAME[FACTORS], F32) if made.to in ASKING else (BY_NAME[FACTORS],)
         self.static = static_values(block)
         self.short: dict[SSAValue, SSAValue] = {}
+        self.joined: list[Concat] = []  # of which the parts are rounded
 
     def run(self) -> None:
         for op in list(self.block.ops):
@@ -83,6 +88,8 @@ class _Shortening:
                 if (step := rewrites.begin("short-products", [op])) is None:
                     return
                 step.done(self.multiply(op))
+        for value, short in self.short.items():
+            self.read_short(value, short)
 
     def pays(self, op: Conv2d | Matmul) -> bool:
         """Return whether a product by static weights takes less time in bf16 than in f32."""
@@ -116,7 +123,24 @@ class _Shortening:
             made = new.add(Add.make([made, new.reshape(new.cast(op.bias, F32), (spec_of(op.bias.type).len, 1, 1))]))
         made = new.cast(made, op.result_specs[0].dtype)
         replace_result(op, made, new)
+        for concat in self.joined:
+            if concat.dst.first_use is None:
+                concat.detach()
+                concat.erase()
+        self.joined.clear()
         return new.made
+
+    # f(x) = f(widened(round(x))), but for the rounding
+    def read_short(self, value: SSAValue, short: SSAValue) -> None:
+        """Let elementwise ops read a factor as it was rounded, where that is all that is read of it then: it stands in
+        memory once, in half of its bytes."""
+        others = [use for use in value.uses if use.operation is not short.owner]
+        if value in self.static or isinstance(value.owner, Source) or not all(map(_is_elementwise, others)):
+            return
+        for use in others:
+            assert isinstance(use.operation, LnOp)
+            new = NewOps(self.block, use.operation, self.names)
+            use.operation.operands[use.index] = new.cast(short, F32)
 
     def rounded(self, value: SSAValue) -> SSAValue:
         """A factor in bf16: where it is made, so that this rounds it, and all its readers read one."""
@@ -125,9 +149,19 @@ class _Shortening:
             return value
         if isinstance(value.owner, Cast) and spec_of(value.owner.src.type).dtype == dtype:
             return value.owner.src
+        if isinstance(value.owner, Concat) and value.has_one_use():  # round(concat(x, y)) = concat(round(x), round(y))
+            new = NewOps(self.block, value.owner, self.names, behind=True)
+            self.joined.append(value.owner)
+            parts = [self.rounded(v) for v in value.owner.operands]
+            return new.add(Concat.make(parts, value.owner.param_values(), location=value.owner.location))
         if value not in self.short:
             new = NewOps(self.block, value.owner, self.names, behind=True)
             self.short[value] = new.cast(value, dtype)
             if value in self.static:
                 self.static.add(self.short[value])
         return self.short[value]
+
+
+def _is_elementwise(use: Use) -> bool:
+    """Return whether a use is that of an elementwise op, which may read the value from other memory."""
+    return not is_yielded(use) and isinstance(use.operation, LnOp) and bool(is_elementwise(use.operation))

@@ -124,9 +124,11 @@ def _pipeline(default: Pipeline) -> Pipeline:
     """With products of integers and of bf16, which kernels multiply two at a time; a precision asks for the latter."""
     if "move-scales" not in default.passes:
         return default
-    asked = next((to for to in SHORTENED if f"precision{{to={to}}}" in default.passes), "f32")
-    found = default.after("move-scales", "integers").before("hoist", f"short-products{{to={asked}}}")
-    return found.without("precision") if asked in SHORTENED else found
+    found = default.after("move-scales", "integers")
+    asked = next((to for to in SHORTENED if f"precision{{to={to}}}" in default.passes), None)
+    if asked is None:
+        return found.before("hoist", "short-products")
+    return found.before("hoist", f"short-products{{to={asked}}}").without("precision")
 
 
 CPU = Target(

@@ -52,6 +52,10 @@ def short_float(e: FunctionEmitter, x: str, elem: str, lanes: int) -> str:
     value = TypedText(c, "float", x)
     if (elem == "half" and e.has_half) or (elem == "bfloat" and e.has_bfloat):
         return c.cast("fptrunc", value, elem).text
+    if elem == "bfloat" and e.dots.bfloats and e.tiled and lanes in (8, 16):
+        floats, made = f"<{lanes} x float>", f"<{lanes} x {MULTIPLIED}>"
+        found = e.ins(e.call_text(f"llvm.x86.avx512bf16.cvtneps2bf16.{32 * lanes}", made, [(floats, x)]))
+        return e.ins(f"bitcast {made} {found} to <{lanes} x {elem}>")
     bits = c.bits(value)
     short = _to_bfloat(c, value, bits) if elem == "bfloat" else _to_half(c, bits)
     return c.cast("bitcast", c.cast("trunc", short, "i16"), elem).text
