@@ -232,6 +232,7 @@ DIALECTS = Table("dialect", {
 GENERATORS = Table("generator", {
     "direct": "lightnet.backends.cpu.blocked.conv:DIRECT",
     "dot": "lightnet.backends.cpu.blocked.dot:DOT", "dots": "lightnet.backends.cpu.blocked.dot_dense:DOTS",
+    "pairs": "lightnet.backends.cpu.short_gemm:PAIRS",
     "winograd4": "lightnet.backends.cpu.blocked.winograd:WINOGRAD4",
     "winograd2": "lightnet.backends.cpu.blocked.winograd:WINOGRAD2",
     "bands": "lightnet.backends.cpu.blocked.bands:BANDS",

@@ -489,7 +489,9 @@ class NewOps:
         return self.add(ConstantOp.make([], {"dims": (), "dtype": F32.tl, "data": (number,)}))
 
     def cast(self, value: SSAValue, dtype: DType) -> SSAValue:
-        return value if spec_of(value.type).dtype == dtype else self.add(Cast.make([value], {"dtype": dtype.tl}))
+        """`value` in another type; beyond the range of a short one it is infinite."""
+        mode = {"mode": "wrap"} if dtype.is_short else {}
+        return value if spec_of(value.type).dtype == dtype else self.add(Cast.make([value], {"dtype": dtype.tl, **mode}))
 
     def reshape(self, value: SSAValue, dims: tuple[int, ...]) -> SSAValue:
         return value if spec_of(value.type).dims == dims else self.add(Reshape.make([value], {"dims": dims}))

@@ -11,13 +11,13 @@ from xdsl.ir import Block, SSAValue, Use
 from lightnet.dialects.ln.arith import Add, Cast
 from lightnet.dialects.ln.conv import Conv2d
 from lightnet.dialects.ln.integer import Conv2dShort, MatmulShort
-from lightnet.dialects.ln.matmul import Matmul
-from lightnet.dialects.ln.move import Concat
+from lightnet.dialects.ln.matmul import Matmul, gemm_shape
+from lightnet.dialects.ln.move import Concat, Reshape, Transpose
 from lightnet.dialects.ln.rules import is_yielded
 from lightnet.dialects.ln.source import Source
 from lightnet.ir import budget, rewrites
 from lightnet.ir.access import is_elementwise
-from lightnet.ir.instances import typical_op
+from lightnet.ir.instances import is_open, typical_op
 from lightnet.ir.names import FreshNames
 from lightnet.ir.op import LnOp
 from lightnet.ir.passes import LnPass
@@ -33,6 +33,10 @@ F32 = BY_NAME["f32"]
 FACTORS, ASKING = "bf16", ("bf16", "auto")
 #: Bytes a nanosecond that a tensor is rounded at, read and written, where its producer cannot do it.
 ROUNDING_RATE = 30.0
+#: The moves of which what they read is rounded, if nothing else reads what they give.
+MOVES = (Concat, Reshape, Transpose)
+#: Rows and columns of products of computed matrices, at least.
+LEAST_ROWS, LEAST_COLUMNS = 32, 16
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class ShortProductsPass(LnPass):
     what makes the tensor, and one of weights happens at load. A convolution or a product by static weights becomes one
     of bf16 if the models of the target say that this takes less time than its best form in f32 (Winograd's, say), the
     rounding of its map included. `to` is ``bf16`` or ``auto`` (both mean that), or ``f32``: then only products of
-    tensors that are bf16 already are taken, whose sums are rounded as before. Processors are told by their `features`;
+    tensors that are bf16 already are taken, whose sums are rounded as before. A product of two computed matrices is taken where there are enough rows of the first. Processors are told by their `features`;
     where one has no such products, or with `exact`, nothing changes.
     """
 
@@ -79,7 +83,7 @@ class _Shortening:
         self.types = (BY_NAME[FACTORS], F32) if made.to in ASKING else (BY_NAME[FACTORS],)
         self.static = static_values(block)
         self.short: dict[SSAValue, SSAValue] = {}
-        self.joined: list[Concat] = []  # of which the parts are rounded
+        self.moved: list[LnOp] = []  # of which what is read is rounded
 
     def run(self) -> None:
         for op in list(self.block.ops):
@@ -94,8 +98,10 @@ class _Shortening:
     def pays(self, op: Conv2d | Matmul) -> bool:
         """Return whether a product by static weights takes less time in bf16 than in f32."""
         src, weight = op.operand_specs[:2]
-        if src.dtype not in self.types or weight.dtype != src.dtype or op.operands[1] not in self.static:
+        if src.dtype not in self.types or weight.dtype != src.dtype:
             return False
+        if op.operands[1] not in self.static:
+            return isinstance(op, Matmul) and self.computed(op)
         if weight.ndim < 2 or weight.open_dims or (isinstance(op, Conv2d) and isinstance(src.dims[1], Dim)):
             return False
         op, kind = typical_op(op), Conv2dShort if isinstance(op, Conv2d) else MatmulShort
@@ -104,6 +110,14 @@ class _Shortening:
             for kind, specs, t in ((type(op), op.operand_specs, F32), (kind, op.operand_specs[:2], BY_NAME[FACTORS]))
         )
         return by_short is not None and (by_floats is None or by_short + self.rounding(op.operands[0]) < by_floats)
+
+    def computed(self, op: Matmul) -> bool:
+        """Return whether a product of two computed matrices has enough rows for what the second one costs, of which
+        pairs are made: there is no model to ask for other ways."""
+        if is_open([*op.operands, *op.results]) or gemm_shape(op)[1] < LEAST_ROWS or gemm_shape(op)[3] < LEAST_COLUMNS:
+            return False
+        specs = [s._replace(dtype=BY_NAME[FACTORS]) for s in op.operand_specs]
+        return time_on_maps(self.made.target, self.made.features, MatmulShort, specs, op) is not None
 
     def rounding(self, value: SSAValue) -> float:
         """Nanoseconds that rounding a factor takes: none where it is rounded already, or by what makes it."""
@@ -123,11 +137,11 @@ class _Shortening:
             made = new.add(Add.make([made, new.reshape(new.cast(op.bias, F32), (spec_of(op.bias.type).len, 1, 1))]))
         made = new.cast(made, op.result_specs[0].dtype)
         replace_result(op, made, new)
-        for concat in self.joined:
-            if concat.dst.first_use is None:
-                concat.detach()
-                concat.erase()
-        self.joined.clear()
+        for move in self.moved:
+            if move.results[0].first_use is None:
+                move.detach()
+                move.erase()
+        self.moved.clear()
         return new.made
 
     # f(x) = f(widened(round(x))), but for the rounding
@@ -149,11 +163,11 @@ class _Shortening:
             return value
         if isinstance(value.owner, Cast) and spec_of(value.owner.src.type).dtype == dtype:
             return value.owner.src
-        if isinstance(value.owner, Concat) and value.has_one_use():  # round(concat(x, y)) = concat(round(x), round(y))
-            new = NewOps(self.block, value.owner, self.names, behind=True)
-            self.joined.append(value.owner)
-            parts = [self.rounded(v) for v in value.owner.operands]
-            return new.add(Concat.make(parts, value.owner.param_values(), location=value.owner.location))
+        if isinstance(value.owner, MOVES) and value.has_one_use() and value not in self.static:
+            op = value.owner  # round(move(x)) = move(round(x))
+            new = NewOps(self.block, op, self.names, behind=True)
+            self.moved.append(op)
+            return new.add(type(op).make(list(map(self.rounded, op.operands)), op.param_values(), location=op.location))
         if value not in self.short:
             new = NewOps(self.block, value.owner, self.names, behind=True)
             self.short[value] = new.cast(value, dtype)

@@ -9,6 +9,7 @@ from blocked_kernels import check_blocked, form_of, kernel_of
 from lightnet.backends.cpu.blocked.base import ProcessorModel
 from lightnet.backends.cpu.blocked.dot import DOT
 from lightnet.backends.cpu.blocked.dot_dense import DOTS
+from lightnet.backends.cpu.short_gemm import PAIRS
 from lightnet.runtime.dtypes import BY_NAME
 
 MACHINES = [ProcessorModel(), ProcessorModel(lanes=8, registers=16), ProcessorModel(lanes=4)]
@@ -117,6 +118,28 @@ def test_products(a, n, machine, kind):
     body += f"%z = ln.cast %m : {tensor(result, 'i8')} ln.yield %z"
     operands["s"] = tensor((n,), "f32")
     check_blocked(DOTS, operands, body, machine=machine, arrays=[x, w, scale], tolerance=0)
+
+
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.lanes} lanes")
+@pytest.mark.parametrize("a, b", [((1, 784), (784, 512)), ((50, 44), (44, 101)), ((2, 3, 8), (8, 19)), ((2, 3, 40, 64), (2, 3, 64, 50)),
+                                  ((3, 5, 4), (3, 4, 33)), ((2, 1, 5, 8), (3, 8, 16)), ((1, 2), (2, 2))], ids=str)  # fmt: skip
+def test_products_of_computed_matrices(a, b, machine):
+    """Of bf16, with a number, a vector and a residual behind; batches that are repeated."""
+    factors = data(np.random.default_rng(a[0]), BFLOATS, a, b)
+    result = np.matmul(*(f.astype(np.float32) for f in factors)).shape
+    f, operands = tensor(result, "f32"), {"a": tensor(a, "bf16"), "b": tensor(b, "bf16")}
+    product = f"%y = ln.matmul_short %a, %b : {f} "
+    check_blocked(PAIRS, operands, product + "ln.yield %y", machine=machine, arrays=factors, tolerance=ROUNDED)
+    rest = [np.random.default_rng(k).standard_normal(dims).astype(np.float32) for k, dims in enumerate(((), b[-1:], result))]
+    operands |= {"s": "tensor<f32>", "v": tensor(b[-1:], "f32"), "r": f}
+    body = f"{product}%m = ln.mul %y, %s : {f} %n = ln.add %m, %v : {f} %z = ln.add %n, %r : {f} ln.yield %z, %m"
+    check_blocked(PAIRS, operands, body, machine=machine, arrays=[*factors, *rest], tolerance=ROUNDED)
+    for other in ("f16", "i8"):
+        wrong = {k: v.replace("bf16", other) for k, v in operands.items() if k in "ab"}
+        kind = "matmul_short" if other == "f16" else "matmul_integer"
+        text = f"%y = ln.{kind} %a, %b : {tensor(result, 'f32' if other == 'f16' else 'i32')} ln.yield %y"
+        assert form_of(PAIRS, kernel_of(wrong, text), machine) is None
 
 
 def _check_floats(generator, operands, product: str, result, per_output, machine, factors, **halos) -> None:

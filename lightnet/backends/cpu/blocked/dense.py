@@ -151,10 +151,6 @@ class PackedProductKernel(gemm.ProductKernel):
         """The first sums of a tile."""
         return self.b.broadcast(self.b.const(self.nothing, self.element), (rows, self.schedule.columns))
 
-    def multiplied(self, a: SSAValue, b: SSAValue, sums: SSAValue) -> SSAValue:
-        """`sums` and the products of [rows, steps] and [steps, columns]."""
-        return self.b.fma(a, b, sums)
-
     def finished(self, panel: Index, row: Index, rows: int, value: SSAValue, waiting: Index) -> None:
         """The epilogue of a tile, by rows from row `waiting` of the scratch memory where it is long; the last panel may
         have fewer columns."""
