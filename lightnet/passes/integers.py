@@ -380,7 +380,9 @@ class _Narrowing:
         one of floats multiplies 2 or 4 times less; it is what ONNX defines, so which one is taken changes rounding."""
         integers = [spec._replace(dtype=t) for spec, t in zip(op.operand_specs, types)]
         kinds = (Conv2d, op.operand_specs), (Conv2dInteger, integers)
-        by_floats, by_integers = (time_on_maps(self.target.name, self.features, kind, specs, op) for kind, specs in kinds)
+        by_floats, by_integers = (
+            time_on_maps(self.target.name, self.features, kind, specs, op) for kind, specs in kinds
+        )
         return by_floats is None or by_integers is None or by_integers <= LENIENCE * by_floats
 
     def as_integers(self, value: SSAValue, dtype: DType) -> SSAValue:
@@ -433,9 +435,7 @@ def replace_result(op: LnOp, value: SSAValue, new: NewOps) -> None:
     op.erase()
 
 
-def time_on_maps(
-    target: str, features: str, kind: type[LnOp], specs: Sequence[TensorSpec], like: LnOp
-) -> float | None:
+def time_on_maps(target: str, features: str, kind: type[LnOp], specs: Sequence[TensorSpec], like: LnOp) -> float | None:
     """Nanoseconds that an op of a kind, with operands of these types and the parameters of another op, takes on maps by
     the models of a target; None where it has no kernel there."""
     architecture, types = get_target(target), [tensor_type(spec) for spec in specs]
@@ -491,7 +491,9 @@ class NewOps:
     def cast(self, value: SSAValue, dtype: DType) -> SSAValue:
         """`value` in another type; beyond the range of a short one it is infinite."""
         mode = {"mode": "wrap"} if dtype.is_short else {}
-        return value if spec_of(value.type).dtype == dtype else self.add(Cast.make([value], {"dtype": dtype.tl, **mode}))
+        return (
+            value if spec_of(value.type).dtype == dtype else self.add(Cast.make([value], {"dtype": dtype.tl, **mode}))
+        )
 
     def reshape(self, value: SSAValue, dims: tuple[int, ...]) -> SSAValue:
         return value if spec_of(value.type).dims == dims else self.add(Reshape.make([value], {"dims": dims}))

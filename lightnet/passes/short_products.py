@@ -51,9 +51,10 @@ class ShortProductsPass(LnPass):
     Factors are rounded, once for all products that read them, sums and all else stay f32: a rounding becomes part of
     what makes the tensor, and one of weights happens at load. A convolution or a product by static weights becomes one
     of bf16 if the models of the target say that this takes less time than its best form in f32 (Winograd's, say), the
-    rounding of its map included. `to` is ``bf16`` or ``auto`` (both mean that), or ``f32``: then only products of
-    tensors that are bf16 already are taken, whose sums are rounded as before. A product of two computed matrices is taken where there are enough rows of the first. Processors are told by their `features`;
-    where one has no such products, or with `exact`, nothing changes.
+    rounding of its map included; a product of two computed matrices if the first one has enough rows. `to` is ``bf16``
+    or ``auto`` (both mean that), or ``f32``: then only products of tensors that are bf16 already are taken, whose sums
+    are rounded as before. Processors are told by their `features`; where one has no such products, or with `exact`,
+    nothing changes.
     """
 
     name = "short-products"
@@ -68,14 +69,19 @@ class ShortProductsPass(LnPass):
         return BY_NAME.get(FACTORS) if self.to in ASKING else None
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        if self.exact or FACTORS not in BY_NAME or not get_target(self.target).multiplies_short(self.features):
+        if not self.is_for_some():
             return
         for block in graphs(op):
             if any(isinstance(o, Conv2d | Matmul) for o in budget.within(block.ops)):
-                _Shortening(block, self, FreshNames(tensor_names_in(op))).run()
+                Shortening(block, self, FreshNames(tensor_names_in(op))).run()
+
+    def is_for_some(self) -> bool:
+        """Return whether there may be such products."""
+        known = FACTORS in BY_NAME and get_target(self.target).multiplies_short(self.features)
+        return known and not self.exact
 
 
-class _Shortening:
+class Shortening:
     """Takes the products of a graph to those of bf16."""
 
     def __init__(self, block: Block, made: ShortProductsPass, names: FreshNames):
@@ -96,24 +102,35 @@ class _Shortening:
             self.read_short(value, short)
 
     def pays(self, op: Conv2d | Matmul) -> bool:
-        """Return whether a product by static weights takes less time in bf16 than in f32."""
-        src, weight = op.operand_specs[:2]
-        if src.dtype not in self.types or weight.dtype != src.dtype:
-            return False
-        if op.operands[1] not in self.static:
-            return isinstance(op, Matmul) and self.computed(op)
-        if weight.ndim < 2 or weight.open_dims or (isinstance(op, Conv2d) and isinstance(src.dims[1], Dim)):
-            return False
-        op, kind = typical_op(op), Conv2dShort if isinstance(op, Conv2d) else MatmulShort
-        by_floats, by_short = (
-            time_on_maps(self.made.target, self.made.features, kind, [s._replace(dtype=t) for s in specs], op)
-            for kind, specs, t in ((type(op), op.operand_specs, F32), (kind, op.operand_specs[:2], BY_NAME[FACTORS]))
-        )
-        return by_short is not None and (by_floats is None or by_short + self.rounding(op.operands[0]) < by_floats)
+        """Return whether a product takes less time in bf16 than in f32."""
+        times = self.times(op)
+        return times["bf16"] < times["f32"] if times else isinstance(op, Matmul) and self.computed(op)
+
+    def times(self, op: Conv2d | Matmul) -> dict[str, float]:
+        """Nanoseconds of a product by static weights in each type, with the rounding of its map; none where it has no
+        kernel in one of them."""
+        (src, weight, *_), kind = op.operand_specs, Conv2dShort if isinstance(op, Conv2d) else MatmulShort
+        if src.dtype not in self.types or weight.dtype != src.dtype or op.operands[1] not in self.static:
+            return {}
+        if weight.open_dims or (isinstance(op, Conv2d) and isinstance(src.dims[1], Dim)):
+            return {}
+        found, like = {"bf16": self.rounding(op.operands[0]), "f32": 0.0}, typical_op(op)
+        for name, (made, specs) in {
+            "bf16": (kind, like.operand_specs[:2]),
+            "f32": (type(op), like.operand_specs),
+        }.items():
+            of_type = [spec._replace(dtype=BY_NAME[name]) for spec in specs]
+            time = time_on_maps(self.made.target, self.made.features, made, of_type, like)
+            if time is None:
+                return {}
+            found[name] += time
+        return found
 
     def computed(self, op: Matmul) -> bool:
         """Return whether a product of two computed matrices has enough rows for what the second one costs, of which
         pairs are made: there is no model to ask for other ways."""
+        if any(s.dtype not in self.types for s in op.operand_specs) or op.operands[1] in self.static:
+            return False
         if is_open([*op.operands, *op.results]) or gemm_shape(op)[1] < LEAST_ROWS or gemm_shape(op)[3] < LEAST_COLUMNS:
             return False
         specs = [s._replace(dtype=BY_NAME[FACTORS]) for s in op.operand_specs]

@@ -70,7 +70,10 @@ NOT_EXPORTED = {
     "conv2d_integer": "is made of a convolution by the pass `integers`: ONNX's ConvInteger has no words of 16 bits",
     "round_clip": "is made of roundings by the pass `integers`, and is `low` for NaN, which ONNX's Clip is not",
     "matmul_integer": "is made of a product by the pass `integers`: ONNX's MatMulInteger has no words of 16 bits",
-    **dict.fromkeys(("conv2d_short", "matmul_short"), "is made of a product by the pass `short-products`: ONNX's sums have the type of their factors"),
+    **dict.fromkeys(
+        ("conv2d_short", "matmul_short"),
+        "is made of a product by the pass `short-products`: ONNX's sums have the type of their factors",
+    ),
     "print": "has no counterpart: dropped, with a note in the model",
     "fprint": "has no counterpart: dropped, with a note in the model",
 }

@@ -124,9 +124,7 @@ class ProductKernel(TileKernel):
 class Gemm(ProductKernel):
     """Builds one kernel function, in tiles of `shape`, with `scratch` bytes for a panel."""
 
-    def __init__(
-        self, kernel: KernelOp, name: str, lanes: int, shape: Shape, scratch: int, aliases: Mapping[int, int]
-    ):
+    def __init__(self, kernel: KernelOp, name: str, lanes: int, shape: Shape, scratch: int, aliases: Mapping[int, int]):
         self.lanes, self.shape, self.columns = lanes, shape, shape.vectors * lanes
         super().__init__(kernel, name, aliases, scratch)
         self.panel: SSAValue | None = None

@@ -32,8 +32,8 @@ class CpuRuntime(Runtime):
                "avx512, neon; code for another one is saved, or emitted", default="host", tools=(COMPILE, RUN_PASSES)),
         Option("triple", "the system to make code for, as LLVM names it (default: this one)", metavar="TRIPLE",
                tools=(COMPILE, RUN_PASSES)),
-        Option("features", "what decides the shape of kernels: avx512bf16, avx512vnni, avx512, avx2 or neon (default: what the "
-               "processor has)",
+        Option("features", "what decides the shape of kernels: avx512bf16, avx512vnni, avx512, avx2 or neon "
+               "(default: what the processor has)",
                tools=()),
     )  # fmt: skip
     files = {"obj": ".o", "so": ".so", "header": ".h", "asm": ".s", "llvm": ".ll"}

@@ -143,8 +143,7 @@ def _tile_dot(e: FunctionEmitter, op: tile_arith.DotOp) -> None:
 
 
 def _bfloat_pairs(e: FunctionEmitter, lanes: int, x: str, y: str, total: str) -> str:
-    """A sum of f32 and the products of two pairs of bf16, by the instruction, or as floats, which are pairs' halves with
-    zeros behind."""
+    """A sum of f32 and the products of two pairs of bf16, by the instruction, or as floats, halves before zeros."""
     type, floats = leaf_type("i32", lanes), leaf_type("float", lanes)
     if e.dots.bfloats and lanes in (4, 8, 16):
         short = leaf_type(MULTIPLIED, 2 * lanes)

@@ -1,8 +1,8 @@
-"""Products of short numbers in sums of 32 bits: `conv2d_integer` and `matmul_integer`, `conv2d_short` and `matmul_short`.
+"""Products of short numbers in sums of 32 bits: `conv2d_integer`, `matmul_integer`, `conv2d_short`, `matmul_short`.
 
 The first two are what a quantised network computes. Operands are i16, i8 or ui8, and what they hold is multiplied as it
 is: a zero point is subtracted before, so that padding is 0. Sums wrap around at 32 bits, in any order alike. The others
-are those of f16 or bf16, whose sums are f32 and are not rounded to the type of the factors.
+are of f16 or bf16, with sums of f32 that are not rounded to the type of the factors.
 """
 
 from __future__ import annotations

@@ -131,7 +131,9 @@ def test_products_of_computed_matrices(a, b, machine):
     f, operands = tensor(result, "f32"), {"a": tensor(a, "bf16"), "b": tensor(b, "bf16")}
     product = f"%y = ln.matmul_short %a, %b : {f} "
     check_blocked(PAIRS, operands, product + "ln.yield %y", machine=machine, arrays=factors, tolerance=ROUNDED)
-    rest = [np.random.default_rng(k).standard_normal(dims).astype(np.float32) for k, dims in enumerate(((), b[-1:], result))]
+    rest = [
+        np.random.default_rng(k).standard_normal(dims).astype(np.float32) for k, dims in enumerate(((), b[-1:], result))
+    ]
     operands |= {"s": "tensor<f32>", "v": tensor(b[-1:], "f32"), "r": f}
     body = f"{product}%m = ln.mul %y, %s : {f} %n = ln.add %m, %v : {f} %z = ln.add %n, %r : {f} ln.yield %z, %m"
     check_blocked(PAIRS, operands, body, machine=machine, arrays=[*factors, *rest], tolerance=ROUNDED)

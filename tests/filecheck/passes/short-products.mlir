@@ -3,17 +3,19 @@
 // RUN: ln-opt %s --split-input-file '--pass=short-products{to=bf16 features=avx2}' --columns=0 | filecheck %s --check-prefix=WITHOUT
 // RUN: ln-opt %s --split-input-file '--pass=short-products{to=bf16 features=avx512bf16 exact=true}' --columns=0 | filecheck %s --check-prefix=WITHOUT
 // RUN: ln-opt %s --split-input-file '--pass=short-products{features=avx512bf16}' --columns=0 | filecheck %s --check-prefix=ASKED
+// RUN: ln-opt %s --split-input-file '--pass=short-products{to=bf16 features=avx512bf16}' --columns=0 --remarks=cost 2>&1 | filecheck %s --check-prefix=REMARK
 
-// Factors are rounded, the map where it is made and once for both products; sums, the bias and what follows stay f32. Of few
-// channels, or where the second factor is computed, nothing changes.
+// REMARK: remark: ln.conv2d "y" computes in bf16: in f32 {{.*}} us, in bf16 {{.*}} us [cost: short-products]
+// Factors are rounded, the map where it is made and once for both products; sums, the bias and what follows stay f32. Where there
+// are few channels, nothing changes.
 // CHECK: %[[X:.*]] = ln.relu %
-// CHECK-NEXT: %[[S:.*]] = ln.cast %[[X]] : tensor<1x64x14x14xbf16>
+// CHECK-NEXT: %[[S:.*]] = ln.cast %[[X]] {mode = "wrap"} : tensor<1x64x14x14xbf16>
 // CHECK: %[[N:.*]] = ln.conv2d_short %[[S]], %{{.*}} {size = [1, 1]} : tensor<1x128x14x14xf32>
 // CHECK: ln.add %[[N]], %{{.*}} : tensor<1x128x14x14xf32> as "y"("y")
 // CHECK: ln.conv2d_short %[[S]], %
 // CHECK: ln.conv2d %p, %{{.*}} as "few"("few")
 // CHECK: ln.matmul_short %a.1, %{{.*}} : tensor<50x96xf32> as "m"("m")
-// CHECK: ln.matmul %{{.*}} as "computed"("computed")
+// CHECK: ln.matmul_short %a.1, %c.1 : tensor<50x50xf32> as "computed"("computed")
 // WITHOUT-NOT: _short
 // ASKED: ln.conv2d %x, %w
 func.func @main() -> (tensor<1x128x14x14xf32>, tensor<1x64x14x14xf32>, tensor<1x16x14x14xf32>, tensor<50x96xf32>, tensor<50x50xf32>) {
@@ -42,7 +44,7 @@ func.func @main() -> (tensor<1x128x14x14xf32>, tensor<1x64x14x14xf32>, tensor<1x
 // A product of a network of bf16 keeps its sums, and rounds what it rounded before.
 // ASKED: %[[N:.*]] = ln.conv2d_short %x, %w {size = [1, 1]} : tensor<1x128x14x14xf32>
 // ASKED: %[[A:.*]] = ln.add %[[N]], %{{.*}} : tensor<1x128x14x14xf32>
-// ASKED: ln.cast %[[A]] : tensor<1x128x14x14xbf16> as "y"("y")
+// ASKED: ln.cast %[[A]] {mode = "wrap"} : tensor<1x128x14x14xbf16> as "y"("y")
 func.func @main() -> tensor<1x128x14x14xbf16> {
   %x = ln.input : tensor<1x64x14x14xbf16> as ("x")
   %w = ln.param : tensor<128x64x1x1xbf16> as ("w")

@@ -36,8 +36,8 @@ KINDS = {("i16", "i16"): "words", ("ui8", "i8"): "bytes", ("bf16", "bf16"): "bfl
 
 
 class DirectDot(Direct):
-    """The generator of `conv2d_integer` on maps of i16 or ui8, and of `conv2d_short` on such of bf16, with an elementwise epilogue: the one of `conv2d`, of
-    channels that are multiplied together."""
+    """The generator of `conv2d_integer` on maps of i16 or ui8, and of `conv2d_short` on such of bf16, with an
+    elementwise epilogue: the one of `conv2d`, of channels that are multiplied together."""
 
     alg, opens = "dot", False
 
