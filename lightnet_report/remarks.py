@@ -278,7 +278,7 @@ def _of_short_products(pass_: ShortProductsPass, module: ModuleOp) -> Callable[[
     """The predictions for each product in f32 and in bf16, and the type that it computes in."""
 
     def remarks() -> Iterator[Remark]:
-        for block in graphs(module) if pass_.is_for_some() else ():
+        for block in graphs(module) if pass_.finds_some() else ():
             products = [op for op in block.ops if isinstance(op, Conv2d | Matmul)]
             shortening = Shortening(block, pass_, FreshNames(()))
             for op in products:

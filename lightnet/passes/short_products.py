@@ -29,13 +29,13 @@ from lightnet.runtime.dims import Dim, typical
 from lightnet.runtime.dtypes import BY_NAME, DType
 
 F32 = BY_NAME["f32"]
-#: What there are products of, and what asks for them.
-FACTORS, ASKING = "bf16", ("bf16", "auto")
+#: The type that there are products of (None without ml_dtypes), and what asks for them.
+FACTORS, ASKING = BY_NAME.get("bf16"), ("bf16", "auto")
 #: Bytes a nanosecond that a tensor is rounded at, read and written, where its producer cannot do it.
 ROUNDING_RATE = 30.0
 #: The moves of which what they read is rounded, if nothing else reads what they give.
 MOVES = (Concat, Reshape, Transpose)
-#: Rows and columns of products of computed matrices, at least.
+#: Rows and columns of products of computed matrices, at least: of the second one, pairs are made.
 LEAST_ROWS, LEAST_COLUMNS = 32, 16
 
 
@@ -66,27 +66,25 @@ class ShortProductsPass(LnPass):
 
     @property
     def rounds_to(self) -> DType | None:
-        return BY_NAME.get(FACTORS) if self.to in ASKING else None
+        return FACTORS if self.to in ASKING else None
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        if not self.is_for_some():
-            return
-        for block in graphs(op):
+        for block in graphs(op) if self.finds_some() else ():
             if any(isinstance(o, Conv2d | Matmul) for o in budget.within(block.ops)):
                 Shortening(block, self, FreshNames(tensor_names_in(op))).run()
 
-    def is_for_some(self) -> bool:
-        """Return whether there may be such products."""
-        known = FACTORS in BY_NAME and get_target(self.target).multiplies_short(self.features)
-        return known and not self.exact
+    def finds_some(self) -> bool:
+        """Return whether there may be products that it takes."""
+        return FACTORS is not None and not self.exact and get_target(self.target).multiplies_short(self.features)
 
 
 class Shortening:
     """Takes the products of a graph to those of bf16."""
 
     def __init__(self, block: Block, made: ShortProductsPass, names: FreshNames):
-        self.block, self.made, self.names = block, made, names
-        self.types = (BY_NAME[FACTORS], F32) if made.to in ASKING else (BY_NAME[FACTORS],)
+        assert FACTORS is not None
+        self.block, self.made, self.names, self.dtype = block, made, names, FACTORS
+        self.types = (FACTORS, F32) if made.to in ASKING else (FACTORS,)
         self.static = static_values(block)
         self.short: dict[SSAValue, SSAValue] = {}
         self.moved: list[LnOp] = []  # of which what is read is rounded
@@ -102,9 +100,14 @@ class Shortening:
             self.read_short(value, short)
 
     def pays(self, op: Conv2d | Matmul) -> bool:
-        """Return whether a product takes less time in bf16 than in f32."""
+        """Return whether a product takes less time in bf16 than in f32; of two computed matrices, whether it is one of
+        some size."""
+        if isinstance(op, Matmul) and op.b not in self.static and not is_open([*op.operands, *op.results]):
+            _, m, k, n = gemm_shape(op)
+            is_large = m >= LEAST_ROWS and n >= LEAST_COLUMNS and k % 2 == 0 < k
+            return is_large and all(s.dtype in self.types for s in op.operand_specs)
         times = self.times(op)
-        return times["bf16"] < times["f32"] if times else isinstance(op, Matmul) and self.computed(op)
+        return bool(times) and times["bf16"] < times["f32"]
 
     def times(self, op: Conv2d | Matmul) -> dict[str, float]:
         """Nanoseconds of a product by static weights in each type, with the rounding of its map; none where it has no
@@ -114,34 +117,17 @@ class Shortening:
             return {}
         if weight.open_dims or (isinstance(op, Conv2d) and isinstance(src.dims[1], Dim)):
             return {}
-        found, like = {"bf16": self.rounding(op.operands[0]), "f32": 0.0}, typical_op(op)
-        for name, (made, specs) in {
-            "bf16": (kind, like.operand_specs[:2]),
-            "f32": (type(op), like.operand_specs),
-        }.items():
-            of_type = [spec._replace(dtype=BY_NAME[name]) for spec in specs]
-            time = time_on_maps(self.made.target, self.made.features, made, of_type, like)
-            if time is None:
-                return {}
-            found[name] += time
-        return found
-
-    def computed(self, op: Matmul) -> bool:
-        """Return whether a product of two computed matrices has enough rows for what the second one costs, of which
-        pairs are made: there is no model to ask for other ways."""
-        if any(s.dtype not in self.types for s in op.operand_specs) or op.operands[1] in self.static:
-            return False
-        if is_open([*op.operands, *op.results]) or gemm_shape(op)[1] < LEAST_ROWS or gemm_shape(op)[3] < LEAST_COLUMNS:
-            return False
-        specs = [s._replace(dtype=BY_NAME[FACTORS]) for s in op.operand_specs]
-        return time_on_maps(self.made.target, self.made.features, MatmulShort, specs, op) is not None
-
-    def rounding(self, value: SSAValue) -> float:
-        """Nanoseconds that rounding a factor takes: none where it is rounded already, or by what makes it."""
-        spec = spec_of(value.type)
-        if spec.dtype != F32 or value in self.short or value in self.static or value.has_one_use():
-            return 0.0
-        return typical(spec.len) * 6 / ROUNDING_RATE
+        like, x = typical_op(op), op.operands[0]
+        ways = {"f32": (type(op), like.operand_specs), "bf16": (kind, like.operand_specs[:2])}
+        found = {
+            name: time_on_maps(
+                self.made.target, self.made.features, made, [s._replace(dtype=BY_NAME[name]) for s in specs], like
+            )
+            for name, (made, specs) in ways.items()
+        }
+        if src.dtype == F32 and not (x in self.short or x in self.static or x.has_one_use()) and found["bf16"]:
+            found["bf16"] += typical(src.len) * 6 / ROUNDING_RATE  # of what makes it, nobody rounds it
+        return {} if None in found.values() else found
 
     # conv(x, w) + b = conv(round(x), round(w)) + b, but for the rounding
     def multiply(self, op: Conv2d | Matmul) -> list[LnOp]:
@@ -152,8 +138,7 @@ class Shortening:
         made = new.add(kind.make(factors, op.param_values(), location=op.location))
         if isinstance(op, Conv2d) and op.bias is not None:
             made = new.add(Add.make([made, new.reshape(new.cast(op.bias, F32), (spec_of(op.bias.type).len, 1, 1))]))
-        made = new.cast(made, op.result_specs[0].dtype)
-        replace_result(op, made, new)
+        replace_result(op, new.cast(made, op.result_specs[0].dtype), new)
         for move in self.moved:
             if move.results[0].first_use is None:
                 move.detach()
@@ -169,25 +154,22 @@ class Shortening:
         if value in self.static or isinstance(value.owner, Source) or not all(map(_is_elementwise, others)):
             return
         for use in others:
-            assert isinstance(use.operation, LnOp)
-            new = NewOps(self.block, use.operation, self.names)
-            use.operation.operands[use.index] = new.cast(short, F32)
+            use.operation.operands[use.index] = NewOps(self.block, use.operation, self.names).cast(short, F32)
 
     def rounded(self, value: SSAValue) -> SSAValue:
         """A factor in bf16: where it is made, so that this rounds it, and all its readers read one."""
-        dtype = BY_NAME[FACTORS]
-        if spec_of(value.type).dtype == dtype:
+        op = value.owner
+        if spec_of(value.type).dtype == self.dtype:
             return value
-        if isinstance(value.owner, Cast) and spec_of(value.owner.src.type).dtype == dtype:
-            return value.owner.src
-        if isinstance(value.owner, MOVES) and value.has_one_use() and value not in self.static:
-            op = value.owner  # round(move(x)) = move(round(x))
-            new = NewOps(self.block, op, self.names, behind=True)
-            self.moved.append(op)
-            return new.add(type(op).make(list(map(self.rounded, op.operands)), op.param_values(), location=op.location))
+        if isinstance(op, Cast) and spec_of(op.src.type).dtype == self.dtype:
+            return op.src
         if value not in self.short:
-            new = NewOps(self.block, value.owner, self.names, behind=True)
-            self.short[value] = new.cast(value, dtype)
+            new = NewOps(self.block, op, self.names, behind=True)
+            if isinstance(op, MOVES) and value.has_one_use() and value not in self.static:
+                self.moved.append(op)  # round(move(x)) = move(round(x))
+                parts = [self.rounded(v) for v in op.operands]
+                return new.add(type(op).make(parts, op.param_values(), location=op.location))
+            self.short[value] = new.cast(value, self.dtype)
             if value in self.static:
                 self.static.add(self.short[value])
         return self.short[value]

@@ -13,7 +13,6 @@ from typing import ClassVar
 import numpy as np
 
 from lightnet.dialects.ln.conv import Conv2d
-from lightnet.dialects.ln.matmul import Matmul
 from lightnet.dialects.ln.numeric import broadcast_dims
 from lightnet.dialects.ln.window import AUTOPAD, correlation, effective_padding, pad_hw, window_result
 from lightnet.ir.op import LnOp, case, ln_op, number, numbers, operand, result, string
@@ -26,8 +25,8 @@ SUMS = BY_NAME["i32"]
 
 
 def _whole_numbers(data: np.ndarray, factor: int) -> np.ndarray:
-    """Sample data that reaches far into its type."""
-    return (data * data.dtype.type(factor)).astype(data.dtype)
+    """Sample data that reaches far into its type, if these are integers."""
+    return data if data.dtype.kind not in "iu" else (data * data.dtype.type(factor)).astype(data.dtype)
 
 
 @ln_op
@@ -84,6 +83,7 @@ class Conv2dInteger(LnOp):
     @classmethod
     def samples(cls):
         def conv(types, src, out, size, **p):
+            types = types if cls.sums == SUMS else (SHORT[-1],) * 2
             weight = (out, src[1] // p.get("group", 1), *size)
             return case(src=(src, types[0]), weight=(weight, types[1]), size=size, **p)
 
@@ -158,6 +158,7 @@ class MatmulInteger(LnOp):
     @classmethod
     def samples(cls):
         kinds = [("i16", "i16"), ("ui8", "i8"), ("i8", "i8"), ("ui8", "ui8")]
+        kinds = kinds if cls.sums == SUMS else [(t, t) for t in SHORT]
         shapes = [
             ((3, 4), (4, 5)), ((1, 1), (1, 1)), ((1, 37), (37, 130)), ((33, 17), (17, 1)), ((50, 40), (40, 101)),
             ((2, 3, 7, 9), (2, 3, 9, 19)), ((2, 5, 6), (6, 33)), ((2, 1, 5, 8), (3, 8, 16)), ((3, 0), (0, 4)),
@@ -185,24 +186,6 @@ class Conv2dShort(Conv2dInteger):
     checks = Conv2dInteger.checks | {"types": "src.dtype == weight.dtype"}
     definition = Conv2dInteger.definition.replace("i32", "f32")
 
-    @classmethod
-    def sample_data(cls, name, kind, spec, tensors, params, seed):
-        return Conv2d.sample_data(name, kind, spec, tensors, params, seed)
-
-    @classmethod
-    def samples(cls):
-        return [
-            case(src=(src, t), weight=((out, src[1] // p.get("group", 1), *p["size"]), t), **p)
-            for t, src, out, p in (
-                (SHORT[-1], (1, 3, 9, 9), 4, {"size": (3, 3), "padding": (1, 1, 1, 1)}),
-                (SHORT[-1], (2, 16, 7, 11), 24, {"size": (3, 3), "padding": (2, 0, 1, 3)}),
-                (SHORT[-1], (1, 24, 13, 17), 17, {"size": (1, 1)}),
-                (SHORT[-1], (1, 32, 9, 12), 16, {"size": (3, 2), "stride": (2, 1), "dilation": (1, 2)}),
-                (SHORT[-1], (1, 32, 8, 8), 64, {"size": (5, 3), "group": 2, "padding": (2, 1, 2, 1)}),
-                ("f16", (1, 6, 9, 20), 6, {"size": (3, 3), "group": 6, "autopad": "SAME_UPPER"}),
-            )
-        ]
-
 
 @ln_op
 class MatmulShort(MatmulInteger):
@@ -221,13 +204,3 @@ class MatmulShort(MatmulInteger):
     b = operand(min_rank=2, dtypes=SHORT)
     dst = result(dtype="f32")
     checks = MatmulInteger.checks | {"types": "a.dtype == b.dtype"}
-
-    @classmethod
-    def sample_data(cls, name, kind, spec, tensors, params, seed):
-        return Matmul.sample_data(name, kind, spec, tensors, params, seed)
-
-    @classmethod
-    def samples(cls):
-        shapes = [((3, 4), (4, 5)), ((1, 36), (36, 130)), ((50, 40), (40, 101)), ((2, 3, 7, 9), (2, 3, 9, 19)),
-                  ((2, 1, 5, 8), (3, 8, 16)), ((3, 0), (0, 4))]  # fmt: skip
-        return [case(a=(a, t), b=(b, t)) for t, (a, b) in zip(SHORT * 3, shapes)]
