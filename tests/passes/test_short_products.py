@@ -161,6 +161,6 @@ def test_what_is_said():
 
 def test_where_there_is_no_auto():
     with pytest.raises(
-        LightNetError, match="target 'none' has no precision 'auto'; there are: f32, f16, bf16 .* of target cpu"
+        LightNetError, match=r"target 'none' has no precision 'auto'; there are: f32, f16, bf16 .* of target cpu"
     ):
         lightnet.compile(lightnet.loads(residual("f32")[0].SerializeToString(), ".onnx"), "none", precision="auto")

@@ -96,7 +96,7 @@ def grid(kernel: KernelOp, width: int) -> int:
 
 def build(kernel: KernelOp, name: str, width: int, aliases: Mapping[int, int]) -> Launch:
     """The kernel function. `aliases` maps a result to the operand whose memory it takes."""
-    return Gemm(kernel, name, *Gemm.plan(kernel, width), aliases).build()
+    return Gemm(kernel, Gemm.plan(kernel, width), name, aliases).build()
 
 
 class ProductKernel(TileKernel):
@@ -122,10 +122,11 @@ class ProductKernel(TileKernel):
 
 
 class Gemm(ProductKernel):
-    """Builds one kernel function, in tiles of `shape`, with `scratch` bytes for a panel."""
+    """Builds one kernel function, by the lanes, the tile and the bytes of the panel that `plan` gives."""
 
-    def __init__(self, kernel: KernelOp, name: str, lanes: int, shape: Shape, scratch: int, aliases: Mapping[int, int]):
-        self.lanes, self.shape, self.columns = lanes, shape, shape.vectors * lanes
+    def __init__(self, kernel: KernelOp, schedule: tuple[int, Shape, int], name: str, aliases: Mapping[int, int]):
+        self.lanes, self.shape, scratch = schedule
+        self.columns = self.shape.vectors * self.lanes
         super().__init__(kernel, name, aliases, scratch)
         self.panel: SSAValue | None = None
         if scratch:

@@ -7,7 +7,7 @@ elements become pairs. Imports the plain product, and products by packed matrice
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerType, MemRefType, i32
@@ -59,9 +59,6 @@ class Pairs(KernelGenerator):
 
 class PairsKernel(gemm.Gemm):
     """Builds the function of a kernel, whose factors are pairs to it."""
-
-    def __init__(self, kernel: KernelOp, schedule: tuple[int, gemm.Shape, int], name: str, aliases: Mapping[int, int]):
-        super().__init__(kernel, name, *schedule, aliases)
 
     def describe(self, kernel: KernelOp) -> None:
         super().describe(kernel)
