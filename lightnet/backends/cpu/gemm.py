@@ -82,21 +82,21 @@ def _tile_shape(m: int, n: int, width: int, lanes: int) -> Shape:
 
 def workspace_bytes(kernel: KernelOp, width: int) -> int:
     """Bytes of the copied panel of one block."""
-    return Gemm.plan(kernel, width)[2]
+    return PanelProduct.plan(kernel, width)[2]
 
 
 def grid(kernel: KernelOp, width: int) -> int:
     """The blocks of the kernel."""
     anchor = kernel.ops[0]
     assert isinstance(anchor, Matmul)
-    lanes, shape, _ = Gemm.plan(kernel, width)
+    lanes, shape, _ = PanelProduct.plan(kernel, width)
     batch = 1 if folds(anchor) else prod(anchor.result_specs[0].dims[:-2])
     return batch * -(-anchor.result_specs[0].dims[-1] // (shape.vectors * lanes))
 
 
 def build(kernel: KernelOp, name: str, width: int, aliases: Mapping[int, int]) -> Launch:
     """The kernel function. `aliases` maps a result to the operand whose memory it takes."""
-    return Gemm(kernel, Gemm.plan(kernel, width), name, aliases).build()
+    return PanelProduct(kernel, PanelProduct.plan(kernel, width), name, aliases).build()
 
 
 class ProductKernel(TileKernel):
@@ -121,7 +121,7 @@ class ProductKernel(TileKernel):
         return self.b.fma(a, b, sums)
 
 
-class Gemm(ProductKernel):
+class PanelProduct(ProductKernel):
     """Builds one kernel function, by the lanes, the tile and the bytes of the panel that `plan` gives."""
 
     def __init__(self, kernel: KernelOp, schedule: tuple[int, Shape, int], name: str, aliases: Mapping[int, int]):

@@ -57,7 +57,7 @@ class Pairs(KernelGenerator):
         return Plan.of(self, kernel, form, time, schedule, scratch_bytes=schedule[2], blocks=batch * panels)
 
 
-class PairsKernel(gemm.Gemm):
+class PairsKernel(gemm.PanelProduct):
     """Builds the function of a kernel, whose factors are pairs to it."""
 
     def describe(self, kernel: KernelOp) -> None:
