@@ -115,7 +115,7 @@ class Shortening:
         (src, weight, *_), kind = op.operand_specs, Conv2dShort if isinstance(op, Conv2d) else MatmulShort
         if src.dtype not in self.types or weight.dtype != src.dtype or op.operands[1] not in self.static:
             return {}
-        if weight.open_dims or (isinstance(op, Conv2d) and isinstance(src.dims[1], Dim)):
+        if weight.open_dims or (isinstance(op, Conv2d) and any(isinstance(d, Dim) for d in src.dims[1:])):
             return {}
         like, x = typical_op(op), op.operands[0]
         ways = {"f32": (type(op), like.operand_specs), "bf16": (kind, like.operand_specs[:2])}

@@ -97,6 +97,34 @@ def test_matrices_of_rounded_factors(dims, columns):
     np.testing.assert_allclose(got, np.matmul(*factors), rtol=2e-5, atol=2e-5)
 
 
+def test_sizes_that_calls_decide(tmp_path):
+    """Rows of a product may be open; a convolution whose pictures are stays f32, as its kernels are for known sizes."""
+    rng = np.random.default_rng(3)
+    w, v = (
+        (rng.standard_normal((192, 96)) / 14).astype(np.float32),
+        (rng.standard_normal((64, 64, 1, 1)) / 8).astype(np.float32),
+    )
+    feeds = {
+        "x": rng.standard_normal((50, 192)).astype(np.float32),
+        "p": rng.standard_normal((1, 64, 9, 20)).astype(np.float32),
+    }
+    nodes = [("MatMul", ["x", "w"], ["y"], {}), ("Conv", ["p", "v"], ["z"], {})]
+    model = model_of(nodes, feeds, {"w": w, "v": v}, "y")
+    model.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, None))
+    for value, at, name in ((model.graph.input[0], 0, "n"), (model.graph.input[1], 2, "h")):
+        value.type.tensor_type.shape.dim[at].dim_param = name
+    onnx.save(model, tmp_path / "open.onnx")
+    opened = lightnet.load(str(tmp_path / "open.onnx"), dims={"n": "1..300", "h": "1..30"})
+    executable = lightnet.compile(opened, precision="bf16", **PROCESSOR)
+    ops = ops_of(executable)
+    assert (ops["matmul_short"], ops["conv2d_short"], ops["conv2d"]) == (1, 0, 1)
+    for rows in (1, 7, 50):
+        got = executable({"x": feeds["x"][:rows], "p": feeds["p"]})
+        np.testing.assert_allclose(got["y"], rounded(feeds["x"][:rows]) @ rounded(w), rtol=2e-5, atol=2e-5)
+        want = np.einsum("nchw,oc->nohw", feeds["p"].astype(np.float64), v[:, :, 0, 0])
+        np.testing.assert_allclose(got["z"], want, rtol=1e-4, atol=1e-4)
+
+
 def residual(dtype: str, channels: int = 64) -> tuple[onnx.ModelProto, dict]:
     """Convolutions with a residual, a concatenation, a pool and a product of matrices, and attention behind; in f32, or, between
     casts, in bf16."""
