@@ -119,15 +119,15 @@ class Shortening:
             return {}
         like, x = typical_op(op), op.operands[0]
         ways = {"f32": (type(op), like.operand_specs), "bf16": (kind, like.operand_specs[:2])}
-        found = {
-            name: time_on_maps(
-                self.made.target, self.made.features, made, [s._replace(dtype=BY_NAME[name]) for s in specs], like
-            )
-            for name, (made, specs) in ways.items()
-        }
-        if src.dtype == F32 and not (x in self.short or x in self.static or x.has_one_use()) and found["bf16"]:
-            found["bf16"] += typical(src.len) * 6 / ROUNDING_RATE  # of what makes it, nobody rounds it
-        return {} if None in found.values() else found
+        found: dict[str, float] = {}
+        for name, (made, specs) in ways.items():
+            of_type = [spec._replace(dtype=BY_NAME[name]) for spec in specs]
+            if (time := time_on_maps(self.made.target, self.made.features, made, of_type, like)) is None:
+                return {}
+            found[name] = time
+        if src.dtype == F32 and not (x in self.short or x in self.static or x.has_one_use()):
+            found["bf16"] += typical(src.len) * 6 / ROUNDING_RATE  # what makes it does not round it
+        return found
 
     # conv(x, w) + b = conv(round(x), round(w)) + b, but for the rounding
     def multiply(self, op: Conv2d | Matmul) -> list[LnOp]:

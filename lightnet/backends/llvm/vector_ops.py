@@ -147,7 +147,7 @@ def _bfloat_pairs(e: FunctionEmitter, lanes: int, x: str, y: str, total: str) ->
     type, floats = leaf_type("i32", lanes), leaf_type("float", lanes)
     if e.dots.bfloats and lanes in (4, 8, 16):
         short = leaf_type(MULTIPLIED, 2 * lanes)
-        pairs = [(short, e.shared((short, v), lambda v=v: e.ins(f"bitcast {type} {v} to {short}"))) for v in (x, y)]
+        pairs = [(short, e.shared((short, v), partial(e.ins, f"bitcast {type} {v} to {short}"))) for v in (x, y)]
         return e.ins(e.call_text(f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}", floats, [(floats, total), *pairs]))
 
     def half(text: str, instruction: str) -> str:
