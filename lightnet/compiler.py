@@ -84,7 +84,8 @@ def compile(
     (`lightnet.load`); `compiled` says that the model is planned already and is to be lowered only. `layout` is one of
     the target's (cpu: ``blocked``, the default, and ``plain``); `precision` is what a network of f32 computes in:
     ``f32``; ``f16`` or ``bf16``, where its ops allow it (the pass `precision`), inputs and outputs keeping their types;
-    or one of the target's (cuda: ``tf32``, to which the factors of products are rounded). `exact` refuses algorithms
+    or one of the target's (cuda: ``tf32``, to which the factors of products are rounded; cpu: ``auto``, those of
+    products that are faster so rounded to bf16, which is what ``bf16`` means there, too). `exact` refuses algorithms
     that sum something else than an op's definition does (Winograd's); `weight_memory` is how many bytes transformed
     weights (Winograd's) may take beyond the plain ones (default: 0.3 times those of all weights; with less, they are
     transformed at run time, which takes longer). `threads` is how many threads a call may use (unless given that of the

@@ -181,10 +181,10 @@ def first_twice(names: Iterable[str]) -> str:
     return ""
 
 
-def near_or_all(name: str, known: Iterable[str], lead: str = "; there are: ") -> str:
-    """As `near`; where nothing is, behind `lead` all that there are."""
+def near_or_all(name: str, known: Iterable[str]) -> str:
+    """As `near`; where nothing is, all that there are."""
     known = [*known]
-    return near(name, known) or lead + (", ".join(known) or "none")
+    return near(name, known) or "; there are: " + (", ".join(known) or "none")
 
 
 def _clipped(text: str) -> str:

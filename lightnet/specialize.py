@@ -65,8 +65,8 @@ class SpecializingExecutable(Compiled):
         self,
         opened: OpenError,
         compile: partial[Any],
-        source: Any = None,
-        general: Executable | None = None,
+        source: Any,
+        general: Executable | None,
     ):
         self._general = general
         self._again, self._compile = opened.again, compile
@@ -265,7 +265,7 @@ class SpecializingExecutable(Compiled):
         return {n: (dims, BY_NAME[dtype].np) for n, (dtype, dims) in self.signature.items() if dtype in BY_NAME}
 
 
-def general_of(opened: OpenError, compile: Callable[[Model], Executable], asked: str = "") -> Executable | None:
+def general_of(opened: OpenError, compile: Callable[[Model], Executable], asked: str) -> Executable | None:
     """The executable of an open network for all calls whose dims are in the default ranges. None where there is none:
     values decide, the target wants numbers, or a kernel that multiplies much is several times as fast where dims are
     numbers. Where it is `asked` for, by an option of that name, it may

@@ -69,7 +69,7 @@ class Comparison:
     clock: str
     outputs: tuple[Output, ...]
     kernels: tuple[kernels.Matched, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
 
     @property
     def ratio(self) -> Interval:
@@ -108,17 +108,17 @@ class Comparison:
         lines += [(f"output '{shortened(o.name, 40)}'", str(o)) for o in self.outputs]
         return lines + [("note", note) for note in self.notes]
 
-    def rows(self, top: int = TOP) -> list[tuple[str, ...]]:
+    def rows(self) -> list[tuple[str, ...]]:
         """The kernels whose time changed most, without those that run the same code."""
         changed = sorted((k for k in self.kernels if not k.same), key=lambda k: -abs(k.gain))
-        return [_row(k) for k in changed[:top]]
+        return [_row(k) for k in changed[:TOP]]
 
-    def foot(self, top: int = TOP) -> list[str]:
+    def foot(self) -> list[str]:
         """The lines below the kernels."""
         if not self.kernels:
             return []
         same = [k for k in self.kernels if k.same]
-        rest = len(self.kernels) - len(same) - top
+        rest = len(self.kernels) - len(same) - TOP
         lines = [f"and {some(rest, 'more kernel')} that differ"] if rest > 0 else []
         if same:
             first, second = (sum(k.seconds[i] for k in same) for i in (0, 1))

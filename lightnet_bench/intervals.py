@@ -65,7 +65,7 @@ class Interval:
             return SLOWER
         return FASTER if self.high < 1 else UNDECIDED
 
-    def is_decided(self, margin: float = MARGIN, limit: float | None = None) -> bool:
+    def is_decided(self, margin: float, limit: float | None = None) -> bool:
         """Return whether more samples would hardly change the verdict: the interval lies inside of the margin, or
         outside of it (with a `limit`: on one side of that)."""
         if limit is not None:

@@ -65,7 +65,7 @@ def paired(
     sides: tuple[Sequence[Callable[[], Any]], Sequence[Callable[[], Any]]],
     limit: float,
     is_decided: Callable[[Interval], bool],
-    clock: Callable[[], float] = time.perf_counter,
+    clock: Callable[[], float],
     seed: int = 0,
     progress: Callable[[Interval, float], None] | None = None,
     now: Callable[[], float] = time.monotonic,

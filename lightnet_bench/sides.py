@@ -41,7 +41,7 @@ class Side:
     text: str
     executable: Any
     feeds: dict[str, Any]
-    threads: int = 1
+    threads: int
 
     @cached_property
     def network(self) -> Any:

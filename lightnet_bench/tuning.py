@@ -26,7 +26,7 @@ from lightnet.backends.generator import Plan
 from lightnet.backends.selection import written_choices
 from lightnet.cli.network import Network, run_options
 from lightnet.cli.run import fed_inputs
-from lightnet.dataclasses import dataclass, field
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.body import choice
 from lightnet.ir.kernel import KernelOp, choice_attr
@@ -73,8 +73,8 @@ class Tunable:
     order of what the model thinks of them."""
 
     key: str
-    names: list[str] = field(default_factory=list)
-    forms: list[Form] = field(default_factory=list)
+    names: list[str]
+    forms: list[Form]
 
     @property
     def best(self) -> Form:

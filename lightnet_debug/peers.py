@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: Errors that rounding explains where a network does not compute in f32: of ten and seven bits of fraction, some layers
 #: deep.
-ROUNDINGS = {"tf32": 5e-3, "f16": 5e-3, "bf16": 4e-2}
+ROUNDINGS = {"tf32": 5e-3, "f16": 5e-3, "bf16": 4e-2, "auto": 4e-2}
 
 
 def rounding(precision: str | None) -> float:

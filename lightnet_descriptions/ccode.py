@@ -119,8 +119,8 @@ class Constraint:
     """``cond`` or ``cond, "message", args``: what must hold, and what an error says instead of it."""
 
     cond: Expr
-    message: str | None = None
-    args: tuple[Expr, ...] = ()
+    message: str | None
+    args: tuple[Expr, ...]
 
 
 @lru_cache(4096)

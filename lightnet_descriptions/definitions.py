@@ -30,7 +30,7 @@ class DefinitionScope(NamedTuple):
     operands: tuple[str, ...]
     results: tuple[str, ...]
     constants: tuple[str, ...]
-    variadic: str = ""
+    variadic: str
 
     def is_tensor(self, name: str) -> bool:
         """Return whether `name` is an operand, or a result."""

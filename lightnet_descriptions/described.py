@@ -59,7 +59,7 @@ class ResultRule:
     name: str
     dims: str | None
     dtype: str | None
-    ndim: str | None = None
+    ndim: str | None
 
 
 @dataclass(frozen=True)

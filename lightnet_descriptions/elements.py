@@ -80,7 +80,7 @@ class Element(c.CSymbol):
     """An expression of index notation: `kind` is C's type of it. An index (`is_index`) also counts elements."""
 
     text: str
-    kind: str = "float"
+    kind: str
     is_index: bool = False
 
     def __str__(self) -> str:

@@ -74,7 +74,7 @@ class Constraints:
         if message is not None:
             self.messages[name] = message
 
-    def snippet(self, label: str, c: Constraint, names: Names, item: DescribedValue, *, after: bool = False) -> None:
+    def snippet(self, label: str, c: Constraint, names: Names, item: DescribedValue, *, after: bool) -> None:
         """Add a constraint of a snippet."""
         self.add(label, *resolved(c, names, item), after=after)
 

@@ -73,7 +73,7 @@ class RuleScope:
     """The names of the texts of a rule. `optypes` finds the classes behind an optype, of `arch` or of none."""
 
     arch: str
-    variables: dict[str, Var] = field(default_factory=dict)
+    variables: dict[str, Var]
     optypes: Mapping[str, type[LnOp]] = field(default_factory=dict)
 
     def with_vars(self, *variables: Var) -> RuleScope:

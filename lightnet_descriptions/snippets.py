@@ -57,7 +57,7 @@ class DescribedTensor:
     """The statements of a description about a tensor. `static` is None where it says nothing."""
 
     mtype: str
-    static: bool | None = None
+    static: bool | None
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ _TYPED = re.compile(r"[A-Za-z_]?\w*$")
 class IlDocument(Document):
     """`include_dirs` are searched by `#include` after the document's own folder."""
 
-    def __init__(self, text: str, path: str, include_dirs: tuple[str, ...] = ()):
+    def __init__(self, text: str, path: str, include_dirs: tuple[str, ...]):
         super().__init__(text, path)
         self.include_dirs = include_dirs
         self.warnings: list[tuple[SourceLoc, str]] = []

@@ -79,7 +79,7 @@ class Include:
 class IlIndex:
     """The index of one document; `path` and `include_dirs` say which files may be read."""
 
-    def __init__(self, text: str, path: str, include_dirs: Iterable[str] = ()):
+    def __init__(self, text: str, path: str, include_dirs: Iterable[str]):
         self.text, self.path = text, path
         self.macros: dict[str, MacroText] = {}
         self.includes: list[Include] = []

@@ -29,7 +29,7 @@ _NETWORK = re.compile(r'"(?:ops|optype|tensors_in|tensors_out)"\s*:')
 class JsonDocument(Document):
     """`is_op_text` says that it is `.op` text."""
 
-    def __init__(self, text: str, path: str, *, is_op_text: bool = False):
+    def __init__(self, text: str, path: str, *, is_op_text: bool):
         super().__init__(text, path)
         self.is_op_text = is_op_text
 

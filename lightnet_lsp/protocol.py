@@ -29,7 +29,7 @@ _WIDTHS: dict[str, Callable[[str], int]] = {
 class Units:
     """Positions of the protocol, which count in the code units that client and server agreed on."""
 
-    encoding: str = "utf-16"
+    encoding: str
     width: Callable[[str], int] = field(init=False)
 
     def __post_init__(self) -> None:

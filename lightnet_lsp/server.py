@@ -46,7 +46,7 @@ class Opened:
 class LightNetServer(LanguageServer):
     """The server and the documents that are open in it."""
 
-    def __init__(self, settings: Settings = Settings()):
+    def __init__(self, settings: Settings):
         # Whole texts: pygls applies partial changes by Python's idea of lines, which is not the protocol's.
         full = lsp.TextDocumentSyncKind.Full
         super().__init__("ln-lsp", __version__, text_document_sync_kind=full, protocol_cls=Connection)

@@ -144,9 +144,9 @@ def fronted(n: Node, flags: Value, count: int | None = None) -> tuple[Value, Val
     return order, stays
 
 
-def only(n: Node, flags: Value, rows: Value, fill: float = -1) -> Value:
-    """`rows` [B, N, W] where the flags hold, else rows of `fill`."""
-    return n.g.op("where", n.g.reshape(flags, (*flags.dims, 1)), rows, n.scalar(fill, rows))
+def only(n: Node, flags: Value, rows: Value) -> Value:
+    """`rows` [B, N, W] where the flags hold, else rows of -1."""
+    return n.g.op("where", n.g.reshape(flags, (*flags.dims, 1)), rows, n.scalar(-1, rows))
 
 
 def to_front(n: Node, rows: Value, flags: Value) -> Value:

@@ -173,7 +173,7 @@ class Mbarriers:
         if m.missing > MOST:
             self.fail("mbarrier", f"{self.name(m)} waits for {m.missing} bytes, at most {MOST}", lane)
 
-    def arrive(self, m: Mbarrier, lane: int, count: int = 1) -> None:
+    def arrive(self, m: Mbarrier, lane: int, count: int) -> None:
         """A thread arrives `count` times."""
         if not 1 <= count <= m.pending:
             self.fail("mbarrier", f"arrives {count} times at {self.name(m)}: {self.state(m)}", lane)

@@ -47,7 +47,7 @@ class Address:
 
     base: Reg | Imm
     offset: int
-    coordinates: tuple[Operand, ...] = ()
+    coordinates: tuple[Operand, ...]
 
 
 @dataclass(frozen=True, slots=True)

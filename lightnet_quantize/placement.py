@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightnet.dataclasses import dataclass, field
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import alike, did_you_mean
 from lightnet_quantize.options import POINTWISE, PRODUCTS, QuantizeOptions
 from lightnet_quantize.prepare import Graph, attributes
@@ -113,7 +113,7 @@ class Placement:
     tensors: list[str]
     scales: Scales
     #: Tensors that an integer op makes: no float32 of them need be kept for others to read.
-    made: set[str] = field(default_factory=set)
+    made: set[str]
 
     def entries(self, graph: Graph) -> dict[str, list[str]]:
         """For each set of tensors that share a scale, by its first in order, those that no mover makes: what the others

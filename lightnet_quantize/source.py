@@ -118,7 +118,7 @@ def _inner_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
                 yield from _inner_tensors(inner)
 
 
-def write_model(proto: onnx.ModelProto, path: str, external: bool = False) -> list[str]:
+def write_model(proto: onnx.ModelProto, path: str, external: bool) -> list[str]:
     """Write a model, with its weights in ``NAME.data`` beside it where `external` says so, or where one file would be
     too large; ``-`` is standard output. Returns the paths that were written, each whole. The same model gives the same
     bytes."""

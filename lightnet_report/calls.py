@@ -22,7 +22,7 @@ class CallInfo:
 
     kind: str
     values: dict[str, int]
-    nbytes: int | None = None
+    nbytes: int | None
 
     def __str__(self) -> str:
         return ", ".join(f"{name} = {n}" for name, n in self.values.items())
@@ -36,7 +36,7 @@ class OpenInfo:
 
     ranges: dict[str, str]
     calls: tuple[CallInfo, ...]
-    formula: str = ""
+    formula: str
 
     @property
     def typical(self) -> CallInfo:

@@ -22,10 +22,10 @@ class PrintIR(Instrumentation):
     """Prints the module before and after the named passes, or as a diff after the passes that change it."""
 
     stream: TextIO
-    before: Collection[str] = ()
-    after: Collection[str] = ()
-    after_change: bool = False
-    form: TextForm = field(default_factory=TextForm)
+    before: Collection[str]
+    after: Collection[str]
+    after_change: bool
+    form: TextForm
     _previous: str = field(default="", init=False)
 
     def text(self, module: ModuleOp) -> str:

@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
-from lightnet.dataclasses import dataclass, field
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.memory import memory_of
 from lightnet.ir.printer import LnPrinter, printing, wrapped_line
@@ -36,7 +36,7 @@ class Snapshot:
     name: str
     text: str
     graph: DataFlowGraph
-    lines: list[tuple[int, int]] = field(default_factory=list)  # of each node: first line and the one behind the last
+    lines: list[tuple[int, int]]  # of each node: first line and the one behind the last
 
 
 class Recorder(Stats):

@@ -22,6 +22,8 @@ from lightnet.backends.generator import Generator
 from lightnet.cli.warning import show_warning
 from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet.dialects.ln.conv import Conv2d
+from lightnet.dialects.ln.matmul import Matmul
 from lightnet.ir.body import Body, choice
 from lightnet.ir.instances import is_open
 from lightnet.ir.kernel import KernelOp
@@ -29,6 +31,7 @@ from lightnet.ir.layout import is_plain
 from lightnet.ir.locations import loc_of
 from lightnet.ir.memory import unplan
 from lightnet.ir.module import value_name
+from lightnet.ir.names import FreshNames
 from lightnet.ir.passes import Instrumentation
 from lightnet.ir.refusal import Refusal, refusal_reason
 from lightnet.ir.rewrites import Rewrite, op_and_name, pattern_name
@@ -41,6 +44,7 @@ from lightnet.passes.fold import FoldConstants
 from lightnet.passes.graph import graphs
 from lightnet.passes.layout import LayoutAssignment, LayoutPass
 from lightnet.passes.levels import LEVEL_OF, level_of
+from lightnet.passes.short_products import Shortening, ShortProductsPass
 from lightnet_report.calls import dim_names, open_info, typical_module
 from lightnet_report.explain import gives_up_because, left_because
 from lightnet_report.trace import elided
@@ -270,6 +274,23 @@ def _of_layout(pass_: LayoutPass, module: ModuleOp) -> Callable[[ModuleOp], Iter
     return lambda module: made
 
 
+def _of_short_products(pass_: ShortProductsPass, module: ModuleOp) -> Callable[[ModuleOp], Iterable[Remark]]:
+    """The predictions for each product in f32 and in bf16, and the type that it computes in."""
+
+    def remarks() -> Iterator[Remark]:
+        for block in graphs(module) if pass_.finds_some() else ():
+            products = [op for op in block.ops if isinstance(op, Conv2d | Matmul)]
+            shortening = Shortening(block, pass_, FreshNames(()))
+            for op in products:
+                if ways := shortening.times(op):
+                    kind, text = min(ways, key=lambda way: (ways[way], way != "f32")), op_and_name(op)
+                    text += f" computes in {kind}: in f32 {times(ways['f32'])}, in bf16 {times(ways['bf16'])}"
+                    yield Remark("cost", pass_.name, loc_of(op), op_and_name(op), text, ways)
+
+    made = list(remarks())
+    return lambda module: made
+
+
 def _of_bands(pass_: BandsPass, module: ModuleOp) -> Callable[[ModuleOp], Iterable[Remark]]:
     """The predictions of `bands` for the chains that there are."""
     target, request = get_target(pass_.target), Request(pass_.features, pass_.threads)
@@ -321,7 +342,7 @@ def _answers(target: Target, kernel: KernelOp, request: Request) -> Iterator[Ans
     if (selection := target.selection) is None:
         return
     machine = selection.machine_asked(kernel, request)
-    exact = request.exact or (bool(target.precisions) and request.precision not in target.precisions)
+    exact = request.exact or ("tf32" in target.precisions and request.precision != "tf32")
     usable, yielded = list(selection.usable(kernel, machine)), list(kernel.terminator.operands)
     for generator in usable:
         if not (forms := generator.forms(kernel.ops, yielded, machine)):
@@ -374,6 +395,7 @@ def _passed_over(chosen: str, ways: Mapping[str, float]) -> str:
 
 
 _MAKERS: dict[type[ModulePass], Callable[[Any, ModuleOp], Callable[[ModuleOp], Iterable[Remark]]]] = {
+    ShortProductsPass: _of_short_products,
     CombinePass: _of_combine,
     LayoutPass: _of_layout,
     BandsPass: _of_bands,

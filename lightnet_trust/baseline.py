@@ -144,7 +144,7 @@ class Baseline:
         return None
 
     def varied(
-        self, before: ModuleOp, after: ModuleOp, data_set: str, *, exact: bool, rounded: DType | None = None
+        self, before: ModuleOp, after: ModuleOp, data_set: str, *, exact: bool, rounded: DType | None
     ) -> str | None:
         """The source (``param 'two'``) without whose variation the two modules would agree on a data set, as they do
         where it holds the literal that the network says; None where they differ whatever literals hold."""

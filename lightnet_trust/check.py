@@ -86,7 +86,7 @@ class Checker(Instrumentation):
     def __init__(
         self,
         ctx: Context,
-        options: CheckOptions = CheckOptions(),
+        options: CheckOptions,
         *,
         each_rewrite: bool = False,
         progress: Callable[[str], None] = lambda text: None,

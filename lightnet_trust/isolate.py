@@ -18,7 +18,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
-from lightnet.dataclasses import dataclass, field, replace
+from lightnet.dataclasses import dataclass, replace
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.context import make_context
 from lightnet.ir.locations import loc_of
@@ -54,8 +54,8 @@ class Isolation:
     ops_before: int
     reduction: Reduction
     tests: int
-    load: tuple[str, ...] = ()
-    options: Mapping[str, object] = field(default_factory=dict)
+    load: tuple[str, ...]
+    options: Mapping[str, object]
 
     @property
     def pattern(self) -> str | None:

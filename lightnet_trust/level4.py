@@ -131,7 +131,7 @@ class _Check:
     module: ModuleOp
     lines: dict[Operation, list[LaunchOp]]
     #: Of kernels of threads, their launches as these; of each launch of loops there is one.
-    threads: ThreadRunner | None = None
+    threads: ThreadRunner | None
     as_loops: set[str] = field(default_factory=set)
     as_threads: set[str] = field(default_factory=set)
     kinds: set[tuple[frozenset[str], str]] = field(default_factory=set)

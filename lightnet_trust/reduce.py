@@ -52,7 +52,7 @@ class Reduction:
     ops_before: int
     ops_after: int
     stopped: str | None
-    broken: tuple[Exception, ...] = ()
+    broken: tuple[Exception, ...]
 
     @property
     def interrupted(self) -> bool:

@@ -20,7 +20,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from lightnet import __version__
-from lightnet.dataclasses import dataclass, field
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.ir.passes import Instrumentation
 from lightnet.ir.printer import TextForm, module_text
@@ -41,8 +41,8 @@ class Recipe:
     """
 
     pipeline: str
-    load: tuple[str, ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
+    load: tuple[str, ...]
+    options: Mapping[str, Any]
     weights: str | None = None
 
 
@@ -55,10 +55,10 @@ class Reproducer(Instrumentation):
         self,
         ctx: Context,
         path: str,
-        load: Sequence[str] = (),
-        options: Mapping[str, Any] | None = None,
-        data: CheckOptions = CheckOptions(),
-        weights: str | None = None,
+        load: Sequence[str],
+        options: Mapping[str, Any] | None,
+        data: CheckOptions,
+        weights: str | None,
     ):
         self.ctx, self.path, self.load, self.options = ctx, path, tuple(load), dict(options or {})
         self.data, self.weights = data, weights

@@ -33,7 +33,7 @@ class _Size(NamedTuple):
 
     old: int
     new: int
-    everywhere: bool = False
+    everywhere: bool
     source: Operation | None = None
     axis: int = 0
 

@@ -236,6 +236,58 @@ def random_head(seed: int) -> tuple[ModelProto, dict[str, np.ndarray], Options]:
     return model, feeds, Options.draw(rng)
 
 
+@dataclass(frozen=True)
+class OpenHead:
+    """A head whose batch, height or width calls decide: the model, bounds by symbol as `lightnet.load` takes them, what calls
+    feed, and what to compile it with."""
+
+    model: ModelProto
+    dims: dict[str, tuple[int, int, int]]
+    calls: list[dict[str, np.ndarray]]
+    options: Options
+
+
+def open_head(seed: int) -> OpenHead:
+    """A head and up to three convolutions of more channels behind it, on open maps. A dim is often a multiple of a power of two,
+    as those of networks that halve their maps are, and most dims of a call lie near its bounds, or below two tiles."""
+    rng = np.random.default_rng([seed, 1])
+    channels, last = int(rng.choice([1, 3, 4, 16, 24, 40])), bool(rng.random() < 0.2)
+    units = [1, *(int(rng.choice([1, 2, 4, 8, 16, 32], p=[0.3, 0.1, 0.1, 0.2, 0.2, 0.1])) for _ in range(2))]
+    lows = [1, *(u * int(rng.integers(1, 4)) + (8 if u == 1 else 0) for u in units[1:])]
+    highs = [4, *(low + u * int(rng.integers(2, 1 + 160 // u)) for low, u in zip(lows[1:], units[1:]))]
+    opened = [bool(rng.random() < 0.3), *((True, True) if rng.random() < 0.7 else rng.permutation([True, False]))]
+    graph = _Graph(rng, "x", [lows[0], channels, *lows[1:]])
+    if last:
+        graph.value = graph.node("Transpose", ["x"], perm=[0, 3, 1, 2])
+    _fill(graph)
+    for _ in range(int(rng.integers(0, 4))):
+        graph.conv(int(graph.pick(16, 32, 64, 96, 128)))
+        graph.activation()
+    graph.keep()
+    dims = {n: (low, high, u) for n, low, high, u, is_open in zip("nhw", lows, highs, units, opened) if is_open}
+
+    def order(n: Any, h: Any, w: Any) -> list[Any]:
+        return [n, h, w, channels] if last else [n, channels, h, w]
+
+    def size(name: str, low: int) -> int:
+        if name not in dims:
+            return low
+        _, high, unit = dims[name]
+        steps = (high - low) // unit
+        return low + unit * int(
+            rng.choice([0, 1, min(2, steps), rng.integers(0, min(steps, 40 // unit + 1) + 1), steps])
+        )
+
+    sizes = [[size(n, low) for n, low in zip("nhw", lows)] for _ in range(6)]
+    calls = [{"x": rng.standard_normal(order(*call)).astype(np.float32)} for call in sizes]
+    shape = order(*(n if n in dims else low for n, low in zip("nhw", lows)))
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in graph.outputs]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
+    made = helper.make_graph(graph.nodes, f"open{seed}", inputs, outputs, graph.weights)
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    return OpenHead(model, dims, calls, Options.draw(rng))
+
+
 def _fill(graph: _Graph) -> None:
     outputs = int(graph.pick(8, 16, 24, 32, 64, 5, 17, 48))
     graph.conv(outputs)

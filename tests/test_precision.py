@@ -92,7 +92,7 @@ def passed(module: ModuleOp, pipeline: str, limit: int | None = None) -> ModuleO
 @pytest.mark.parametrize("dtype", SHORT)
 @pytest.mark.parametrize("name", ["cnn.net", "nets/lenet.net", "nets/mlp.net", "residual"])
 def test_networks(name, dtype):
-    """Every target is as near to f32 as the type allows, and no nearer, and they differ from each other by a rounding here and there."""
+    """Every target is as near to f32 as the type allows, and no nearer (but the CPU in bf16, where products alone are short), and they differ from each other by a rounding here and there."""
     want, found = in_f32(name), {}
     for target, options in (("none", {}), ("cpu", {}), ("cuda", {"emulate": True})):
         found[target] = lightnet.compile(model(name), target, precision=dtype, **options)({})
@@ -100,7 +100,8 @@ def test_networks(name, dtype):
             got = found[target][key]
             error = np.abs(got.astype(np.float64) - array).max() / np.abs(array).max()
             assert got.dtype == np.float32
-            assert UNIT[dtype] / 64 < error < ROUNDINGS * UNIT[dtype]
+            assert error < ROUNDINGS * UNIT[dtype]
+            assert error > UNIT[dtype] / 64 or (target, dtype) == ("cpu", "bf16")  # where no product pays
     for target in ("cpu", "cuda"):
         for key, array in found["none"].items():
             np.testing.assert_allclose(found[target][key], array, atol=4 * UNIT[dtype] * np.abs(array).max(), rtol=0)

@@ -35,6 +35,7 @@ from lightnet.cli.common import write_atomic
 from lightnet.cli.feeding import fed_values, shapes_of
 from lightnet.cli.network import add_shapes
 from lightnet.diagnostics import LightNetError, SourceLoc
+from lightnet_debug.peers import rounding
 
 PAGE = networks.ROOT / "docs" / "performance.md"
 ENGINES = (OURS, *rotation.PEERS)
@@ -61,6 +62,9 @@ def options() -> argparse.ArgumentParser:
     option("--slice", type=float, default=0.3, help="seconds of one engine in one round (%(default)s)")
     option("--trials", type=int, default=3, help="processes started cold and warm, each engine; 0: none (%(default)s)")
     option("--clock", choices=("wall", "cpu"), default="wall", help="cpu: processor time, of one thread only")
+    option(
+        "--precision", choices=("f32", "bf16"), default="f32", help="of ours and OpenVINO's; ONNX Runtime has f32 alone"
+    )
     option("--profile", action="store_true", help="print our time by kernel instead")
     option("--write", action="store_true", help="write docs/performance.md")
     option("--json", metavar="FILE", help="write every figure")
@@ -153,10 +157,9 @@ def measured(
 ) -> Row:
     """One network at one number of threads."""
     clock = args.clock if threads == 1 else "wall"
+    job = {**prepared.job, "options": {"precision": args.precision}}
     with tempfile.TemporaryDirectory() as folder:
-        found = rotation.rotate(
-            prepared.job, [*engines, rotation.PEAK], threads, args.rounds, args.slice, clock, Path(folder)
-        )
+        found = rotation.rotate(job, [*engines, rotation.PEAK], threads, args.rounds, args.slice, clock, Path(folder))
         files = {e: Path(folder) / f"{e}.npz" for e in found.seconds if prepared.reference is not None}
         errors = {e: networks.error_of(prepared, file) for e, file in files.items()}
     return Row(prepared.name, group, threads, prepared.flops, found.seconds, found.peak, errors, prepared.oracle,
@@ -187,11 +190,12 @@ def profile(prepared: networks.Prepared, threads: int) -> str:
         return process.ask(do="profile")["text"]
 
 
-def failures(rows: list[Row]) -> list[str]:
+def failures(rows: list[Row], precision: str = "f32") -> list[str]:
     """The failures of ours, a line each."""
+    tolerance = TOLERANCE if precision == "f32" else rounding(precision)
     found = [f"{r.name}: {e}: {why}" for r in rows for e, why in r.problems.items() if e.startswith(OURS)]
     return found + [f"{r.name}: off by {r.errors[OURS]:.1e} of the largest value" for r in rows
-                    if OURS in r.errors and not r.errors[OURS] <= TOLERANCE]  # fmt: skip
+                    if OURS in r.errors and not r.errors[OURS] <= tolerance]  # fmt: skip
 
 
 def compare_trees(args: argparse.Namespace) -> int:
@@ -257,7 +261,7 @@ def run(args: argparse.Namespace) -> int:
         write_atomic(args.json, to_json(rows, about).encode())
     if args.write:
         write_atomic(str(PAGE), page.page(rows, about).encode())
-    for line in (found := failures(rows)):
+    for line in (found := failures(rows, args.precision)):
         print(line, file=sys.stderr)
     return int(bool(found))
 

@@ -66,12 +66,12 @@ def subjects() -> Iterator[Subject]:
     for path in sorted((ROOT / "tests/filecheck").rglob("*.mlir")):
         text = path.read_text("utf-8")
         for line in dict.fromkeys(re.findall(r"RUN: (ln-opt [^|>]*)", text)):
-            found = re.search(r"--pass='?([^'\s]+)", line)
+            found = re.search(r"'--pass=([^']+)'|--pass='?([^'\s]+)", line)
             target = re.search(r"(?:-t|--target)[ =](\w+)", line)
             if found is None:
                 continue
             for k, part in enumerate(text.split("// -----") if "--split-input-file" in line else [text]):
-                yield Subject(f"{path.stem}.{k}", part, False, found[1], target[1] if target else "cpu")
+                yield Subject(f"{path.stem}.{k}", part, False, found[1] or found[2], target[1] if target else "cpu")
     for k, (type, body) in enumerate(RULES):
         result = body.rpartition(": ")[2]
         text = (

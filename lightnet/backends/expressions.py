@@ -21,9 +21,9 @@ from lightnet.ir.op import LnOp
 from lightnet.ir.refusal import Refusal
 from lightnet.ir.types import spec_of
 
-#: The types of tiles: floats, and integers to which a network rounds them, with their sums; in registers conditions,
-#: too.
-ON_TILES = frozenset(("f32", "i32", "i16", "i8", "ui8"))
+#: The types of tiles: floats, and bf16 and integers to which a network rounds them, with their sums; in registers
+#: conditions, too.
+ON_TILES = frozenset(("f32", "bf16", "i32", "i16", "i8", "ui8"))
 IN_REGISTERS = ON_TILES | {"i1"}
 
 
@@ -31,7 +31,7 @@ def runs_on_tiles(op: LnOp, along: Sequence[int] = (0, 1), short: bool = False, 
     """Return whether a `TileEvaluator` can run `op`: elementwise, once its shapes are known, in functions that tiles
     have. Tensors of other shapes may be read along the dimensions `along`. The default suits pictures (a value for each
     channel): their last two are a kernel's to walk as it likes. `short`: tiles may be of f16 and bf16, too, and are
-    converted; `casts`: they may be of integers, which are converted from and to floats."""
+    converted; `casts`: they may be of integers and bf16, which are converted from and to floats."""
     key = (op.name, tuple(sorted(op.properties.items())), tuple(op.operand_types), tuple(along), short, casts)
     if key not in _known:
         _known[key] = _runs_on_tiles(op, along, short, casts)
@@ -108,7 +108,7 @@ def _supported(node: bound.Node, short: bool, casts: bool) -> bool:
     if node.fn != "cast":  # a bias may be added to sums of integers
         taken = takes_vectors(node) or (casts and node.fn == "add" and node.dtype.name == "i32")
     elif node.dtype.is_float and node.args[0].dtype.is_float:
-        taken = short
+        taken = short or casts
     else:
         taken = casts and node.dtype.kind != "bool"
     return taken and all(_supported(a, short, casts) for a in node.args)

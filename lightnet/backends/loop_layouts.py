@@ -53,8 +53,8 @@ Cut = tuple[int, int]
 class Lanes(Layout):
     """A tensor of any rank with dimension `dim` in blocks, the block innermost: what launches hand to each other."""
 
-    dim: int = 0
-    block: int = 1
+    dim: int
+    block: int
 
     def physical_dims(self, dims: Sequence[int]) -> tuple[int, ...]:
         blocks = -(-dims[self.dim] // self.block)

@@ -14,7 +14,7 @@ from math import prod
 from xdsl.dialects import arith
 from xdsl.ir import SSAValue
 
-from lightnet.backends.loop_function import NO_LABELS, Labels, LoopFunction
+from lightnet.backends.loop_function import Labels, LoopFunction
 from lightnet.backends.loop_layouts import box_of
 from lightnet.backends.loop_vectors import width_of
 from lightnet.ir.bound import BoundDefinition, Node, Statement, reads
@@ -30,7 +30,7 @@ class PointFunction(LoopFunction):
     then of the second, …"""
 
     def __init__(self, d: BoundDefinition, parts: Sequence[Part], private: dict[str, tuple[int, ...]],
-                 aliases: dict[str, str], zeros: Sequence[Nest] = (), labels: Labels = NO_LABELS):  # fmt: skip
+                 aliases: dict[str, str], zeros: Sequence[Nest], labels: Labels):  # fmt: skip
         super().__init__(d, [g for part in parts for g in part], None, private, aliases, 1, zeros, labels=labels)
         self.parts = [*parts, *([nest] for nest in zeros)]
 

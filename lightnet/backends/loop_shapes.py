@@ -165,7 +165,7 @@ LINE = 64
 TILE = (16, 64)
 
 
-def row_reduction(nest: Nest, by_lanes: bool = False) -> Statement | None:
+def row_reduction(nest: Nest, by_lanes: bool) -> Statement | None:
     """The one reduction of a nest, if it should run by rows: its target is contiguous along the last loop, and the
     operands are not contiguous along a long reduction loop (which LLVM vectorises as it is); `by_lanes`: along a loop
     that has the length of a vector.
@@ -203,8 +203,8 @@ class Bound:
 
     low: Node
     high: Node
-    step: int = 1
-    residue: Node | None = None
+    step: int
+    residue: Node | None
 
 
 @dataclass

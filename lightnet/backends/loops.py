@@ -32,7 +32,7 @@ class Lowered:
     """The launches of a definition, in order, and the tensors that they need as workspace."""
 
     kernels: tuple[LoopKernel, ...]
-    workspace: tuple[tuple[str, TensorSpec], ...] = ()
+    workspace: tuple[tuple[str, TensorSpec], ...]
 
     @property
     def workspace_bytes(self) -> Size:
@@ -103,7 +103,7 @@ def launches_by_point(definition: BoundDefinition) -> int:
 
 
 def workspace_of(
-    definition: BoundDefinition, blocks: int | None = LOOP_BLOCKS, layouts: Layouts | None = None
+    definition: BoundDefinition, blocks: int | None, layouts: Layouts | None
 ) -> tuple[tuple[str, TensorSpec], ...]:
     """The workspace tensors that `lower_definition` will ask for."""
     return _schedule(laid_out(definition, layouts or {}), blocks is None).workspace
@@ -119,7 +119,7 @@ class _Schedule:
     workspace: tuple[tuple[str, TensorSpec], ...]
 
 
-def _schedule(definition: BoundDefinition, by_point: bool = False) -> _Schedule:
+def _schedule(definition: BoundDefinition, by_point: bool) -> _Schedule:
     """One launch if all nests share enough parallel loops (`by_point`: all of them) or there is little work, else one
     for each nest. `shared` is None where no launch has several."""
     groups = nests(definition)

@@ -78,7 +78,7 @@ def add_precision(parser: argparse.ArgumentParser) -> None:
         "--precision",
         metavar="TYPE",
         help="what a network of f32 computes in: f32 (default); f16 or bf16, with inputs and outputs as they are; "
-        "cuda: tf32",
+        "cuda: tf32; cpu: bf16 is for products alone, where it is faster, and auto is what is fastest",
     )
     parser.add_argument(
         "--check-indices",

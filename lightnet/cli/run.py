@@ -68,7 +68,7 @@ def _parser(argv: Sequence[str] | None = None) -> common.ToolParser:
         "--rtol",
         metavar="R",
         type=float,
-        help="tolerance relative to each expected value (1e-4; with --precision tf32, f16 5e-3, bf16 4e-2)",
+        help="tolerance relative to each expected value (1e-4; with --precision tf32, f16 5e-3, bf16, auto 4e-2)",
     )
     option(
         "--atol",

@@ -99,7 +99,7 @@ class CudaLaunchOp(LaunchLine):
         block: Sequence[int],
         args: Sequence[PlaceAttr],
         *,
-        shared: int = 0,
+        shared: int,
     ):
         super().__init__(
             properties={

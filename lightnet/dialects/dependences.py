@@ -37,7 +37,7 @@ def writers_of(lines: Iterable[Sequence[Access]]) -> list[list[list[int]]]:
 class _History(NamedTuple):
     """The history of bytes: a bit for the launch that wrote them last, and one for each that has read them since."""
 
-    writer: int = 0
+    writer: int
     readers: int = 0
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import DenseArrayBase, IndexType, IntegerType, StringAttr, VectorType, i1, i32, i64
+from xdsl.dialects.builtin import DenseArrayBase, IndexType, IntegerType, StringAttr, VectorType, f32, i1, i32, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
     VarConstraint,
@@ -28,7 +28,7 @@ from lightnet.ir.types import vector_type_of
 #: The kinds of `tile.reduce`. `max`/`min` propagate NaN on floats and are signed on integers.
 REDUCE_KINDS = ("add", "mul", "max", "min", "umax", "umin")
 #: The kinds of `tile.dot`.
-DOT_KINDS = ("words", "bytes")
+DOT_KINDS = ("words", "bytes", "bfloats")
 #: The casts of `tile.cast`, with the meaning of arith's ops of these names.
 CAST_KINDS = ("extf", "truncf", "extsi", "extui", "trunci", "sitofp", "uitofp", "fptosi", "fptoui", "bitcast")
 #: The predicates of `tile.cmp` on integers and floats, with the meaning of `arith.cmpi` and `arith.cmpf`.
@@ -37,10 +37,8 @@ FLOAT_PREDICATES = tuple(arith.CMPF_COMPARISON_OPERATIONS)
 
 
 def _check_contraction(a: SSAValue, b: SSAValue, acc: SSAValue) -> None:
-    """Check that [P.., K] . [K, N..] -> [P.., N..] of one element type."""
+    """Check that [P.., K] . [K, N..] -> [P.., N..]."""
     types = [vector_type_of(v) for v in (a, b, acc)]
-    if len({type.element_type for type in types}) != 1:
-        raise VerifyException("the operands have one element type")
     left, right, made = (type.get_shape() for type in types)
     if len(right) < 2 or left[-1] != right[0] or made != (*left[:-1], *right[1:]):
         raise VerifyException(f"expected [P.., K] . [K, N..] -> [P.., N..], got {left} . {right} -> {made}")
@@ -70,6 +68,8 @@ class FmaOp(FormattedOp):
         return self.acc.name_hint or "acc"
 
     def verify_(self) -> None:
+        if len({vector_type_of(v).element_type for v in self.operands}) != 1:
+            raise VerifyException("the operands have one element type")
         _check_contraction(self.a, self.b, self.acc)
         if isinstance(self.acc.type.element_type, IntegerType | IndexType):
             raise VerifyException("expected a float element type")
@@ -77,9 +77,11 @@ class FmaOp(FormattedOp):
 
 @irdl_op_definition
 class DotOp(FormattedOp):
-    """``acc[p.., n..] + sum over k of a[p.., k] . b[k, n..]``, of i32, which wraps around. An element of `a` and of `b`
-    is several small integers, the first in the lowest bits, and ``.`` the sum of the products of those of one place:
-    ``words`` are two of 16 bits, signed; ``bytes`` four of 8 bits, those of `a` unsigned, of `b` signed.
+    """``acc[p.., n..] + sum over k of a[p.., k] . b[k, n..]``. An element of `a` and of `b`, of i32, is several small
+    numbers, the first in the lowest bits, and ``.`` the sum of the products of those of one place: ``words`` are two of
+    16 bits, signed; ``bytes`` four of 8 bits, those of `a` unsigned, of `b` signed; sums of both are of i32, and wrap
+    around. ``bfloats`` are two of bf16, with sums of f32, to which the second product is added, fused, and then the
+    first (VDPBF16PS, Intel SDM volume 2); subnormal numbers may count as 0.
 
     `a` is taken element by element (broadcast), `b` and `acc` as vectors along their last dimension.
     """
@@ -105,9 +107,11 @@ class DotOp(FormattedOp):
     def verify_(self) -> None:
         if self.kind.data not in DOT_KINDS:
             raise VerifyException(f"unknown kind {self.kind.data}; there are: {', '.join(DOT_KINDS)}")
+        sums = f32 if self.kind.data == "bfloats" else i32
+        for value, element in ((self.a, i32), (self.b, i32), (self.acc, sums)):
+            if (found := vector_type_of(value).element_type) != element:
+                raise VerifyException(f"expected elements of {element}, got {found}")
         _check_contraction(self.a, self.b, self.acc)
-        if vector_type_of(self.acc).element_type != i32:
-            raise VerifyException(f"expected elements of i32, got {vector_type_of(self.acc).element_type}")
 
 
 @irdl_op_definition

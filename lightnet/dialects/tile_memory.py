@@ -181,9 +181,7 @@ class PrefetchOp(FormattedOp):
     # So that nobody removes it, or moves it behind the loads that it is for.
     traits = traits_def(MemoryReadEffect())
 
-    def __init__(
-        self, memref: SSAValue | Operation, indices: Sequence[SSAValue | Operation], bytes: int, write: bool = False
-    ):
+    def __init__(self, memref: SSAValue | Operation, indices: Sequence[SSAValue | Operation], bytes: int, write: bool):
         properties = {"bytes": IntegerAttr(bytes, i64), "write": UnitAttr() if write else None}
         super().__init__(operands=[memref, indices], properties=properties)
 

@@ -83,7 +83,7 @@ class Numbers(Value):
 
     __slots__ = ("numbers",)
 
-    def __init__(self, g: Graph, numbers: np.ndarray, dtype: str = "i64"):
+    def __init__(self, g: Graph, numbers: np.ndarray, dtype: str):
         super().__init__(g.spec(numbers.shape, dtype), inputs=inputs_of(*numbers.reshape(-1)))
         self.numbers = numbers
 

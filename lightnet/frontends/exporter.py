@@ -58,7 +58,7 @@ def from_module(module: ModuleOp) -> Netlist:
 class _Names:
     """Unique names: a wanted one if it is free, else ``<prefix><n>`` with n one more than the largest in use."""
 
-    def __init__(self, taken: Iterable[str | None] = ()):
+    def __init__(self, taken: Iterable[str | None]):
         self.used = {t for t in taken if t}
         self.given: set[str] = set()
         self.largest: dict[str, int] = {}

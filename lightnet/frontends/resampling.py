@@ -156,7 +156,7 @@ def summed(g: Graph, x: Value, axis: int, index: Value, weight: Value) -> Value:
 # -- where a call decides lengths: the same maths, as ops
 
 
-def open_coordinates(g: Graph, mode: str, size: Size, length: Size, scale: float, taps: int = 1) -> Value:
+def open_coordinates(g: Graph, mode: str, size: Size, length: Size, scale: float, taps: int) -> Value:
     """`coordinates` as a tensor [length, taps] of f64, of equal columns, so that all that is computed of them is one
     kernel; for an axis whose exact length is `length`, by `scale` or (0) what takes it there. Raises `Undecided` for
     what no model asks of axes that a call decides."""

@@ -5,7 +5,8 @@ counted padding have ops of their own. Imports the graph builder, the composites
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import prod
 
 from lightnet.dataclasses import dataclass, replace
 from lightnet.diagnostics import LightNetError
@@ -13,6 +14,7 @@ from lightnet.dialects.ln.window import ceil_output_dim
 from lightnet.frontends.composites import full
 from lightnet.frontends.graph import Graph, Value
 from lightnet.ir.windows import Axis
+from lightnet.runtime.dims import greatest
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,14 @@ class SpatialWindow:
 
     @property
     def is_flat(self) -> bool:
-        """True if the 2-D ops take it: over one or two axes, its taps side by side (of a pool), none in the padding
-        alone."""
-        return (
-            len(self.size) <= 2
-            and set(self.dilation) == {1}
-            and all(p < k for p, k in zip(self.padding, self.size * 2))
-        )
+        """True if 2-D ops take it, two axes at a time: its taps side by side (of a pool), none in the padding alone."""
+        return set(self.dilation) == {1} and all(p < k for p, k in zip(self.padding, self.size * 2))
+
+    def over(self, *axes: int) -> SpatialWindow:
+        """The window over these of its axes, where -1 is one of single elements."""
+        numbers = (*zip(self.size, self.stride, self.dilation, self.begins, self.ends), (1, 1, 1, 0, 0))
+        size, stride, dilation, begins, ends = zip(*(numbers[a] for a in axes))
+        return SpatialWindow(size, stride, dilation, (*begins, *ends))
 
     def pair(self) -> dict[str, tuple[int, ...]]:
         """Stride and padding over two axes, the first of which is one row where it has one axis only."""
@@ -72,6 +75,12 @@ def convolution(
     """`src` [N, C, *S] under `weight` [O, C/group, *K], plus `bias` [O]."""
     bias = full(g, weight.dims[:1], 0, src.dtype) if bias is None else bias
     axes = src.ndim - 2
+    for k in range(1, axes if axes > 2 and weight.ndim == src.ndim else 1):
+        if window.over(k - 1, k) == window.over(-1, -1):  # neither has a window: both are one axis
+            joined = [(*v.dims[: k + 1], v.dims[k + 1] * v.dims[k + 2], *v.dims[k + 3 :]) for v in (src, weight)]
+            rows, taps = map(g.reshape, (src, weight), joined)
+            result = convolution(g, rows, taps, bias, window.over(*(a for a in range(axes) if a != k)), group)
+            return g.reshape(result, (*result.dims[: k + 1], *src.dims[k + 1 : k + 3], *result.dims[k + 2 :]))
     if axes == 3 and weight.ndim == 5 and _pays(src, weight):
         return _by_planes(g, src, weight, bias, window, group)
     if axes > 2:
@@ -90,53 +99,93 @@ def convolution(
     return _line(g, result, axes)
 
 
-#: Elements of the copy that `_by_planes` makes, at most.
+#: Elements of a copy that `_by_planes` makes, at most.
 MAX_COPY = 1 << 26
 
 
 def _pays(src: Value, weight: Value) -> bool:
     """Return whether a convolution over three axes has so many products that a copy of its source for each tap along
-    the first axis is cheap."""
-    return src.len * weight.dims[2] <= MAX_COPY and weight.dims[0] * weight.dims[3] * weight.dims[4] >= 8
+    the first axis is cheap, and that can be made in parts where it is large."""
+    bounded = isinstance(src.dims[2], int) or greatest(src.len * weight.dims[2]) <= MAX_COPY
+    return bounded and weight.dims[0] * weight.dims[3] * weight.dims[4] >= 8
 
 
 def _by_planes(g: Graph, src: Value, weight: Value, bias: Value, window: SpatialWindow, group: int) -> Value:
     """A convolution over three axes as one over two: the taps along the first axis become channels, its positions a
-    batch.
+    batch; half of them first, and then the others, where the copy would be large.
 
     out[n, o, z] = sum over c, t of weight[o, c, t] (*) src[n, c, z * stride + t * dilation - before], where (*) is over
     two axes; so the planes of all t, stacked behind each c, are the channels of picture (n, z)."""
-    stride, dilation, padding = window.stride, window.dilation, window.padding
-    batch, channels, depth, *plane = src.dims
+    (stride, *_), (dilation, *_), padding = window.stride, window.dilation, window.padding
     outputs, per_group, taps, *size = weight.dims
     before, behind = padding[0], padding[3]
-    if before or behind:
-        src = g.op("pad", src, before=(0, 0, before, 0, 0), after=(0, 0, behind, 0, 0))
-    count = (depth + before + behind - (taps - 1) * dilation[0] - 1) // stride[0] + 1
+    count = (src.dims[2] + before + behind - (taps - 1) * dilation - 1) // stride + 1
     if count < 1:
         raise LightNetError(f"a window of {taps} planes does not fit into {src.spec}", label="conv.window")
-    parts = [
-        g.reshape(
-            g.op("strided_slice", src, starts=(0, 0, t * dilation[0], 0, 0), steps=(1, 1, stride[0], 1, 1),
-                 lens=(batch, channels, count, *plane)),
-            (batch, channels, 1, count, *plane),
-        )
-        for t in range(taps)
-    ]  # fmt: skip
-    stacked = parts[0] if taps == 1 else g.op("concat", *parts, axis=2)
-    pictures = g.reshape(g.transpose(stacked, (0, 3, 1, 2, 4, 5)), (batch * count, channels * taps, *plane))
+    if before or behind:
+        src = g.op("pad", src, before=(0, 0, before, 0, 0), after=(0, 0, behind, 0, 0))
+    copied = prod((*src.dims[:2], taps, count, *src.dims[3:]))
+    if isinstance(count, int) and count > 1 and greatest(copied) > MAX_COPY:
+        inside, halves = replace(window, padding=(0, *padding[1:3], 0, *padding[4:])), []
+        for first, planes in ((0, count // 2), (count // 2, count - count // 2)):
+            reach = (planes - 1) * stride + (taps - 1) * dilation + 1
+            half = g.op("slice", src, axis=2, start=first * stride, len=reach)
+            halves.append(_by_planes(g, half, weight, bias, inside, group))
+        return g.op("concat", *halves, axis=2)
+    pictures = _stacked(g, src, [t * dilation for t in range(taps)], stride, count)
     kernel = g.reshape(weight, (outputs, per_group * taps, *size))
-    result = g.op("conv2d", pictures, kernel, bias, size=tuple(size), group=group, stride=stride[1:],
-                  dilation=dilation[1:], padding=(*padding[1:3], *padding[4:]))  # fmt: skip
-    result = g.reshape(result, (batch, count, outputs, *result.dims[2:]))
+    result = convolution(g, pictures, kernel, bias, window.over(1, 2), group)
+    result = g.reshape(result, (src.dims[0], count, outputs, *result.dims[2:]))
     return g.transpose(result, (0, 2, 1, 3, 4))
 
 
+def _stacked(g: Graph, src: Value, starts: Sequence[int], step: int, count: int) -> Value:
+    """`count` planes of `src` [N, C, D, H, W] from each start on as pictures [N*count, C*starts, H, W]."""
+    batch, channels, _, *plane = src.dims
+    src = g.transpose(src, (0, 2, 1, 3, 4))
+    lens = (batch, count, channels, *plane)
+    parts = [g.op("strided_slice", src, starts=(0, s, 0, 0, 0), steps=(1, step, 1, 1, 1), lens=lens) for s in starts]
+    parts = [g.reshape(part, (batch, count, channels, 1, *plane)) for part in parts]
+    stacked = parts[0] if len(parts) == 1 else g.op("concat", *parts, axis=3)
+    return g.reshape(stacked, (batch * count, channels * len(parts), *plane))
+
+
+def _by_phases(g: Graph, src: Value, weight: Value, bias: Value, window: SpatialWindow, extra: Sequence[int],
+               group: int) -> Value:  # fmt: skip
+    """A transposed convolution over three axes as some over two, one for each phase p of the stride along the first:
+
+    out[n, o, i * stride + p] = sum over c, t of weight[c, o, t] (*) src[n, c, i + (p + before - t) / stride] for the t
+    that leave no remainder, where (*) is over two axes."""
+    stride, before, taps, depth = window.stride[0], window.begins[0], weight.dims[2], src.dims[2]
+    length = stride * (depth - 1) + taps + extra[0] - before - window.ends[0]
+    count, front, phases = -(-length // stride), (taps - 1) // stride, []
+    behind = max(count + (stride - 1 + before) // stride - depth, 0)
+    src = g.op("pad", src, before=(0, 0, front, 0, 0), after=(0, 0, behind, 0, 0))
+    for p in range(stride):
+        own = range((p + before) % stride, taps, stride)
+        pictures = _stacked(g, src, [front + (p + before - t) // stride for t in own], 1, count)
+        kernel = g.op("strided_slice", weight, starts=(0, 0, own[0], 0, 0), steps=(1, 1, stride, 1, 1),
+                      lens=(*weight.dims[:2], len(own), *weight.dims[3:]))  # fmt: skip
+        kernel = g.reshape(
+            g.transpose(kernel, (0, 2, 1, 3, 4)), (weight.dims[0] * len(own), weight.dims[1], *weight.dims[3:])
+        )
+        made = transposed_convolution(g, pictures, kernel, bias, window.over(1, 2), extra[1:], group)
+        phases.append(g.reshape(made, (src.dims[0], count, 1, *made.dims[1:])))
+    result = g.op("concat", *phases, axis=2) if stride > 1 else phases[0]
+    result = g.reshape(result, (src.dims[0], count * stride, *result.dims[3:]))
+    return g.transpose(g.op("slice", result, axis=1, start=0, len=length), (0, 2, 1, 3, 4))
+
+
 def transposed_convolution(g: Graph, src: Value, weight: Value, bias: Value | None, window: SpatialWindow,
-                           output_padding: Sequence[int], group: int = 1) -> Value:  # fmt: skip
+                           output_padding: Sequence[int], group: int) -> Value:  # fmt: skip
     """`src` [N, C, *S] under the transpose of `weight` [C, O/group, *K], plus `bias` [O]."""
     bias = full(g, (weight.dims[1] * group,), 0, src.dtype) if bias is None else bias
     axes = src.ndim - 2
+    if axes == 3 and weight.ndim == 5 and isinstance(src.dims[2], int) and window.dilation[0] == 1:
+        if weight.dims[2] >= window.stride[0] and src.dims[2] > sum(
+            window.padding[::3]
+        ):  # each phase has a tap, and planes
+            return _by_phases(g, src, weight, bias, window, output_padding, group)
     if axes > 2:
         return g.op("deconv", src, weight, bias, group=group, stride=window.stride, dilation=window.dilation,
                     padding=window.padding, output_padding=tuple(output_padding))  # fmt: skip
@@ -164,6 +213,8 @@ def max_pool(g: Graph, src: Value, window: SpatialWindow, ceil: bool = False) ->
         window = overhanging(src.dims[2:], window)
     if not window.is_flat:
         return g.op("maxpool", src, **window.params)
+    if src.ndim > 4:
+        return _separate(g, src, window, max_pool)
     (size, stride, padding), axes = (window.size, window.stride, window.padding), src.ndim - 2
     if axes == 2 and min(size) >= SEPARATE_FROM:  # the maximum of the rows' maxima: h + w taps instead of h * w
         src = g.op("maxpool2d", src, size=(size[0], 1), stride=(stride[0], 1), padding=(padding[0], 0, padding[2], 0))
@@ -179,7 +230,21 @@ def average_pool(
     counts = count_include_pad and any(window.padding)
     if counts or not wide.is_flat or src.dtype.name not in ("f32", "f64"):
         return g.op("avgpool", src, ceil=ceil, count_include_pad=count_include_pad, **window.params)
+    if src.ndim > 4:
+        return _separate(g, src, wide, average_pool)
     return _line(g, g.op("avgpool2d", _picture(g, src), size=_pair(window.size, 1), **wide.pair()), src.ndim - 2)
+
+
+def _separate(g: Graph, src: Value, window: SpatialWindow, pool: Callable[..., Value]) -> Value:
+    """A pool over three axes or more as one over the last two, then one over the others, for which those are an axis of
+    single elements: the extremes and means of what lies inside are those of rows' extremes and means."""
+    *lead, h, w = range(len(window.size))
+    if window.over(h, w) != window.over(-1, -1):
+        rows = g.reshape(src, (src.dims[0], prod(src.dims[1:-2]), *src.dims[-2:]))
+        rows = pool(g, rows, window.over(h, w))
+        src = g.reshape(rows, (*src.dims[:-2], *rows.dims[2:]))
+    result = pool(g, g.reshape(src, (*src.dims[:-2], src.dims[-2] * src.dims[-1])), window.over(*lead, -1))
+    return g.reshape(result, (*result.dims[:-1], *src.dims[-2:]))
 
 
 def _picture(g: Graph, value: Value) -> Value:

@@ -118,12 +118,12 @@ def _upper(a: Any, b: Any) -> Any:
 class IndexSpace:
     """The ranges of the indices of one statement, and what holds where a guard has been passed."""
 
-    def __init__(self, loops: Iterable[Loop], facts: tuple[Linear, ...] = ()):
+    def __init__(self, loops: Iterable[Loop]):
         # A loop that a call may leave out says nothing of its index in that call: what holds in the others is enough.
         self.ranges: dict[str, Interval] = {
             name: (0, n - 1 if isinstance(n, Dim) else max(n - 1, 0)) for name, n in loops
         }
-        self.facts = facts
+        self.facts: tuple[Linear, ...] = ()
         self._forms: dict[Node, Linear] = {}
 
     def knowing(self, facts: Iterable[Linear]) -> IndexSpace:

@@ -33,7 +33,7 @@ class Message(NamedTuple):
     the values in it."""
 
     format: str
-    args: tuple[str, ...] = ()
+    args: tuple[str, ...]
 
     def text(self, env: constants.Env) -> str:
         """The message for an op whose constants are `env`; a value is shown as what it is, whatever its format says."""

@@ -44,7 +44,7 @@ class Num:
 @dataclass(frozen=True, slots=True)
 class Str:
     value: str
-    pos: int = field(default=0, compare=False)
+    pos: int = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Select:
     cond: Expr
     then: Expr
     other: Expr
-    pos: int = field(default=0, compare=False)
+    pos: int = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Pack:
 
     pattern: Expr
     count: Expr | None
-    pos: int = field(default=0, compare=False)
+    pos: int = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def location(text: str, pos: int, file: str) -> tuple[SourceLoc, str]:
     return SourceLoc(file, text.count("\n", 0, pos) + 1, pos - start + 1), text[start : end if end >= 0 else None]
 
 
-def fail_at(text: str, pos: int, message: str, file: str = "<expression>") -> NoReturn:
+def fail_at(text: str, pos: int, message: str, file: str) -> NoReturn:
     """Raise a located error about offset `pos` of `text`."""
     loc, line = location(text, pos, file)
     raise LightNetError(message, loc, source_line=line)

@@ -461,7 +461,7 @@ def ln_op(cls: type[_Op]) -> type[_Op]:
     fields: dict[str, Operand | Result | Param] = {}
     for base in (b for b in reversed(cls.__mro__) if b not in LnOp.__mro__):  # which have none, and much else
         fields.update({k: v for k, v in vars(base).items() if isinstance(v, Operand | Result | Param)})
-        fields.update(getattr(base, "_own_fields", {}))
+        fields.update(vars(base).get("_own_fields", {}))
     cls._own_fields = fields
     named = {k: replace(v, name=k) for k, v in fields.items()}
     cls.schema = Schema(

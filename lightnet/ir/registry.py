@@ -168,6 +168,7 @@ PASSES = Table("pass", {
     "move-scales": "lightnet.passes.move_scales:MoveScalesPass",
     "integers": "lightnet.passes.integers:IntegersPass", "recognize": "lightnet.passes.recognize:RecognizePass",
     "simplify": "lightnet.passes.simplify:SimplifyPass", "precision": "lightnet.passes.precision:PrecisionPass",
+    "short-products": "lightnet.passes.short_products:ShortProductsPass",
     "expand": "lightnet.passes.expand:ExpandPass", "combine": "lightnet.passes.combine:CombinePass",
     "defuse": "lightnet.passes.defuse:DefusePass", "subgraph": "lightnet.passes.subgraph:SubgraphPass",
     "layout": "lightnet.passes.layout:LayoutPass", "grow-caches": "lightnet.passes.grow_caches:GrowCachesPass",
@@ -231,6 +232,7 @@ DIALECTS = Table("dialect", {
 GENERATORS = Table("generator", {
     "direct": "lightnet.backends.cpu.blocked.conv:DIRECT",
     "dot": "lightnet.backends.cpu.blocked.dot:DOT", "dots": "lightnet.backends.cpu.blocked.dot_dense:DOTS",
+    "pairs": "lightnet.backends.cpu.short_gemm:PAIRS",
     "winograd4": "lightnet.backends.cpu.blocked.winograd:WINOGRAD4",
     "winograd2": "lightnet.backends.cpu.blocked.winograd:WINOGRAD2",
     "bands": "lightnet.backends.cpu.blocked.bands:BANDS",

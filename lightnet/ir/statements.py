@@ -19,7 +19,7 @@ class StatementTarget:
     name: str
     subs: tuple[Expr | Pack | ArraySlice, ...]
     flat: bool
-    pos: int = field(default=0, compare=False)
+    pos: int = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Assignment:
     op: str
     value: Expr
     ranges: tuple[tuple[str, Expr], ...]
-    pos: int = field(default=0, compare=False)
+    pos: int = field(compare=False)
 
 
 @dataclass(frozen=True)

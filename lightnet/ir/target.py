@@ -155,7 +155,8 @@ class Target:
     options and files (a `Runtime`, or ``module:Attribute``). `takes_open` says whether sizes may be for calls to
     decide, `specializes` whether `choose` has faster code for values of these (`Request.special`). `precisions` are
     what it may compute in beside what every target may (tf32 of tensor cores). `multiplies_bytes(features)` says
-    whether four products of bytes are no dearer than two of words. `emitters` write the planned network in other
+    whether four products of bytes are no dearer than two of words, `multiplies_short(features)` whether two of bf16 are
+    no dearer than one of f32. `emitters` write the planned network in other
     forms, by name: a function of the module to text or bytes, which may take options by name (`cpu`, `triple`, `arch`:
     of what machine the code is).
     """
@@ -186,6 +187,7 @@ class Target:
     ports: int = 0
     apart: int = 0
     multiplies_bytes: Callable[[str], bool] = lambda features: False
+    multiplies_short: Callable[[str], bool] = lambda features: False
     takes_open: bool = True
     specializes: bool = False
     lowering: str | None = None

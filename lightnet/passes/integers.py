@@ -23,13 +23,13 @@ from lightnet.dialects.ln.rules import is_yielded
 from lightnet.dialects.ln.source import known
 from lightnet.dialects.ln.unary import RoundClip, RoundEven
 from lightnet.ir import budget, rewrites
-from lightnet.ir.names import OP_NAME, FreshNames
-from lightnet.ir.op import LnOp, set_tensor_names, tensor_names
+from lightnet.ir.names import FreshNames
+from lightnet.ir.op import LnOp
 from lightnet.ir.passes import LnPass
 from lightnet.ir.target import Blocking, get_target
-from lightnet.ir.types import spec_of, tensor_type
+from lightnet.ir.types import TensorSpec, spec_of, tensor_type
 from lightnet.passes.graph import graphs, tensor_names_in
-from lightnet.passes.whole_numbers import CHOOSES, F32, FLOATS_OF_WHOLE, NewOps, Range, WholeNumbers
+from lightnet.passes.whole_numbers import CHOOSES, F32, FLOATS_OF_WHOLE, NewOps, Range, WholeNumbers, replace_result
 from lightnet.runtime.dims import Dim
 from lightnet.runtime.dtypes import BY_NAME, DType
 
@@ -371,19 +371,13 @@ class _Narrowing(WholeNumbers):
         """Return whether the target says that a convolution takes less time in integers of these types, of so many
         `channels` for each output. By Winograd, one of floats multiplies 2 or 4 times less; it is what ONNX defines, so
         which one is taken changes rounding."""
-        target, times = self.target, list[float | None]()
         counts = channels * op.group, channels
-        integers = [tensor_type(s._replace(dtype=t, dims=(s.dims[0], n, *s.dims[2:])))
+        integers = [s._replace(dtype=t, dims=(s.dims[0], n, *s.dims[2:]))
                     for s, t, n in zip(op.operand_specs, types, counts)]  # fmt: skip
-        kinds = (Conv2d, [v.type for v in op.operands]), (Conv2dInteger, integers)
-        for kind, specs in kinds:
-            outside = Block(arg_types=specs)
-            body = Block(arg_types=specs)
-            conv = kind.make(list(body.args), op.param_values())
-            body.add_op(conv)
-            way = target.blocking(target.kernel_op.around(body, outside.args, conv.results), self.features)
-            times.append(way.blocked if isinstance(way, Blocking) else None)
-        by_floats, by_integers = times
+        kinds = (Conv2d, op.operand_specs), (Conv2dInteger, integers)
+        by_floats, by_integers = (
+            time_on_maps(self.target.name, self.features, kind, specs, op) for kind, specs in kinds
+        )
         return by_floats is None or by_integers is None or by_integers <= LENIENCE * by_floats
 
     def as_integers(self, value: SSAValue, dtype: DType, low: int = 0) -> SSAValue:
@@ -421,16 +415,20 @@ class _Narrowing(WholeNumbers):
 
     def replace(self, op: LnOp, value: SSAValue, new: NewOps) -> None:
         """Let a new value take the place of the result of `op`."""
-        assert isinstance(value.owner, LnOp)
-        if value.owner in new.made:
-            set_tensor_names(value.owner, list(tensor_names(op)))
-            if OP_NAME in op.attributes:
-                value.owner.attributes[OP_NAME] = op.attributes[OP_NAME]
         if all(v in self.static for v in op.operands):
             self.static.add(value)
-        op.results[0].replace_all_uses_with(value)
-        op.detach()
-        op.erase()
+        replace_result(op, value, new)
+
+
+def time_on_maps(target: str, features: str, kind: type[LnOp], specs: Sequence[TensorSpec], like: LnOp) -> float | None:
+    """Nanoseconds that an op of a kind, with operands of these types and the parameters of another op, takes on maps by
+    the models of a target; None where it has no kernel there."""
+    architecture, types = get_target(target), [tensor_type(spec) for spec in specs]
+    outside, body = Block(arg_types=types), Block(arg_types=types)
+    op = kind.make(list(body.args), like.param_values())
+    body.add_op(op)
+    way = architecture.blocking(architecture.kernel_op.around(body, outside.args, op.results), features)
+    return way.blocked if isinstance(way, Blocking) else None
 
 
 def _types(left: Range, right: Range, channels: int, bytes: bool) -> tuple[DType, DType] | None:

@@ -97,7 +97,7 @@ class NothingToDo(Instrumentation):
 
 
 @contextmanager
-def driven(disable: Iterable[str] = (), named: bool = True) -> Iterator[tuple[Instrumentation, ...]]:
+def driven(disable: Iterable[str], named: bool = True) -> Iterator[tuple[Instrumentation, ...]]:
     """The watchers that every tool puts around passes: switches off by name what somebody `disable`s, gives what
     watches them where somebody `named` them, and warns in the end of names that nothing had.
     """

@@ -328,4 +328,4 @@ def _shorten(target: str, plan: str, planned: bool, precision: str) -> tuple[str
         )
     if why is not None:
         raise LightNetError(f"{why}: leave out precision '{precision}'", label="pipelines.precision")
-    return (f"precision{{to={precision}}}",) if precision in SHORT else ()
+    return (f"precision{{to={precision}}}",) if precision in (*SHORT, "auto") else ()

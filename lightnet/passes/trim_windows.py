@@ -16,7 +16,7 @@ from lightnet.ir.op import LnOp, set_tensor_names, tensor_names
 from lightnet.ir.passes import LnPass
 from lightnet.ir.windows import Axis
 from lightnet.passes.graph import graphs, tensor_names_in
-from lightnet.runtime.dims import greatest, least
+from lightnet.runtime.dims import Dim, greatest, least
 
 
 class TrimWindowsPass(LnPass):
@@ -39,7 +39,8 @@ class TrimWindowsPass(LnPass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         found = [conv for block in graphs(op) for conv in budget.within(block.ops) if isinstance(conv, Conv2d)]
         found = [conv for conv in found if min(least(s.len) for s in (conv.operand_specs[0], conv.result_specs[0])) > 0]
-        found = [conv for conv in found if min(conv.derived_values()["pad"]) >= 0]  # no parameter says that it crops
+        # No parameter says that it crops, nor how much where calls decide.
+        found = [conv for conv in found if all(isinstance(p, int) and p >= 0 for p in conv.derived_values()["pad"])]
         windows = {conv: ((0, Axis.of(conv, 0)), (0, Axis.of(conv, 1))) for conv in found}
         trimmed = {conv: tuple(_trimmed(axis) for _, axis in axes) for conv, axes in windows.items()}
         if trimmed == windows:
@@ -68,6 +69,8 @@ def _trimmed(axis: Axis) -> tuple[int, Axis]:
         return 0, axis
     first = min(taps[0], axis.before // axis.dilation)
     found = replace(axis, taps=taps[-1] + 1 - first, before=axis.before - first * axis.dilation)
+    if isinstance(found.overhang, Dim):  # which no parameter is
+        return 0, axis
     if -found.overhang >= axis.stride:  # there would be more places
         found = replace(found, taps=axis.taps - first)
     return first, found
@@ -87,8 +90,11 @@ def _replace(conv: Conv2d, parts: tuple[tuple[int, Axis], ...], names: FreshName
     label = next((n for n in tensor_names(conv) if n), "conv")
     set_tensor_names(new[-1], [names.fresh(f"{label}_trimmed_weight")])
     params = conv.written_params()
-    axes = [axis for _, axis in parts]
-    padding = *(a.before for a in axes), *(max(a.overhang, 0) for a in axes)
+    axes, whole = [axis for _, axis in parts], conv.derived_values()["pad"][2:]
+    behind = [
+        pad if a.taps == Axis.of(conv, i).taps else max(a.overhang, 0) for i, (a, pad) in enumerate(zip(axes, whole))
+    ]
+    padding = *(a.before for a in axes), *behind
     params |= {"size": tuple(a.taps for a in axes), "dilation": tuple(a.dilation if a.taps > 1 else 1 for a in axes),
                "padding": padding, "autopad": "NOTSET"}  # fmt: skip
     new.append(

@@ -13,8 +13,8 @@ from lightnet.dialects.ln.elementwise import Relu
 from lightnet.dialects.ln.move import Concat, Reshape, Slice, Transpose
 from lightnet.dialects.ln.pool import Maxpool2d
 from lightnet.dialects.ln.source import ConstantOp, known
-from lightnet.ir.names import FreshNames
-from lightnet.ir.op import LnOp, set_tensor_names, tensor_name
+from lightnet.ir.names import OP_NAME, FreshNames
+from lightnet.ir.op import LnOp, set_tensor_names, tensor_name, tensor_names
 from lightnet.ir.types import spec_of
 from lightnet.passes.graph import static_values
 from lightnet.runtime.dtypes import BY_NAME, DType
@@ -57,10 +57,26 @@ class NewOps:
         return self.add(Add.make([value, self.constant(by)])) if by else value
 
     def cast(self, value: SSAValue, dtype: DType) -> SSAValue:
-        return value if spec_of(value.type).dtype == dtype else self.add(Cast.make([value], {"dtype": dtype.tl}))
+        """`value` in another type; beyond the range of a short one it is infinite."""
+        mode = {"mode": "wrap"} if dtype.is_short else {}
+        return (
+            value if spec_of(value.type).dtype == dtype else self.add(Cast.make([value], {"dtype": dtype.tl, **mode}))
+        )
 
     def reshape(self, value: SSAValue, dims: tuple[int, ...]) -> SSAValue:
         return value if spec_of(value.type).dims == dims else self.add(Reshape.make([value], {"dims": dims}))
+
+
+def replace_result(op: LnOp, value: SSAValue, new: NewOps) -> None:
+    """Let a value, of which `new` ops are made, take the place and the name of the result of `op`."""
+    assert isinstance(value.owner, LnOp)
+    if value.owner in new.made:
+        set_tensor_names(value.owner, list(tensor_names(op)))
+        if OP_NAME in op.attributes:
+            value.owner.attributes[OP_NAME] = op.attributes[OP_NAME]
+    op.results[0].replace_all_uses_with(value)
+    op.detach()
+    op.erase()
 
 
 class WholeNumbers:

@@ -5,7 +5,7 @@ Part of `dims.py`, which asks for them. Imports it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from math import comb, gcd, lcm
 
@@ -78,6 +78,13 @@ class Bounds:
         factor, rest, atom = either
         return [factor * x + rest for x in atom.args], False
 
+    def without_extremes(self, dim: Dim) -> Size:
+        """``dim`` without those terms that have minima or maxima in them and are never negative."""
+        return dim_of_terms({
+            term: c for term, c in dim.terms.items()
+            if c < 0 or not any(isinstance(a, Extreme) for a in term) or min(a.range[0] for a in term) < 0
+        })  # fmt: skip
+
     def of_quotients(self, dim: Dim, orders: int) -> Iterator[int]:
         """By what quotients are: q = floor(e / c) lies in (e - c + 1)/c ... e/c. The first `orders` of them are each of
         all that there are, if these are not many; what is left is taken in one order."""
@@ -119,7 +126,10 @@ def _least(dim: Dim, orders: int) -> int:
     if (parts := BOUNDS.of_extremes(dim)) is not None:
         found = (min if parts[1] else max)(_least(p, orders) if isinstance(p, Dim) else p for p in parts[0])
         # Factors that are 0 or 1 make polynomials of each other's arguments, which ranges say less of than of them.
-        return found if found == min(dim.samples) else max(found, BOUNDS.of_corners(dim))
+        if found == min(dim.samples) or (found := max(found, BOUNDS.of_corners(dim))) == min(dim.samples):
+            return found
+        rest = BOUNDS.without_extremes(dim)
+        return found if rest == dim else max(found, _least(rest, orders) if isinstance(rest, Dim) else rest)
     found = BOUNDS.of_corners(dim)
     return found if found == min(dim.samples) else max([found, *BOUNDS.of_quotients(dim, orders)])
 
@@ -150,14 +160,26 @@ def is_proved(a: Size, b: Size) -> bool:
         return False
     above, below = map(alternatives, signed_parts(a - b))
     if len(above) + len(below) > 2:  # each case of `b` has one of `a` that is never below it, or that is not found out
-        if all(y in above or any(map(_is_never_negative, sorted((x - y for x in above), key=_length))) for y in below):
-            return True
-        return isinstance(a - b, Dim) and BOUNDS.of_corners(a - b) >= 0
-    if _is_never_negative(a - b):
+        for y in below:
+            left = sorted((x - y for x in above), key=_length)
+            if (
+                y not in above
+                and not any(map(_is_never_negative, left))
+                and not any(_is_rounded(*signed_parts(d)) for d in left)
+            ):
+                return isinstance(a - b, Dim) and BOUNDS.of_corners(a - b) >= 0
         return True
-    # A multiple of n is not below b where it is not below b rounded up to one.
-    steps = common_divisor(a), common_divisor(b)
-    return any(n > 1 and _is_never_negative(a // n + -b // n) for n in steps)
+    return _is_never_negative(a - b) or _is_rounded(a, b) or _is_rounded(*signed_parts(a - b))
+
+
+def _is_rounded(a: Size, b: Size) -> bool:
+    """Return whether ``a >= b`` since a multiple of n is not below b where it is not below b rounded up to one, n what
+    divides each term of `a`, or of `b`, or of the former what divides some term of `b`."""
+    if any(x < y for x, y in zip(samples(a), samples(b))):
+        return False
+    whole = common_divisor(a)
+    steps = {whole, common_divisor(b), *(gcd(whole, c) for c in _terms_of(b).values())}
+    return any(n > 1 and _is_never_negative(a // n + -b // n) for n in sorted(steps))
 
 
 def signed_parts(size: Size) -> tuple[Size, Size]:
@@ -194,18 +216,28 @@ def _is_never_negative(size: Size) -> bool:
         return size >= 0
     if min(size.samples) < 0:
         return False
+    if (whole := common_divisor(size)) > 1:
+        return _is_never_negative(size // whole)
     if (parts := BOUNDS.of_extremes(size)) is not None:
         return (all if parts[1] else any)(map(_is_never_negative, parts[0])) or BOUNDS.of_corners(size) >= 0
-    without, times = without_quotients(size)
-    if (BOUNDS.of_corners(without) if isinstance(without, Dim) else without) > -times:
-        return True
+    for kept in dict.fromkeys((frozenset[Atom](), _inner(size))):
+        without, times = without_quotients(size, kept)
+        if (BOUNDS.of_corners(without) if isinstance(without, Dim) else without) > -times:
+            return True
     return BOUNDS.of_corners(size) >= 0 or size.low >= 0 or any(least(size // n) >= 0 for n in _steps(size))
 
 
-def without_quotients(dim: Dim) -> tuple[Size, int]:
+def _inner(dim: Dim) -> frozenset[Atom]:
+    """Quotients that others of the dim are quotients of: sums of both kinds say the more of each other."""
+    outer = [a for a in dim.atoms if isinstance(a, Quotient)]
+    return frozenset(a for q in outer for a in q.dividend.atoms if isinstance(a, Quotient))
+
+
+def without_quotients(dim: Dim, kept: Collection[Atom] = ()) -> tuple[Size, int]:
     """A lower bound of a multiple of the dim, and the multiple: one quotient q = floor(e / c) in each term is taken for
-    e/c where that makes the term smaller, else for (e - c + 1)/c; none whose factors may be below 0."""
-    chosen = {term: next((a for a in term if isinstance(a, Quotient)), None) for term in dim.terms}
+    e/c where that makes the term smaller, else for (e - c + 1)/c; none that is `kept`, or whose factors may be below 0.
+    """
+    chosen = {term: next((a for a in term if isinstance(a, Quotient) and a not in kept), None) for term in dim.terms}
     times = lcm(*(q.divisor for q in chosen.values() if q is not None))
     total: dict[Monomial, int] = {}
     for term, c in dim.terms.items():

@@ -125,7 +125,7 @@ def _name(strings: bytes, start: int) -> str:
     return strings[start : strings.index(b"\0", start)].decode()
 
 
-def with_data(image: bytes, symbol: str, size: int, align: int = 64) -> tuple[bytes, bytes]:
+def with_data(image: bytes, symbol: str, size: int, align: int) -> tuple[bytes, bytes]:
     """The object `image` with a read-only section that defines its undefined `symbol`, of `size` bytes, as two parts:
     what stands before these bytes in the file, and what stands behind.
 

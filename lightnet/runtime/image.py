@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 
-from lightnet.dataclasses import dataclass, field
+from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.runtime.lnx import PAGE
 
@@ -31,8 +31,8 @@ class Image:
     data: bytes | memoryview
     writable: int
     exports: dict[str, int]
-    imports: dict[str, int] = field(default_factory=dict)
-    relative: tuple[int, ...] = ()
+    imports: dict[str, int]
+    relative: tuple[int, ...]
 
     def header(self) -> dict[str, object]:
         """Everything but the bytes, as JSON values."""

@@ -90,7 +90,7 @@ def print_tensor(stream: TextIO, msg: str, array: np.ndarray) -> None:
         stream.write(piece)
 
 
-def fprint_path(file: str, base: str | os.PathLike[str] = ".") -> Path:
+def fprint_path(file: str, base: str | os.PathLike[str]) -> Path:
     """The absolute path that `fprint` may write for `file`: it must lie below the folder `base`, links
     followed.
 

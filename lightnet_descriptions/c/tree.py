@@ -13,7 +13,7 @@ class Type:
     """``name`` and so many ``*``; `name` has no qualifiers, and of ``unsigned long int`` is ``unsigned long``."""
 
     name: str
-    pointers: int = 0
+    pointers: int
 
     @property
     def is_pointer(self) -> bool:
@@ -131,7 +131,7 @@ class Compound(SyntaxNode):
 
     type: Type
     items: tuple[Expr, ...]
-    length: Expr | None = None
+    length: Expr | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +156,9 @@ class Declaration(SyntaxNode):
 
     type: Type
     name: str
-    value: Expr | None = None
-    is_array: bool = False
-    length: Expr | None = None
+    value: Expr | None
+    is_array: bool
+    length: Expr | None
 
 
 @dataclass(frozen=True, slots=True)

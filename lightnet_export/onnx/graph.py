@@ -70,6 +70,10 @@ NOT_EXPORTED = {
     "conv2d_integer": "is made of a convolution by the pass `integers`: ONNX's ConvInteger has no words of 16 bits",
     "round_clip": "is made of roundings by the pass `integers`, and is `low` for NaN, which ONNX's Clip is not",
     "matmul_integer": "is made of a product by the pass `integers`: ONNX's MatMulInteger has no words of 16 bits",
+    **dict.fromkeys(
+        ("conv2d_short", "matmul_short"),
+        "is made of a product by the pass `short-products`: ONNX's sums have the type of their factors",
+    ),
     "print": "has no counterpart: dropped, with a note in the model",
     "fprint": "has no counterpart: dropped, with a note in the model",
 }
@@ -136,12 +140,8 @@ class ExportGraph:
 
     # -- for the driver
 
-    def claim(self, wanted: str) -> str:
-        """`wanted` as the name of a tensor of the network, with a number behind it if it is taken."""
-        return self.names.fresh(wanted, may_be_reserved=True)
-
     def fresh(self, wanted: str) -> str:
-        """As `claim`, for a value that the network has no name for."""
+        """`wanted` as the name of a value, with a number behind it if it is taken."""
         return self.names.fresh(wanted)
 
     def export(self, op: LnOp, operands: Sequence[str], wanted: Sequence[str]) -> list[str]:
@@ -164,7 +164,7 @@ class ExportGraph:
         renamed: dict[str, str] = {}
         final = []
         for result, name in zip(results, wanted):
-            name = self.claim(name)
+            name = self.fresh(name)
             if result in made and result not in renamed:
                 renamed[result] = name
             else:  # an operand, or the same value again

@@ -118,11 +118,11 @@ def scatter_nd(g: ExportGraph, op: ScatterNd, src: str, index: str, updates: str
 # -- sorting
 
 
-def _top_k(g: ExportGraph, op: LnOp, src: str, k: int, axis: int, largest: bool, order: bool = True) -> list[str]:
+def _top_k(g: ExportGraph, op: LnOp, src: str, k: int, axis: int, largest: bool) -> list[str]:
     """Values and their i64 indices. TopK keeps the order of equal keys (the lower index first): sorted, it is stable,
     as LightNet's. Where NaN goes is the runtime's own affair."""
     _, (x,), back = g.widened(op.operand_specs[0].dtype, KERNEL_TYPES["TopK"], src)
-    values, indices = g.node_n("TopK", 2, x, g.ints([k]), axis=axis, largest=int(largest), sorted=int(order))
+    values, indices = g.node_n("TopK", 2, x, g.ints([k]), axis=axis, largest=int(largest), sorted=1)
     return [back(values), indices]
 
 

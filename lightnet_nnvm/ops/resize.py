@@ -25,14 +25,14 @@ def linear(n: Node, x: Value, size: Sequence[int], mode: str) -> Value:
     return x
 
 
-def _nearest(n: Node, x: Value, size: Sequence[int], mode: str = "asymmetric") -> Value:
+def _nearest(n: Node, x: Value, size: Sequence[int]) -> Value:
     """The nearest elements: floor of the coordinate."""
     tables = {}
     for axis, length in zip((2, 3), size):
         if length < 1:
             n.fail(f"a picture of {list(size)} is not possible")
         n.bounded(x.dims[axis] + length)
-        at = resampling.coordinates(mode, x.dims[axis], length, length / x.dims[axis])
+        at = resampling.coordinates("asymmetric", x.dims[axis], length, length / x.dims[axis])
         tables[axis] = resampling.nearest_elements(at, x.dims[axis], "floor")
     return resampling.nearest(n.g, x, tables)
 

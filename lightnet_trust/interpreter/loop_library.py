@@ -213,12 +213,16 @@ def fma(a: np.ndarray, b: np.ndarray, acc: np.ndarray) -> np.ndarray:
 
 
 def dot(kind: str, a: np.ndarray, b: np.ndarray, acc: np.ndarray) -> np.ndarray:
-    """`tile.dot`: elements as words or bytes, the products of each place added."""
+    """`tile.dot`: elements as words, bytes or the upper halves of floats, the products of each place added."""
     k = b.shape[0]
 
     def parts(values: np.ndarray, dtype: str, count: int) -> np.ndarray:
         return np.ascontiguousarray(values).view(dtype).reshape(*values.shape, count).astype(np.int32)
 
+    if kind == "bfloats":
+        halves = [np.stack([v << 16, v & -(1 << 16)], axis=-1).view(np.float32)
+                  for v in (a.reshape(-1, k), b.reshape(k, -1))]  # fmt: skip
+        return acc + np.einsum("pkg,kng->pn", *halves).reshape(acc.shape)
     left, right, count = ("<i2", "<i2", 2) if kind == "words" else ("u1", "i1", 4)
     x, y = parts(a.reshape(-1, k), left, count), parts(b.reshape(k, -1), right, count)
     return acc + np.einsum("pkg,kng->pn", x, y, dtype=np.int32).reshape(acc.shape)

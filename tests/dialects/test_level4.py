@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import Float16Type, IntegerType, MemRefType, ModuleOp
 from xdsl.ir import Operation
 
 from lightnet.backends.builder import Builder, vector_type
-from lightnet.backends.llvm.jit import compile_module
+from lightnet.backends.llvm.jit import CodeMachine, compile_module
 from lightnet.diagnostics import LightNetError
 from lightnet_trust.interpreter.loop_types import memory_dtype, numpy_type
 from lightnet_trust.interpreter.loops import LoopProgram
@@ -264,6 +264,64 @@ func.func @k(%lo: index, %hi: index, %a: memref<20x12xf32>, %b: memref<12x50xf32
 
 def normal(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape).astype(np.float32)
+
+
+#: What the elements of the factors of a `tile.dot` are, and the type of its sums.
+PARTS = {"words": ("<i2", "<i2", "i32"), "bytes": ("u1", "i1", "i32"), "bfloats": ("<u2", "<u2", "f32")}
+#: Processors, and the instructions by which bf16 are multiplied there.
+MULTIPLIES = {
+    "sapphirerapids": "vdpbf16ps",
+    "znver5": "vdpbf16ps",
+    "x86-64-v4": "vfmadd",
+    "x86-64-v3": "vfmadd",
+    "generic": "fmla",
+}
+
+
+def dots(kind: str) -> ModuleOp:
+    a, b, c = "vector<3x5xi32>", "vector<5x32xi32>", f"vector<3x32x{PARTS[kind][2]}>"
+    types = [v.replace("vector", "memref") for v in (a, b, c)]
+    return parse(f"""func.func @k(%lo: index, %hi: index, %a: {types[0]}, %b: {types[1]}, %c: {types[2]}) attributes {{tile.opt = "none"}} {{
+      %z = arith.constant 0 : index
+      %x = tile.load %a[%z, %z] dims [0, 1] : {types[0]}, {a}
+      %y = tile.load %b[%z, %z] dims [0, 1] : {types[1]}, {b}
+      %s = tile.load %c[%z, %z] dims [0, 1] : {types[2]}, {c}
+      %r = tile.dot {kind} %x, %y, %s : {a}, {b}, {c}
+      tile.store %r, %c[%z, %z] dims [0, 1] : {c}, {types[2]}
+      func.return
+    }}""")
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_products_of_several(kind):
+    """Of the ends of integers, whose sums wrap around; of bf16 as NumPy has them in double."""
+    left, right, sums = PARTS[kind]
+    shapes = (3, 5), (5, 32), (3, 32)
+    if kind == "bfloats":
+        a, b = ((normal(*shape, 2).view(np.uint32) & 0xFFFF0000).view(np.float32) for shape in shapes[:2])
+        factors = [(x.view(np.uint32) >> 16).astype("<u2") for x in (a, b)]
+        acc = normal(*shapes[2])
+    else:
+        many = 4 // np.dtype(left).itemsize
+        ends = [np.array([np.iinfo(t).min, np.iinfo(t).max, 1, 0]).astype(t) for t in (left, right)]
+        factors = [RNG.choice(e, (*shape, many)) for e, shape in zip(ends, shapes)]
+        a, b = (x.astype(np.int64) for x in factors)
+        acc = RNG.integers(-(2**31), 2**31, shapes[2], np.int32)
+    want = acc + np.einsum("pkg,kng->pn", a.astype(np.float64 if sums == "f32" else np.int64), b)
+    words = [np.ascontiguousarray(x).view("<i4").reshape(shape) for x, shape in zip(factors, shapes)]
+    got = run(dots(kind), [*words, acc], grid=1)[2]
+    if sums == "i32":
+        np.testing.assert_array_equal(got, want.astype(np.int32))
+    else:
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("cpu", MULTIPLIES)
+def test_products_of_bf16_on_other_processors(cpu):
+    triple = "aarch64-unknown-linux-gnu" if cpu == "generic" else "x86_64-unknown-linux-gnu"
+    features = "+avx512f,+avx512bf16" if MULTIPLIES[cpu] == "vdpbf16ps" else ""
+    assembly = compile_module(dots("bfloats"), machine=CodeMachine(cpu, features, triple)).assembly
+    assert MULTIPLIES[cpu] in assembly and ("vdpbf16ps" in assembly) == (MULTIPLIES[cpu] == "vdpbf16ps")
 
 
 def test_gemm_with_ragged_edges():

@@ -104,6 +104,8 @@ def test_kinds_of_our_ops() -> None:
             "dot_product",
             "conv2d_integer",
             "matmul_integer",
+            "conv2d_short",
+            "matmul_short",
         }
         | reductions,
     }

@@ -182,7 +182,7 @@ class OpenVino(Engine):
     def _compiled(self, cache: str | None) -> Any:
         core = self.ov.Core()
         config = {
-            "INFERENCE_PRECISION_HINT": "f32",
+            "INFERENCE_PRECISION_HINT": self.job.get("options", {}).get("precision", "f32"),
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_NUM_THREADS": self.threads,
         }

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from xdsl.dialects.builtin import MemRefType
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.registers import MOST_BODY, REGISTERS, cover
@@ -82,21 +82,21 @@ def _tile_shape(m: int, n: int, width: int, lanes: int) -> Shape:
 
 def workspace_bytes(kernel: KernelOp, width: int) -> int:
     """Bytes of the copied panel of one block."""
-    return _Gemm.plan(kernel, width)[2]
+    return PanelProduct.plan(kernel, width)[2]
 
 
 def grid(kernel: KernelOp, width: int) -> int:
     """The blocks of the kernel."""
     anchor = kernel.ops[0]
     assert isinstance(anchor, Matmul)
-    lanes, shape, _ = _Gemm.plan(kernel, width)
+    lanes, shape, _ = PanelProduct.plan(kernel, width)
     batch = 1 if folds(anchor) else prod(anchor.result_specs[0].dims[:-2])
     return batch * -(-anchor.result_specs[0].dims[-1] // (shape.vectors * lanes))
 
 
 def build(kernel: KernelOp, name: str, width: int, aliases: Mapping[int, int]) -> Launch:
     """The kernel function. `aliases` maps a result to the operand whose memory it takes."""
-    return _Gemm(kernel, name, width, aliases).build()
+    return PanelProduct(kernel, PanelProduct.plan(kernel, width), name, aliases).build()
 
 
 class ProductKernel(TileKernel):
@@ -116,17 +116,26 @@ class ProductKernel(TileKernel):
             return MemRefType(type.element_type, (*(1 for _ in dims[:-2]), prod(dims[:-1]), dims[-1]))
         return type
 
+    def multiplied(self, a: SSAValue, b: SSAValue, sums: SSAValue) -> SSAValue:
+        """`sums` and the products of [rows, steps] and [steps, columns]."""
+        return self.b.fma(a, b, sums)
 
-class _Gemm(ProductKernel):
-    """Builds one kernel function."""
 
-    def __init__(self, kernel: KernelOp, name: str, width: int, aliases: Mapping[int, int]):
-        self.lanes, self.shape, scratch = self.plan(kernel, width)
-        super().__init__(kernel, name, aliases, scratch)
+class PanelProduct(ProductKernel):
+    """Builds one kernel function, by the lanes, the tile and the bytes of the panel that `plan` gives."""
+
+    def __init__(self, kernel: KernelOp, schedule: tuple[int, Shape, int], name: str, aliases: Mapping[int, int]):
+        self.lanes, self.shape, scratch = schedule
         self.columns = self.shape.vectors * self.lanes
+        super().__init__(kernel, name, aliases, scratch)
         self.panel: SSAValue | None = None
         if scratch:
-            self.panel = self.b.view(self.scratch, 0, MemRefType(self.element, [self.k, self.columns]), name="panel")
+            self.panel = self.b.view(self.scratch, 0, MemRefType(self.packed, [self.k, self.columns]), name="panel")
+
+    @property
+    def packed(self) -> Attribute:
+        """The type of the elements of a panel."""
+        return self.element
 
     @staticmethod
     def plan(kernel: KernelOp, width: int) -> tuple[int, Shape, int]:
@@ -219,8 +228,8 @@ class _Gemm(ProductKernel):
         at = [*self.of_batch(first), row, k]
         left = b.tile_load(self.inputs[first], at, [len(at) - 2, len(at) - 1], (rows, depth))
         if self.panel is not None:
-            return b.fma(left, b.tile_load(self.panel, [k, 0], [0, 1], (depth, width)), acc)
+            return self.multiplied(left, b.tile_load(self.panel, [k, 0], [0, 1], (depth, width)), acc)
         at = [*self.of_batch(second), k, column]
         valid = None if count == width else [depth, count]
         right = b.tile_load(self.inputs[second], at, [len(at) - 2, len(at) - 1], (depth, width), valid=valid)
-        return b.fma(left, right, acc)
+        return self.multiplied(left, right, acc)

@@ -125,7 +125,7 @@ def build(kernel: KernelOp, name: str, width: int, aliases: Mapping[int, int]) -
 class _Row(TileView):
     """A row of a tile, whose first element has these `indices`; of its columns, `lanes` are inside (None: all)."""
 
-    lanes: SSAValue | None = None
+    lanes: SSAValue | None
 
 
 class _RowEvaluator(TileEvaluator):

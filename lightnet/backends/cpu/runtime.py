@@ -32,8 +32,8 @@ class CpuRuntime(Runtime):
                "avx512, neon; code for another one is saved, or emitted", default="host", tools=(COMPILE, RUN_PASSES)),
         Option("triple", "the system to make code for, as LLVM names it (default: this one)", metavar="TRIPLE",
                tools=(COMPILE, RUN_PASSES)),
-        Option("features", "what decides the shape of kernels: avx512vnni, avx512, avx2 or neon (default: what the "
-               "processor has)",
+        Option("features", "what decides the shape of kernels: avx512bf16, avx512vnni, avx512, avx2 or neon "
+               "(default: what the processor has)",
                tools=()),
     )  # fmt: skip
     files = {"obj": ".o", "so": ".so", "header": ".h", "asm": ".s", "llvm": ".ll"}
@@ -105,7 +105,9 @@ def host_features(machine: CodeMachine | None = None) -> str:
     from lightnet.backends.llvm.jit import CodeMachine
 
     vectors = (machine or CodeMachine.host()).vectors
-    return "avx512vnni" if vectors.dots.bytes else _FEATURES.get(vectors.width, "neon")
+    dots = vectors.dots
+    several = "avx512bf16" if dots.bfloats and dots.bytes else "avx512vnni" if dots.bytes else None
+    return several or _FEATURES.get(vectors.width, "neon")
 
 
 RUNTIME = CpuRuntime()

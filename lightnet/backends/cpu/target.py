@@ -83,12 +83,12 @@ def chain(kernel: KernelOp, request: Request) -> list[KernelOp]:
 
     if not is_blocked(kernel):
         return []
-    return found_among_rows(kernel, found) if is_open(kernel.results) else found(kernel)
+    return found_among_rows(kernel, found) if is_open((*kernel.operands, *kernel.results)) else found(kernel)
 
 
 def chains(kernel: KernelOp, request: Request) -> Iterator[tuple[list[KernelOp], float | Refusal]]:
     """The chains of which `chain` takes the best, of kernels of numbers, by the model or with the reason why not."""
-    if not is_blocked(kernel) or is_open(kernel.results):
+    if not is_blocked(kernel) or is_open((*kernel.operands, *kernel.results)):
         return
     machine = processor_model_of(request.features, request.threads)
     for kernels, gain in chains_around(kernel, machine):
@@ -116,9 +116,19 @@ def _emitter(name: str) -> Callable[..., str | bytes]:
     return emit
 
 
+#: The precisions in which products alone are short.
+SHORTENED = ("bf16", "auto")
+
+
 def _pipeline(default: Pipeline) -> Pipeline:
-    """With products of integers, which kernels multiply two at a time."""
-    return default.after("move-scales", "integers") if "move-scales" in default.passes else default
+    """With products of integers and of bf16, which kernels multiply two at a time; a precision asks for the latter."""
+    if "move-scales" not in default.passes:
+        return default
+    found = default.after("move-scales", "integers")
+    asked = next((to for to in SHORTENED if f"precision{{to={to}}}" in default.passes), None)
+    if asked is None:
+        return found.before("hoist", "short-products")
+    return found.before("hoist", f"short-products{{to={asked}}}").without("precision")
 
 
 CPU = Target(
@@ -141,6 +151,8 @@ CPU = Target(
     predicted=SELECTION.predicted,
     ports=PORTS,
     multiplies_bytes=lambda features: processor_model_of(features).has_bytes,
+    multiplies_short=lambda features: processor_model_of(features).bfloats,
+    precisions=("auto",),
     specializes=True,
     pipeline=_pipeline,
     lowering="lower-cpu",

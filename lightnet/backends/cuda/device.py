@@ -26,7 +26,7 @@ class DeviceModel:
     tensor: Mapping[str, float]
     bytes: float
     cache: float
-    by_warps: float = 1.0
+    by_warps: float
     launch: float = 1800.0
 
     @property

@@ -186,7 +186,7 @@ class Simt(Builder):
         self.append(TmaLoadOp(to, to_at, source, source_at, tap, barriers, self.index(index), map=map))
 
     def warpgroup_mma(self, a: SSAValue, row: Index, b: SSAValue, first: Index, c: SSAValue,
-                      by_k: bool = False) -> SSAValue:  # fmt: skip
+                      by_k: bool) -> SSAValue:  # fmt: skip
         """`cuda.warpgroup_mma`: begin a product; the sums, under way."""
         return self.get(WarpgroupMmaOp(a, self.index(row), b, self.index(first), c, by_k=by_k))
 

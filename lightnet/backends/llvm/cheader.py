@@ -45,7 +45,7 @@ def c_identifier(text: str) -> str:
     return name if re.match("[A-Za-z]", name) and name not in _KEYWORDS else f"t_{name}"
 
 
-def identifiers(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
+def identifiers(names: Iterable[str], taken: Iterable[str]) -> list[str]:
     """An identifier for each name; no two are equal, also in capitals."""
     used, found = {t.upper() for t in taken}, []
     for name in names:

@@ -100,9 +100,7 @@ def emit_module(
     return Emitted(kernels, symbols, main, threads, thread_scratch_of(launch.launches(module)))
 
 
-def emit_kernel(
-    function: FuncOp, functions: dict[str, FuncOp], vectors: TargetVectors = TargetVectors()
-) -> tuple[str, bool]:
+def emit_kernel(function: FuncOp, functions: dict[str, FuncOp], vectors: TargetVectors) -> tuple[str, bool]:
     """The text of one kernel, called ``@kernel``, with the private functions it calls; and whether O2 runs on it."""
     mode = function.attributes.get("tile.opt")
     optimize = not (isinstance(mode, StringAttr) and mode.data == "none")

@@ -71,7 +71,7 @@ class CodeMachine:
         rounding = generic or self._has(2, "sse4.1", "fp-armv8", "neon")
         width = 16 if self._has(4, "avx512f") else 8 if self._has(3, "avx2") else 4
         pairs = self._has(2, "sse2") and (width < 16 or self._has(4, "avx512bw"))
-        dots = Dots(pairs, width == 16 and self._has(9, "avx512vnni"))
+        dots = Dots(pairs, *(width == 16 and self._has(9, name) for name in ("avx512vnni", "avx512bf16")))
         return TargetVectors(width, half, self.has_fma, rounding, dots)
 
     def target_machine(self, opt: int = 3) -> llvm.TargetMachine:
@@ -199,7 +199,7 @@ class _Codegen:
     """Kernels on their way to machine code, on several threads. Leaving the ``with`` block drops what no thread has
     begun."""
 
-    def __init__(self, machine: CodeMachine, verify: bool = False, threads: int | None = None):
+    def __init__(self, machine: CodeMachine, verify: bool, threads: int | None = None):
         self.machine, self.verify = machine, verify
         count = threads or min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
         self._pool = ThreadPoolExecutor(count if unlocked.is_parallel() else 1)

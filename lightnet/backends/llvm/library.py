@@ -135,7 +135,7 @@ def is_decided(tensor: Tensor, program: Program) -> bool:
     return all(s in program.symbols for d in tensor.dims if isinstance(d, Dim) for s in d.symbols)
 
 
-def wrapper(name: str, program: Program, static: int, threads: int = 1) -> str:
+def wrapper(name: str, program: Program, static: int, threads: int) -> str:
     """LLVM IR of the functions that C calls, for a program whose launches use so many threads at most."""
     tensors = signature(program)
     symbols = "".join(f", i64 %d{k}" for k in range(len(program.symbols)))

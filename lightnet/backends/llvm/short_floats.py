@@ -15,6 +15,8 @@ from lightnet.backends.llvm.function import FunctionEmitter
 
 #: The element types that values are stored in, and not computed in.
 SHORT_TYPES = ("half", "bfloat")
+#: The name here of the bfloats that the processor's instruction multiplies, which stay such.
+MULTIPLIED = "brain"
 
 
 def element_text(type: str) -> str:
@@ -50,6 +52,10 @@ def short_float(e: FunctionEmitter, x: str, elem: str, lanes: int) -> str:
     value = TypedText(c, "float", x)
     if (elem == "half" and e.has_half) or (elem == "bfloat" and e.has_bfloat):
         return c.cast("fptrunc", value, elem).text
+    if elem == "bfloat" and e.dots.bfloats and e.tiled and lanes in (8, 16):
+        floats, made = f"<{lanes} x float>", f"<{lanes} x {MULTIPLIED}>"
+        found = e.ins(e.call_text(f"llvm.x86.avx512bf16.cvtneps2bf16.{32 * lanes}", made, [(floats, x)]))
+        return e.ins(f"bitcast {made} {found} to <{lanes} x {elem}>")
     bits = c.bits(value)
     short = _to_bfloat(c, value, bits) if elem == "bfloat" else _to_half(c, bits)
     return c.cast("bitcast", c.cast("trunc", short, "i16"), elem).text
@@ -92,9 +98,9 @@ def bfloats_as_bits(text: str) -> str:
     """A text in which a bfloat is the i16 of its bits. Nothing computes on one here; and of values
     and vectors that only pass through, in a phi or a select, LLVM makes calls of a run-time library that nobody links
     or, for AVX512-BF16, ends the process."""
-    if "bfloat" not in text:
-        return text
-    return _BFLOAT_NAMES.sub(r"\1i16", text).replace("bfloat", "i16").replace("0xR", "u0x")
+    if "bfloat" in text:
+        text = _BFLOAT_NAMES.sub(r"\1i16", text).replace("bfloat", "i16").replace("0xR", "u0x")
+    return text.replace(f"x {MULTIPLIED}>", "x bfloat>")
 
 
 #: bf16 at the end of an intrinsic's name or before its next type: `@llvm.masked.load.v8bf16.p0`.

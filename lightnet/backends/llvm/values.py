@@ -42,11 +42,12 @@ _MANGLED = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
 
 @dataclass(frozen=True, slots=True)
 class Dots:
-    """The sums of products of small integers that are instructions: of `pairs` of words, of four `bytes`, of which the
-    first factor is unsigned; as x86 has them."""
+    """The sums of products of small numbers that are instructions: of `pairs` of words, of four `bytes`, of which the
+    first factor is unsigned, of pairs of `bfloats`; as x86 has them."""
 
     pairs: bool = False
     bytes: bool = False
+    bfloats: bool = False
 
 
 class Sym:

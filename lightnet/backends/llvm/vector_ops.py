@@ -5,6 +5,7 @@ Part of the emitter; see `function.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from xdsl.dialects import vector
 from xdsl.dialects.builtin import VectorType
@@ -12,6 +13,7 @@ from xdsl.ir import Operation
 
 from lightnet.backends.llvm.function import FunctionEmitter, Handler
 from lightnet.backends.llvm.scalar_ops import ELEMENTWISE
+from lightnet.backends.llvm.short_floats import MULTIPLIED
 from lightnet.backends.llvm.values import Vec, leaf_type, mangled, row_major, slice_offsets, splat_literal
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects import tile_arith
@@ -103,6 +105,9 @@ def _tile_fma(e: FunctionEmitter, op: tile_arith.FmaOp) -> None:
 def _tile_dot(e: FunctionEmitter, op: tile_arith.DotOp) -> None:
     """By the processor's instruction for it, where it has one; else of bytes by that for words."""
     acc, kind = e.get_vec(op.acc), op.kind.data
+    if kind == "bfloats":
+        _contract(e, op, partial(_bfloat_pairs, e, acc.lanes))
+        return
     type = acc.leaf_type
     words, floats = leaf_type("i16", 2 * acc.lanes), leaf_type("float", acc.lanes)
     name = _PAIRS.get(acc.lanes) if e.dots.pairs else None
@@ -134,6 +139,24 @@ def _tile_dot(e: FunctionEmitter, op: tile_arith.DotOp) -> None:
         return e.ins(f"bitcast {floats} {fenced} to {type}")
 
     _contract(e, op, step)
+
+
+def _bfloat_pairs(e: FunctionEmitter, lanes: int, x: str, y: str, total: str) -> str:
+    """A sum of f32 and the products of two pairs of bf16, by the instruction, or as floats, halves before zeros."""
+    type, floats = leaf_type("i32", lanes), leaf_type("float", lanes)
+    if e.dots.bfloats and lanes in (4, 8, 16):
+        short = leaf_type(MULTIPLIED, 2 * lanes)
+        pairs = [(short, e.shared((short, v), partial(e.ins, f"bitcast {type} {v} to {short}"))) for v in (x, y)]
+        return e.ins(e.call_text(f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}", floats, [(floats, total), *pairs]))
+
+    def half(text: str, instruction: str) -> str:
+        made = f"{instruction} {type} {text}, {splat_literal('i32', lanes, '16' if instruction == 'shl' else '-65536')}"
+        return e.shared((text, instruction), lambda: e.ins(f"bitcast {type} {e.ins(made)} to {floats}"))
+
+    for instruction in ("and", "shl"):
+        factors = [(floats, half(v, instruction)) for v in (x, y)]
+        total = e.intrinsic("fma", floats, [*factors, (floats, total)])
+    return total
 
 
 #: x86's products of pairs of words, added, by the pairs of a register, and those of four bytes, added to a sum.
@@ -175,7 +198,7 @@ def _contract(
     for k in range(depth):
         vectors = [b.leaf(k * columns + n) for n in range(columns)]
         for p in range(rows):
-            factor = e.splat(acc.elem, acc.lanes, e.element(a, p * depth + k))
+            factor = e.splat(a.elem, acc.lanes, e.element(a, p * depth + k))
             for n in range(columns):
                 leaves[p * columns + n] = step(factor, vectors[n], leaves[p * columns + n])
     e.vals[op.result] = Vec.of_leaves(acc.elem, acc.shape, acc.lanes, leaves)

@@ -1,12 +1,14 @@
-"""Products of integers in sums of 32 bits: `conv2d_integer` and `matmul_integer`.
+"""Products of short numbers in sums of 32 bits: `conv2d_integer`, `matmul_integer`, `conv2d_short`, `matmul_short`.
 
-What a quantised network computes. Operands are i16, i8 or ui8, and what they hold is multiplied as it is: a zero point
-is subtracted before, so that padding is 0. Sums wrap around at 32 bits, in any order alike.
+The first two are what a quantised network computes. Operands are i16, i8 or ui8, and what they hold is multiplied as it
+is: a zero point is subtracted before, so that padding is 0. Sums wrap around at 32 bits, in any order alike. The others
+are of f16 or bf16, with sums of f32 that are not rounded to the type of the factors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,7 +17,7 @@ from lightnet.dialects.ln.numeric import broadcast_dims
 from lightnet.dialects.ln.window import AUTOPAD, correlation, effective_padding, pad_hw, window_result
 from lightnet.ir.op import LnOp, case, ln_op, number, numbers, operand, result, string
 from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dtypes import BY_NAME
+from lightnet.runtime.dtypes import BY_NAME, SHORT, DType
 
 #: The types that are multiplied, and that of the sums.
 FACTORS = ("i16", "i8", "ui8")
@@ -23,8 +25,8 @@ SUMS = BY_NAME["i32"]
 
 
 def _whole_numbers(data: np.ndarray, factor: int) -> np.ndarray:
-    """Sample data that reaches far into its type."""
-    return (data * data.dtype.type(factor)).astype(data.dtype)
+    """Sample data that reaches far into its type, if these are integers."""
+    return data if data.dtype.kind not in "iu" else (data * data.dtype.type(factor)).astype(data.dtype)
 
 
 @ln_op
@@ -39,6 +41,7 @@ class Conv2dInteger(LnOp):
     """
 
     optype = "conv2d_integer"
+    sums: ClassVar[DType] = SUMS
     src = operand(rank=4, dtypes=FACTORS)
     weight = operand("param", rank=4, dtypes=FACTORS)
     dst = result(dtype="i32")
@@ -59,7 +62,7 @@ class Conv2dInteger(LnOp):
     def infer(cls, t, p):
         pad = effective_padding(p, t.src.dims[2:], p.dilation)
         found = window_result(cls, t.src, t.weight.dims[0], p.size, p.stride, pad, p.dilation)
-        return [TensorSpec(found.dims, SUMS)]
+        return [TensorSpec(found.dims, cls.sums)]
 
     @classmethod
     def derived(cls, t, p):
@@ -69,8 +72,9 @@ class Conv2dInteger(LnOp):
         return 2 * self.result_specs[0].len * int(np.prod(self.operand_specs[1].dims[1:]))
 
     def reference(self, src, weight):
-        padded = pad_hw(src.astype(np.int32), self.derived_values()["pad"])
-        return correlation(self, padded, weight.astype(np.int32), np.zeros(weight.shape[0], np.int32))
+        kind = self.sums.np
+        padded = pad_hw(src.astype(kind), self.derived_values()["pad"])
+        return correlation(self, padded, weight.astype(kind), np.zeros(weight.shape[0], kind))
 
     @classmethod
     def sample_data(cls, name, kind, spec, tensors, params, seed):
@@ -79,6 +83,7 @@ class Conv2dInteger(LnOp):
     @classmethod
     def samples(cls):
         def conv(types, src, out, size, **p):
+            types = types if cls.sums == SUMS else (SHORT[-1],) * 2
             weight = (out, src[1] // p.get("group", 1), *size)
             return case(src=(src, types[0]), weight=(weight, types[1]), size=size, **p)
 
@@ -112,6 +117,7 @@ class MatmulInteger(LnOp):
     """
 
     optype = "matmul_integer"
+    sums: ClassVar[DType] = SUMS
     a = operand(min_rank=2, dtypes=FACTORS)
     b = operand(min_rank=2, dtypes=FACTORS)
     dst = result(dtype="i32")
@@ -119,14 +125,14 @@ class MatmulInteger(LnOp):
 
     @classmethod
     def infer(cls, t, p):
-        batch = broadcast_dims("matmul_integer", [TensorSpec(spec.dims[:-2], SUMS) for spec in (t.a, t.b)])
-        return [TensorSpec((*batch, t.a.dims[-2], t.b.dims[-1]), SUMS)]
+        batch = broadcast_dims(cls.optype, [TensorSpec(spec.dims[:-2], cls.sums) for spec in (t.a, t.b)])
+        return [TensorSpec((*batch, t.a.dims[-2], t.b.dims[-1]), cls.sums)]
 
     @property
     def definition(self) -> str:
-        """As that of `matmul`, in i32."""
-        subscripts = self._subscripts()
-        return f"dst[{subscripts[2]}m, n] += i32(a[{subscripts[0]}m, k]) * i32(b[{subscripts[1]}k, n])"
+        """As that of `matmul`, in the type of the sums."""
+        subscripts, sums = self._subscripts(), self.sums
+        return f"dst[{subscripts[2]}m, n] += {sums}(a[{subscripts[0]}m, k]) * {sums}(b[{subscripts[1]}k, n])"
 
     def _subscripts(self) -> Sequence[str]:
         """The subscripts of a, b and dst in front of the matrices; a dimension of 1 that is repeated has 0."""
@@ -143,7 +149,7 @@ class MatmulInteger(LnOp):
         return 2 * self.result_specs[0].len * self.operand_specs[0].dims[-1]
 
     def reference(self, a, b):
-        return np.matmul(a.astype(np.int32), b.astype(np.int32))
+        return np.matmul(a.astype(self.sums.np), b.astype(self.sums.np))
 
     @classmethod
     def sample_data(cls, name, kind, spec, tensors, params, seed):
@@ -152,9 +158,49 @@ class MatmulInteger(LnOp):
     @classmethod
     def samples(cls):
         kinds = [("i16", "i16"), ("ui8", "i8"), ("i8", "i8"), ("ui8", "ui8")]
+        kinds = kinds if cls.sums == SUMS else [(t, t) for t in SHORT]
         shapes = [
             ((3, 4), (4, 5)), ((1, 1), (1, 1)), ((1, 37), (37, 130)), ((33, 17), (17, 1)), ((50, 40), (40, 101)),
             ((2, 3, 7, 9), (2, 3, 9, 19)), ((2, 5, 6), (6, 33)), ((2, 1, 5, 8), (3, 8, 16)), ((3, 0), (0, 4)),
         ]  # fmt: skip
         types = (kinds[k % len(kinds)] for k in range(len(shapes)))
         return [case(a=(a, left), b=(b, right)) for (left, right), (a, b) in zip(types, shapes)]
+
+
+@ln_op
+class Conv2dShort(Conv2dInteger):
+    """2-D cross-correlation of f16 or bf16 [N, C, H, W] with weights [O, C/group, kh, kw] of the same type, in `group`
+    groups: sums in f32, which the result keeps. Subnormal factors may count as 0.
+
+    ```mlir
+    // %x : tensor<1x8x12x12xbf16>, %w : tensor<8x8x3x3xbf16>
+    %y = ln.conv2d_short %x, %w {size = [3, 3], padding = [1, 1, 1, 1]} : tensor<1x8x12x12xf32>
+    ```
+    """
+
+    optype = "conv2d_short"
+    sums = BY_NAME["f32"]
+    src = operand(rank=4, dtypes=SHORT)
+    weight = operand("param", rank=4, dtypes=SHORT)
+    dst = result(dtype="f32")
+    checks = Conv2dInteger.checks | {"types": "src.dtype == weight.dtype"}
+    definition = Conv2dInteger.definition.replace("i32", "f32")
+
+
+@ln_op
+class MatmulShort(MatmulInteger):
+    """Products of matrices of f16 or bf16: [..., M, K] x [..., K, N] = [..., M, N] in f32, which the result keeps; the
+    dimensions before broadcast as NumPy's do. Subnormal factors may count as 0.
+
+    ```mlir
+    // %a : tensor<4x3x8xbf16>, %b : tensor<8x5xbf16>
+    %y = ln.matmul_short %a, %b : tensor<4x3x5xf32>
+    ```
+    """
+
+    optype = "matmul_short"
+    sums = BY_NAME["f32"]
+    a = operand(min_rank=2, dtypes=SHORT)
+    b = operand(min_rank=2, dtypes=SHORT)
+    dst = result(dtype="f32")
+    checks = MatmulInteger.checks | {"types": "a.dtype == b.dtype"}

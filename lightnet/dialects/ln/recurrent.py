@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import IntegerType, MemRefType
+from xdsl.dialects.builtin import IntegerType
 from xdsl.ir import SSAValue
 
 from lightnet.dialects.ln.gates import GATE_ACTIVATIONS, Maths, activate
 from lightnet.ir.op import LnOp, boolean, case, ln_op, number, numbers, operand, result, string
-from lightnet.ir.types import storage_type
+from lightnet.ir.types import TensorSpec, flat_memref, storage_type
 from lightnet.runtime.arrays import align_up
 from lightnet.runtime.initial import sample
 
@@ -111,8 +111,9 @@ class Recurrent(LnOp):
         values |= dict(zip([r.name for r in self.schema.results], results))
         element, size = storage_type(self.operand_specs[0].dtype), self.operand_specs[0].dtype.size
         width = self.count * hidden
-        values["sums"] = b.view(workspace, 0, MemRefType(element, [batch * width]), name="sums")
-        values["more"] = b.view(workspace, batch * width * size, MemRefType(element, [batch * hidden]), name="more")
+        for name, start, count in (("sums", 0, batch * width), ("more", batch * width * size, batch * hidden)):
+            part = flat_memref(TensorSpec((count,), self.operand_specs[0].dtype))
+            values[name] = b.view(workspace, start, part, name=name, length=count)
         for state, start in (("h", "h0"), ("c", "c0")):
             if start in values:
                 self.copy(b, values[start], 0, values[state], 0, batch * hidden)

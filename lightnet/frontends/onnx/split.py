@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from lightnet.dataclasses import dataclass, field, replace
+from lightnet.dataclasses import dataclass, replace
 from lightnet.diagnostics import LightNetError
 from lightnet.frontends.onnx.model import STRINGS, OnnxGraph, OnnxModel, OnnxNode, OnnxTensor, ValueInfo, type_name
 from lightnet.frontends.onnx.textual import names_classes, names_columns, names_text
@@ -45,8 +45,8 @@ class Parted:
 
     model: OnnxModel
     host: HostProgram
-    refused: Refused = field(default_factory=list)
-    missing: tuple[str, ...] = ()
+    refused: Refused
+    missing: tuple[str, ...]
 
     def of_numbers(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The part of `given`, by the name of an input, that is for the network."""

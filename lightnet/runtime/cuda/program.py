@@ -42,7 +42,7 @@ class KernelLine:
     block: Sizes
     shared: int
     places: tuple[Place, ...]
-    after: tuple[int, ...] = ()
+    after: tuple[int, ...]
     maps: tuple[TensorMap | None, ...] = ()
     numbers: tuple[int, ...] = ()
 

@@ -58,7 +58,9 @@ def test_flags_are_true_or_false() -> None:
 def test_processors_have_names() -> None:
     assert processor_model_of("", 3) == ProcessorModel(threads=3)
     assert processor_model_of("neon") == MACHINES["neon"]
-    with pytest.raises(LightNetError, match="unknown CPU feature 'avx3'; there are: avx512, avx512vnni, avx2, neon"):
+    with pytest.raises(
+        LightNetError, match="unknown CPU feature 'avx3'; there are: avx512, avx512vnni, avx512bf16, avx2, neon"
+    ):
         processor_model_of("avx3")
 
 

@@ -278,6 +278,36 @@ def test_ops(number: int, features: str) -> None:
     assert ran > 4
 
 
+@pytest.mark.sampled(every=8)
+@pytest.mark.parametrize("less", [0, 4])
+@pytest.mark.parametrize("features", ["avx512", "avx2"])
+@pytest.mark.parametrize("number", range(len(OPS)), ids=lambda k: f"{OPS[k][0]}-{k}")
+def test_sizes_whose_remainder_is_known(number: int, features: str, less: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Multiples of 8, and 4 less: what they leave behind tiles is a number, and they may be smaller than a tile."""
+    monkeypatch.setattr("test_open_maps.H", symbol("h", 8, 96, 8) - less)
+    monkeypatch.setattr("test_open_maps.W", symbol("w", 8, 96, 8) - less)
+    sizes = ((8, 8), (32, 8), (8, 16), (16, 24), (24, 32), (8, 56), (40, 88))
+    monkeypatch.setattr("test_open_maps.SIZES", sizes)
+    test_ops(number, features)
+
+
+@pytest.mark.sampled(every=4)
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("rows", [1, 3, 4])
+@pytest.mark.parametrize("columns", range(4, 15))
+def test_widths_that_are_multiples(columns: int, rows: int, stride: int) -> None:
+    """Of a width that is a multiple, code for some tails is left out: for none that comes up, in rows that are alone
+    at the end of a band, or not."""
+    h, w = symbol("h", 16, 512, 8), symbol("w", 8, 512, 8)
+    kernel = with_choices(conv(64, 32, (3, 3), (1, h, w), stride=(stride, stride), **SAME), {})
+    kernel.attributes.update({"tile": choice_attr((1, columns, 2, 8)), "band": choice_attr((rows, columns))})
+    run = Run(kernel, "direct", "avx512")
+    for width in range(8, 97, 8):
+        call = {"h": 16, "w": width}
+        arrays = inputs(kernel, call)
+        agree(run(arrays, call)[0], wanted(kernel, arrays, call)[0], 5e-5)
+
+
 @pytest.mark.parametrize(
     "number", [k for k, (alg, _, _) in enumerate(OPS) if k % 3 == 0 or alg in ("map", "resample")], ids=str
 )

@@ -60,7 +60,7 @@ RANK_FROM = {
     1: """argmax.src argmin.src cumprod.src cumsum.src gather_nd.src gather_nd.index interpolate.src l2norm.src
         layernorm.src log_softmax.src rmsnorm.src scatter.src scatter_elements.src scatter_nd.src scatter_nd.index
         softmax.src take.src take_along.src topk.src topk_of.src""",
-    2: "grid_sample.grid lrn.src matmul.a matmul.b matmul_integer.a matmul_integer.b reverse_sequence.src trilu.src",
+    2: "grid_sample.grid lrn.src matmul.a matmul.b matmul_integer.a matmul_integer.b matmul_short.a matmul_short.b reverse_sequence.src trilu.src",
     3: "avgpool.src conv.src conv.weight deconv.src deconv.weight grid_sample.src maxpool.src maxpool_index.src",
 }
 RANK_OF = {
@@ -73,7 +73,7 @@ RANK_OF = {
     2: """detect_yolov3.anchors gru.h0 gru.weight interpolate.index interpolate.weight lstm.c0 lstm.h0 lstm.weight
         nms.group nms.valid rnn.h0 rnn.weight roi_align.rois roi_pool.rois tree_step.node tree_step.x unique.src""",
     3: """gru.gates lstm.gates nms.boxes non_max_suppression.boxes non_max_suppression.scores rnn.gates submean.src""",
-    4: """avgpool2d.src batchnorm.src conv2d.src conv2d.weight conv2d_integer.src conv2d_integer.weight deconv2d.src deconv2d.weight detect_yolov3.feature
+    4: """avgpool2d.src batchnorm.src conv2d.src conv2d.weight conv2d_integer.src conv2d_integer.weight conv2d_short.src conv2d_short.weight deconv2d.src deconv2d.weight detect_yolov3.feature
         maxpool2d.src roi_align.src roi_pool.src""",
     5: "transform_bboxSQD.src_anchor transform_bboxSQD.src_delta",
 }

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import lightnet
+from lightnet.frontends import windows
 
 onnx = pytest.importorskip("onnx")
 
@@ -15,7 +16,8 @@ helper = onnx.helper
 
 
 def agrees_with_ort(nodes, inputs, weights=None, outputs=("y",), opset=17, tolerance=1e-5):
-    """Compile a model with these inputs (arrays by name) and initializers, run it here and there, compare the outputs."""
+    """Compile a model with these inputs (arrays by name) and initializers, run it here and there, compare the outputs.
+    Returns the model's file."""
     ort = pytest.importorskip("onnxruntime")
 
     def info(name, array):
@@ -37,6 +39,7 @@ def agrees_with_ort(nodes, inputs, weights=None, outputs=("y",), opset=17, toler
         assert (got[name].shape, got[name].dtype) == (array.shape, array.dtype)
         error = np.abs(got[name].astype(np.float64) - array).max() if array.size else 0
         assert error <= tolerance * max(1.0, np.abs(array).max()), (name, error)
+    return data
 
 
 def normal(*dims, seed=0, dtype=np.float32) -> np.ndarray:
@@ -94,6 +97,89 @@ def test_convolutions_of_any_rank(axes):
                          output_padding=[1, 0, 1][:axes]),
     ]  # fmt: skip
     agrees_with_ort(nodes, {"x": normal(2, 4, *dims)}, weights)
+
+
+CUBE = normal(2, 3, 9, 7, 8)
+
+
+@pytest.mark.parametrize(
+    "size, stride, padding",
+    [
+        ((5, 1, 1), (2, 1, 1), (2, 0, 0, 1, 0, 0)),
+        ((1, 1, 5), (1, 1, 3), (0, 0, 1, 0, 0, 2)),
+        ((1, 3, 1), (1, 2, 1), (0, 1, 0, 0, 1, 0)),
+        ((1, 1, 1), (1, 1, 1), (0,) * 6),
+        ((1, 1, 1), (1, 2, 1), (0,) * 6),
+        ((1, 1, 1), (1, 1, 1), (0, 0, 1, 0, 0, 0)),
+    ],
+)
+def test_convolutions_over_some_of_three_axes(size, stride, padding):
+    """Axes side by side that have no window are one."""
+    conv = helper.make_node("Conv", ["x", "w", "b"], ["y"], strides=stride, pads=padding, group=3)
+    agrees_with_ort([conv], {"x": CUBE}, {"w": normal(6, 1, *size), "b": normal(6)})
+
+
+def test_a_large_copy_of_planes_is_made_in_parts(monkeypatch):
+    """Halves, as often as it takes; taps of one position may be more than is allowed."""
+    conv = helper.make_node("Conv", ["x", "w"], ["y"], strides=[2, 1, 1], pads=[1, 1, 0, 2, 0, 1], dilations=[2, 1, 1])
+    for most, parts in ((1 << 26, 1), (CUBE[:, :, :6].size, 2), (1, 4)):  # of 4 positions, with 3 taps each
+        monkeypatch.setattr(windows, "MAX_COPY", most)
+        data = agrees_with_ort([conv], {"x": CUBE}, {"w": normal(4, 3, 3, 2, 2)})
+        assert str(lightnet.loads(data, ".onnx").module).count("ln.conv2d") == parts
+
+
+@pytest.mark.parametrize(
+    "size, stride, padding, extra",
+    [
+        ((2, 2, 2), (2, 2, 2), (0,) * 6, (0, 0, 0)),
+        ((3, 1, 3), (1, 2, 1), (2, 0, 1, 1, 0, 1), (0, 1, 0)),
+        ((4, 3, 2), (3, 1, 2), (1, 0, 0, 2, 1, 0), (2, 0, 1)),
+        ((5, 2, 1), (2, 2, 1), (4, 0, 0, 4, 1, 0), (1, 0, 0)),
+        ((1, 2, 2), (2, 2, 2), (0,) * 6, (1, 0, 0)),
+    ],
+)
+def test_transposed_convolutions_over_three_axes(size, stride, padding, extra):
+    """By phases of the stride, the last excepted, where some have no tap."""
+    more = dict(strides=stride, pads=padding, output_padding=extra, group=3)
+    deconv = helper.make_node("ConvTranspose", ["x", "w", "b"], ["y"], **more)
+    agrees_with_ort([deconv], {"x": CUBE}, {"w": normal(3, 2, *size), "b": normal(6)})
+
+
+@pytest.mark.parametrize("ceil", [0, 1])
+def test_pools_over_three_axes(ceil):
+    more = dict(kernel_shape=[2, 3, 2], strides=[2, 2, 3], pads=[1, 2, 0, 0, 1, 1], ceil_mode=ceil)
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["m"], **more),
+        helper.make_node("MaxPool", ["x"], ["d"], **{**more, "dilations": [1, 1, 2]}),
+        helper.make_node("AveragePool", ["x"], ["a"], **more),
+        helper.make_node("AveragePool", ["x"], ["c"], count_include_pad=1, **more),
+        helper.make_node("AveragePool", ["x"], ["u"], kernel_shape=[1, 2, 1]),
+    ]
+    agrees_with_ort(nodes, {"x": normal(2, 3, 5, 6, 7)}, outputs=("m", "d", "a", "c", "u"))
+
+
+@pytest.mark.parametrize("axes", [3, 4])
+def test_special_values_in_pools_over_many_axes(axes):
+    """Two axes at a time make of NaN, infinities and padding what all at once make, which NumPy says."""
+    size, stride, before, behind = ((2, 3, 2, 2), (2, 2, 3, 1), (1, 2, 0, 1), (0, 1, 1, 0))
+    size, stride, before, behind = (v[:axes] for v in (size, stride, before, behind))
+    x = normal(1, 2, *(5, 6, 7, 4)[:axes])
+    x[0, 0, 1], x[0, 1, 4, 0], x[0, 1, 0, 5] = -np.inf, np.nan, np.inf
+    more = dict(kernel_shape=size, strides=stride, pads=(*before, *behind))
+    nodes = [helper.make_node(kind, ["x"], [kind], **more) for kind in ("MaxPool", "AveragePool")]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", 1, x.shape)],
+                              [helper.make_tensor_value_info(n.output[0], 1, None) for n in nodes])  # fmt: skip
+    got = lightnet.compile(helper.make_model(graph).SerializeToString())({"x": x})
+
+    def taps(array, filler):
+        padded = np.pad(array.astype(np.float64), [(0, 0), (0, 0), *zip(before, behind)], constant_values=filler)
+        found = np.lib.stride_tricks.sliding_window_view(padded, size, tuple(range(2, axes + 2)))
+        return found[:, :, *(slice(None, None, s) for s in stride)].reshape(*got["MaxPool"].shape, -1)
+
+    np.testing.assert_array_equal(got["MaxPool"], taps(x, -np.inf).max(-1))
+    with np.errstate(invalid="ignore"):  # inf - inf
+        means = taps(x, 0).sum(-1) / taps(np.ones_like(x), 0).sum(-1)
+    np.testing.assert_allclose(got["AveragePool"], means, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER", "VALID"])

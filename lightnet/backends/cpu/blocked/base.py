@@ -47,6 +47,8 @@ class ProcessorModel:
     #: what taking them apart costs).
     words: float = 1.0
     bytes: float = 1.0
+    #: Whether one of two bf16 takes no more time than a multiply-add of floats.
+    bfloats: bool = False
 
     @property
     def has_bytes(self) -> bool:
@@ -62,6 +64,7 @@ class ProcessorModel:
 MACHINES = {
     "avx512": ProcessorModel(words=2.0, bytes=7.0),
     "avx512vnni": ProcessorModel(),
+    "avx512bf16": ProcessorModel(bfloats=True),
     "avx2": ProcessorModel(lanes=8, registers=16, flops=118.0, words=1.3, bytes=5.0),
     "neon": ProcessorModel(lanes=4, registers=32, flops=59.0, words=4.0, bytes=10.0),
 }

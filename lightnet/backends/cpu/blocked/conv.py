@@ -212,7 +212,11 @@ class DirectKernel(BlockedKernel):
                 self.tile(line.iv, b.op(arith.MinSIOp, x.iv, b.add(width, -columns)) if spare else x.iv, 1, columns)
             alone = b.cmpi("slt", b.op(arith.SubiOp, end, y.iv), b.index(2))
             with b.when(alone):
-                self.across_open(width, shorter_tile(columns), lambda x, columns: self.tile(y.iv, x, 1, columns), stop)
+
+                def short(x: Index, columns: int, y: Index = y.iv) -> None:
+                    self.tile(y, x, 1, columns)
+
+                self.across_open(width, shorter_tile(columns), short, stop, columns)
             with b.when(b.op(arith.XOrIOp, alone, b.const(1, IntegerType(1)))):
                 lines = [b.op(arith.MinSIOp, b.add(y.iv, k), b.add(end, -1)) for k in range(down)]
                 with b.loop(stop, width, across, name="x") as x:

@@ -18,7 +18,7 @@ import numpy as np
 from lightnet.backends.cpu.blocked.base import ProcessorModel, blocks_of, read_rate
 from lightnet.dataclasses import dataclass, replace
 from lightnet.dialects.ln.conv import Conv2d
-from lightnet.dialects.ln.integer import Conv2dInteger
+from lightnet.dialects.ln.integer import Conv2dInteger, MatmulInteger
 from lightnet.ir.op import LnOp
 from lightnet.ir.target import Halo
 from lightnet.ir.windows import Axis, Window
@@ -54,7 +54,7 @@ MOST_LIVE = 0.8
 BLOCK_TIME, BLOCKS = 4_000.0, 48
 
 OUTPUTS, ROWS = "outputs", "rows"
-#: Bytes of the integers that one product takes.
+#: Bytes of the short numbers that one product takes.
 PRODUCT_BYTES = 4
 
 
@@ -111,8 +111,8 @@ def _spread(op: Conv2d | Conv2dInteger) -> Geometry:
 
 def together_of(op: LnOp) -> int:
     """The number of elements of its factors that one product of a convolution or of matrices takes."""
-    dtype = op.operand_specs[0].dtype
-    return 1 if dtype.is_float else PRODUCT_BYTES // dtype.size
+    several = isinstance(op, Conv2dInteger | MatmulInteger)
+    return PRODUCT_BYTES // op.operand_specs[0].dtype.size if several else 1
 
 
 def _flat(op: Conv2d | Conv2dInteger) -> Geometry:
@@ -386,7 +386,7 @@ def cache_time(geometry: Geometry, machine: ProcessorModel, shape: ConvTile, ord
     return (least + again(geometry, machine, shape, order)) / read_rate(machine, least)
 
 
-def best_walk(geometry: Geometry, machine: ProcessorModel, shape: ConvTile, order: str | None = None) -> TileWalk:
+def best_walk(geometry: Geometry, machine: ProcessorModel, shape: ConvTile, order: str | None) -> TileWalk:
     """The order that brings least, and bands that leave the threads a fair share and the grid's blocks some work."""
     _, read, _ = traffic(geometry)
     compute = tiles_time(geometry, machine, shape)

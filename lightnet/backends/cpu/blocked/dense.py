@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import ClassVar
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType
@@ -96,8 +95,8 @@ def _product(kernel: KernelOp) -> Matmul | MatmulInteger:
 class PackedProductKernel(gemm.ProductKernel):
     """Builds one kernel function. The grid is bands of rows x panels."""
 
-    add: ClassVar[type[Operation]] = arith.AddfOp
-    nothing: ClassVar[float] = 0.0
+    add: type[Operation] = arith.AddfOp
+    nothing: float = 0.0
 
     def __init__(self, kernel: KernelOp, schedule: DenseSchedule, name: str, aliases: Mapping[int, int]):
         self.schedule, self.lanes, columns = schedule, schedule.lanes, schedule.columns
@@ -151,10 +150,6 @@ class PackedProductKernel(gemm.ProductKernel):
     def zeros(self, rows: int) -> SSAValue:
         """The first sums of a tile."""
         return self.b.broadcast(self.b.const(self.nothing, self.element), (rows, self.schedule.columns))
-
-    def multiplied(self, a: SSAValue, b: SSAValue, sums: SSAValue) -> SSAValue:
-        """`sums` and the products of [rows, steps] and [steps, columns]."""
-        return self.b.fma(a, b, sums)
 
     def finished(self, panel: Index, row: Index, rows: int, value: SSAValue, waiting: Index) -> None:
         """The epilogue of a tile, by rows from row `waiting` of the scratch memory where it is long; the last panel may

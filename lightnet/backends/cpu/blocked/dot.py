@@ -1,7 +1,8 @@
-"""Direct convolution of integers on blocked maps: two channels of 16 bits in one product, or four of 8, by `tile.dot`.
+"""Direct convolution of short numbers on blocked maps: two channels of 16 bits in one product, or four of 8, by
+`tile.dot`.
 
 The kernel is that of floats (`conv.py`): what one product takes lies in four bytes, as a float does, and counts as one
-channel. Sums are exact. Imports the direct kernel.
+channel. Sums of integers are exact. Imports the direct kernel.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from lightnet.backends.cpu.blocked.base import ProcessorModel
 from lightnet.backends.cpu.blocked.conv import Direct, DirectKernel
 from lightnet.backends.cpu.blocked.conv_choices import ConvSchedule
 from lightnet.backends.cpu.blocked.conv_model import ConvTile, Geometry
-from lightnet.backends.cpu.blocked.forms import convolution_form
+from lightnet.backends.cpu.blocked.forms import FLOAT_SUMS, convolution_form
 from lightnet.backends.cpu.blocked.kernel import MapTile
 from lightnet.dataclasses import replace
 from lightnet.dialects.ln.integer import SUMS, Conv2dInteger
@@ -31,12 +32,12 @@ from lightnet.ir.types import vector_type_of
 from lightnet.runtime.dims import Dim
 
 #: The kinds of `tile.dot` by the types of both factors.
-KINDS = {("i16", "i16"): "words", ("ui8", "i8"): "bytes"}
+KINDS = {("i16", "i16"): "words", ("ui8", "i8"): "bytes", ("bf16", "bf16"): "bfloats"}
 
 
 class DirectDot(Direct):
-    """The generator of `conv2d_integer` on maps of i16 or ui8, with an elementwise epilogue: the one of `conv2d`, of
-    channels that are multiplied together."""
+    """The generator of `conv2d_integer` on maps of i16 or ui8, and of `conv2d_short` on such of bf16, with an
+    elementwise epilogue: the one of `conv2d`, of channels that are multiplied together."""
 
     alg, opens = "dot", False
 
@@ -49,7 +50,7 @@ class DirectDot(Direct):
 
         if ops and isinstance(ops[0], Conv2dInteger) and any(ops[0].operands[0] in o.operands for o in ops[1:]):
             return Refusal("its epilogue reads the map's elements, too, as they are")
-        return convolution_form(ops, yielded, Conv2dInteger, halo_of, sums=(SUMS.name,))
+        return convolution_form(ops, yielded, Conv2dInteger, halo_of, sums=(SUMS.name, *FLOAT_SUMS))
 
     def weights_of(self, shape: ConvTile, lanes: int, together: int) -> Layout:
         return Packed("p", shape.vectors * lanes, together)
@@ -95,7 +96,7 @@ class DotKernel(DirectKernel):
         return found
 
     def first_sums(self, tile: MapTile) -> SSAValue:
-        return self.b.const(0, vector_type(tile.shape, i32))
+        return self.b.const(0 if self.element == i32 else 0.0, vector_type(tile.shape, self.element))
 
     def weights(self, r: Index, block: Index, q: Index, channel: Index, count: int, sums: SSAValue) -> SSAValue:
         *_, vectors, lanes = vector_type_of(sums).get_shape()

@@ -1,4 +1,4 @@
-"""Products of integer matrices A x B with B packed at compile time, by `tile.dot`.
+"""Products of matrices of short numbers A x B with B packed at compile time, by `tile.dot`.
 
 The kernel is that of floats (`dense.py`): the steps along K that one product takes lie in four bytes, as a float does,
 and count as one. Imports it and the convolutions of integers.
@@ -19,6 +19,7 @@ from lightnet.backends.cpu.blocked.dense import Dense, PackedProductKernel
 from lightnet.backends.cpu.blocked.dot import dot, dot_kind
 from lightnet.backends.expressions import has_tile_epilogue
 from lightnet.dialects.ln.integer import MatmulInteger
+from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Layout, Packed
 from lightnet.ir.op import LnOp
 from lightnet.ir.refusal import Refusal, begins_otherwise
@@ -26,13 +27,13 @@ from lightnet.ir.target import Form
 
 
 class DotDense(Dense):
-    """One product of integers with a static matrix B [K, N], and elementwise ops on its result."""
+    """One product of integers, or of bf16, with a static matrix B [K, N], and elementwise ops on its result."""
 
     alg = "dots"
 
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | Refusal:
         if not ops or not isinstance(ops[0], MatmulInteger) or dot_kind(ops[0]) is None:
-            return begins_otherwise(ops, "a matmul_integer of types that have a product of several")
+            return begins_otherwise(ops, "a product of types that have one of several")
         a, b = ops[0].operands
         right, shape = ops[0].operand_specs[1], ops[0].result_specs[0]
         if right.ndim != 2 or a is b or shape.len == 0 or right.dims[0] == 0 or right.dims[0] % together_of(ops[0]):
@@ -49,7 +50,10 @@ class DotDense(Dense):
 class DotDenseKernel(PackedProductKernel):
     """Builds the function of a kernel, whose factors are elements of i32 to it: what one product takes."""
 
-    add, nothing = arith.AddiOp, 0
+    def describe(self, kernel: KernelOp) -> None:
+        super().describe(kernel)
+        if self.element == i32:
+            self.add, self.nothing = arith.AddiOp, 0
 
     def memref(self, value: SSAValue) -> MemRefType:
         found = super().memref(value)

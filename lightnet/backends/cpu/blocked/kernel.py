@@ -34,7 +34,7 @@ from lightnet.ir.target import Halo
 from lightnet.ir.types import memref_type_of, spec_of, vector_type_of
 from lightnet.ir.windows import Axis
 from lightnet.runtime.arrays import align_up
-from lightnet.runtime.dims import Dim, Size, common_divisor, greatest
+from lightnet.runtime.dims import Dim, Size, common_divisor, greatest, least
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ class BlockedKernel(TileKernel):
         """`body` on tiles of [0, width), given the first column and how many: the last tile lies on the one before, or
         is narrower."""
         b, rest = self.b, width % columns
-        if isinstance(rest, Dim):
+        if isinstance(rest, Dim) or (rest and self.overlaps and least(width) < columns):
             self.across_open(width, columns, body)
             return
         if rest and self.overlaps:
@@ -282,13 +282,17 @@ class BlockedKernel(TileKernel):
         if rest:
             body(width - rest, rest)
 
-    def across_open(self, width: Index, columns: int, body: Callable[[Index, int], None], start: Index = 0) -> None:
-        """`across` from `start` on for a width that a call decides: what is left behind the last tile that is needed by
-        more than its half goes to tiles of about a third, and so on, as does all of a row that is narrower than a
-        tile: each length is code of its own. Where other blocks compute what is before `start`, no tile lies there."""
-        b, known, overlaps = self.b, self.b.number(width), self.overlaps and self.b.number(start) == 0
+    def across_open(
+        self, width: Index, columns: int, body: Callable[[Index, int], None], start: Index = 0, unit: int = 1
+    ) -> None:
+        """`across` from `start`, a multiple of `unit` (or the width), on for a width that a call decides: what is left
+        behind the last tile that is needed by more than its half goes to tiles of about a third, and so on, as does all
+        of a row that is narrower than a tile: each length is code of its own. Where other blocks compute what is before
+        `start`, no tile lies there."""
+        b, known, whole = self.b, self.b.number(width), self.b.number(start) == 0
+        overlaps = self.overlaps and whole
         first, end = b.index(start), b.index(width)
-        divisor = 1 if known is None else common_divisor(known)  # of what is left
+        divisor = 1 if known is None else gcd(common_divisor(known), 0 if whole else unit)  # of what is left
         while True:
             spare = columns - 1 - columns // 2 if overlaps else 0
             many = b.divmod(b.add(b.op(arith.SubiOp, end, first), spare), columns)[0]

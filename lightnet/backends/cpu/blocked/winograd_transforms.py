@@ -111,7 +111,7 @@ class Inputs:
         source: SSAValue,
         tile: SSAValue,
         target: Planes,
-        place: Callable[[list[Index]], list[Index]] = list,
+        place: Callable[[list[Index]], list[Index]],
     ):
         """`place` gives the memref indices of an element of the map's layout."""
         self.b, self.schedule, self.source, self.stage, self.target = b, schedule, source, tile, target

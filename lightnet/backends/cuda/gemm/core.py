@@ -50,8 +50,8 @@ class Corner:
     product: Index
     row: Index
     col: Index
-    rows: int = 1
-    cols: int = 1
+    rows: int
+    cols: int
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class GemmSchedule:
     """The cut of a product: tiles of C, and K in `splits` parts, each a whole number of stages."""
 
     tile: ProductTile
-    splits: int = 1
+    splits: int
 
     def tiles(self, p: GemmProblem) -> tuple[int, int]:
         """Tiles along the rows and the columns of a product."""

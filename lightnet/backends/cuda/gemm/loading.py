@@ -89,7 +89,7 @@ class ByK(OperandSource):
     first: Index
     depth: int
     cols: int
-    whole: bool = False  # whether no column lies behind the last one
+    whole: bool  # whether no column lies behind the last one
 
     def line(self, b: Simt, line: Index) -> tuple[SSAValue, ...]:
         return ()
@@ -111,7 +111,7 @@ class Windows(OperandSource):
     chunk: int
     problem: GemmProblem
     first: Index
-    start: Index = 0
+    start: Index
     _taps: dict[tuple[SSAValue, Index], tuple[SSAValue, SSAValue, SSAValue, SSAValue]] = field(
         default_factory=dict, init=False
     )

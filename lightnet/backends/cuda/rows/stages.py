@@ -60,12 +60,12 @@ class RowStage:
     op: str
     value: Node
     address: Node
-    extent: int = 1
-    place: Node | None = None
-    fresh: bool = True
-    is_map: bool = False
-    channel: Node | None = None
-    dtypes: tuple[DType, ...] = ()
+    extent: int
+    place: Node | None
+    fresh: bool
+    is_map: bool
+    channel: Node | None
+    dtypes: tuple[DType, ...]
     in_pieces: bool = False
 
     @property
