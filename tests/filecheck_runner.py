@@ -32,7 +32,7 @@ TOOLS = {
     "ln-opt": "lightnet.cli.ln_opt:main",
     "lightnet": "lightnet.cli.lightnet:main",
     "il2json": "lightnet.cli.il2json:main",
-    "genwts": "lightnet.cli.genwts:main",
+    "genwts": "lightnet_export.genwts:main",
 }
 FILECHECK = ("filecheck", "FileCheck")
 #: Upper-case words that start a comment and are no directives.

@@ -53,10 +53,14 @@ TOOLS = (
     "devices",
     "ln_opt",
     "il2json",
-    "genwts",
 )
 #: Tools of packages that stand beside, and their modules.
-BESIDE = {"ln-reduce": "lightnet_trust.ln_reduce", "ln-lsp": "lightnet_lsp.__main__", "ln-mcp": "lightnet_mcp.__main__"}
+BESIDE = {
+    "genwts": "lightnet_export.genwts",
+    "ln-reduce": "lightnet_trust.ln_reduce",
+    "ln-lsp": "lightnet_lsp.__main__",
+    "ln-mcp": "lightnet_mcp.__main__",
+}
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<", "eq": "=", "ne": "≠"}
 
 

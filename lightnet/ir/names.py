@@ -24,17 +24,20 @@ TENSORS = "ln.tensors"  #: discardable attribute: the names of its results
 
 class FreshNames:
     """Names that are new: the wished one, or with a number from `first` on behind it, after `separator`. `taken` are
-    those in use."""
+    those in use, `reserved` further ones that nobody gets."""
 
-    def __init__(self, taken: Iterable[str] = (), *, first: int = 1, separator: str = "_"):
+    def __init__(
+        self, taken: Iterable[str] = (), *, reserved: Iterable[str] = (), first: int = 1, separator: str = "_"
+    ):
         self.taken = set(taken)
+        self.reserved = frozenset(reserved)
         self.first, self.separator = first, separator
         self._next: dict[str, int] = {}  # a wish -> the number to try: many equal wishes stay linear
 
-    def fresh(self, wish: str) -> str:
+    def fresh(self, wish: str, *, may_be_reserved: bool = False) -> str:
         """The new name, which is taken from now on."""
         name = wish
-        while name in self.taken:
+        while name in self.taken or (not may_be_reserved and name in self.reserved):
             number = self._next.get(wish, self.first)
             self._next[wish] = number + 1
             name = f"{wish}{self.separator}{number}"

@@ -230,9 +230,8 @@ DIALECTS = Table("dialect", {
 #: Generators of the CPU's kernels; of two that cost the same, the first one is chosen. A row is called as the choice
 #: `alg` that names its generator, but those on register tiles, which share one with that of convolutions on maps.
 GENERATORS = Table("generator", {
-    "direct": "lightnet.backends.cpu.blocked.conv:DIRECT",
-    "dot": "lightnet.backends.cpu.blocked.dot:DOT", "dots": "lightnet.backends.cpu.blocked.dot_dense:DOTS",
-    "pairs": "lightnet.backends.cpu.short_gemm:PAIRS",
+    "direct": "lightnet.backends.cpu.blocked.conv:DIRECT", "dot": "lightnet.backends.cpu.blocked.dot:DOT",
+    "dots": "lightnet.backends.cpu.blocked.dot_dense:DOTS", "pairs": "lightnet.backends.cpu.short_gemm:PAIRS",
     "winograd4": "lightnet.backends.cpu.blocked.winograd:WINOGRAD4",
     "winograd2": "lightnet.backends.cpu.blocked.winograd:WINOGRAD2",
     "bands": "lightnet.backends.cpu.blocked.bands:BANDS",

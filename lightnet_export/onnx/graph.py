@@ -140,8 +140,12 @@ class ExportGraph:
 
     # -- for the driver
 
+    def claim(self, wanted: str) -> str:
+        """`wanted` as the name of a tensor of the network, with a number behind it if it is taken."""
+        return self.names.fresh(wanted, may_be_reserved=True)
+
     def fresh(self, wanted: str) -> str:
-        """`wanted` as the name of a value, with a number behind it if it is taken."""
+        """As `claim`, for a value that the network has no name for."""
         return self.names.fresh(wanted)
 
     def export(self, op: LnOp, operands: Sequence[str], wanted: Sequence[str]) -> list[str]:
@@ -164,7 +168,7 @@ class ExportGraph:
         renamed: dict[str, str] = {}
         final = []
         for result, name in zip(results, wanted):
-            name = self.fresh(name)
+            name = self.claim(name)
             if result in made and result not in renamed:
                 renamed[result] = name
             else:  # an operand, or the same value again

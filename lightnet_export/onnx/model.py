@@ -176,7 +176,7 @@ class _Export:
                                 loc_of(op), label="onnx.level")  # fmt: skip
 
     def source(self, op: Source) -> None:
-        name = self.graph.fresh(op.tensor_names[0] or op.op_name or op.optype)
+        name = self.graph.claim(op.tensor_names[0] or op.op_name or op.optype)
         self.define(op.results[0], name)
         is_input = isinstance(op, Input) or (isinstance(op, Create) and is_data(op.results[0]))
         if is_input and not self.inputs_as_params:

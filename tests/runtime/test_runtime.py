@@ -28,7 +28,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from lightnet.cli import genwts
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Source
 from lightnet.ir.context import make_context
@@ -40,6 +39,7 @@ from lightnet.runtime.initial import initial_contents, sample, uniform
 from lightnet.runtime.numbers import DBL_MAX, FLT_MAX, INT_MAX, INT_MIN, as_realtype
 from lightnet.runtime.printing import format_tensor, fprint_path, open_fprint, print_tensor
 from lightnet.runtime.weights import fetch, open_weights, save_npz, save_wts
+from lightnet_export import genwts
 
 DATA = Path(__file__).parents[1] / "data"
 F32, I8, I64 = BY_NAME["f32"], BY_NAME["i8"], BY_NAME["i64"]
@@ -773,7 +773,7 @@ def test_genwts_errors(tmp_path, capsys):
 
 def test_the_runtime_does_without_xdsl():
     code = (
-        "import sys, lightnet.cli.genwts, lightnet.runtime.initial, lightnet.runtime.numbers, lightnet.runtime.printing\n"
+        "import sys, lightnet_export.genwts, lightnet.runtime.initial, lightnet.runtime.numbers, lightnet.runtime.printing\n"
         "assert not {'xdsl', 'llvmlite', 'safetensors'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
