@@ -150,7 +150,8 @@ def features() -> dict[str, list[Case]]:
 
 
 def cases() -> dict[str, list[Case]]:
-    """All of them by op."""
+    """All of them by op, the same in every call."""
+    seeded()
     x = f32(9, 5)
     linear = [case({"x": x}, coefficients=f32(k * 5).tolist(), intercepts=f32(k).tolist(), targets=k) for k in (1, 3)]
     linear += [

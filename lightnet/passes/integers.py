@@ -23,13 +23,14 @@ from lightnet.dialects.ln.rules import is_yielded
 from lightnet.dialects.ln.source import known
 from lightnet.dialects.ln.unary import RoundClip, RoundEven
 from lightnet.ir import budget, rewrites
+from lightnet.ir.bound import F32
 from lightnet.ir.names import FreshNames
 from lightnet.ir.op import LnOp
 from lightnet.ir.passes import LnPass
 from lightnet.ir.target import Blocking, get_target
 from lightnet.ir.types import TensorSpec, spec_of, tensor_type
 from lightnet.passes.graph import graphs, tensor_names_in
-from lightnet.passes.whole_numbers import CHOOSES, F32, FLOATS_OF_WHOLE, NewOps, Range, WholeNumbers, replace_result
+from lightnet.passes.whole_numbers import CHOOSES, FLOATS_OF_WHOLE, NewOps, Range, WholeNumbers, replace_result
 from lightnet.runtime.dims import Dim
 from lightnet.runtime.dtypes import BY_NAME, DType
 

@@ -17,6 +17,7 @@ from lightnet.dialects.ln.rules import is_yielded
 from lightnet.dialects.ln.source import Source
 from lightnet.ir import budget, rewrites
 from lightnet.ir.access import is_elementwise
+from lightnet.ir.bound import F32
 from lightnet.ir.instances import is_open, typical_op
 from lightnet.ir.names import FreshNames
 from lightnet.ir.op import LnOp
@@ -29,7 +30,6 @@ from lightnet.passes.whole_numbers import NewOps, replace_result
 from lightnet.runtime.dims import Dim, typical
 from lightnet.runtime.dtypes import BY_NAME, DType
 
-F32 = BY_NAME["f32"]
 #: The type that there are products of (None without ml_dtypes), and what asks for them.
 FACTORS, ASKING = BY_NAME.get("bf16"), ("bf16", "auto")
 #: Bytes a nanosecond that a tensor is rounded at, read and written, where its producer cannot do it.

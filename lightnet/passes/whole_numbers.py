@@ -1,6 +1,7 @@
-"""What is known of whole numbers in a graph: their ranges, and of which tensors they are the scaled numbers.
+"""Whole numbers in a graph: their ranges, and the tensors of which they are the scaled numbers.
 
-What passes that take floats to integers share (`integers.py`), with the ops that they put there. Imports the dialect.
+Shared by passes that take floats to shorter numbers (`integers.py`, `short_products.py`), with the ops that these put
+there. Imports the dialect.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from lightnet.dialects.ln.elementwise import Relu
 from lightnet.dialects.ln.move import Concat, Reshape, Slice, Transpose
 from lightnet.dialects.ln.pool import Maxpool2d
 from lightnet.dialects.ln.source import ConstantOp, known
+from lightnet.ir.bound import F32
 from lightnet.ir.names import OP_NAME, FreshNames
 from lightnet.ir.op import LnOp, set_tensor_names, tensor_name, tensor_names
 from lightnet.ir.types import spec_of
 from lightnet.passes.graph import static_values
-from lightnet.runtime.dtypes import BY_NAME, DType
+from lightnet.runtime.dtypes import DType
 
-F32 = BY_NAME["f32"]
 #: Floats that hold whole numbers of the ranges here.
 FLOATS_OF_WHOLE = ("f32", "f64")
 #: What gives of whole numbers in a range whole numbers in it, and of numbers times a scale above 0 the same times it.

@@ -146,8 +146,7 @@ COMBINE = (
     ),
     _combine(
         "consumer-dropped", "lets the merged kernel yield what the producer yields",
-        Edit("ir/body.py", "return cls((*producer.ops, *consumer.ops), consumer.yielded,",
-             "return cls((*producer.ops, *consumer.ops), producer.yielded,"),
+        Edit("ir/body.py", "return cls(ops, consumer.yielded,", "return cls(ops, producer.yielded,"),
         _SUB,
     ),
     _combine(

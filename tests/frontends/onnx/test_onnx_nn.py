@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lightnet
-from lightnet.frontends import windows
+from lightnet.frontends import volumes
 
 onnx = pytest.importorskip("onnx")
 
@@ -123,7 +123,7 @@ def test_a_large_copy_of_planes_is_made_in_parts(monkeypatch):
     """Halves, as often as it takes; taps of one position may be more than is allowed."""
     conv = helper.make_node("Conv", ["x", "w"], ["y"], strides=[2, 1, 1], pads=[1, 1, 0, 2, 0, 1], dilations=[2, 1, 1])
     for most, parts in ((1 << 26, 1), (CUBE[:, :, :6].size, 2), (1, 4)):  # of 4 positions, with 3 taps each
-        monkeypatch.setattr(windows, "MAX_COPY", most)
+        monkeypatch.setattr(volumes, "MAX_COPY", most)
         data = agrees_with_ort([conv], {"x": CUBE}, {"w": normal(4, 3, 3, 2, 2)})
         assert str(lightnet.loads(data, ".onnx").module).count("ln.conv2d") == parts
 
