@@ -69,9 +69,16 @@ class ShortProductsPass(LnPass):
     def rounds_to(self) -> DType | None:
         return FACTORS if self.to in ASKING else None
 
+    @property
+    def types(self) -> tuple[DType, ...]:
+        """The types of factors that are taken."""
+        assert FACTORS is not None
+        return (FACTORS, F32) if self.rounds_to else (FACTORS,)
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for block in graphs(op) if self.finds_some() else ():
-            if any(isinstance(o, Conv2d | Matmul) for o in budget.within(block.ops)):
+            products = (o for o in budget.within(block.ops) if isinstance(o, Conv2d | Matmul))
+            if any(spec_of(o.operands[0].type).dtype in self.types for o in products):
                 Shortening(block, self, FreshNames(tensor_names_in(op))).run()
 
     def finds_some(self) -> bool:
@@ -85,7 +92,7 @@ class Shortening:
     def __init__(self, block: Block, made: ShortProductsPass, names: FreshNames):
         assert FACTORS is not None
         self.block, self.made, self.names, self.dtype = block, made, names, FACTORS
-        self.types = (FACTORS, F32) if made.to in ASKING else (FACTORS,)
+        self.types = made.types
         self.static = static_values(block)
         self.short: dict[SSAValue, SSAValue] = {}
         self.moved: list[LnOp] = []  # of which what is read is rounded
