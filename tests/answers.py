@@ -32,9 +32,9 @@ import onnx
 from counting import ends
 from google.protobuf.json_format import MessageToJson, Parse, ParseError
 from onnx import helper, numpy_helper
+from upstream_mutants import made_like
 from violations import OPS, bases, changes
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Block
 
 import lightnet
 from lightnet.diagnostics import DescriptionWarning, LightNetError
@@ -44,7 +44,6 @@ from lightnet.ir.context import make_context
 from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.ir.printer import module_text
 from lightnet.ir.rewriting import rewrite_greedily
-from lightnet.ir.types import TensorSpec, tensor_type
 from lightnet.runtime.dim_text import dims_text, parse_sizes
 from lightnet.runtime.dims import Undecided, dim_max, dim_min, greatest, least, typical
 from lightnet_descriptions import load_descriptions, pdl
@@ -232,16 +231,9 @@ def read_operators(text: str, name: str) -> str:
         for cls in classes:
             rows += [re.sub(r" at 0x\w+", "", str(cls.schema)), cls.described.how]
             op = OPS.get(cls.optype.removesuffix(f"_{cls.arch}"))
-            if op is None or op.is_host or not (cases := op.samples()):
+            if op is None or op.is_host or not op.samples():
                 continue
-            case = op.schema.resolve(cases[0])
-            specs = [
-                s
-                for o in op.schema.operands
-                for v in [case.tensors[o.name]]
-                for s in ((v,) if isinstance(v, TensorSpec) else v)
-            ]
-            made = cls.make(list(Block(arg_types=[tensor_type(s) for s in specs]).args), dict(case.params))
+            made = made_like(cls, op)
             rows += [str(made), str(made.definition)]
     return "\n".join(rows)
 

@@ -133,20 +133,25 @@ def _outcome(name: str, text: str) -> str:
     return "limited" if limited else "loaded"
 
 
-def _try(cls: Any) -> None:
-    """Make and run a class on the first test case of the op that it is called like."""
-    op = built_in_optypes().get(cls.optype.removesuffix(f"_{cls.arch}"))
-    cases = op.samples() if op is not None else cls.samples()
-    if not cases or op is None or op.is_host:
-        return
-    case = op.schema.resolve(cases[0])
+def made_like(cls: Any, op: Any) -> Any:
+    """An op of a class, on the first test case of the op that it is called like."""
+    case = op.schema.resolve(op.samples()[0])
     specs = [
         s
         for o in op.schema.operands
         for v in [case.tensors[o.name]]
         for s in ((v,) if isinstance(v, TensorSpec) else v)
     ]
-    made = cls.make(list(Block(arg_types=[tensor_type(s) for s in specs]).args), dict(case.params))
+    return cls.make(list(Block(arg_types=[tensor_type(s) for s in specs]).args), dict(case.params))
+
+
+def _try(cls: Any) -> None:
+    """Make and run a class on the first test case of the op that it is called like."""
+    op = built_in_optypes().get(cls.optype.removesuffix(f"_{cls.arch}"))
+    cases = op.samples() if op is not None else cls.samples()
+    if not cases or op is None or op.is_host:
+        return
+    made = made_like(cls, op)
     if made.decomposition() is None and made.definition is not None:
         str(made.definition)
 
