@@ -54,10 +54,11 @@ class Context:
 
     def print(self, outfile: str | Path) -> None:
         """Write the compiled network as JSON IR."""
-        from lightnet.frontends import exporter, json_ir
+        from lightnet.frontends import json_ir
+        from lightnet.frontends.netlist import netlist_of
         from lightnet.runtime.files import write_atomic
 
-        write_atomic(str(outfile), json_ir.write(exporter.from_module(self._build().planned)))
+        write_atomic(str(outfile), json_ir.write(netlist_of(self._build().planned)))
 
     def load(self, datafile: Weights = None) -> None:
         """Load the weights (those given here, to `compile` or to `init`) and get ready to run; fed data is

@@ -150,7 +150,7 @@ def _planned(found: Inspection, model: Model, target: str, layout: str | None) -
     if architecture.kernel is None:
         return found
     module = model.module.clone()
-    text = pipelines.default(target, until="plan", planned=bool(memory_of(module)))
+    text = pipelines.default(target, until="plan", planned=bool(memory_of(module)), layout=layout)
     failure, remarks = _Failure(), OpenKernels()
     try:
         options = {"target": target, "plan": "default", "layout": layout, **architecture.settings().passes}

@@ -25,10 +25,11 @@ import lightnet
 from lightnet.backends.interpreter import graph
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Create
-from lightnet.frontends import exporter, json_ir
+from lightnet.frontends import json_ir
 from lightnet.ir.module import main_of
 from lightnet.ir.op import tensor_names
 from lightnet.model import Model, load, loads
+from lightnet_export.netlist import from_module
 
 Outputs = dict[str, np.ndarray]
 
@@ -66,12 +67,12 @@ def ran(model: Model, feeds: Mapping[str, np.ndarray] | None = None) -> Outputs:
 
 
 def through_json(model: Model, folder: Path) -> Outputs | None:
-    return read_back(json_ir.write(exporter.from_module(model.module)), ".json", model)
+    return read_back(json_ir.write(from_module(model.module)), ".json", model)
 
 
 def through_planned_json(model: Model, folder: Path) -> Outputs | None:
     planned = lightnet.compile(model, pipeline="bind,simplify,hoist,expand,combine,plan", target="cpu").planned
-    return read_back(json_ir.write(exporter.from_module(planned)), ".json", model)
+    return read_back(json_ir.write(from_module(planned)), ".json", model)
 
 
 def through_mlir(model: Model, folder: Path) -> Outputs | None:

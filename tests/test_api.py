@@ -443,10 +443,11 @@ def test_what_upstreams_plan_overwrites_is_there_again_in_the_next_call():
 
 @pytest.mark.parametrize("plan", ["default", "upstream"])
 def test_a_planned_network_read_again_runs_equal(model, plan):
-    from lightnet.frontends import exporter, json_ir
+    from lightnet.frontends import json_ir
+    from lightnet_export.netlist import from_module
 
     first = lightnet.compile(model, plan=plan)
-    text = json_ir.write(exporter.from_module(first.planned))
+    text = json_ir.write(from_module(first.planned))
     again = lightnet.compile(lightnet.loads(text, ".json", weights=WEIGHTS), compiled=True)
     for feeds in ({}, {"x": 3 * X}, {"w": 2 * WEIGHTS["w"]}, {}):
         a, b = first(feeds), again(feeds)

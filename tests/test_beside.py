@@ -19,7 +19,7 @@ HOOKS = {
     "lightnet_bench": ["cli/lightnet.py"],
     "lightnet_debug": ["backends/cpu/runtime.py", "backends/cuda/runtime.py", "backends/listed.py", "cli/run.py"],
     "lightnet_descriptions": ["cli/lightnet.py", "ir/registry.py"],
-    "lightnet_export": ["__init__.py", "cli/lightnet.py", "ir/registry.py"],
+    "lightnet_export": ["__init__.py", "cli/lightnet.py", "frontends/netlist.py", "ir/registry.py"],
     "lightnet_ml": ["frontends/onnx/functions.py", "ir/registry.py"],
     "lightnet_nnvm": ["frontends/loading.py", "ir/registry.py"],
     "lightnet_ort": ["frontends/onnx/functions.py", "ir/registry.py"],

@@ -137,9 +137,10 @@ def test_the_true_size_survives_every_form(tmp_path) -> None:
     assert str(again) == text
     assert counts_of(main_of(again).body.block.last_op)
 
-    from lightnet.frontends import exporter, importer, json_ir
+    from lightnet.frontends import importer, json_ir
+    from lightnet_export.netlist import from_module
 
-    net = exporter.from_module(read.module)
+    net = from_module(read.module)
     back = importer.to_module(json_ir.read(json_ir.write(net), "net.json"))
     verify_module(back)
     assert counts_of(main_of(back).body.block.last_op) == counts_of(main_of(read.module).body.block.last_op)

@@ -14,10 +14,11 @@ from xdsl.dialects.builtin import ModuleOp
 
 import lightnet
 from lightnet.backends.interpreter import graph
-from lightnet.frontends import exporter, json_ir, mlir
+from lightnet.frontends import json_ir, mlir
 from lightnet.frontends.importer import to_module
 from lightnet.passes.check_plan import check_plan
 from lightnet.runtime.dtypes import is_float
+from lightnet_export.netlist import from_module
 
 EXAMPLES = int(os.environ.get("LIGHTNET_EXAMPLES", "60"))
 quick = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
@@ -53,7 +54,7 @@ def test_text_and_json_keep_the_network(network):
     module, feeds = network
     text = str(module)
     assert str(mlir.read(text, "net.mlir")) == text
-    again = to_module(json_ir.read(json_ir.write(exporter.from_module(module)), "net.json"))
+    again = to_module(json_ir.read(json_ir.write(from_module(module)), "net.json"))
     assert str(again) == text
     want, largest = reference(module, feeds)
     got = graph.run(again, feeds)

@@ -18,7 +18,7 @@ from lightnet.diagnostics import LightNetError, SourceLoc
 from lightnet.frontends import json_ir
 from lightnet.frontends.il import reader as il
 from lightnet.frontends.il.evals import MODES
-from lightnet.frontends.netlist import Netlist
+from lightnet.frontends.netlist import Netlist, netlist_of
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -58,7 +58,6 @@ def _read(args: Namespace, warn: Callable[[SourceLoc, str], None]) -> Netlist:
     suffix = PurePath(args.file).suffix.lower()
     if not args.load and suffix in ("", ".net"):
         return il.read_file(args.file, on_warning=warn, **options)
-    from lightnet.frontends.exporter import from_module
     from lightnet.frontends.importer import to_module
     from lightnet.ir.registry import FRONTENDS
     from lightnet.plugins import loaded
@@ -70,7 +69,7 @@ def _read(args: Namespace, warn: Callable[[SourceLoc, str], None]) -> Netlist:
             model = load(args.file, **options)
             for loc, message in model.warnings:
                 warn(loc, message)
-            return from_module(model.module)
+            return netlist_of(model.module)
         net = il.read_file(args.file, on_warning=warn, **options)
         if args.load:
             to_module(net)

@@ -128,7 +128,8 @@ def _run(args: argparse.Namespace, warnings: Warnings) -> int:
 def _compile_and_run(args: argparse.Namespace, warnings: Warnings) -> int:
     from lightnet import compiler
     from lightnet.cli import watching
-    from lightnet.frontends import exporter, json_ir
+    from lightnet.frontends import json_ir
+    from lightnet.frontends.netlist import netlist_of
     from lightnet.ir.registry import TARGETS
 
     TARGETS.get(args.target)
@@ -156,7 +157,7 @@ def _compile_and_run(args: argparse.Namespace, warnings: Warnings) -> int:
     if args.datafile and args.compile and not args.run:
         warnings.show(executable.weight_warnings)
     if args.outfile and args.outfile != "!" and not only_run:
-        common.write_atomic(args.outfile, json_ir.write(exporter.from_module(executable.planned)))
+        common.write_atomic(args.outfile, json_ir.write(netlist_of(executable.planned)))
     for export, file in exports:
         export(network, file)
     if args.save_weights:

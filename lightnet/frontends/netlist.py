@@ -1,14 +1,17 @@
 """A network as a list of statements: what the IL and JSON readers produce and the JSON writer takes.
 
 It is text-near (nothing is checked here beyond its form) and knows no IR: `importer.py` turns it into an `ln` module,
-`exporter.py` makes it from one.
+`lightnet_export/netlist.py` makes it from one.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import SourceLoc
 from lightnet.ir.params import ParamValue
+from lightnet.ir.resolving import resolve_beside
 from lightnet.source import Texts
 
 #: What a text begins with that stands for a size which each call decides, as in JSON IR's ``"?batch(1..16)"``.
@@ -58,3 +61,9 @@ class Netlist:
     #: Whatever else stood at the top level of the JSON (ignored by upstream; ours keeps its own keys under "lightnet").
     extra: dict = field(default_factory=dict)
     is_il: bool = False
+
+
+def netlist_of(module: Any) -> Netlist:
+    """The netlist of a module of level 1, 2 or 3, by what stands beside the package. Raises `LightNetError` for an op
+    that no netlist can say, and where that is not installed."""
+    return resolve_beside("lightnet_export.netlist:from_module", "writing JSON IR")(module)

@@ -12,7 +12,7 @@ from lightnet.ir.op import LnOp
 
 
 def ours(netlist: Netlist) -> dict:
-    """The keys that only we write (`exporter.py`)."""
+    """The keys that only we write (`lightnet_export/netlist.py`)."""
     found = netlist.extra.get("lightnet")
     return found if isinstance(found, dict) else {}
 

@@ -162,7 +162,7 @@ PASSES = Table("pass", {
     "bind": "lightnet.passes.bind:BindPass", "instantiate": "lightnet.passes.instantiate:InstantiatePass",
     "fold": "lightnet.passes.fold:FoldPass", "check-indices": "lightnet.passes.check_indices:CheckIndicesPass",
     "ln-cse": "lightnet.passes.cse:CsePass", "ln-dce": "lightnet.passes.dce:DcePass",
-    "decompose": "lightnet.passes.decompose:DecomposePass",
+    "decompose": "lightnet.passes.decompose:DecomposePass", "cascade": "lightnet.passes.cascade:CascadePass",
     "trim-windows": "lightnet.passes.trim_windows:TrimWindowsPass",
     "fold-batchnorm": "lightnet.passes.fold_batchnorm:FoldBatchnormPass",
     "move-scales": "lightnet.passes.move_scales:MoveScalesPass",

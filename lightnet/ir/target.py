@@ -128,37 +128,38 @@ class Target:
     """One architecture. `name` is its row in `registry.TARGETS`.
 
     `kernel` names its kernel op in `registry.KERNELS` (None: the target runs level 1, and `expand` leaves it alone).
-    `supports(op)` says whether one op by itself becomes a kernel; `accepts(body)` names the generator that takes a
-    body of several ops, or is the `Refusal` of one that none takes; `refuses(body)` why it cannot be one kernel at
-    all, for fusion that a description asks for. `expanders`, `combiners` and `subgraphs` are rewrite patterns of the
-    passes `expand`, `combine` and `subgraph`, beside those of `registry.patterns`; `descriptions` has more of them, as
-    data; `schedule` gives a block's ops another order. `generators` is the table of those that make its kernels
-    (`backends/generator.py`). `choose(kernel, request)` gives the choices of a kernel: an algorithm, a tile, by what
-    it costs; `selection` is what compares its generators (`backends/selection.py`), if it has any; `settle(kernels,
+    `supports(op)` says whether one op by itself becomes a kernel; `accepts(body)` names the generator that takes a body
+    of several ops, or is the `Refusal` of one that none takes; `refuses(body)` why it cannot be one kernel at all, for
+    fusion that a description asks for. `expanders`, `combiners` and `subgraphs` are rewrite patterns of the passes
+    `expand`, `combine` and `subgraph`, beside those of `registry.patterns`; `descriptions` has more of them, as data;
+    `schedule` gives a block's ops another order. `generators` is the table of those that make its kernels
+    (`backends/generator.py`). `choose(kernel, request)` gives the choices of a kernel: an algorithm, a tile, by what it
+    costs; `selection` is what compares its generators (`backends/selection.py`), if it has any; `settle(kernels,
     request)` then may change those of kernels whose algorithm nobody pinned, for what only all of them together show.
-    `home(value)` names the memory space that a computed value should stand in (None: all stand in the arena); what
-    does not fit there stands in the arena. `ports` is from how many bytes on inputs and outputs are memory of the
-    caller, read and written where it is (0: they are copied into the arena and out of it). `apart` is up to how many
-    bytes values share none with those of ops nearby that may run at the same time (0: ops run one after the other, and
-    all may share). `blocking(kernel, features)` says how a kernel would run on blocked maps, `chain(kernel, request)`
-    which kernels around it (in order, it among them) should become one that runs in bands of rows (`chains`: those that
-    it chose from, with the nanoseconds that each saves, or why it cannot be), `packing(kernel)`
-    which layouts its operands that are weights should have for its choices, by operand number; `predicted(kernel)` is
-    what a kernel takes with its choices, in nanoseconds of one thread, by the target's model; `reorder(value, layout)`
-    is what a change between row-major memory and a layout of maps costs, in nanoseconds. `machine` is what networks
-    run on, whatever runs them: it is opened when an executable is made, closed with it, and copies between memory
-    spaces (a `Machine`, or ``module:Attribute``). `arches` are others whose kernels its networks may hold. `upstream`
-    names the passes that upstream's architecture runs behind its expander, when its plans are reproduced. `pipeline`
-    makes its own pipeline of the default one: ``lambda default: default.after("combine", "tile-rows")``; it is called
-    ``@name``. `lowering` names the pass from level 3 to 4; without one, the planned network runs in the interpreter.
-    `runtime` is how launches become code, and how that is loaded, called, stepped through and saved, with which
-    options and files (a `Runtime`, or ``module:Attribute``). `takes_open` says whether sizes may be for calls to
-    decide, `specializes` whether `choose` has faster code for values of these (`Request.special`). `precisions` are
-    what it may compute in beside what every target may (tf32 of tensor cores). `multiplies_bytes(features)` says
-    whether four products of bytes are no dearer than two of words, `multiplies_short(features)` whether two of bf16 are
-    no dearer than one of f32. `emitters` write the planned network in other
-    forms, by name: a function of the module to text or bytes, which may take options by name (`cpu`, `triple`, `arch`:
-    of what machine the code is).
+    `home(value)` names the memory space that a computed value should stand in (None: all stand in the arena); what does
+    not fit there stands in the arena. `ports` is from how many bytes on inputs and outputs are memory of the caller,
+    read and written where it is (0: they are copied into the arena and out of it). `apart` is up to how many bytes
+    values share none with those of ops nearby that may run at the same time (0: ops run one after the other, and all
+    may share). `cascades` says whether large maps, with the layout ``plain``, are computed in stripes of rows for the
+    sake of memory (the pass `cascade`). `blocking(kernel, features)` says how a kernel would run on blocked maps,
+    `chain(kernel, request)` which kernels around it (in order, it among them) should become one that runs in bands of
+    rows (`chains`: those that it chose from, with the nanoseconds that each saves, or why it cannot be),
+    `packing(kernel)` which layouts its operands that are weights should have for its choices, by operand number;
+    `predicted(kernel)` is what a kernel takes with its choices, in nanoseconds of one thread, by the target's model;
+    `reorder(value, layout)` is what a change between row-major memory and a layout of maps costs, in nanoseconds.
+    `machine` is what networks run on, whatever runs them: it is opened when an executable is made, closed with it, and
+    copies between memory spaces (a `Machine`, or ``module:Attribute``). `arches` are others whose kernels its networks
+    may hold. `upstream` names the passes that upstream's architecture runs behind its expander, when its plans are
+    reproduced. `pipeline` makes its own pipeline of the default one: ``lambda default: default.after("combine",
+    "tile-rows")``; it is called ``@name``. `lowering` names the pass from level 3 to 4; without one, the planned
+    network runs in the interpreter. `runtime` is how launches become code, and how that is loaded, called, stepped
+    through and saved, with which options and files (a `Runtime`, or ``module:Attribute``). `takes_open` says whether
+    sizes may be for calls to decide, `specializes` whether `choose` has faster code for values of these
+    (`Request.special`). `precisions` are what it may compute in beside what every target may (tf32 of tensor cores).
+    `multiplies_bytes(features)` says whether four products of bytes are no dearer than two of words,
+    `multiplies_short(features)` whether two of bf16 are no dearer than one of f32. `emitters` write the planned network
+    in other forms, by name: a function of the module to text or bytes, which may take options by name (`cpu`, `triple`,
+    `arch`: of what machine the code is).
     """
 
     name: str
@@ -186,6 +187,7 @@ class Target:
     home: Callable[[OpResult], str] | None = None
     ports: int = 0
     apart: int = 0
+    cascades: bool = False
     multiplies_bytes: Callable[[str], bool] = lambda features: False
     multiplies_short: Callable[[str], bool] = lambda features: False
     takes_open: bool = True

@@ -88,21 +88,25 @@ class MemoryModel:
 
     # -- orders
 
-    def peak(self, order: Sequence[int]) -> int:
-        """The highest number of bytes in use while the ops run in this order."""
+    def live(self, order: Sequence[int]) -> list[int]:
+        """The bytes in use while each op runs, of ops in this order."""
         left = [len(u) for u in self.users]
-        now = peak = self.start
+        now, live = self.start, []
         for i in order:
             ends = [r for r in self.reads[i] if left[r] == 1 and not self.fixed[r]]
             allocated = sum(self.size[r] for r in self.makes[i])
             freed = sum(self.size[r] for r in ends)
             reused = sum(self.size[r] for r in ends if self.joins[i] or r in self.inplace[i])
-            peak = max(peak, now + allocated - min(reused, allocated))
+            live.append(now + allocated - min(reused, allocated))
             dead = sum(self.size[r] for r in self.makes[i] if not self.users[r])
             now += allocated - freed - dead
             for r in self.reads[i]:
                 left[r] -= 1
-        return peak
+        return live
+
+    def peak(self, order: Sequence[int]) -> int:
+        """The highest number of bytes in use while the ops run in this order."""
+        return max(self.live(order), default=self.start)
 
     def order(self, by_delta: bool) -> list[int]:
         """List scheduling. An op that could overwrite what others have yet to read waits for them, if it can; with

@@ -2,7 +2,7 @@
 pipeline's name is read.
 
 import (-> decompose) -> bind -> simplify -> recognize -> trim-windows -> fold-batchnorm
-       -> simplify (-> precision) -> hoist                                                          level 1, the graph
+       -> simplify (-> precision) (-> cascade) -> hoist                                             level 1, the graph
        -> expand -> subgraph -> hoist -> combine -> layout -> grow-caches
        -> bands -> choose -> pack -> schedule                                                       level 2, kernels
        -> plan                                                                                      level 3, places
@@ -137,7 +137,9 @@ def pipeline_of(
         raise LightNetError(f"{why}: leave out layout '{layout}'", label="pipelines.layout")
     shorten = _shorten(target, plan, planned, precision)
     found = Pipeline(target, tuple(_stages(architecture, plan, planned, shorten)))
-    return architecture.pipeline(found) if architecture.pipeline is not None else found
+    found = architecture.pipeline(found) if architecture.pipeline is not None else found
+    cascades = architecture.cascades and layout == "plain" and "hoist" in found.passes
+    return found.before("hoist", "cascade") if cascades else found
 
 
 def _stages(target: Target, plan: str, planned: bool, shorten: tuple[str, ...]) -> Iterator[_Stage]:

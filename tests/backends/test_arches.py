@@ -12,7 +12,7 @@ import pytest
 import lightnet
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.dialect import find_op
-from lightnet.frontends import exporter, importer, json_ir
+from lightnet.frontends import importer, json_ir
 from lightnet.frontends.il import reader as il
 from lightnet.ir import registry
 from lightnet.ir.kernel import KernelOp
@@ -22,6 +22,7 @@ from lightnet.ir.module import main_of
 from lightnet.ir.op import places_of, tensor_names
 from lightnet.passes.check_plan import check_plan
 from lightnet.plugins import load
+from lightnet_export.netlist import from_module
 
 DATA = Path(__file__).parents[1] / "data"
 NETS = DATA / "nets"
@@ -87,7 +88,7 @@ def file(name: str, outputs: list[str] | None = None) -> lightnet.Model:
 
 
 def written(executable: lightnet.Executable) -> str:
-    return json_ir.write(exporter.from_module(executable.planned))
+    return json_ir.write(from_module(executable.planned))
 
 
 def agree(got: dict[str, np.ndarray], want: dict[str, np.ndarray]) -> None:
@@ -120,7 +121,7 @@ def test_the_compiled_form_reads_back(target: str, text: str, plan: str, capsys)
     executable = lightnet.compile(network(text), target, plan=plan)
     text = written(executable)
     again = importer.to_module(json_ir.read(text, "again.json"))
-    assert json_ir.write(exporter.from_module(again)) == text
+    assert json_ir.write(from_module(again)) == text
     check_plan(again)
     agree(lightnet.compile(lightnet.loads(text, ".json"), target, compiled=True)(), executable())
     assert str(lightnet.loads(str(executable.planned), ".mlir").module) == str(executable.planned)
@@ -140,13 +141,10 @@ def test_a_kernel_stands_where_its_ops_do(target: str, text: str, plan: str) -> 
 
 def test_upstreams_optypes_are_written() -> None:
     optypes = {
-        op.optype
-        for op in exporter.from_module(lightnet.compile(network(SMALL), "tensorrt", plan="upstream").planned).ops
+        op.optype for op in from_module(lightnet.compile(network(SMALL), "tensorrt", plan="upstream").planned).ops
     }
     assert optypes == {"create_cpu", "create_cuda", "bn2scale_wts_cpu", "tensorrt", "slice_cuda", "reshape_cuda", "dot_product_cuda", "print_cpu"}  # fmt: skip
-    optypes = [
-        op.optype for op in exporter.from_module(lightnet.compile(network(DPU), "dpu", plan="upstream").planned).ops
-    ]
+    optypes = [op.optype for op in from_module(lightnet.compile(network(DPU), "dpu", plan="upstream").planned).ops]
     assert optypes == ["create_cpu"] * 5 + ["ldmr_dpu", "conv3x3_dpu", "conv1x1_dpu", "svmr_dpu"]
 
 
@@ -223,7 +221,7 @@ def test_upstreams_plan_for_cuda_has_its_alignment_and_index(capsys) -> None:
     ops = main_of(executable.planned).body.block.ops
     found = {name: p.offset.data for op in ops for name, p in zip(tensor_names(op), places_of(op))}
     assert found == wanted
-    net = exporter.from_module(executable.planned)
+    net = from_module(executable.planned)
     assert net.mem_sizes == [0, 0, 104]
     assert {op.optype.rpartition("_")[2] for op in net.ops} == {"cuda"}
     on_cpu = lightnet.compile(model, "cuda", plan="upstream", on_cpu=True)
@@ -234,7 +232,7 @@ def test_upstreams_plan_for_cuda_has_its_alignment_and_index(capsys) -> None:
 def test_upstreams_plan_of_yolov3_for_cuda() -> None:
     model = file("yolov3_bak")
     module = lightnet.compile(model, "cuda", plan="upstream").planned
-    net = exporter.from_module(module)
+    net = from_module(module)
     assert (net.mem_sizes, len(net.ops)) == ([0, 0, 294_491_392], 691)
 
 
@@ -318,7 +316,7 @@ def test_a_layer_is_read_and_written(name: str) -> None:
     module = importer.to_module(il.read(entry(text), "t.net"))
     kernel = next(op for op in main_of(module).body.block.ops if op.name == "tensorrt.kernel")
     assert [op.optype for op in kernel.ops] == [optype]
-    (again,) = [op for op in exporter.from_module(module).ops if op.optype == "tensorrt"]
+    (again,) = [op for op in from_module(module).ops if op.optype == "tensorrt"]
     said = {p.arg: p.value for p in again.params}
     source = {p.arg: p.value for p in il.read(entry(text), "t.net").ops[-1].params}
     if name == "padded":  # both paddings are the convolution's own, and the layer before it has them all
@@ -417,7 +415,7 @@ def test_a_table_gives_the_results_and_plans_of_the_built_in_one(target: str, so
 
 def test_workspaces_of_a_dot_product_are_tensors_of_cuda() -> None:
     with load(EP / "ep" / "ep_cuda.json"):
-        net = exporter.from_module(lightnet.compile(network(SMALL), "cuda", plan="upstream").planned)
+        net = from_module(lightnet.compile(network(SMALL), "cuda", plan="upstream").planned)
     spaces = [op for op in net.ops if op.name.startswith("create_cuda")]
     assert [op.tensors_out[0].dims for op in spaces] == [(1,), (1,)]  # 144 elements, 512 a block
     (dot,) = [op for op in net.ops if op.optype == "dot_product_cuda"]

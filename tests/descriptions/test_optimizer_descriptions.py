@@ -22,7 +22,6 @@ from lightnet.diagnostics import InternalWarning, LightNetError
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.dialects.ln.source import Source
 from lightnet.frontends import json_ir
-from lightnet.frontends.exporter import from_module
 from lightnet.frontends.il import reader as il
 from lightnet.frontends.importer import to_module
 from lightnet.ir import registry
@@ -41,6 +40,7 @@ from lightnet.runtime.dtypes import BY_NAME
 from lightnet_descriptions import c, command, functions, load_description_file, optimizer, pdl
 from lightnet_descriptions.reader import read_description
 from lightnet_descriptions.scope import RuleScope, Var
+from lightnet_export.netlist import from_module
 
 ROOT = Path(__file__).parents[2]
 NETS = Path(__file__).parents[1] / "data" / "nets"

@@ -14,7 +14,8 @@ from nnvm_nets import DATA, Net, picture
 import lightnet
 from lightnet import LightNetError
 from lightnet.cli import ln_opt
-from lightnet.frontends import exporter, json_ir
+from lightnet.frontends import json_ir
+from lightnet_export.netlist import from_module
 
 NET = """
 builtin.module {
@@ -39,14 +40,14 @@ def model(tmp_path: Path) -> lightnet.Model:
 
 def test_json_keeps_open_dims(model: lightnet.Model, tmp_path: Path) -> None:
     """What is written reads as the same network, at level 1 and with kernels."""
-    text = json_ir.write(exporter.from_module(model.module))
+    text = json_ir.write(from_module(model.module))
     params = {
         p["arg_name"]: p["value"] for op in json.loads(text)["ops"] for p in op["params"] if op["optype"] == "reshape"
     }
     assert params["dims"] == ["?batch(1..4)", "?16*n(1..50)"]
     (tmp_path / "net.json").write_text(text)
     read = lightnet.load(tmp_path / "net.json", weights=model.weights)
-    assert json_ir.write(exporter.from_module(read.module)) == text
+    assert json_ir.write(from_module(read.module)) == text
     runs = lightnet.compile(model), lightnet.compile(read)
     assert [run.inputs for run in runs] == [runs[0].inputs] * 2
     for batch, n in ((1, 2), (3, 34), (4, 100)):
@@ -58,16 +59,16 @@ def test_json_keeps_open_dims(model: lightnet.Model, tmp_path: Path) -> None:
     words = [str(tmp_path / "net.mlir"), "--pass=expand,combine", "-o"]
     assert ln_opt.main([*words, str(tmp_path / "kernels.mlir")]) == 0
     kernels = lightnet.load(tmp_path / "kernels.mlir").module
-    text = json_ir.write(exporter.from_module(kernels))
+    text = json_ir.write(from_module(kernels))
     (tmp_path / "kernels.json").write_text(text)
-    assert json_ir.write(exporter.from_module(lightnet.load(tmp_path / "kernels.json").module)) == text
+    assert json_ir.write(from_module(lightnet.load(tmp_path / "kernels.json").module)) == text
 
 
 def test_json_of_a_plan_needs_numbers(model: lightnet.Model) -> None:
     with pytest.raises(
         LightNetError, match=r"a planned netlist \(JSON IR\) needs numbers for sizes, and each call decides 'batch'"
     ):
-        exporter.from_module(lightnet.compile(model).planned)
+        from_module(lightnet.compile(model).planned)
 
 
 def create(name: str, dims: list[Any]) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from round_trips import FORMS, awkward, check
 import lightnet
 from lightnet.backends.interpreter import graph
 from lightnet.diagnostics import LightNetError
-from lightnet.frontends import exporter, json_ir
+from lightnet.frontends import json_ir
 from lightnet.ir.module import main_of, output_names
 from lightnet.model import Model, loads
+from lightnet_export.netlist import from_module
 
 #: Networks for each form; code is made for the executables alone.
 QUICK = {form: range(2) if form == "lnx" else range(6) for form in FORMS}
@@ -46,7 +47,7 @@ def test_json_keeps_outputs_of_onnx_models(plan, seed):
     random = onnx_graphs.random_graph(seed, 12)
     model = loads(random.model(), ".onnx")
     module = model.module if plan is None else lightnet.compile(model, plan=plan).planned
-    back = loads(json_ir.write(exporter.from_module(module)), ".json", weights=model.weights)
+    back = loads(json_ir.write(from_module(module)), ".json", weights=model.weights)
     names = list(output_names(main_of(back.module).body.block.last_op))
     assert names == random.outputs
     if plan != "upstream":  # where outputs may be overwritten
@@ -60,7 +61,7 @@ def test_json_keeps_outputs_of_onnx_models(plan, seed):
 
 @pytest.mark.parametrize("renamed", [[], {"nothing": "y"}, {"t0": 1}, {"t0": ""}, "t0"])
 def test_names_of_outputs_in_json_are_checked(renamed):
-    text = json.loads(json_ir.write(exporter.from_module(awkward(1))))
+    text = json.loads(json_ir.write(from_module(awkward(1))))
     text.setdefault("lightnet", {})["output_names"] = renamed
     with pytest.raises(LightNetError, match="output_names"):
         loads(json.dumps(text), ".json")

@@ -15,12 +15,12 @@ from lightnet.cli.lightnet import main
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import ConstantOp, ParamOp, known
 from lightnet.frontends import json_ir, mlir
-from lightnet.frontends.exporter import from_module
 from lightnet.frontends.importer import to_module
 from lightnet.ir.module import main_of
 from lightnet.ir.passes import parse_pipeline
 from lightnet.passes.pipelines import expanded
 from lightnet.plugins import load
+from lightnet_export.netlist import from_module
 from lightnet_trust.check import CheckOptions, run_checked
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "constants"

@@ -19,7 +19,7 @@ import lightnet
 from lightnet.backends.interpreter import graph
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.move import Forward
-from lightnet.frontends import exporter, importer, json_ir, mlir
+from lightnet.frontends import importer, json_ir, mlir
 from lightnet.ir.context import make_context
 from lightnet.ir.kernel import KernelOp
 from lightnet.ir.layout import Blocked, layout_of
@@ -30,6 +30,7 @@ from lightnet.ir.target import get_target, reorder_time
 from lightnet.passes import layout
 from lightnet.passes.graph import graphs
 from lightnet.passes.min_cut import TwoLabels
+from lightnet_export.netlist import from_module
 from lightnet_trust.check import run_checked
 
 KERNELS = "bind,simplify,hoist,expand,subgraph,hoist,combine"
@@ -128,9 +129,9 @@ def test_laid_out_modules_round_trip(seed: int) -> None:
     for pipeline in (LAID_OUT, f"{LAID_OUT},schedule,plan"):
         before = passed(module, pipeline)
         assert str(parsed(str(before))) == str(before)
-        text = json_ir.write(exporter.from_module(before))
+        text = json_ir.write(from_module(before))
         back = importer.to_module(json_ir.read(text, "net.json"))
-        assert json_ir.write(exporter.from_module(back)) == text
+        assert json_ir.write(from_module(back)) == text
         assert_equal(want, run_graph(back, feeds), TOLERANCE)
         passed(back, "bind,lower-cpu" if memory_of(back) else "bind,plan,lower-cpu")
 

@@ -15,7 +15,6 @@ from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.source import Source
 from lightnet.dialects.ln.structure import planned_ops
 from lightnet.frontends import json_ir
-from lightnet.frontends.exporter import from_module
 from lightnet.frontends.importer import to_module
 from lightnet.ir.context import make_context
 from lightnet.ir.layout import byte_size
@@ -35,6 +34,7 @@ from lightnet.passes.choose import _parsed
 from lightnet.passes.plan import check_spaces, plan_module, plan_report
 from lightnet.passes.plan_upstream import plan_upstream
 from lightnet.runtime.program import is_port
+from lightnet_export.netlist import from_module
 
 NETS = Path(__file__).parents[1] / "data" / "nets"
 COMPILED = sorted(p.stem for p in (NETS / "compiled-cpu").glob("*.json"))

@@ -152,10 +152,11 @@ def _outputs(
     """The outputs of the network, read in a form and compiled with options."""
     import lightnet
     from lightnet.diagnostics import LightNetError
-    from lightnet.frontends import exporter, json_ir
+    from lightnet.frontends import json_ir
     from lightnet.frontends.loading import OpenError
     from lightnet.model import load_closed
     from lightnet.specialize import BEYOND
+    from lightnet_export.netlist import from_module
 
     target = options.pop("target", "cpu")
     source: Any = data
@@ -163,7 +164,7 @@ def _outputs(
         if form != "bytes":
             source = load_closed(data)  # what calls decide is left to `compile`
         if form == "json":
-            source = lightnet.loads(json_ir.write(exporter.from_module(source.module)), ".json", weights=source.weights)
+            source = lightnet.loads(json_ir.write(from_module(source.module)), ".json", weights=source.weights)
         elif form == "mlir":
             source = lightnet.loads(str(source), ".mlir", weights=source.weights)
         elif form == "onnx":

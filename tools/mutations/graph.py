@@ -314,4 +314,25 @@ func.return %a, %b : tensor<4xf32>, tensor<4xf32>
     ),
 )  # fmt: skip
 
-MUTANTS = (*CSE, *DCE, *NORM, *PRODUCTS, *HOIST, *ONE_STEP)
+_LARGE_MAP = """
+%x = ln.input : tensor<1x1x256x256xf32> as ("x")
+%w = ln.param {ran = [-1., 1.]} : tensor<8x1x3x3xf32> as ("w")
+%b = ln.param {ran = [-1., 1.]} : tensor<8xf32> as ("b")
+%m = ln.conv2d %x, %w, %b {size = [3, 3], padding = [1, 1, 1, 1]} : tensor<1x8x256x256xf32> as ("m")
+%y = ln.maxpool2d %m {size = [2, 2], stride = [2, 2]} : tensor<1x8x128x128xf32> as ("y")
+func.return %y : tensor<1x8x128x128xf32>
+"""
+CASCADE = (
+    _of(
+        "cascade", "cascade", "cascade", "padding-forgotten", "lets windows begin at the first row that there is",
+        Edit("passes/cascade.py", "low = first * axis.stride - axis.before", "low = first * axis.stride"),
+        _LARGE_MAP,
+    ),
+    _of(
+        "cascade", "cascade", "cascade", "rows-of-the-first-stripe", "reads the rows of the first stripe in all",
+        Edit("passes/cascade.py", '"start": rows.start,', '"start": 0,'),
+        _LARGE_MAP,
+    ),
+)  # fmt: skip
+
+MUTANTS = (*CSE, *DCE, *NORM, *PRODUCTS, *CASCADE, *HOIST, *ONE_STEP)

@@ -150,6 +150,7 @@ CPU = Target(
     packing=SELECTION.packing,
     predicted=SELECTION.predicted,
     ports=PORTS,
+    cascades=True,
     multiplies_bytes=lambda features: processor_model_of(features).has_bytes,
     multiplies_short=lambda features: processor_model_of(features).bfloats,
     precisions=("auto",),

@@ -372,9 +372,10 @@ def test_layers_of_open_shapes(cli):
 
 
 def test_planned_networks_keep_no_more_outputs():
-    from lightnet.frontends import exporter, json_ir
+    from lightnet.frontends import json_ir
+    from lightnet_export.netlist import from_module
 
-    text = json_ir.write(exporter.from_module(lightnet.compile(model()).planned))
+    text = json_ir.write(from_module(lightnet.compile(model()).planned))
     planned = lightnet.loads(text, ".json")
     assert list(tensors(lightnet.compile(planned, compiled=True)).arrays) == KEPT
     with pytest.raises(LightNetError, match="choose outputs before"):

@@ -16,11 +16,12 @@ from executing import feeds_of
 import lightnet
 from lightnet.backends.interpreter import graph
 from lightnet.diagnostics import LightNetError
-from lightnet.frontends import exporter, json_ir, mlir
+from lightnet.frontends import json_ir, mlir
 from lightnet.frontends.importer import to_module
 from lightnet.ir.types import TensorSpec
 from lightnet.passes.check_plan import check_plan
 from lightnet.runtime.dtypes import BY_NAME
+from lightnet_export.netlist import from_module
 from lightnet_trust.interpreter.loops import run_main
 from lightnet_trust.interpreter.notation import evaluate_definition
 
@@ -195,7 +196,7 @@ def test_json_keeps_the_network(compiled):
     """Where a parameter is an array without elements (the dims of rank 0), JSON has null: the format has no such array."""
     module, feeds, run = compiled
     for stage in (module, run.planned):
-        text = json_ir.write(exporter.from_module(stage))
+        text = json_ir.write(from_module(stage))
         assert '"value" : null' in text
         again = to_module(json_ir.read(text, "net.json"))
         same(graph.run(again, feeds, stream=io.StringIO()), wanted(feeds))

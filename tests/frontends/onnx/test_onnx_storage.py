@@ -16,11 +16,12 @@ from lightnet.backends.interpreter import graph
 from lightnet.cli.lightnet import main
 from lightnet.deploy import emit
 from lightnet.diagnostics import LightNetError
-from lightnet.frontends import exporter, json_ir
+from lightnet.frontends import json_ir
 from lightnet.frontends.onnx.model import ELEM_TYPES, ONNX_TYPES
 from lightnet.model import loads
 from lightnet.runtime.dtypes import BY_NAME
 from lightnet.runtime.stored import FORMATS
+from lightnet_export.netlist import from_module
 from lightnet_export.onnx.model import to_onnx
 
 onnx = pytest.importorskip("onnx")
@@ -282,7 +283,7 @@ def test_every_form_keeps_the_types(dtype, form: str, tmp_path: Path) -> None:
         text, suffix = to_onnx(source).SerializeToString(), ".onnx"
     else:
         module = lightnet.compile(source).planned if "planned" in form else source.module
-        text = json_ir.write(exporter.from_module(module)) if "json" in form else str(module)
+        text = json_ir.write(from_module(module)) if "json" in form else str(module)
         suffix = ".json" if "json" in form else ".mlir"
     back = loads(text, suffix, weights=None if form == "onnx" else source.weights)
     agree(graph.run(back.module, feeds, back.weights), want)

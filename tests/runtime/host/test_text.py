@@ -551,13 +551,13 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_other_forms_say_that_they_cannot(tmp_path: Path) -> None:
     """C, JSON IR, ONNX and NNVM have no place for a host part; labels alone are numbers of classes in C, as of old."""
     from lightnet import deploy
-    from lightnet.frontends import exporter
+    from lightnet_export.netlist import from_module
 
     network = lightnet.loads(pipeline().SerializeToString(), ".onnx")
     from lightnet_export.nnvm.model import to_nnvm
 
     for write in (
-        lambda: exporter.from_module(network.module),
+        lambda: from_module(network.module),
         lambda: lightnet.to_onnx(network),
         lambda: to_nnvm(network),
     ):

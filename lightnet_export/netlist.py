@@ -253,7 +253,8 @@ class _Exporter:
         for value, source, wanted in zip(op.results, op.terminator.operands, tensor_names(op)):
             tensor = self.define(inner.of[source], value, scope, planned, name, wanted)
             tensors_out.append(tensor)
-        params = [] if once else [NetParam(k, _choice(op, k, v)) for k, v in op.choices.items()]
+        choices = op.choices if isinstance(op, KernelOp) else {}
+        params = [NetParam(k, _choice(op, k, v)) for k, v in choices.items()]
         if isinstance(work := op.attributes.get(WORKSPACE), ArrayAttr):
             params.append(NetParam(WORKSPACE, tuple(self.offset(p) for p in work if isinstance(p, PlaceAttr))))
         return NetOp(name, "once" if once else op.name, tensors_in, tensors_out, params, _loc(op), body)
@@ -263,7 +264,8 @@ class _Exporter:
     def read(self, value: SSAValue, scope: _Scope, op: Operation | None) -> str:
         name = scope.of.get(value)
         if name is None:
-            raise LightNetError("an operand is defined neither by an op nor by the region around it", op and loc_of(op))
+            loc = loc_of(op) if op is not None else None
+            raise LightNetError("an operand is defined neither by an op nor by the region around it", loc)
         return name
 
     def tensor(self, arg: str, value: SSAValue, scope: _Scope, planned: bool, op: Operation) -> NetTensor:

@@ -26,7 +26,6 @@ from lightnet.diagnostics import LightNetError
 from lightnet.dialects.ln.dialect import optypes
 from lightnet.dialects.ln.source import Create
 from lightnet.frontends import json_ir
-from lightnet.frontends.exporter import from_module
 from lightnet.frontends.importer import to_module
 from lightnet.ir.context import make_context
 from lightnet.ir.kernel import KernelOp
@@ -34,6 +33,7 @@ from lightnet.ir.parser import parse_mlir
 from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.ir.types import ParamAttr
 from lightnet.passes.check_plan import check_plan
+from lightnet_export.netlist import from_module
 
 NETS = Path(__file__).parents[1] / "data" / "nets"
 NAMES = sorted(f"{p.parent.name}/{p.stem}" for p in NETS.glob("*/*.json") if p.parent.name != "compiled-cpu")
