@@ -149,11 +149,13 @@ def _at_peak(block: Block) -> Cascade | None:
     at = model.ops[live.index(peak)] if live else None
     if not isinstance(at, WINDOWED) or not (chain := links_around(at)):
         return None
-    elsewhere = max(live[: model.ops.index(chain[0])] + live[model.ops.index(chain[-1]) + 1 :], default=0)
+    position = {op: i for i, op in enumerate(model.ops)}
+    elsewhere = max(live[: position[chain[0]]] + live[position[chain[-1]] + 1 :], default=0)
     source, result = chain[0].operands[0], at.result_specs[0].nbytes
     held = peak - spec_of(at.operands[0].type).nbytes - result
-    if source.has_one_use() and not isinstance(source.owner, Input | Create):
-        held += spec_of(source.type).nbytes  # which the chain's first op was the last to read
+    last_read = max(position.get(use.operation, len(position)) for use in source.uses)
+    if last_read < position[at] and not isinstance(source.owner, Input | Create):
+        held += spec_of(source.type).nbytes
 
     def needed(found: Cascade) -> int:
         return max(held + result + max(found.widest, result), elsewhere)
