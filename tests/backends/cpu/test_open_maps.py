@@ -168,6 +168,7 @@ class Run:
         self.launches = plan.build(kernel, "k", self.aliases or {})
         self.memory = launch_memory_of(self.launches)
         module = ModuleOp([launch.function for launch in self.launches])
+        module.verify()
         self.code = LoopProgram(module) if self.interpreted else compile_module(module, verify=True)
 
     def __call__(
@@ -288,6 +289,17 @@ def test_sizes_whose_remainder_is_known(number: int, features: str, less: int, m
     monkeypatch.setattr("test_open_maps.W", symbol("w", 8, 96, 8) - less)
     sizes = ((8, 8), (32, 8), (8, 16), (16, 24), (24, 32), (8, 56), (40, 88))
     monkeypatch.setattr("test_open_maps.SIZES", sizes)
+    test_ops(number, features)
+
+
+@pytest.mark.sampled(every=6)
+@pytest.mark.parametrize("features", ["avx512", ""])
+@pytest.mark.parametrize("number", range(len(OPS)), ids=lambda k: f"{OPS[k][0]}-{k}")
+def test_maps_narrower_than_a_tile(number: int, features: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In every call: no tile is wider than what it reads."""
+    monkeypatch.setattr("test_open_maps.H", symbol("h", 3, 40))
+    monkeypatch.setattr("test_open_maps.W", symbol("w", 3, 7))
+    monkeypatch.setattr("test_open_maps.SIZES", ((3, 3), (5, 4), (4, 5), (9, 6), (16, 7), (7, 3), (40, 7)))
     test_ops(number, features)
 
 

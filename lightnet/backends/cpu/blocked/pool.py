@@ -101,7 +101,7 @@ class _Pool(BlockedGenerator):
 def even_part(width: Size) -> int:
     """Columns of a tile: of as few as cover a row, all alike."""
     if isinstance(width, Dim):
-        return 8  # and shorter ones for what is left
+        return min(8, greatest(width))  # and shorter ones for what is left
     return -(-width // -(-width // PIXELS))
 
 
