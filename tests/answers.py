@@ -32,6 +32,7 @@ import onnx
 from counting import ends
 from google.protobuf.json_format import MessageToJson, Parse, ParseError
 from onnx import helper, numpy_helper
+from programs import programs, read_program
 from upstream_mutants import made_like
 from violations import OPS, bases, changes
 from xdsl.dialects.builtin import ModuleOp
@@ -77,13 +78,16 @@ class NoMutantError(Exception):
 
 class Form(NamedTuple):
     """Texts by name; what is read from one, in words for a digest; how many rows there are, and how many of them of texts that are read;
-    whether mutants have other sizes, and not mistakes."""
+    whether mutants have other sizes, and not mistakes; for how many seconds of processor time mutants are tried, and how many rows are a case of a
+    test."""
 
     texts: Callable[[], Mapping[str, str]]
     read: Callable[[str, str], str]
     rows: int = ROWS
     reads: int = 100
     resized: bool = False
+    seconds: int = SECONDS
+    part: int = 20
 
 
 def digest(text: str) -> str:
@@ -416,6 +420,7 @@ FORMS = {
     "ptx": Form(kernels, read_kernel),
     "documents": Form(lambda: {**files("examples/*.net")(), **modules()}, read_document, 80),
     "onnx": Form(onnx_models, read_onnx, 1000, 400),
+    "programs": Form(programs, read_program, 600, 0, resized=True, seconds=1000, part=4),
     "mxnet": Form(mxnet_ops, read_network(".json"), 800, 300),
 }  # fmt: skip
 
@@ -457,8 +462,8 @@ def chosen(form: str) -> list[str]:
     counts: Counter[str] = Counter()
     rows, answers, known, tried = [], set(), 0, 0
     start = time.process_time()
-    for row in (f"{name} {number}" for number in range(TRIES) for name in sorted(_texts(form))):
-        if time.process_time() - start > SECONDS or tried == TRIES:
+    for row in (f"{name} {number}" for number in range(TRIES) for name in sorted(_texts(form), key=digest)):
+        if time.process_time() - start > FORMS[form].seconds or tried == TRIES:
             break
         tried += 1
         HITS[:] = bytes(len(HITS))

@@ -1,4 +1,5 @@
-"""Texts with a mistake are answered as was recorded (`answers.py`): which error, where, in which words; what is still read is read as it was. That
+"""Texts with a mistake are answered as was recorded (`answers.py`): which error, where, in which words; what is still read is read as it was, and
+networks of other sizes become the same loops. That
 answers are good, the tests of each reader say."""
 
 from __future__ import annotations
@@ -9,17 +10,15 @@ import answers
 import pytest
 
 RECORDED = json.loads(answers.FILE.read_text("utf-8"))
-#: Rows of a case: so few that a failing one is found by eye, so many that a case is worth its start.
-PART = 20
 MEANT = "where the change is meant, run python tests/answers.py"
 
 
 @pytest.mark.sampled(every=3, share=0.3)
 @pytest.mark.parametrize(
-    "form, part", [(f, k) for f, rows in RECORDED["texts"].items() for k in range(0, len(rows), PART)]
+    "form, part", [(f, k) for f, rows in RECORDED["texts"].items() for k in range(0, len(rows), answers.FORMS[f].part)]
 )
 def test_answers_are_those_recorded(form: str, part: int) -> None:
-    rows = list(RECORDED["texts"][form].items())[part : part + PART]
+    rows = list(RECORDED["texts"][form].items())[part : part + answers.FORMS[form].part]
     assert {row: answers.answer(form, row) for row, _ in rows} == dict(rows), MEANT
 
 
@@ -33,4 +32,4 @@ def test_every_op_and_form_has_answers() -> None:
     assert RECORDED["texts"].keys() == answers.FORMS.keys() and RECORDED["ops"].keys() == answers.OPS.keys()
     for form, rows in RECORDED["texts"].items():
         refused = [a for a in rows.values() if not a.rpartition("\n")[2].startswith("read as")]
-        assert len(refused) > 20 or form == "documents", f"{form}: {len(refused)}"
+        assert len(refused) > 20 or form in ("documents", "programs"), f"{form}: {len(refused)}"
