@@ -28,6 +28,7 @@ from lightnet.ir.resolving import resolve_beside
 from lightnet.ir.types import ParamAttr, spec_of
 from lightnet.passes.bind import is_data
 from lightnet.passes.graph import tensor_names_in
+from lightnet.passes.levels import verify_level
 from lightnet.runtime.arrays import converted
 from lightnet.runtime.weights import WeightStore, open_weights
 from lightnet.source import STDIN_NAME, read_text
@@ -193,6 +194,7 @@ def _model(source: str | bytes, suffix: str, name: str, weights: Weights, shapes
     front_end = FRONTENDS.get(suffix)
     try:
         module, own = imported(front_end, source, name, ctx, given, warn if names else None)
+        verify_level(module)
     except LightNetError as e:
         e.warnings = warnings
         raise

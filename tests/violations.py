@@ -21,6 +21,8 @@ BASES = {
     "print": case(src=(2, 3), msg="x"),
     "fprint": case(src=(2, 3), msg="x", file="f.txt"),
 }
+#: The types of other operands.
+TYPES = ("f64", "i32", "ui8", "i1")
 OPS = {name: cls for name, cls in optypes().items() if name not in ("input", "param", "constant")}
 
 
@@ -91,9 +93,11 @@ def changes(cls: type[LnOp], t: Try) -> Iterator[Try]:
     else:
         yield replace(t, specs=(TensorSpec((1,), BY_NAME["f32"]),))
     yield t.param("odd", 1)
+    taken = {d for o in cls.schema.operands for d in o.dtypes or TYPES}
+    own = () if taken.intersection(TYPES) else sorted(taken)  # of an op that takes none of them
     for i, spec in enumerate(t.specs):
         yield from (t.spec(i, dims=d) for d in _dims(spec.dims))
-        yield from (t.spec(i, dtype=BY_NAME[d]) for d in ("f64", "i32", "ui8", "i1") if d != spec.dtype.name)
+        yield from (t.spec(i, dtype=BY_NAME[d]) for d in (*TYPES, *own) if d != spec.dtype.name)
     for p in cls.schema.params:
         if p.name not in dict(t.params):  # left out, where there is a default
             continue

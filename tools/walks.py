@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 import lightnet
+from lightnet.backends.generator import Generator
 from lightnet.ir.passes import parse_pipeline, run_pipeline
 from lightnet.passes import pipelines
 
@@ -62,7 +63,7 @@ class Walk:
         if file.startswith("backends") and (not self.files or self.files[-1] != file):
             self.files.append(file)
         owner = frame.f_locals.get("self")
-        if code.co_name in QUESTIONS and hasattr(owner, "takes"):
+        if code.co_name in QUESTIONS and isinstance(owner, Generator):
             self.ask(owner, code.co_name, frame.f_locals)
 
     def ask(self, generator: Any, question: str, given: dict[str, Any]) -> None:

@@ -1,8 +1,8 @@
 """The four levels as values: which passes of the pipeline work towards each, how a module of it is told, and what must
 hold of one.
 
-What holds is checked by `verify_level`, where ``--verify-each`` verifies after every pass, and where a module is read
-from a file. Imports `ir`, the dialects' launches, and `check_plan` when there is a plan.
+What holds is checked by `verify_level`: where ``--verify-each`` verifies after every pass, and of what is read from a
+file, unless it is printed alone. Imports `ir`, the dialects' launches, and `check_plan` when there is a plan.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError, PipelineWarning
+from lightnet.dialects.accesses import LineAccesses
 from lightnet.dialects.launch import LaunchLine, Line, lines_of
 from lightnet.dialects.ln.source import Source
 from lightnet.ir.kernel import KernelOp
@@ -31,6 +32,7 @@ from lightnet.ir.passes import Instrumentation
 from lightnet.ir.registry import TARGETS
 from lightnet.ir.rewrites import disabling
 from lightnet.ir.target import get_target
+from lightnet.runtime.dims import is_never_below
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,7 @@ def _planned(module: ModuleOp) -> None:
 
 
 def _launched(module: ModuleOp) -> None:
-    """`@main` is a list of lines, and each launch fits its function."""
+    """`@main` is a list of lines, on bytes that memory has, and each launch fits its function."""
     lines = lines_of(module)
     (main,) = (f for f in _functions(module) if f.sym_name.data == "main")
     for op in main.body.block.ops:
@@ -173,6 +175,14 @@ def _launched(module: ModuleOp) -> None:
             kind.verify_module(module)
         except VerifyException as error:
             raise LightNetError(str(error), loc_of(main), label="level.launch") from None
+    accesses, memory = LineAccesses(module), memory_of(module)
+    for line in lines if memory else ():
+        for a in accesses.of(line):
+            if not a.is_open and not is_never_below(there := memory.get(a.space, 0), a.end):
+                text = (
+                    f"{line.name}: {a.end - a.begin} bytes at {a.space}+{a.begin}, where the module has {there} in all"
+                )
+                raise LightNetError(text, loc_of(line), label="level.memory")
 
 
 #: `hoist` stands before kernels, so that `ln.once` holds plain ops, which NumPy evaluates at load; `subgraph` before

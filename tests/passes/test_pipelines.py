@@ -195,6 +195,13 @@ BROKEN = {
       func.return
     }
     }""",
+    "level.memory": HEAD + """func.func @k(%lo: index, %hi: index, %x: memref<4xf32>) { func.return }
+    func.func @main() {
+      tile.launch @k grid 1 [arena+1008]
+      tile.launch @k grid 1 [arena+1012]
+      func.return
+    }
+    }""",
     "level.line": HEAD + """func.func @k(%lo: index, %hi: index, %x: memref<4xf32>) { func.return }
     func.func @main() {
       tile.launch @k grid 1 [arena+0]
@@ -209,13 +216,24 @@ BROKEN = {
 def test_what_a_level_promises_is_checked_on_reading(
     label: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The ops verify one by one; what is wrong shows in the module alone."""
+    """The ops verify one by one; what is wrong shows in the module alone, whoever reads it."""
     file = tmp_path / "broken.mlir"
     file.write_text(BROKEN[label])
     parse_mlir(make_context(), BROKEN[label]).verify()
     assert ln_opt.main([str(file), "--pass=dce"]) == 1
     error = capsys.readouterr().err
     assert f"[{label}]" in error and "broken.mlir:" in error and "Traceback" not in error
+    with pytest.raises(LightNetError) as caught:
+        lightnet.load(file)
+    assert caught.value.label == label
+
+
+def test_every_line_of_a_launch_list_is_on_bytes_that_there_are(tmp_path: Path) -> None:
+    file, lines = tmp_path / "broken.mlir", ("tile.copy 64 [arena+0, arena+%d]", "tile.copy 64 [arena+%d, arena+0]")
+    for line in lines:
+        for at, inside in ((960, True), (964, False)):
+            file.write_text(HEAD + f"func.func @main() {{\n {line % at}\n func.return\n }} }}")
+            assert (ln_opt.main([str(file), "--pass=dce", "-o", "-"]) == 0) == inside
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,8 @@ sys.path.append(str(Path(__file__).parents[2] / "tools"))
 import walks
 
 
-@pytest.mark.parametrize(
-    "body, target", [("conv", "cpu"), ("depthwise", "cpu"), ("dense", "cpu"), ("conv", "cuda"), ("dense", "cuda")]
-)
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("body", walks.BODIES)
 def test_each_generator_is_asked_once_a_kernel(body: str, target: str) -> None:
     found = walks.walks(body, target)
     choose, lower = found.pop("choose"), found.pop(f"lower-{target}")
