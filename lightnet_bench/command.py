@@ -157,7 +157,7 @@ def _compare(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(found.values(not (too_slow or too_far)), indent=1))
     else:
-        show(found)
+        _show(found)
         if too_slow:
             print(f"FAILS: B takes more than {args.fail_above:g} times A's time")
         if too_far:
@@ -218,9 +218,9 @@ def times_of(files: Sequence[str]) -> list[float]:
     return [p.stat().st_mtime_ns if p.exists() else 0 for p in paths if "__pycache__" not in p.parts]
 
 
-def show(found: Any) -> None:
+def _show(found: Any) -> None:
     """Print a comparison: with the package rich on a terminal, else as plain text."""
-    console = terminal()
+    console = _terminal()
     if console is None:
         print(found.text())
         return
@@ -244,7 +244,7 @@ def show(found: Any) -> None:
         console.print(Text(printable(line)))
 
 
-def terminal() -> Any:
+def _terminal() -> Any:
     """A console of rich for stdout; None where that is no terminal, or rich is not installed."""
     try:
         from rich.console import Console

@@ -76,7 +76,7 @@ class Constraints:
 
     def snippet(self, label: str, c: Constraint, names: Names, item: DescribedValue, *, after: bool) -> None:
         """Add a constraint of a snippet."""
-        self.add(label, *resolved(c, names, item), after=after)
+        self.add(label, *_resolved(c, names, item), after=after)
 
     def of(self, members: Mapping[str, DescribedValue], prefix: str, names: Names, *, after: bool = False) -> None:
         """Add what `check`, `checks` and `custom` (of an op also `post_run`, of a result `cleanup`) hold."""
@@ -98,7 +98,7 @@ class Constraints:
                 self.code.append((label, members[key], prefix))
                 continue
             try:
-                texts = [resolved(c, names, members[key]) for c in found]
+                texts = [_resolved(c, names, members[key]) for c in found]
             except LightNetError:
                 if not ccode.is_code(str(members[key].value)):
                     raise
@@ -108,7 +108,7 @@ class Constraints:
                 self.add(label, text, message, after=after or key != "custom")
 
 
-def resolved(c: Constraint, names: Names, item: DescribedValue) -> tuple[str, Message | None]:
+def _resolved(c: Constraint, names: Names, item: DescribedValue) -> tuple[str, Message | None]:
     """A constraint of a snippet as the text and the message that an op class has."""
     args = tuple(format_expr(snippets.resolve_names(a, names, item)) for a in c.args)
     message = None if c.message is None else Message(c.message, args)

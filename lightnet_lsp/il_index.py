@@ -32,7 +32,7 @@ class Word:
 
 
 @dataclass(frozen=True)
-class Argument:
+class _Argument:
     """``name = value`` in one of the three sections of a statement: 0 operands, 1 results, 2 parameters."""
 
     section: int
@@ -46,7 +46,7 @@ class IlStatement:
 
     op: Word
     words: list[Word]
-    arguments: list[Argument] = field(default_factory=list)
+    arguments: list[_Argument] = field(default_factory=list)
 
     @property
     def span(self) -> Span:
@@ -205,7 +205,7 @@ def _with_arguments(statement: IlStatement) -> IlStatement:
 
     def close() -> None:
         if len(open_) > 1 and open_[1].text == "=":
-            statement.arguments.append(Argument(section, open_[0], tuple(open_[2:])))
+            statement.arguments.append(_Argument(section, open_[0], tuple(open_[2:])))
         open_.clear()
 
     for word in statement.words[1:]:

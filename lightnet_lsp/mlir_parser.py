@@ -51,7 +51,7 @@ class Parsed:
 def parse(text: str, path: str, is_cancelled: Callable[[], bool] = lambda: False) -> Parsed:
     """Parse and verify every part of `text`. Raises `Cancelled`, and nothing else, as soon as `is_cancelled`."""
     result = Parsed()
-    for start, end in parts(text):
+    for start, end in _parts(text):
         if is_cancelled():
             raise Cancelled
         ctx = make_context(allow_unregistered="--allow-unregistered-dialect" in text)
@@ -66,7 +66,7 @@ def parse(text: str, path: str, is_cancelled: Callable[[], bool] = lambda: False
     return result
 
 
-def parts(text: str) -> Iterator[tuple[int, int]]:
+def _parts(text: str) -> Iterator[tuple[int, int]]:
     """The parts between lines ``// -----``, each from the line end before it on, so that columns stay."""
     start = 0
     for mark in SPLIT.finditer(text):

@@ -50,7 +50,7 @@ class Module:
         return self.kernels[name]
 
 
-class Graph:
+class _Graph:
     """Launches that run one after the other, in an order that a device might take: of those that wait for nothing more,
     the last one goes first. So a launch that does not wait for what it needs finds that it is not there."""
 
@@ -249,9 +249,9 @@ class Emulator:
             store.data[offset : offset + len(raw)] = np.frombuffer(raw, np.uint8)
         return store
 
-    def graph(self, launches: Sequence[DeviceLaunch], after: Sequence[Sequence[int]] | None = None) -> Graph:
+    def graph(self, launches: Sequence[DeviceLaunch], after: Sequence[Sequence[int]] | None = None) -> _Graph:
         """Launches to run together."""
-        return Graph(self, launches, graph_waits(launches, after))
+        return _Graph(self, launches, graph_waits(launches, after))
 
     def synchronize(self) -> None:
         """Nothing: a launch ends before `launch` returns."""

@@ -216,7 +216,7 @@ def measure(
                   alone.ratio(la.output), behind.ratio(la.output)) for la in layers
     ]  # fmt: skip
     agreement = {name: float(np.mean(values)) for name, values in same.items()}
-    sizes = (weight_bytes(graph.model()), weight_bytes(quantized.proto))
+    sizes = (_weight_bytes(graph.model()), _weight_bytes(quantized.proto))
     return Report(tuple(rows), {n: behind.ratio(n) for n in outputs}, agreement, count, *sizes)
 
 
@@ -231,7 +231,7 @@ def _weight_scales(graph: Graph, layer: Layer) -> int:
     return 1 if layer.axis is None else int(graph.array(layer.weight).shape[layer.axis])
 
 
-def weight_bytes(proto: onnx.ModelProto) -> int:
+def _weight_bytes(proto: onnx.ModelProto) -> int:
     """The bytes of a model's constants."""
     from onnx import helper
 

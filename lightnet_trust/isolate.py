@@ -249,7 +249,7 @@ def _dropped(module: ModuleOp, ops: Sequence[Operation]) -> bool:
     return True
 
 
-def near(module: ModuleOp, places: Iterable[SourceLoc], hops: int) -> set[Operation]:
+def _near(module: ModuleOp, places: Iterable[SourceLoc], hops: int) -> set[Operation]:
     """The ops of graphs at some places of the source, and those that they are linked with over so many reads."""
     there, found = edits.graph_ops(module), set(places)
     kept = {op for op in there if any(loc_of(inner) in found for inner in op.walk())}

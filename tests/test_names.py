@@ -85,6 +85,17 @@ def test_public_names_mean_one_thing(homes: dict[str, list[str]]) -> None:
     assert len(several) == CEILINGS["several"], f"lower the ceiling in tests/data/names.json to {len(several)}"
 
 
+def test_names_beside_the_package_are_others(homes: dict[str, list[str]]) -> None:
+    """A public name of a package beside is none of this one's, but for ops of languages and formats, and entry points."""
+    packages = sorted(p.parent for p in ROOT.glob("lightnet_*/__init__.py"))
+    beside = [(path, ast.parse(path.read_text())) for folder in packages for path in sorted(folder.rglob("*.py"))]
+    found = [(name, str(path.relative_to(ROOT))) for path, tree in beside for name in dict.fromkeys(public(tree))]
+    twice = sorted({name for name, _ in found if name in homes and name not in SHARED})
+    where = "\n".join(f"{n}: {', '.join(homes[n])}, {', '.join(p for m, p in found if m == n)}" for n in twice)
+    assert len(twice) <= CEILINGS["beside"], f"names that mean something else in the package:\n{where}"
+    assert len(twice) == CEILINGS["beside"], f"lower the ceiling in tests/data/names.json to {len(twice)}"
+
+
 def test_constants_mean_one_thing(trees: dict[str, ast.Module]) -> None:
     """Constants that other modules import, by name: where two modules lend theirs under one name, a reader of a third has to look up which."""
     modules = {
