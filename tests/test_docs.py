@@ -227,6 +227,9 @@ def test_scaffolds(tmp_path: Path) -> None:
         ("my::Cap", "is no operator of ONNX itself"),
     ):
         assert words in run_tool(tmp_path, "new_op.py", "unary", "my_cap", "It caps.", "--onnx", operator, status=1)
+    for domain in ("9,1", "1", "0,x"):
+        refused = run_tool(tmp_path, "new_op.py", "unary", "my_cap", "It caps.", "--domain", domain, status=1)
+        assert f"'{domain}' is no domain" in refused
     onnx = (
         "--onnx",
         "Tanhs",
@@ -274,7 +277,7 @@ def test_new_op_in_every_family(tmp_path: Path) -> None:
     copy_of_package(tmp_path)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     rows = {
-        "unary": ["--expression", "src * src * src", "--numpy", "lambda x: x**3"],
+        "unary": ["--expression", "sqrt(src)", "--numpy", "np.sqrt", "--domain", "0.1,9"],
         "activation": ["--expression", "max(src, 0) * 3", "--numpy", "lambda x: np.maximum(x, 0) * 3"],
         "arith": ["--expression", "src1 > src2 ? src1 : 0", "--numpy", "lambda a, b: np.where(a > b, a, 0)"],
     }

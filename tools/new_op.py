@@ -67,6 +67,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("what", help="a sentence that says what it computes")
     parser.add_argument("--expression", help="a row's element in index notation, of the operands' names")
     parser.add_argument("--numpy", help="the same as a NumPy function, in Python")
+    parser.add_argument(
+        "--domain", metavar="LOW,HIGH", help="where the test data of a row lie, as in --domain=-3,3 (-1,1)"
+    )
     parser.add_argument("--onnx", metavar="OPERATOR", help="ONNX's operator that is the op")
     parser.add_argument("--root", type=Path, default=Path(__file__).parent.parent)
     args = parser.parse_args(argv)
@@ -83,8 +86,11 @@ def main(argv: list[str] | None = None) -> int:
             return refuse(f"'{args.optype}' is taken, by an op of the family '{family}'")
     if cls in names_of(ast.parse(families[args.family])):
         return refuse(f"'{cls}', which its class would be called, is taken in the family '{args.family}'")
-    if (args.expression or args.numpy or args.onnx) and args.family not in ROWS:
+    if (args.expression or args.numpy or args.onnx or args.domain) and args.family not in ROWS:
         return refuse(f"the ops of '{args.family}' are no rows; those of {', '.join(ROWS)} are")
+    domain = re.fullmatch(r"(-?\d+(?:\.\d+)?),(-?\d+(?:\.\d+)?)", args.domain or "-1,1")
+    if domain is None or not float(domain[1]) < float(domain[2]):
+        return refuse(f"'{args.domain}' is no domain: two numbers, the lower one first, as in 0.1,9")
     if args.onnx and (problem := misnamed(args.onnx, args.root)) is not None:
         return refuse(problem)
     path = folder / f"{args.family}.py"
@@ -94,7 +100,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{path} (class {cls})")
         return 0
     kind, expression, function, table = ROWS[args.family]
-    row = row_of(cls, kind, args.optype, args.expression or expression, args.numpy or function, args.what)
+    row = row_of(cls, kind, args.optype, args.expression or expression, args.numpy or function, args.what,
+                 f", domain=({domain[1]}, {domain[2]})" if args.domain else "")  # fmt: skip
     path.write_text(with_line(families[args.family], f"{kind}.row", row), "utf-8")
     print(f"{path} ({row.strip()})")
     if args.onnx:
@@ -131,17 +138,17 @@ def call_of(node: ast.stmt) -> ast.Call | None:
     return node.value if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) else None
 
 
-def row_of(cls: str, kind: str, optype: str, expression: str, function: str, what: str) -> str:
-    """The line of an op, broken where it is too long."""
+def row_of(cls: str, kind: str, optype: str, expression: str, function: str, what: str, more: str) -> str:
+    """The line of an op with `more` arguments, broken where it is too long."""
     written, formula, sentence = (json.dumps(text, ensure_ascii=False) for text in (optype, expression, what))
     head = f"{cls} = {kind}.row("
     ways = (
-        f"{head}{written}, {formula}, {function}, {sentence})\n",
-        f"{head}{written}, {formula}, {function},\n    {sentence})\n",
-        f"{head}\n    {written}, {formula}, {function},\n    {sentence})\n",
+        f"{head}{written}, {formula}, {function}, {sentence}{more})\n",
+        f"{head}{written}, {formula}, {function},\n    {sentence}{more})\n",
+        f"{head}\n    {written}, {formula}, {function},\n    {sentence}{more})\n",
     )
     short = (way for way in ways if max(map(len, way.splitlines())) <= WIDTH)
-    return next(short, f"{head}\n    {written}, {formula},\n    {function},\n    {sentence})\n")
+    return next(short, f"{head}\n    {written}, {formula},\n    {function},\n    {sentence}{more})\n")
 
 
 def names_of(tree: ast.Module) -> set[str]:
