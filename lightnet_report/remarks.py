@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from xdsl.dialects.builtin import ModuleOp
@@ -314,6 +314,8 @@ def _of_choose(pass_: ChoosePass, module: ModuleOp) -> Callable[[ModuleOp], Iter
     """The answers of all generators on each kernel, and the one that is chosen."""
     target, request = get_target(pass_.target), _request(pass_)
     given = {kernel: dict(kernel.attributes) for kernel in _kernels(module)}
+    generators = target.selection.generators() if target.selection is not None else ()
+    unasked = {g.alg for g in generators if g.last}
 
     def behind(module: ModuleOp) -> Iterator[Remark]:
         for kernel in _kernels(module):
@@ -323,7 +325,7 @@ def _of_choose(pass_: ChoosePass, module: ModuleOp) -> Callable[[ModuleOp], Iter
                 answers = list(_answers(target, kernel, request))
             finally:
                 kernel.attributes = attributes
-            yield from _answered(pass_.name, kernel, chosen, answers)
+            yield from _answered(pass_.name, kernel, chosen, answers, unasked)
         yield from open_remarks(module, target, request)
 
     return behind
@@ -369,7 +371,9 @@ def _guard(generator: Generator, kernel: KernelOp, machine: Any) -> str:
     return gives_up_because(method, generator, kernel.ops, list(kernel.terminator.operands), machine)
 
 
-def _answered(pass_name: str, kernel: KernelOp, chosen: str | None, answers: Sequence[Answer]) -> Iterator[Remark]:
+def _answered(pass_name: str, kernel: KernelOp, chosen: str | None, answers: Sequence[Answer],
+              unasked: Container[str]) -> Iterator[Remark]:  # fmt: skip
+    """The remarks on a kernel; `unasked` are generators that are asked where no other takes one."""
     ways: dict[str, float] = {}
     for answer in answers:
         if answer.time is not None:
@@ -379,19 +383,14 @@ def _answered(pass_name: str, kernel: KernelOp, chosen: str | None, answers: Seq
         ways = dict(sorted(ways.items(), key=lambda way: (way[0] != chosen, way[1])))
         each = ", ".join(f"{alg} {times(time)}" for alg, time in ways.items())
         text = f"{about(kernel)} runs on '{chosen}': {each}"
-        if chosen in ways and ways[chosen] > min(ways.values()):
-            text += f" (what takes less is {_passed_over(chosen, ways)})"
+        if chosen in ways and ways[least := min(ways, key=lambda alg: ways[alg])] < ways[chosen]:
+            why = "more than weights may take in memory, or measured otherwise"
+            text += f" (what takes less is {'asked where no other takes a kernel' if least in unasked else why})"
         yield Remark("cost", *said, text, ways)
     refused = {a.alg: a.why for a in reversed(answers) if a.alg not in ways and not a.why.startswith(OTHER_OPS)}
     for alg, why in sorted(refused.items()):
         text = f"{about(kernel)} cannot run on '{alg}': {why}"
         yield Remark("missed", *said, text)
-
-
-def _passed_over(chosen: str, ways: Mapping[str, float]) -> str:
-    """The reason why a way of less time than the chosen one is not taken."""
-    return "asked where no other takes a kernel" if min(ways, key=lambda alg: ways[alg]) == "loops" else \
-        "more than weights may take in memory, or measured otherwise"  # fmt: skip
 
 
 _MAKERS: dict[type[ModulePass], Callable[[Any, ModuleOp], Callable[[ModuleOp], Iterable[Remark]]]] = {

@@ -20,7 +20,7 @@ from xdsl.passes import ModulePass
 
 from lightnet.dataclasses import dataclass, replace
 from lightnet.diagnostics import LightNetError, SourceLoc
-from lightnet.ir.context import make_context
+from lightnet.ir.context import LnContext, make_context
 from lightnet.ir.locations import loc_of
 from lightnet.ir.module import count_ops
 from lightnet.ir.passes import Instrumentation, parse_pipeline, run_pipeline
@@ -150,22 +150,19 @@ def isolate(
     )  # fmt: skip
 
 
-def parsed(text: str) -> ModuleOp:
+def parsed(text: str, ctx: LnContext | None = None) -> ModuleOp:
     """The module of a candidate's text."""
     from lightnet.frontends import mlir
 
-    return mlir.read(text, "reduced.mlir", make_context())
+    return mlir.read(text, "reduced.mlir", ctx)
 
 
 def shown(text: str, names: Sequence[str], kind: str, options: CheckOptions) -> LightNetError:
     """The error that the passes end in on a module's text."""
-    from lightnet.frontends import mlir
-
     ctx = make_context()
     checker = [Checker(ctx, options)] if kind == "check" else []
     try:
-        module = mlir.read(text, "reduced.mlir", ctx)
-        run_pipeline(ctx, module, parse_pipeline(",".join(names)), checker, verify_each=True)
+        run_pipeline(ctx, parsed(text, ctx), parse_pipeline(",".join(names)), checker, verify_each=True)
     except LightNetError as e:
         return ctx.sources.annotate(e)
     raise LightNetError("the fault does not show again", label="isolate.again")
@@ -229,7 +226,7 @@ class _Search:
         places = {loc for loc in (self.error.loc, *(loc for loc, _ in self.error.notes)) if loc is not None}
         for hops in HOPS:
             candidate = module.clone()
-            kept = near(candidate, places, hops)
+            kept = _near(candidate, places, hops)
             others = [op for op in edits.graph_ops(candidate) if op not in kept]
             if not kept or not others:
                 break
