@@ -331,7 +331,8 @@ class Executable(Compiled):
     def ptx(self) -> str:
         """The PTX text of the program's kernels. Raises `LightNetError` where there is none."""
         if "ptx" not in self.runtime.files:
-            raise LightNetError("there is no PTX: compile for target cuda")
+            made = ", ".join(self.runtime.files) or "no code"
+            raise LightNetError(f"there is no PTX: target '{self.options['target']}' makes {made}")
         return self.native.assembly
 
     @property

@@ -274,11 +274,8 @@ class _Narrowing(WholeNumbers):
         spec = spec_of(op.b.type)
         if spec.ndim != 2 or any(isinstance(d, Dim) for d in spec.dims) or spec.dims[1] < 2:
             return
-
-        def made(new: NewOps, a: SSAValue, b: SSAValue, zero: int) -> SSAValue:
-            return new.add(MatmulInteger.make([a, b], location=op.location))
-
-        self.multiply(op, op.a, op.b, (1, spec.dims[1]), spec.dims[0], spec.dims[0], made)
+        self.multiply(op, op.a, op.b, (1, spec.dims[1]), spec.dims[0], spec.dims[0],
+                      lambda new, a, b, _: new.add(MatmulInteger.make([a, b], location=op.location)))  # fmt: skip
 
     def multiply(
         self,
@@ -387,16 +384,15 @@ class _Narrowing(WholeNumbers):
         if key in self.integers:
             return self.integers[key]
         op, original = value.owner, spec_of(value.type).dtype
+        new = NewOps(self.block, op, self.names, behind=True)
         if not original.is_float:
-            made = value if original == dtype else NewOps(self.block, op, self.names, behind=True).cast(value, dtype)
-            self.integers[key] = made
+            self.integers[key] = made = value if original == dtype else new.cast(value, dtype)
             return made
         if isinstance(op, Cast) and not low:
             self.integers[key] = made = self.as_integers(op.src, dtype)
             return made
-        inner = [self.as_integers(v, dtype, low) for v in op.operands] if isinstance(op, CHOOSES) else []
-        new = NewOps(self.block, op, self.names, behind=True)
         if isinstance(op, CHOOSES):
+            inner = [self.as_integers(v, dtype, low) for v in op.operands]
             made = new.add(type(op).make(inner, op.param_values(), location=op.location))
         else:
             found = self.unlimited.get(value, value) if low and dtype == BYTES[0] else value  # the cast saturates

@@ -110,6 +110,10 @@ def driven(disable: Iterable[str], named: bool = True) -> Iterator[tuple[Instrum
         warnings.warn(PipelineWarning(text), stacklevel=2)
 
 
+def _broken(op: Operation, what: str, label: str) -> LightNetError:
+    return LightNetError(f"{op.name}: {what}", loc_of(op), label=f"level.{label}")
+
+
 def _functions(module: ModuleOp) -> Iterable[FuncOp]:
     return (op for op in module.ops if isinstance(op, FuncOp))
 
@@ -123,9 +127,8 @@ def _unplanned(module: ModuleOp) -> None:
     """No place without a plan: addresses mean something in memory of a known size alone."""
     for op in _top(module):
         if PLACES in op.attributes:
-            text = f"{op.name}: has a place, and the module has no memory"
-            text += ": its attribute `ln.memory` gives the bytes of each space"
-            raise LightNetError(text, loc_of(op), label="level.place")
+            what = "has a place, and the module has no memory: its attribute `ln.memory` gives the bytes of each space"
+            raise _broken(op, what, "place")
 
 
 def _kernels(module: ModuleOp) -> None:
@@ -135,9 +138,8 @@ def _kernels(module: ModuleOp) -> None:
     _one_machine(module)
     for op in _top(module):
         if isinstance(op, LnOp) and not isinstance(op, Source) and not op.is_move and not is_plain(op):
-            text = f"{op.name}: computes on a layout that only kernels know"
-            text += ": put it into one, or a change of layout in front of it"
-            raise LightNetError(text, loc_of(op), label="level.layout")
+            what = "computes on a layout that only kernels know: put it into one, or a change of layout in front of it"
+            raise _broken(op, what, "layout")
 
 
 def _one_machine(module: ModuleOp) -> None:
@@ -150,8 +152,7 @@ def _one_machine(module: ModuleOp) -> None:
         if found.keys() <= own:
             return
     first, last = list(found.values())[:: len(found) - 1]
-    text = f"{last.name}: no target runs it beside {first.name}"
-    raise LightNetError(text, loc_of(last), label="level.target")
+    raise _broken(last, f"no target runs it beside {first.name}", "target")
 
 
 def _planned(module: ModuleOp) -> None:
@@ -168,21 +169,18 @@ def _launched(module: ModuleOp) -> None:
     (main,) = (f for f in _functions(module) if f.sym_name.data == "main")
     for op in main.body.block.ops:
         if not isinstance(op, Line | ReturnOp):
-            text = f"{op.name}: stands among launches: at level 4 `@main` is a list of launches, copies and host calls"
-            raise LightNetError(text, loc_of(op), label="level.line")
+            what = "stands among launches: at level 4 `@main` is a list of launches, copies and host calls"
+            raise _broken(op, what, "line")
     for kind in dict.fromkeys(type(line) for line in lines if isinstance(line, LaunchLine)):
         try:
             kind.verify_module(module)
         except VerifyException as error:
             raise LightNetError(str(error), loc_of(main), label="level.launch") from None
     accesses, memory = LineAccesses(module), memory_of(module)
-    for line in lines if memory else ():
-        for a in accesses.of(line):
-            if not a.is_open and not is_never_below(there := memory.get(a.space, 0), a.end):
-                text = (
-                    f"{line.name}: {a.end - a.begin} bytes at {a.space}+{a.begin}, where the module has {there} in all"
-                )
-                raise LightNetError(text, loc_of(line), label="level.memory")
+    for line, a in ((op, a) for op in lines if memory for a in accesses.of(op) if not a.is_open):
+        if not is_never_below(there := memory.get(a.space, 0), a.end):
+            what = f"{a.end - a.begin} bytes at {a.space}+{a.begin}, where the module has {there} in all"
+            raise _broken(line, what, "memory")
 
 
 #: `hoist` stands before kernels, so that `ln.once` holds plain ops, which NumPy evaluates at load; `subgraph` before

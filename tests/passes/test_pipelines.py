@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -131,6 +132,14 @@ def test_every_pass_of_ours_says_its_level() -> None:
                 for p in map(pipelines.pass_name_of, stage.passes)
             ]
             assert all(level.number <= stage.level.number for level in levels)
+
+
+def test_pages_call_levels_by_the_names_that_pipelines_take() -> None:
+    """``@cpu:kernels`` for what a page calls level 2."""
+    docs, names = Path(lightnet.__file__).parents[1] / "docs", [level.name for level in LEVELS]
+    rows = re.findall(r"^\| (\d) (\w+) \|", (docs / "design.md").read_text(), re.MULTILINE)
+    assert rows == [*((str(level.number), level.name) for level in LEVELS), ("5", "code")]
+    assert f"executes: {', '.join(names)}, code |" in (docs / "vocabulary.md").read_text()
 
 
 class Levels(Instrumentation):

@@ -53,17 +53,10 @@ class AttentionGenerator(SimtGenerator):
     def plan(self, kernel: KernelOp, form: Form, device: DeviceModel) -> Plan:
         p = _of(kernel)
         given = CHOICES.numbers(kernel, "tile", 2)
-        if given is not None and not (
-            0 < given[0] <= MOST_ROWS
-            and not given[0] % MMA_ROWS
-            and 0 < given[1] <= MOST_KEYS
-            and not given[1] % HEAD_PIECE
-        ):
-            raise CHOICES.error(
-                kernel,
-                "tile",
-                f"rows are multiples of {MMA_ROWS} up to {MOST_ROWS}, keys of {HEAD_PIECE} up to {MOST_KEYS}",
-            )
+        limits = (MMA_ROWS, MOST_ROWS), (HEAD_PIECE, MOST_KEYS)
+        if not all(0 < n <= most and not n % of for n, (of, most) in zip(given or (), limits)):
+            what = f"rows are multiples of {MMA_ROWS} up to {MOST_ROWS}, keys of {HEAD_PIECE} up to {MOST_KEYS}"
+            raise CHOICES.error(kernel, "tile", what)
         sizes = [given] if given is not None else [(r, FEW if p.keys <= FEW else k) for r, k in TRIED]
         tried = [AttentionSchedule(*both) for both in sizes]
         fitting = [s for s in tried if block_bytes(p, s) <= device.shared]
