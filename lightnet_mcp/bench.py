@@ -64,15 +64,15 @@ class Bench:
         words = [f"--check={mode}", *([f"--check-data={data}"] if data else [])]
         return self.answer("check", lambda: [OPT, self.file(network), pipeline(passes), *words, "--json"])
 
-    def bisect(self, network: str, passes: str) -> dict[str, Any]:
+    def bisect(self, network: str, passes: str, exact: bool = False) -> dict[str, Any]:
         """The rewrite that makes the result of passes wrong."""
-        return self.answer("bisect", lambda: [OPT, self.file(network), pipeline(passes), "--bisect", "--json"])
+        words = ["--bisect", *(["--check=exact"] if exact else []), "--json"]
+        return self.answer("bisect", lambda: [OPT, self.file(network), pipeline(passes), *words])
 
-    def isolate(self, network: str, passes: str) -> dict[str, Any]:
+    def isolate(self, network: str, passes: str, exact: bool = False) -> dict[str, Any]:
         """The fewest passes, and the smallest module, that show a fault of passes."""
-        return self.answer(
-            "isolate", lambda: [REDUCE, self.file(network), pipeline(passes, "--isolate"), "-q", "--json"]
-        )
+        words = [*(["--check-exact"] if exact else []), "-q", "--json"]
+        return self.answer("isolate", lambda: [REDUCE, self.file(network), pipeline(passes, "--isolate"), *words])
 
     def reduce(self, network: str, passes: str, crash: bool = False) -> dict[str, Any]:
         """The smallest module on which all of the passes are wrong in the same way, or fail."""

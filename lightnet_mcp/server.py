@@ -35,14 +35,15 @@ def make_server(bench: Bench) -> MCPServer:
         return await run(bench.check, network, passes, mode, data)
 
     @server.tool()
-    async def bisect(network: str, passes: str) -> dict[str, Any]:
-        """Find the rewrite that makes the result of passes wrong, by their count."""
-        return await run(bench.bisect, network, passes)
+    async def bisect(network: str, passes: str, exact: bool = False) -> dict[str, Any]:
+        """Find the rewrite that makes the result of passes wrong, by their count; `exact`: in a prime field, too."""
+        return await run(bench.bisect, network, passes, exact)
 
     @server.tool()
-    async def isolate(network: str, passes: str) -> dict[str, Any]:
-        """Make a fault small: the fewest of the passes, and the smallest module, that still show it."""
-        return await run(bench.isolate, network, passes)
+    async def isolate(network: str, passes: str, exact: bool = False) -> dict[str, Any]:
+        """Make a fault small: the fewest of the passes, and the smallest module, that still show it; `exact`: in a
+        prime field, too."""
+        return await run(bench.isolate, network, passes, exact)
 
     @server.tool()
     async def reduce(network: str, passes: str, crash: bool = False) -> dict[str, Any]:

@@ -25,10 +25,12 @@ from lightnet_trust.blame import blame
 from lightnet_trust.check import (
     EXACT,
     Baseline,
+    CheckError,
     CheckOptions,
     Difference,
     NotExecutableError,
     check_error,
+    rests_on_law,
     run_checked,
 )
 from lightnet_trust.judges import CommandJudge
@@ -39,12 +41,13 @@ Judge = Callable[[ModuleOp], Difference | None]
 
 @dataclass(frozen=True)
 class Found:
-    """The end of a bisection: the error to report (None: nothing is wrong), how many rewrites there are, and how often
-    the pipeline ran."""
+    """The end of a bisection: the error to report (None: nothing is wrong), how many rewrites there are, how often the
+    pipeline ran, and notes on what was compared in another way than asked."""
 
     error: LightNetError | None
     rewrites: int
     runs: int
+    notes: tuple[str, ...] = ()
 
 
 def bisect(
@@ -58,16 +61,38 @@ def bisect(
     of `module`. `command` judges the resulting module's text (status 0: right); without one the result is executed and
     compared with `module`. A pipeline that fails is wrong. Where the fault is no rewrite (it is there with a limit of
     0), the error names the pass, as far as that can be known. A target's lowering has no rewrites, and is checked (as
-    `run_checked` does) where all before it is right. Raises `LightNetError` where `module` itself cannot be judged.
+    `run_checked` does) where all before it is right. In the field (`options.in_field`), what a rewrite changes by a law
+    is compared in floats, and the search goes on. Raises `LightNetError` where `module` itself cannot be judged.
     """
     if command is not None:
-        return _Bisection(ctx, module, passes, _by_command(command)).run(by_execution=False, options=options)
+        return _Bisection(ctx, module, passes, _by_command(command)).run(by_execution=False)
     graph = _before_lowering(passes)
-    judge = _by_execution(module, graph, options)
-    found = _Bisection(ctx, module, graph, judge).run(by_execution=True, options=options)
+    baseline = _baseline(module, options)
+    search = _Bisection(ctx, module, graph, _by_execution(baseline, graph, options))
+    notes = _rounding_notes(graph, options)
+    found = search.run(by_execution=True)
+    while found.error is not None and _is_lawful(baseline, found.error, graph, notes):
+        found = search.run(by_execution=True)
+    found = replace(found, notes=tuple(notes))
     if found.error is not None or len(graph) == len(passes):
         return found
-    return replace(found, error=run_checked(ctx, module.clone(), passes, options).error, runs=found.runs + 1)
+    verdict = run_checked(ctx, module.clone(), passes, options)
+    return replace(found, error=verdict.error, runs=found.runs + 1, notes=tuple(dict.fromkeys(notes + verdict.notes)))
+
+
+def _rounding_notes(passes: Sequence[ModulePass], options: CheckOptions) -> list[str]:
+    """Whether the end of the pipeline cannot be compared in the field, since a pass rounds on purpose."""
+    rounding = [p.name for p in passes if options.rounding_of(p) is not None]
+    if not (options.in_field and rounding):
+        return []
+    return [f"the end is compared in floats: pass '{rounding[0]}' rounds on purpose (--check=exact takes the others)"]
+
+
+def _is_lawful(baseline: Baseline, error: LightNetError, passes: Sequence[ModulePass], notes: list[str]) -> bool:
+    if not isinstance(error, CheckError):
+        return False
+    pass_ = next(p for p in passes if p.name == error.pass_name)
+    return rests_on_law(baseline, error.difference, pass_, error.rewrite, notes)
 
 
 def _before_lowering(passes: Sequence[ModulePass]) -> Sequence[ModulePass]:
@@ -85,12 +110,15 @@ def _by_command(command: CommandJudge) -> Judge:
     return judge
 
 
-def _by_execution(module: ModuleOp, passes: Sequence[ModulePass], options: CheckOptions) -> Judge:
+def _baseline(module: ModuleOp, options: CheckOptions) -> Baseline:
     try:
-        baseline = Baseline(module, options)
+        return Baseline(module, options)
     except NotExecutableError as e:
         e.notes.append((None, "the module should be executable to be compared with; or a --bisect-command judges"))
         raise
+
+
+def _by_execution(baseline: Baseline, passes: Sequence[ModulePass], options: CheckOptions) -> Judge:
     exact = all(p.name in EXACT for p in passes) if options.exact is None else options.exact
     rounded = next((type for p in passes if (type := options.rounding_of(p)) is not None), None)
     return lambda result: baseline.compare(result, exact=exact, rounded=rounded)
@@ -121,14 +149,14 @@ class _Bisection:
         self.ctx, self.module, self.passes, self.judge = ctx, module, passes, judge
         self.runs = 0
 
-    def run(self, by_execution: bool, options: CheckOptions) -> Found:
+    def run(self, by_execution: bool) -> Found:
         every = _Texts()
         wrong = self.wrong_after(None, every)
         count = len(every.rewrites)
         if wrong is None:
             return Found(None, count, self.runs)
         if (without := self.wrong_after(0)) is not None:
-            return Found(self.no_rewrite(without, by_execution, options), count, self.runs)
+            return Found(self.no_rewrite(without, by_execution), count, self.runs)
         bad = first_wrong(count, lambda limit: self.wrong_after(limit) is not None)
         last = _Texts(wants_text=True)
         found = self.wrong_after(bad, last) or wrong
@@ -153,7 +181,7 @@ class _Bisection:
         )
         return error
 
-    def no_rewrite(self, without: Difference, by_execution: bool, options: CheckOptions) -> LightNetError:
+    def no_rewrite(self, without: Difference, by_execution: bool) -> LightNetError:
         """The error about a pass that is wrong without any rewrite that could be left out."""
         reason = "the result is wrong without any rewrite, too (--rewrite-limit=0)"
         if not by_execution:

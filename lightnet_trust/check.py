@@ -19,7 +19,7 @@ from xdsl.passes import ModulePass
 from lightnet.dataclasses import dataclass
 from lightnet.diagnostics import LightNetError
 from lightnet.ir.passes import Instrumentation, run_pipeline
-from lightnet.ir.rewrites import Rewrite, pattern_name
+from lightnet.ir.rewrites import Rewrite
 from lightnet.ir.verify import verify_module
 from lightnet_trust.baseline import (
     EXACT,
@@ -121,7 +121,7 @@ class Checker(Instrumentation):
             return
         pass_, module = self._current
         while (difference := self.judge(module, pass_)) is not None:
-            if not self.is_lawful(difference, pass_, rewrite.pattern):
+            if not self.is_lawful(difference, pass_, rewrite):
                 raise self.with_cause(check_error(difference, pass_, rewrite), pass_, self._before, module)
 
     def after_pass(self, pass_: ModulePass, module: ModuleOp) -> None:
@@ -143,7 +143,7 @@ class Checker(Instrumentation):
             from lightnet_trust.blame import blame
 
             error = blame(self.ctx, pass_, before, lambda m: self.judge(m, pass_), difference)
-            if not self.is_lawful(error.difference, pass_, error.rewrite.pattern if error.rewrite else None):
+            if not self.is_lawful(error.difference, pass_, error.rewrite):
                 raise self.with_cause(error, pass_, before, module)
         self.baseline.in_floats.clear()
         self.passes += 1
@@ -163,24 +163,17 @@ class Checker(Instrumentation):
 
     def _after_lowering(self, found: tuple[Difference | None, list[str]], pass_: ModulePass) -> None:
         difference, notes = found
+        if self.options.in_field:
+            notes = ["compared in floats: loops are not executed in the field", *notes]
         self.notes += [f"{pass_.name}: {note}" for note in notes]
         if difference is not None:
             raise check_error(difference, pass_, None)
         self.passes += 1
         self.baseline, self._lowered = None, True
 
-    def is_lawful(self, difference: Difference, pass_: ModulePass, pattern: str | None) -> bool:
-        """Return whether a difference in the field alone rests on a law that the pattern, or the pass, names: from here
-        on the tensor is compared in floats, and a note says so."""
-        law = law_of(pass_, pattern) if difference.kind == "exact" else None
-        if law is None or self.baseline is None or difference.tensor is None:
-            return False
-        who = f"pattern '{pattern}' of pass '{pass_.name}'" if pattern is not None else f"pass '{pass_.name}'"
-        if (note := f"{who} is checked in floats: it rests on {law}") not in self.notes:
-            self.notes.append(note)
-        known = len(self.baseline.in_floats)
-        self.baseline.in_floats.add(difference.tensor)
-        return len(self.baseline.in_floats) > known
+    def is_lawful(self, difference: Difference, pass_: ModulePass, rewrite: Rewrite | None) -> bool:
+        """`rests_on_law`, of what is compared with now."""
+        return self.baseline is not None and rests_on_law(self.baseline, difference, pass_, rewrite, self.notes)
 
     def judge(self, module: ModuleOp, pass_: ModulePass, *, advance: bool = False) -> Difference | None:
         """The difference in the module now, if anything: it does not verify, or it computes something else."""
@@ -201,13 +194,20 @@ class Checker(Instrumentation):
         return "\n".join([head, *(f"check: note: {note}" for note in notes)]) + "\n"
 
 
-def law_of(pass_: ModulePass, pattern: str | None) -> str | None:
-    """The law of functions, or the rounding, that a rewrite rests on where it is right in real numbers only: what its
-    pattern says in `law`, or its pass."""
-    from lightnet.passes.patterns import every
-
-    of_pattern = (getattr(cls, "law", None) for name, _, cls in every() if pattern == pattern_name(cls))
-    return next(filter(None, of_pattern), getattr(pass_, "law", None))
+def rests_on_law(
+    baseline: Baseline, difference: Difference, pass_: ModulePass, rewrite: Rewrite | None, notes: list[str]
+) -> bool:
+    """Return whether a difference in the field alone rests on a law of functions, or on rounding, that the pattern, or
+    the pass, names (`law`): `baseline` compares the tensor in floats from here on, and a note says so."""
+    law = (rewrite.law if rewrite is not None else None) or getattr(pass_, "law", None)
+    tensor = difference.tensor
+    if law is None or difference.kind != "exact" or tensor is None or tensor in baseline.in_floats:
+        return False
+    who = f"pass '{pass_.name}'" if rewrite is None else f"pattern '{rewrite.pattern}' of pass '{pass_.name}'"
+    if (note := f"{who} is checked in floats: it rests on {law}") not in notes:
+        notes.append(note)
+    baseline.in_floats.add(tensor)
+    return True
 
 
 def check_error(difference: Difference, pass_: ModulePass, rewrite: Rewrite | None, detail: str = "") -> CheckError:

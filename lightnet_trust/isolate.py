@@ -56,6 +56,7 @@ class Isolation:
     tests: int
     load: tuple[str, ...]
     options: Mapping[str, object]
+    in_field: bool = False
 
     @property
     def pattern(self) -> str | None:
@@ -64,7 +65,7 @@ class Isolation:
 
     def reproducer(self) -> str:
         """The module with a first line that replays it: ``ln-opt --run-reproducer FILE``."""
-        checked = {"check": "pass"} if self.kind == "check" else {"verify-each": True}
+        checked = {"check": "exact" if self.in_field else "pass"} if self.kind == "check" else {"verify-each": True}
         recipe = Recipe(self.pipeline, self.load, {**checked, **self.options})
         return reproducer_text(parsed(self.text), recipe, self.error)
 
@@ -100,18 +101,18 @@ def isolate(
     module: ModuleOp,
     passes: Sequence[ModulePass],
     *,
-    data: tuple[str, ...] | None = None,
-    seed: int = 0,
+    check: CheckOptions = CheckOptions(),
     timeout: float = TIMEOUT,
     max_tests: int = MAX_TESTS,
     load: Sequence[str] = (),
     notify: Notify = lambda step, tests, ops: None,
 ) -> Isolation:
-    """The fewest of `passes`, and the smallest module, that show what `passes` show on `module`: a changed result (on
-    `data` of that `seed`, as `CheckOptions` has them), or a pass that fails. `load` names the plugins that a reproducer
+    """The fewest of `passes`, and the smallest module, that show what `passes` show on `module`: a changed result (by a
+    check with the options `check`), or a pass that fails. `load` names the plugins that a reproducer
     asks for. Raises `LightNetError` where the passes run, and keep the results."""
+    data = check.data
     for kinds in (data[:1] if data else ("ordinary",), data):  # most faults show on one kind of data
-        run, checker = _Before(), Checker(ctx, CheckOptions(kinds, seed))
+        run, checker = _Before(), Checker(ctx, replace(check, data=kinds))
         try:
             run_pipeline(ctx, module.clone(), passes, [run, checker], verify_each=True)
         except LightNetError as e:
@@ -123,7 +124,7 @@ def isolate(
             f"there is nothing to isolate: the passes run, and keep the results{notes}", label="isolate.nothing"
         )
     assert run.module is not None
-    search = _Search(error, data, seed, timeout, notify)
+    search = _Search(error, check, timeout, notify)
     names = [str(p.spec()) for p in passes][: run.at + 1]
     small, list_ = search.around(run.module, names[-1:]), names[-1:]
     if small is None:  # one pass on a part is not enough
@@ -142,11 +143,11 @@ def isolate(
     )
     small, list_ = search.fewer(ctx, parsed(found.text), list_)
     text = module_text(small)
-    options = {key: value for key, value in (("check-data", ",".join(data or ())), ("check-seed", seed)) if value}
+    options = {k: v for k, v in (("check-data", ",".join(data or ())), ("check-seed", check.seed)) if v}
     return Isolation(
-        ",".join(list_), text, shown(text, list_, search.kind, CheckOptions(data, seed)), search.finding,
+        ",".join(list_), text, shown(text, list_, search.kind, check), search.finding,
         search.kind, len(passes), len(list_), count_ops(module), replace(found, text=text, ops_after=count_ops(small)),
-        search.tests + found.tests, tuple(load), options,
+        search.tests + found.tests, tuple(load), options, check.in_field,
     )  # fmt: skip
 
 
@@ -171,16 +172,16 @@ def shown(text: str, names: Sequence[str], kind: str, options: CheckOptions) -> 
 class _Search:
     """Judges lists of passes on modules, against what the first has shown."""
 
-    def __init__(self, error: LightNetError, data: tuple[str, ...] | None, seed: int, timeout: float, notify: Notify):
+    def __init__(self, error: LightNetError, check: CheckOptions, timeout: float, notify: Notify):
         self.kind = "check" if isinstance(error, CheckError) else "crash"
-        self.error, self.data, self.seed, self.timeout, self.notify = error, data, seed, timeout, notify
+        self.error, self.check, self.timeout, self.notify = error, check, timeout, notify
         self.finding = finding_of(error)
         self.last = CandidateVerdict(None)
         self.tests = 0
 
     def judge(self, names: Sequence[str]) -> PipelineJudge:
         """The judge of modules for a list of passes."""
-        return PipelineJudge(self.kind, ",".join(names), {}, self.timeout, self.data, self.seed)
+        return PipelineJudge(self.kind, ",".join(names), {}, self.timeout, self.check)
 
     def holds(self, module: ModuleOp, names: Sequence[str], step: str = "passes") -> bool:
         """Return whether the passes show on the module what was shown first."""

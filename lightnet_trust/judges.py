@@ -18,10 +18,13 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lightnet.dataclasses import dataclass, field
 from lightnet.diagnostics import LightNetError
+
+if TYPE_CHECKING:
+    from lightnet_trust.check import CheckOptions
 
 #: Seconds for one test.
 TIMEOUT = 60.0
@@ -94,15 +97,14 @@ def _end_group(leader: int) -> None:
 @dataclass(frozen=True)
 class PipelineJudge:
     """A pipeline that fails. ``crash``: with the same message, but for numbers and SSA names, or in the same way, where
-    it takes the process with it or does not end. ``check``: `--check`, on `data` of that `seed` (`trust.data`), finds
-    that the same pass, by the same pattern, changes a result."""
+    it takes the process with it or does not end. ``check``: `--check`, with the options `check`, finds that the
+    same pass, by the same pattern, changes a result."""
 
     kind: str
     pipeline: str
     defaults: Mapping[str, Any] = field(default_factory=dict)
     timeout: float = TIMEOUT
-    data: tuple[str, ...] | None = None
-    seed: int = 0
+    check: CheckOptions | None = None
 
     def verdict(self, text: str) -> CandidateVerdict:
         return _in_child(lambda: self.judge(text), self.timeout, self.kind == "crash")
@@ -128,7 +130,7 @@ class PipelineJudge:
         """The pass and pattern that change a result, and whether it is a value, an effect, the interface or memory."""
         from lightnet_trust.check import CheckOptions, run_checked
 
-        verdict = run_checked(ctx, module, passes, CheckOptions(self.data, self.seed))
+        verdict = run_checked(ctx, module, passes, self.check or CheckOptions())
         if verdict.difference is None or verdict.error is None:
             notes = "".join(f" ({note})" for note in verdict.notes)
             return CandidateVerdict(None, f"--check finds no pass of '{self.pipeline}' that changes a result{notes}")

@@ -28,6 +28,7 @@ from lightnet_trust.verdicts import failed, isolate_verdict, reduce_verdict
 
 if TYPE_CHECKING:
     from lightnet.model import Model
+    from lightnet_trust.check import CheckOptions
     from lightnet_trust.isolate import Isolation
     from lightnet_trust.reduce import Notify, Reduction
 
@@ -58,13 +59,14 @@ def _parser() -> ToolParser:
     test.add_argument("--isolate", metavar="PIPELINE",
                       help="what --check finds, or the failure, stays; passes are left out, too, and what is written"
                       " replays it: ln-opt --run-reproducer FILE")  # fmt: skip
-    data = p.add_argument_group("what --test-check and --isolate execute on, as in ln-opt")
+    data = p.add_argument_group("how --test-check and --isolate compare, as ln-opt does")
     data.add_argument(
         "--check-data",
         metavar="KIND,...",
         help="ordinary, awkward, nonfinite (default: ordinary,awkward; a small module on more)",
     )
     data.add_argument("--check-seed", type=int, default=0, metavar="N", help="the seed of the data (default: 0)")
+    data.add_argument("--check-exact", action="store_true", help="compare in a prime field, too, as --check=exact does")
     limits = p.add_argument_group("limits")
     limits.add_argument("--max-tests", type=int, default=2000, metavar="N", help="stop after N tests (default: 2000)")
     limits.add_argument("--timeout", type=float, default=TIMEOUT, metavar="SECONDS",
@@ -131,9 +133,15 @@ def _isolated(args: argparse.Namespace, net: Model, notify: Notify) -> Isolation
 
     passes = parse_pipeline(args.isolate, {"target": args.target})
     return isolate(
-        net.ctx, net.module, passes, data=kinds_of_data(args.check_data), seed=args.check_seed, timeout=args.timeout,
-        max_tests=args.max_tests, load=args.load, notify=notify,
+        net.ctx, net.module, passes, check=_options(args), timeout=args.timeout, max_tests=args.max_tests,
+        load=args.load, notify=notify,
     )  # fmt: skip
+
+
+def _options(args: argparse.Namespace) -> CheckOptions:
+    from lightnet_trust.check import CheckOptions
+
+    return CheckOptions(kinds_of_data(args.check_data), args.check_seed, in_field=args.check_exact)
 
 
 def _judge(args: argparse.Namespace) -> Judge:
@@ -141,8 +149,7 @@ def _judge(args: argparse.Namespace) -> Judge:
         defaults = {"target": args.target}
         if args.test_crash is not None:
             return PipelineJudge("crash", args.test_crash, defaults, args.timeout)
-        kinds = kinds_of_data(args.check_data)
-        return PipelineJudge("check", args.test_check, defaults, args.timeout, kinds, args.check_seed)
+        return PipelineJudge("check", args.test_check, defaults, args.timeout, _options(args))
     try:
         words = shlex.split(args.test)
     except ValueError as e:

@@ -218,7 +218,7 @@ def bisect_verdict(found: Any) -> dict[str, Any]:
     """The verdict of a bisection (`bisect.Found`)."""
     word = "right" if found.error is None else "wrong"
     more = {"rewrites": found.rewrites, "runs": found.runs, **_blamed(found.error)}
-    return verdict("bisect", word, found.error is None, found.error, **more)
+    return verdict("bisect", word, found.error is None, found.error, list(found.notes), **more)
 
 
 def reduce_verdict(found: Reduction) -> dict[str, Any]:

@@ -137,10 +137,10 @@ def measured(subject: Subject) -> dict[str, str]:
             found[rewrite.pattern] = IN_FLOATS if rounds else found.get(rewrite.pattern, EXACT)
             super().rewrote(rewrite)
 
-        def is_lawful(self, difference, pass_, pattern) -> bool:
-            if difference.kind != "exact" or pattern is None or difference.tensor in self.baseline.in_floats:
+        def is_lawful(self, difference, pass_, rewrite) -> bool:
+            if difference.kind != "exact" or rewrite is None or difference.tensor in self.baseline.in_floats:
                 return False
-            found[pattern] = IN_FLOATS
+            found[rewrite.pattern] = IN_FLOATS
             self.baseline.in_floats.add(difference.tensor)
             return True
 

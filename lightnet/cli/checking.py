@@ -63,9 +63,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
            "module on more)")  # fmt: skip
     option("--check-seed", type=int, default=0, metavar="N", help="the seed of that data (default: 0)")
     option("--json", action="store_true", help="the verdict of --check or --bisect as JSON, in the place of the module")
-    option(
-        "--bisect", action="store_true", help="find the rewrite that makes the pipeline's result wrong, by their count"
-    )
+    option("--bisect", action="store_true", help="find the rewrite that makes the pipeline's result wrong, by their"
+           " count; with --check=exact by comparing in the field")  # fmt: skip
     option("--bisect-command", metavar="COMMAND",
            help="who judges the result: exits with status 0 where it is right; the path of "
            "the module takes the place of {}, or is the last argument")  # fmt: skip
@@ -131,8 +130,10 @@ class Checking:
         if args.rewrite_limit is not None and args.rewrite_limit < 0:
             raise LightNetError("--rewrite-limit should be at least 0")
         self.bisecting = args.bisect or args.bisect_command is not None
-        if self.bisecting and (args.check is not None or args.rewrite_limit is not None):
-            raise LightNetError("--bisect runs the pipeline its own way: leave --check and --rewrite-limit out")
+        how = (None, "exact") if args.bisect_command is None else (None,)
+        if self.bisecting and (args.check not in how or args.rewrite_limit is not None):
+            raise LightNetError("--bisect runs the pipeline its own way: leave --rewrite-limit out, and --check but for"
+                                " --check=exact, by which it compares exactly")  # fmt: skip
         if args.json and not (self.bisecting or args.check):
             raise LightNetError("--json is the form of a verdict: it goes with --check or --bisect")
         self.command = _command(args.bisect_command)
@@ -201,7 +202,11 @@ class Checking:
         if found.error is not None:
             raise found.error
         runs = f"{found.runs} run{'s' if found.runs > 1 else ''}"
-        sys.stderr.write(f"bisect: the result is right after all {found.rewrites} rewrites ({runs})\n")
+        said = [
+            f"the result is right after all {found.rewrites} rewrites ({runs})",
+            *(f"note: {n}" for n in found.notes),
+        ]
+        sys.stderr.writelines(f"bisect: {line}\n" for line in said)
 
     def _options(self) -> CheckOptions:
         from lightnet.model import combined
@@ -213,7 +218,7 @@ class Checking:
         return CheckOptions(self.data, self.args.check_seed, store, in_field=self.args.check == "exact")
 
     def _checker(self, ctx: LnContext) -> Checker | None:
-        if self.args.check is None:
+        if self.args.check is None or self.bisecting:
             return None
         from lightnet_trust.check import Checker
 

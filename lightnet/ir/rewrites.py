@@ -39,6 +39,7 @@ class Rewrite:
 
     `where` and `root` say which op it matched. `before` has a line of text for each op that it matched or removed, the
     root first, `after` for each op (or value) that is there instead; both are empty unless a listener wants texts.
+    `law` is what the pattern says that it rests on where it is right in real numbers only.
     """
 
     number: int
@@ -49,6 +50,7 @@ class Rewrite:
     required: bool = False
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    law: str | None = None
 
     def __str__(self) -> str:
         at = f" at {self.where}" if self.where else ""
@@ -156,15 +158,16 @@ class RewriteStep:
 
     def __init__(self, run: Rewrites, pattern: str, ops: Sequence[Operation], required: bool):
         self._run, self._pattern, self._required = run, pattern, required
+        self._law: str | None = None
         if not run.listeners:
             return
         self._where, self._root = loc_of(ops[0]), op_and_name(ops[0])
         self._lines = _Lines()
         self._before = [self._lines.op(op) for op in ops] if run.wants_text else []
 
-    def named(self, pattern: str) -> RewriteStep:
-        """The same step under the name of the pattern that matched."""
-        self._pattern = pattern
+    def named(self, pattern: RewritePattern) -> RewriteStep:
+        """The same step under the name, and the law, of the pattern that matched."""
+        self._pattern, self._law = pattern_name(pattern), getattr(pattern, "law", None)
         return self
 
     def removing(self, op: Operation) -> None:
@@ -180,10 +183,10 @@ class RewriteStep:
         if not run.listeners:
             return
         after = tuple(map(self._lines.of, new)) if run.wants_text else ()
-        before = tuple(self._before)
         rewrite = Rewrite(
-            run.count, run.pass_name, self._pattern, self._where, self._root, self._required, before, after
-        )
+            run.count, run.pass_name, self._pattern, self._where, self._root, self._required, tuple(self._before),
+            after, self._law,
+        )  # fmt: skip
         for listener in run.listeners:
             listener.rewrote(rewrite)
 

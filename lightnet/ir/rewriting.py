@@ -201,7 +201,7 @@ class _Driver:
             return False
         self.locate()
         self.counted(pattern_name(pattern), op, source_loc(where))
-        self.step.named(pattern_name(pattern)).done(self.new_ops(op))
+        self.step.named(pattern).done(self.new_ops(op))
         return True
 
     def first_match(self, op: Operation, rewriter: PatternRewriter) -> RewritePattern | None:

@@ -21,7 +21,6 @@ from lightnet.ir.kernel import KernelOp
 from lightnet.ir.locations import fused, has_loc, loc_of, set_loc, source_loc
 from lightnet.ir.op import LnOp, tensor_names
 from lightnet.ir.passes import LnPass
-from lightnet.ir.rewrites import pattern_name
 from lightnet.ir.rewriting import check_growth, in_pattern, keep_names
 from lightnet.ir.target import Target, get_target
 from lightnet.passes.graph import graphs
@@ -131,7 +130,7 @@ class _Expander:
             if not has_loc(new):
                 set_loc(new, location)
         left = [new for new in inserted if new.parent is not None]
-        step.named(pattern_name(pattern)).done(left)
+        step.named(pattern).done(left)
         return [new for new in left if _is_computed(new)]
 
     def wrap(self, op: LnOp, arch: str | None = None) -> None:
