@@ -8,6 +8,7 @@ compulsory traffic: every operand read once, every result written once, as if al
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from xdsl.ir import Operation, SSAValue
 
@@ -26,6 +27,13 @@ def flops(op: Operation) -> int:
     if type(op).flops is LnOp.flops and (trips := _products(op)):  # an op that only says what it computes
         return 2 * trips
     return op.flops()
+
+
+def executed(op: Operation, selection: Any) -> float:
+    """Operations of one execution of a kernel, counted as those of f32 that it runs: fewer than `flops` where its
+    algorithm saves products, or an instruction does several. `selection` is the target's (None: it has none)."""
+    plan = selection.found(op) if selection is not None and isinstance(op, KernelOp) else None
+    return flops(op) * (plan.generator.effort(op) if plan is not None else 1.0)
 
 
 def macs(op: LnOp) -> int:

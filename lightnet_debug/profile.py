@@ -27,6 +27,7 @@ from lightnet.ir.locations import loc_of
 from lightnet.ir.module import op_label
 from lightnet.ir.names import name_of, tensor_names
 from lightnet.ir.op import LnOp
+from lightnet.ir.target import get_target
 from lightnet.ir.types import spec_of
 from lightnet.tables import count, shape, shortened, some, table
 from lightnet_debug import costs, roofline
@@ -166,7 +167,8 @@ def profiled(executable: Any, feeds: Mapping[str, Any] | None = None, rounds: in
             spent.append(walk.seconds(step))
     peaks = walk.peaks()
     middle = [statistics.median(spent[warm:]) for spent in times]  # the first round warms caches up
-    kernels = tuple(_timed(step, seconds, peaks) for step, seconds in zip(steps, middle))
+    selection = get_target(executable.options.get("target", "cpu")).selection
+    kernels = tuple(_timed(step, seconds, peaks, selection) for step, seconds in zip(steps, middle))
     return Profile(kernels, statistics.median(whole[warm:]) if whole else None, rounds, peaks, walk.clock)
 
 
@@ -193,11 +195,11 @@ def by_function(kernels: Sequence[KernelTime]) -> list[KernelTime]:
 # -- one kernel
 
 
-def _timed(step: KernelStep, seconds: float, peaks: roofline.Peaks | None) -> KernelTime:
+def _timed(step: KernelStep, seconds: float, peaks: roofline.Peaks | None, selection: Any) -> KernelTime:
     op = step.op
     flops, nbytes = costs.flops(op), costs.bytes_moved(op)
     item = max((spec_of(v.type).dtype.size for v in op.results if spec_of(v.type).dtype.is_float), default=4)
-    bound = 0.0 if peaks is None else peaks.bound(flops, nbytes, item)
+    bound = 0.0 if peaks is None else peaks.bound(costs.executed(op, selection), nbytes, item)
     return KernelTime(
         kernel_name(op), _function(step.lines[0]), _ops_of(op), len(step.lines), seconds, flops, nbytes, bound,
         _shapes_of(op), loc_of(op),

@@ -48,7 +48,7 @@ class Peaks:
         limit."""
         return next((rate for least, rate in reversed(self.bandwidth) if least <= nbytes), self.bandwidth[0][1])
 
-    def bound(self, flops: int, nbytes: int, item: int = 4) -> float:
+    def bound(self, flops: float, nbytes: int, item: int = 4) -> float:
         """Seconds that so many operations on elements of `item` bytes, and so many bytes, take at least."""
         peak = self.short_flops if item == 2 and self.short_flops else self.flops * (4 / item if item > 4 else 1)
         return max(flops / peak, nbytes / self.bytes_per_second(nbytes))

@@ -145,6 +145,11 @@ class Generator(ABC, Generic[M]):
         """
         return self.exact
 
+    def effort(self, kernel: KernelOp) -> float:
+        """The share of the multiply-adds of its definition that a kernel runs as those of f32: less than 1 where products
+        are saved (Winograd's), or one instruction does several."""
+        return 1.0
+
     @abstractmethod
     def takes(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: M) -> Sequence[Form]:
         """The forms in which it takes a body, a `Refusal` where it is no generator for it. Ops may be those of a

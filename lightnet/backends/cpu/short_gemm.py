@@ -36,6 +36,9 @@ class Pairs(KernelGenerator):
 
     alg = "pairs"
 
+    def effort(self, kernel: KernelOp) -> float:
+        return 0.5
+
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | Refusal:
         if not ops or not isinstance(ops[0], MatmulShort):
             return begins_otherwise(ops, "a matmul_short")

@@ -17,7 +17,7 @@ from lightnet.backends.cpu.blocked import conv_model as model
 from lightnet.backends.cpu.blocked.base import ProcessorModel
 from lightnet.backends.cpu.blocked.conv import Direct, DirectKernel
 from lightnet.backends.cpu.blocked.conv_choices import ConvSchedule
-from lightnet.backends.cpu.blocked.conv_model import ConvTile, Geometry
+from lightnet.backends.cpu.blocked.conv_model import ConvTile, Geometry, together_of
 from lightnet.backends.cpu.blocked.forms import FLOAT_SUMS, convolution_form
 from lightnet.backends.cpu.blocked.kernel import MapTile
 from lightnet.dataclasses import replace
@@ -51,6 +51,9 @@ class DirectDot(Direct):
         if ops and isinstance(ops[0], Conv2dInteger) and any(ops[0].operands[0] in o.operands for o in ops[1:]):
             return Refusal("its epilogue reads the map's elements, too, as they are")
         return convolution_form(ops, yielded, Conv2dInteger, halo_of, sums=(SUMS.name, *FLOAT_SUMS))
+
+    def effort(self, kernel: KernelOp) -> float:
+        return 1 / together_of(kernel.ops[0])
 
     def weights_of(self, shape: ConvTile, lanes: int, together: int) -> Layout:
         return Packed("p", shape.vectors * lanes, together)

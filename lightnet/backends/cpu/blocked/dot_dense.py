@@ -43,6 +43,9 @@ class DotDense(Dense):
         found = has_tile_epilogue(ops, yielded, gemm.readable(ops[0]))
         return Form({}, frozenset([b]), plain_results=True) if found else Refusal("{}", found)
 
+    def effort(self, kernel: KernelOp) -> float:
+        return 1 / together_of(kernel.ops[0])
+
     def packed(self, columns: int, together: int) -> Layout:
         return Packed("q", columns, together)
 

@@ -9,7 +9,7 @@ and 4 times larger, and round differently: a sum of 512 channels is off by 2e-6 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import lcm
+from math import lcm, prod
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, SSAValue
@@ -39,6 +39,7 @@ from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr
 from lightnet.ir.windows import Window
+from lightnet.ir.winograd import tile_products
 from lightnet.runtime.dims import Dim, Size, common_divisor
 
 #: The windows that are taken.
@@ -52,6 +53,10 @@ class Winograd(BlockedGenerator):
 
     def __init__(self, m: int):
         self.m, self.alg = m, f"winograd{m}"
+
+    def effort(self, kernel: KernelOp) -> float:
+        size = conv_of(kernel).size
+        return tile_products(self.m, size) / prod(taps * (self.m if taps == 3 else 1) for taps in size)
 
     def form(self, ops: Sequence[LnOp], yielded: Sequence[SSAValue], machine: ProcessorModel) -> Form | Refusal:
         def halo_of(conv: Conv2d) -> Halo | Refusal:
