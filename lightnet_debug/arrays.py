@@ -51,6 +51,12 @@ class ArrayDifference:
         return f"DIFFERS in {self.wrong} of {self.elements} elements" if self.wrong else "agrees"
 
 
+def is_constant(array: Any) -> bool:
+    """Return whether several elements are all one number: that others equal them proves little."""
+    flat = np.asarray(array).reshape(-1)
+    return flat.size > 1 and bool((flat == flat[0]).all())
+
+
 def difference(
     got: Any, want: Any, rtol: float = 1e-4, atol: float | None = None, share: float = 1e-4
 ) -> ArrayDifference:

@@ -17,7 +17,7 @@ from lightnet.dialects.ln.source import Source
 from lightnet.ir.locations import loc_of
 from lightnet.runtime.dtypes import is_float
 from lightnet.tables import shape, shortened, table
-from lightnet_debug.arrays import ArrayDifference, difference
+from lightnet_debug.arrays import ArrayDifference, difference, is_constant
 from lightnet_debug.tensors import Tensors, inherited, kernel_label, makers
 
 #: An error is new where it is so many times that of the operands.
@@ -60,14 +60,9 @@ def compare_layers(
     before = inherited(got.source, {n: d.scaled for n, d in found.items()})
     return [
         Layer(n, kernel_label(by[n]), got.kernels.get(n, ""), loc_of(by[n]), got.arrays[n].shape, found[n],
-              not found[n].agrees and found[n].scaled > JUMP * max(before[n], rtol / JUMP**2), _is_constant(want[n]))
+              not found[n].agrees and found[n].scaled > JUMP * max(before[n], rtol / JUMP**2), is_constant(want[n]))
         for n in names
     ]  # fmt: skip
-
-
-def _is_constant(array: Any) -> bool:
-    flat = np.asarray(array).reshape(-1)
-    return flat.size > 1 and bool((flat == flat[0]).all())
 
 
 def layers_text(layers: Sequence[Layer], line: Any = None) -> str:

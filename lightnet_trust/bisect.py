@@ -81,7 +81,7 @@ def bisect(
 
 
 def _rounding_notes(passes: Sequence[ModulePass], options: CheckOptions) -> list[str]:
-    """Whether the end of the pipeline cannot be compared in the field, since a pass rounds on purpose."""
+    """The note that a pass rounds on purpose, so that the end of the pipeline is not compared in the field."""
     rounding = [p.name for p in passes if options.rounding_of(p) is not None]
     if not (options.in_field and rounding):
         return []

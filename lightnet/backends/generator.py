@@ -146,8 +146,8 @@ class Generator(ABC, Generic[M]):
         return self.exact
 
     def effort(self, kernel: KernelOp) -> float:
-        """The share of the multiply-adds of its definition that a kernel runs as those of f32: less than 1 where products
-        are saved (Winograd's), or one instruction does several."""
+        """The share of its definition's multiply-adds that a kernel runs as those of f32: less than 1 where it saves
+        products (Winograd's), or one instruction does several."""
         return 1.0
 
     @abstractmethod

@@ -235,8 +235,10 @@ def test_what_an_algorithm_saves_is_no_work(alg, effort):
     """The bound counts the products that a kernel computes: F(m, 3) has (m + 2)^2 in the place of 9 m^2, and one of bf16 is two of f32."""
     machine, short, text = "{features=avx512bf16}", "", CONVOLUTION
     if alg == "dot":  # of a window that Winograd's algorithm does nothing for
-        short = f"short-products{machine},"
-        text = text.replace("x3x3x", "x1x1x").replace("size = [3, 3], padding = [1, 1, 1, 1]", "size = [1, 1]")
+        short = "short-products{to=bf16 features=avx512bf16},"
+        for old, new in (("1x32x", "1x256x"), ("32x32x3x3", "256x256x1x1"), ("<32x", "<256x"), ("[3, 3]", "[1, 1]")):
+            text = text.replace(old, new)
+        text = text.replace(", padding = [1, 1, 1, 1]", "")
     model = lightnet.loads(text, ".mlir")
     choose = f'choose{{features=avx512bf16 set="y.alg={alg}"}}'
     model.run(f"bind,simplify,{short}hoist,expand,combine,layout{machine},{choose}")
