@@ -11,7 +11,19 @@ Everything is imported on first use: `import lightnet` costs nothing.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # for editors and type checkers, what `_API` finds when it is asked for
+    from lightnet import deploy, plugins
+    from lightnet.compiler import Executable, compile
+    from lightnet.context import Context
+    from lightnet.diagnostics import LightNetError
+    from lightnet.model import Model, load, loads
+    from lightnet.runtime.artifact import load_executable
+    from lightnet.runtime.rows import score
+    from lightnet_export.nnvm.model import to_nnvm
+    from lightnet_export.onnx.model import to_onnx
+    from lightnet_quantize.quantizer import quantize
 
 __version__ = "0.2.0"
 

@@ -3,6 +3,7 @@ here, apart from the project's references."""
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import subprocess
@@ -484,3 +485,11 @@ def test_models_of_the_package_onnx():
         lightnet.load(proto, shapes={"x": [0, 2]}).warnings[0][1]
         == "input 'x' gets the shape [0, 2], which has no elements"
     )
+
+
+def test_type_checkers_see_what_is_found_at_run_time():
+    """The names that the package imports for them are those that it finds when they are asked for, in the same modules."""
+    tree = ast.parse(Path(lightnet.__file__).read_text("utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {alias.name: node.module for node in block.body for alias in node.names}
+    assert seen == lightnet._API | dict.fromkeys(("deploy", "plugins"), "lightnet")
