@@ -89,6 +89,10 @@ def _redirect(kernel: KernelOp, form: SSAValue, is_turned: bool) -> None:
     if (step := rewrites.begin("tie", [kernel])) is None:
         return
     take, table = kernel.ops[0], kernel.body.args[0]
+    made, block = form.owner, kernel.parent
+    if isinstance(made, Operation) and block is not None and kernel.is_before_in_block(made):  # `pack` hoists it later
+        made.detach()
+        block.insert_op_before(made, kernel)
     kernel.operands[0] = form
     follow(kernel)
     if is_turned:
