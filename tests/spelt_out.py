@@ -1,7 +1,7 @@
 """Activations, normalisations and attention as exporters of ONNX spell them out: one graph for each spelling, by name.
 
-Written by hand after what the exporters emit (PyTorch's TorchScript symbolics and torchlib, tf2onnx of `tf.nn` and of Keras's layers), not by
-running them: none of them is a dependency. The constants are rounded as they round them.
+Written by hand after what the exporters emit (PyTorch's TorchScript symbolics and torchlib, tf2onnx of `tf.nn` and of Keras's layers): one for each rule.
+`exported.py` has what PyTorch's exporters wrote themselves. The constants are rounded as they round them.
 """
 
 from __future__ import annotations
@@ -106,6 +106,17 @@ def _bert_gelu_tanh(w: Writer) -> str:
     """x * (0.5 * (1 + tanh(...))): BERT's own, of TensorFlow 1."""
     inner = w("Mul", w("Add", "x", w("Mul", w("Pow", "x", 3.0), 0.044715)), 0.7978845608)
     return w("Mul", "x", w("Mul", w("Add", w("Tanh", inner), 1.0), 0.5))
+
+
+def _fast_gelu(w: Writer) -> str:
+    """Of the library transformers: 0.5 * x * (1 + tanh(x * sqrt(2 / pi) * (1 + 0.044715 * x * x)))."""
+    square = w("Mul", w("Mul", "x", 0.044714998453855515), "x")
+    inner = w("Mul", w("Mul", "x", 0.7978845834732056), w("Add", square, 1.0))
+    return w("Mul", w("Mul", "x", 0.5), w("Add", w("Tanh", inner), 1.0))
+
+
+def _torch_mish(w: Writer) -> str:
+    return w("Mul", "x", w("Tanh", w("Softplus", "x")))
 
 
 def _torch_silu(w: Writer) -> str:
@@ -219,6 +230,8 @@ _SPELT: dict[str, tuple[str, str, Callable[[Writer], str], bool]] = {
     "torch gelu tanh": ("activations.gelu-tanh-half-first", "ln.gelu", _torch_gelu_tanh, False),
     "torchlib gelu tanh": ("activations.gelu-tanh", "ln.gelu", _torchlib_gelu_tanh, True),
     "bert gelu tanh": ("activations.gelu-tanh-half-inside", "ln.gelu", _bert_gelu_tanh, False),
+    "fast gelu": ("activations.gelu-tanh-factored", "ln.gelu", _fast_gelu, True),
+    "torch mish": ("activations.mish", "ln.mish", _torch_mish, False),
     "torch silu": ("activations.silu", "ln.silu", _torch_silu, False),
     "quick gelu": ("activations.silu-scaled", "ln.silu", _quick_gelu, False),
     "torch hardswish": ("activations.hard-swish", "ln.hard_swish", _torch_hardswish, True),

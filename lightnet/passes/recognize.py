@@ -38,9 +38,9 @@ class RecognizePass(LnPass):
 
     The numbers in it are constants (`ln.constant`), which `simplify` has put behind the other operand. `rules` names
     families: ``norms`` (`layernorm`, `rmsnorm`), which take fewer kernels as one op, and ``activations`` (`gelu`,
-    `silu`, `hard_swish`), which are fused as they stand, and left alone unless they are named. Rules of files for this
-    pass (``pass: "recognize"``, or in PDL ``ln.pass``) come behind ours, which are descriptions of a package beside
-    this one: without it there are none. Only rounding changes.
+    `silu`, `hard_swish`, `mish`), which are fused as they stand, and left alone unless they are named. Rules of
+    files for this pass (``pass: "recognize"``, or in PDL ``ln.pass``) come behind ours, which are descriptions of a
+    package beside this one: without it there are none. Only rounding changes.
     """
 
     name = "recognize"

@@ -78,15 +78,16 @@ def _products(n: Node, q: Value, k: Value, scale: float) -> Value:
     if short:
         root = g.scalar(sqrt(scale), q.dtype)
         q, k = g.op("mul", q, root), g.op("mul", k, root)
-    scores = grouped_product(g, q, g.transpose(k, (0, 1, 3, 2)))
-    return scores if short else g.op("mul", scores, g.scalar(scale, q.dtype))
+    return grouped_product(g, q, g.transpose(k, (0, 1, 3, 2)), None if short else scale)
 
 
-def grouped_product(g: Graph, a: Value, b: Value) -> Value:
-    """[B, H, S, D] x [B, G, D, T]: where one matrix of `b` serves several heads, these are rows of one product."""
+def grouped_product(g: Graph, a: Value, b: Value, scale: float | None = None) -> Value:
+    """[B, H, S, D] x [B, G, D, T], by `scale`: where one matrix of `b` serves several heads, these are rows of one
+    product."""
     batch, heads, rows, depth = a.dims
     groups = b.dims[1]
     result = g.op("matmul", g.reshape(a, (batch, groups, heads // groups * rows, depth)), b)
+    result = result if scale is None else g.op("mul", result, g.scalar(scale, a.dtype))
     return g.reshape(result, (batch, heads, rows, b.dims[3]))
 
 

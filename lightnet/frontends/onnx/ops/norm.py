@@ -157,6 +157,8 @@ def softmax(n: Node, x: Value) -> Value:
     if n.opset >= 13:
         return g.op(optype, x, axis=n.axis(n.int("axis", -1), x.ndim)) if x.ndim else _of_one(n, x, optype)
     axis = n.axis(n.int("axis", 1), x.ndim) if n.int("axis", 1) != x.ndim else x.ndim
+    if axis == x.ndim - 1:  # it is alone
+        return g.op(optype, x, axis=axis)
     flat = g.reshape(x, (prod(x.dims[:axis]), prod(x.dims[axis:])))
     return g.reshape(g.op(optype, flat, axis=1), x.dims)
 
