@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from xdsl.ir import SSAValue
 
 from lightnet.backends.expressions import bind_op
 from lightnet.ir.op import LnOp
@@ -68,13 +69,27 @@ class FieldEvaluator(RememberingEvaluator):
         if not any(is_float(a.dtype) for a in results):
             return results
         names, made = op.arg_names()
-        if op.definition is None or 0 in (a.size for a in results):
+        if op.definition is None and (graph := op.decomposed()) is not None:
+            found = dict(zip(made, self.of_graph(op, operands, *graph)))
+        elif op.definition is None or 0 in (a.size for a in results):
             self.opaque.add(op.optype)
             found = dict(zip(made, _opaque(op, operands, results)))
         else:
             floats = {n: r for n, a in zip(names, operands) if (r := residues_of(a)) is not None}
             found = evaluate_residues(bind_op(op), dict(zip(names, map(plain, operands))), floats)
         return [carry(a, found[name]) if is_float(a.dtype) else a for name, a in zip(made, results)]
+
+    def of_graph(
+        self, op: LnOp, operands: Sequence[np.ndarray], parts: Sequence[LnOp], values: Sequence[SSAValue]
+    ) -> list[np.ndarray]:
+        """The residues of an op that is a graph of others, `parts`, on its operands."""
+        known = dict(zip(op.operands, operands))
+        for part in parts:
+            known |= zip(part.results, self.evaluate(part, [known[v] for v in part.operands]))
+        for part in reversed(parts):
+            part.erase()
+        arrays = [known[v] for v in values]
+        return [canonical(image(a)) if (r := residues_of(a)) is None else r for a in arrays]
 
     def intern(self, array: np.ndarray) -> np.ndarray:
         own = self.numbers.intern(plain(array))

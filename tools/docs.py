@@ -13,7 +13,7 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
@@ -276,7 +276,7 @@ def option_default(f: dataclasses.Field) -> str:
 
 
 #: By what `tools/exactness.py` records of a pattern, what the page says.
-EXACTNESS = {"exact": "exact", "in floats": "checked in floats", None: "-"}
+EXACTNESS = {"exact": "exact", "in floats": "checked in floats"}
 
 
 def patterns_page() -> str:
@@ -290,8 +290,8 @@ def patterns_page() -> str:
         MADE, "# The rewrite patterns\n",
         "Under these names traces show them (`ln-opt --trace-rewrites`), and errors name them. The equation is the comment above the",
         "pattern; [write-a-pass.md](write-a-pass.md) shows how to add one. A rewrite is `exact` where it is right in a prime field, and checked in",
-        "floats where it rounds or rests on laws of functions ([trust.md](trust.md#exactly)); `tools/exactness.py` finds out which on networks of the tests, where",
-        "a dash says that none of them has it.\n",
+        "floats where it rounds or rests on laws of functions ([trust.md](trust.md#exactly)); `tools/exactness.py` finds out which on networks of the tests.",
+        "A rule that says in which memory a value stands, `only places`, rewrites nothing.\n",
     ]  # fmt: skip
     for pass_name, target in sorted(groups, key=lambda key: (order.index(key[0]), key[1])):
         where = "" if target == "*" else f", target `{target}`"
@@ -300,15 +300,26 @@ def patterns_page() -> str:
                 f"`{pattern_name(cls)}`",
                 equation(cls),
                 roots(cls),
-                EXACTNESS[held.get(pattern_name(cls))],
+                exactness(cls, held),
                 pattern_file(cls),
             )
             for cls in groups[pass_name, target]
         ]
         lines += [f"## {pass_name}{where}\n", *md_table(("pattern", "equation", "starts at", "right", "file"), rows)]
     lines += ["## Steps of passes\n", "What passes do without a pattern, as traces name it.\n"]
-    steps = [(name, EXACTNESS[held.get(name.strip("`"))], file) for name, file in sorted(pass_steps())]
+    steps = [(f"`{name}`", EXACTNESS[held[name]], file) for name, file in sorted(pass_steps())]
     return "\n".join([*lines, *md_table(("step", "right", "file"), steps)])
+
+
+def exactness(cls: Any, held: Mapping[str, str]) -> str:
+    """The cell of a pattern. Raises KeyError for one that `tools/exactness.py --record` has to be run for, with a network that it applies to."""
+    return "only places" if only_places(cls) else EXACTNESS[held[pattern_name(cls)]]
+
+
+def only_places(cls: Any) -> bool:
+    """Return whether a rule says where what enters or leaves the network stands."""
+    rule = getattr(cls, "rule", None)
+    return rule is not None and rule.matcher.places
 
 
 def equation(cls: Any) -> str:
@@ -355,10 +366,10 @@ def source_file(cls: Any) -> Path:
 
 
 def pass_steps() -> Iterator[tuple[str, str]]:
-    """The names under which passes announce rewrites of their own (`rewrites.begin`)."""
+    """The names under which passes announce rewrites of their own (`rewrites.begin`); ``match`` is one that its pattern names."""
     for path in sorted((DOCS.parent / "lightnet" / "passes").glob("*.py")):
-        for name in re.findall(r'begin\("([\w-]+)"', path.read_text("utf-8")):
-            yield f"`{name}`", f"`{path.relative_to(DOCS.parent)}`"
+        for name in sorted({*re.findall(r'begin\("([\w-]+)"', path.read_text("utf-8"))} - {"match"}):
+            yield name, f"`{path.relative_to(DOCS.parent)}`"
 
 
 # -- tools -----------------------------------------------------------------------------------------------------------

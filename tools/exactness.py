@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,13 +49,14 @@ TARGETS = ("cpu", "cuda", "tensorrt")
 
 
 class Subject(NamedTuple):
-    """A module to run passes on: what it is called, its text (or the path of an example), the pipeline and the target."""
+    """A module to run passes on: what it is called, its text (or the path of an example), the pipeline, the target, and files to load."""
 
     name: str
     text: str
     is_il: bool
     passes: str
     target: str
+    load: tuple[str, ...] = ()
 
 
 def subjects() -> Iterator[Subject]:
@@ -66,12 +68,17 @@ def subjects() -> Iterator[Subject]:
     for path in sorted((ROOT / "tests/filecheck").rglob("*.mlir")):
         text = path.read_text("utf-8")
         for line in dict.fromkeys(re.findall(r"RUN: (ln-opt [^|>]*)", text)):
-            found = re.search(r"'--pass=([^']+)'|--pass='?([^'\s]+)", line)
-            target = re.search(r"(?:-t|--target)[ =](\w+)", line)
-            if found is None:
+            words = shlex.split(line.replace("%S", str(path.parent)))
+            options = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
+            options.add_argument("--pass", "-p", dest="passes")
+            options.add_argument("--target", "-t", default="cpu")
+            options.add_argument("--load", action="append", default=[])
+            found, _ = options.parse_known_args(words)
+            if found.passes is None:
                 continue
             for k, part in enumerate(text.split("// -----") if "--split-input-file" in line else [text]):
-                yield Subject(f"{path.stem}.{k}", part, False, found[1] or found[2], target[1] if target else "cpu")
+                yield Subject(f"{path.stem}.{k}", part, False, found.passes, found.target, tuple(found.load))
+    yield from rules()
     for k, (type, body) in enumerate(RULES):
         result = body.rpartition(": ")[2]
         text = (
@@ -86,6 +93,15 @@ def subjects() -> Iterator[Subject]:
     for name in NETWORKS:
         for passes in EXAMPLES:
             yield Subject(name, str(ROOT / "examples" / name), True, passes, "cpu")
+
+
+def rules() -> Iterator[Subject]:
+    """The networks of `tests/data/rules.mlir`."""
+    for text in (ROOT / "tests/data/rules.mlir").read_text("utf-8").split("// -----"):
+        said = dict(re.findall(r"// ([A-Z]+): (.+)", text))
+        load = (str(ROOT / said["LOAD"]),) if "LOAD" in said else ()
+        name = f"rules of {re.sub(r'[^a-z]+', ' ', said['PASSES'])}"
+        yield Subject(name, text, False, said["PASSES"], said.get("TARGET", "cpu"), load)
 
 
 def spelt() -> Iterator[tuple[str, str]]:
@@ -125,6 +141,7 @@ def measured(subject: Subject) -> dict[str, str]:
     from lightnet.frontends import mlir
     from lightnet.ir.context import make_context
     from lightnet.ir.passes import parse_pipeline, run_pipeline
+    from lightnet.plugins import loaded
     from lightnet_trust.check import Checker, CheckOptions
 
     found: dict[str, str] = {}
@@ -144,26 +161,32 @@ def measured(subject: Subject) -> dict[str, str]:
             self.baseline.in_floats.add(difference.tensor)
             return True
 
-    if subject.is_il:
-        net = lightnet.load(subject.text)
-        ctx, module = net.ctx, net.module
-    else:
-        ctx = make_context()
-        module = mlir.read(subject.text, subject.name, ctx)
-    watch = Watch(ctx, CheckOptions(("ordinary",), in_field=True), each_rewrite=True)
-    run_pipeline(ctx, module, parse_pipeline(subject.passes, {"target": subject.target}), [watch])
+    with loaded(subject.load):
+        if subject.is_il:
+            net = lightnet.load(subject.text)
+            ctx, module = net.ctx, net.module
+        else:
+            ctx = make_context()
+            module = mlir.read(subject.text, subject.name, ctx)
+        watch = Watch(ctx, CheckOptions(("ordinary",), in_field=True), each_rewrite=True)
+        run_pipeline(ctx, module, parse_pipeline(subject.passes, {"target": subject.target}), [watch])
     return found
 
 
 def all_measured() -> tuple[dict[str, str], list[str]]:
     """By pattern, whether it was exact wherever it applied; and what did not run, and why."""
     from lightnet.diagnostics import LightNetError
+    from lightnet.ir.rewrites import pattern_name
+    from lightnet.passes.patterns import every
 
+    own = {pattern_name(cls) for _, _, cls in every()}
     found: dict[str, str] = {}
     failed: list[str] = []
     for subject in subjects():
         try:
             for pattern, how in measured(subject).items():
+                if subject.load and pattern not in own:  # of a plugin
+                    continue
                 if how == IN_FLOATS or pattern not in found:
                     if how == IN_FLOATS and found.get(pattern) != IN_FLOATS:
                         failed.append(f"{subject.name} [{subject.passes}]: {pattern} is in floats")

@@ -108,7 +108,7 @@ class _Expander:
 
     def expansion(self, op: LnOp) -> list[LnOp]:
         """The ops to put kernels around: `op`, or the `ln` ops that a pattern put in its place."""
-        step = rewrites.begin("expand", [op]) if self.patterns else None
+        step = rewrites.begin("match", [op]) if self.patterns else None
         if step is None:
             return [op]
         rewriter = PatternRewriter(op)
