@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lightnet.cli.lightnet import main
 from lightnet_bench import command, verdict
-from lightnet_bench.verdict import pipeline_with
+from lightnet_bench.comparison import compared
+from lightnet_bench.verdict import Verdict, _loose, pipeline_with
 
 ROOT = Path(__file__).parents[2]
 CNN, LENET = str(ROOT / "examples" / "cnn.net"), str(ROOT / "examples" / "nets" / "lenet.net")
@@ -131,3 +134,26 @@ def test_mistakes_about_verdicts(words: list[str], message: str, capsys: pytest.
     assert main(["compare", "--verdict", *words]) == 1
     found = capsys.readouterr()
     assert message in found.err + found.out and "Traceback" not in found.err
+
+
+def test_what_rounding_moves_is_no_fault_of_a_pass():
+    """An output that inputs move which differ by a rounding, as what stands in a sorted place does, may differ as far; others, and further, not."""
+    x, noisy = np.float32([3, 3, 1]), {"x": np.float32([3, 3, 1])}
+
+    def run(feeds):
+        order = np.argsort(feeds["x"], kind="stable")
+        return {"y": feeds["x"] * 2, "first": np.float32([7, 5, 2])[order[-1:]]}
+
+    plain = SimpleNamespace(executable=run)
+    loose = _loose(plain, [(noisy, run({"x": x}))])
+    assert set(loose) == {"first"} and loose["first"] == pytest.approx(2 / 5)
+    wanted = {"y": x * 2, "first": np.float32([5])}
+    for got, right in (
+        ({"y": x * 2, "first": np.float32([7])}, True),
+        ({"y": x * 2, "first": np.float32([50])}, False),
+        ({"y": x * 3, "first": np.float32([7])}, False),
+    ):
+        verdict = Verdict("net", tuple(compared(wanted, got)), loose=loose)
+        assert verdict.is_right == right
+        assert ("(first: as rounding alone)" in verdict.row()[1]) == (got["first"][0] == 7)
+    assert not Verdict("net", tuple(compared(wanted, {"y": x * 2, "first": np.float32([7])}))).is_right
