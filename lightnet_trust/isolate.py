@@ -56,7 +56,6 @@ class Isolation:
     tests: int
     load: tuple[str, ...]
     options: Mapping[str, object]
-    in_field: bool = False
 
     @property
     def pattern(self) -> str | None:
@@ -65,7 +64,7 @@ class Isolation:
 
     def reproducer(self) -> str:
         """The module with a first line that replays it: ``ln-opt --run-reproducer FILE``."""
-        checked = {"check": "exact" if self.in_field else "pass"} if self.kind == "check" else {"verify-each": True}
+        checked = {"check": "pass"} if self.kind == "check" else {"verify-each": True}
         recipe = Recipe(self.pipeline, self.load, {**checked, **self.options})
         return reproducer_text(parsed(self.text), recipe, self.error)
 
@@ -108,8 +107,8 @@ def isolate(
     notify: Notify = lambda step, tests, ops: None,
 ) -> Isolation:
     """The fewest of `passes`, and the smallest module, that show what `passes` show on `module`: a changed result (by a
-    check with the options `check`), or a pass that fails. `load` names the plugins that a reproducer
-    asks for. Raises `LightNetError` where the passes run, and keep the results."""
+    check with the options `check`), or a pass that fails. `load` names the plugins that a reproducer asks for. Raises
+    `LightNetError` where the passes run, and keep the results."""
     data = check.data
     for kinds in (data[:1] if data else ("ordinary",), data):  # most faults show on one kind of data
         run, checker = _Before(), Checker(ctx, replace(check, data=kinds))
@@ -143,11 +142,13 @@ def isolate(
     )
     small, list_ = search.fewer(ctx, parsed(found.text), list_)
     text = module_text(small)
-    options = {k: v for k, v in (("check-data", ",".join(data or ())), ("check-seed", check.seed)) if v}
+    how = "exact" if check.in_field and search.kind == "check" else ""
+    values = ("check", how), ("check-data", ",".join(data or ())), ("check-seed", check.seed)
+    options = {key: value for key, value in values if value}
     return Isolation(
         ",".join(list_), text, shown(text, list_, search.kind, check), search.finding,
         search.kind, len(passes), len(list_), count_ops(module), replace(found, text=text, ops_after=count_ops(small)),
-        search.tests + found.tests, tuple(load), options, check.in_field,
+        search.tests + found.tests, tuple(load), options,
     )  # fmt: skip
 
 
