@@ -21,7 +21,7 @@ from lightnet.ir.op import LnOp
 from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Form
 from lightnet.ir.types import TensorSpec
-from lightnet.runtime.dims import Dim, Size, at, greatest, typical
+from lightnet.runtime.dims import Dim, Size, at, greatest, least, typical
 
 
 class OpenMaps(AdaptedGenerator):
@@ -41,11 +41,13 @@ class OpenMaps(AdaptedGenerator):
 
     def _plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel, way: Mapping[str, Attribute]) -> Plan:
         """The plan with the choices of one way."""
-        sizes = (typical, _half, greatest)
-        kernels = [typical_kernel(kernel, size) for size in sizes]
+        kernels = [typical_kernel(kernel, size) for size in (typical, _half, greatest, least)]
         for copy in kernels:
             copy.attributes.update(way)
-        plans = [self.inner.opened(k, kernels[-1], form_of_arguments(form, k), machine) for k in kernels]
+            if copy is not kernels[0]:  # what is a band of the typical map may be none of another
+                copy.attributes.pop("band", None)
+        ends = kernels[-1], kernels[-2]
+        plans = [self.inner.opened(k, ends, form_of_arguments(form, k), machine) for k in kernels]
         elements = [sum(s.len for s in k.ops[0].result_specs) for k in kernels]
 
         def of(plans: Sequence[Plan]) -> Plan:

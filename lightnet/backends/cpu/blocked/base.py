@@ -23,6 +23,8 @@ from lightnet.ir.target import Form, Halo
 from lightnet.runtime.dims import Size
 
 NO_HALO: Halo = (0, 0)
+#: A kernel on the smallest and on the largest maps.
+Ends = tuple[KernelOp, KernelOp]
 
 
 @dataclass(frozen=True)
@@ -97,9 +99,9 @@ class BlockedGenerator(generator.Generator[ProcessorModel]):
     #: Whether its kernels may be on maps whose height or width a call decides (`open_maps.py`).
     opens = False
 
-    def opened(self, kernel: KernelOp, largest: KernelOp, form: Form, machine: ProcessorModel) -> generator.Plan:
-        """The plan for a kernel on open maps: `kernel` has the typical ones, for which it says the time, and `largest`
-        the largest. What it says besides holds for maps of any size."""
+    def opened(self, kernel: KernelOp, ends: Ends, form: Form, machine: ProcessorModel) -> generator.Plan:
+        """The plan for a kernel on open maps: `kernel` has the typical ones, for which it says the time, `ends` have
+        the smallest and the largest. What it says besides holds for maps of any size."""
         return self.plan(kernel, form, machine)
 
     def ways(self, kernel: KernelOp) -> Sequence[Mapping[str, Attribute]]:

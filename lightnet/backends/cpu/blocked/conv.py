@@ -12,18 +12,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
+from itertools import product
+from math import gcd
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import IntegerType, MemRefType
+from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Builder, Index
 from lightnet.backends.cpu.blocked import conv_model as model
-from lightnet.backends.cpu.blocked.base import KernelGenerator, ProcessorModel, lanes_of
+from lightnet.backends.cpu.blocked.base import Ends, KernelGenerator, ProcessorModel, lanes_of
 from lightnet.backends.cpu.blocked.conv_choices import ConvSchedule, conv_schedule_of, geometry_of, open_schedule_of
 from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, ConvTile, Geometry
 from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
-from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, MapTile, shorter_tile
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, MapTile, map_place
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Conv2d
@@ -34,10 +36,14 @@ from lightnet.ir.op import LnOp
 from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr, vector_type_of
-from lightnet.runtime.dims import Size, greatest, least
+from lightnet.runtime.dims import Dim, Size, common_divisor, greatest, least
 
 #: Sums that a tile of an open map has at least, so that multiply-adds need not wait for each other.
 FEW_SUMS = 8
+#: Tiles of the shortest row of an open map from which on its last one lies on the one before, whatever is left.
+LONG = 4
+#: Pixels of a narrow map that share weights: as many addresses as there are registers for.
+SCATTERED = 8
 
 
 class Direct(KernelGenerator):
@@ -64,8 +70,8 @@ class Direct(KernelGenerator):
         """The plan of a part of another kernel."""
         return self._plan(kernel, form, machine, conv_schedule_of(kernel, machine, alone=False))
 
-    def opened(self, kernel: KernelOp, largest: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
-        return self._plan(kernel, form, machine, open_schedule_of(kernel, largest, machine))
+    def opened(self, kernel: KernelOp, ends: Ends, form: Form, machine: ProcessorModel) -> Plan:
+        return self._plan(kernel, form, machine, open_schedule_of(kernel, ends, machine))
 
     def _plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel, made: ConvSchedule) -> Plan:
         geometry, shape, walk = made.geometry, made.shape, made.walk
@@ -93,6 +99,8 @@ class DirectKernel(BlockedKernel):
     """Builds one kernel function, or (`part`) part of another, whose maps are not seen as one row."""
 
     mixes_channels = True
+    #: The loops of `scattered`, outermost first: weights are read as they lie.
+    order = "r block q c"
 
     def __init__(
         self, kernel: KernelOp, schedule: ConvSchedule, name: str, aliases: Mapping[int, int], host: Host | None = None
@@ -105,12 +113,9 @@ class DirectKernel(BlockedKernel):
         self.depth = self.geometry.depth(self.lanes)
         self.src, self.weight, *rest = self.anchor.operands
         self.bias = rest[0] if rest else None
-        #: Rows and columns of the tiles of narrow open maps, where they may be that; what is above and below is there.
-        self.tall: tuple[int, int] | None = None
-        if model.may_be_narrow(self.geometry, self.shape.columns):
-            across = max(1, min(self.shape.columns // 3, least(self.geometry.cols.positions))) if self.overlaps else 1
-            if self.halo(self.src)[0] >= self.geometry.rows.halo:
-                self.tall = min(self.shape.columns // across, model.TALL), across
+        #: Whether an open map may be narrow, and what is above and below it is there.
+        narrow = model.may_be_narrow(self.geometry, self.shape.columns)
+        self.narrow = narrow and self.halo(self.src)[0] >= self.geometry.rows.halo
 
     def memref(self, value: SSAValue) -> MemRefType:
         """The memref of a value; maps are one row where the geometry is `flat`."""
@@ -147,8 +152,8 @@ class DirectKernel(BlockedKernel):
         b.location = self.anchor.location
         self.n, self.group, self.first = n, group, b.mul(group, self.shape.vectors)
         self.source_block = self.first_source()
-        if self.tall is not None:
-            self.open_rows(y0, y1, x1, *self.tall)
+        if self.narrow:
+            self.open_rows(y0, y1, x1, min(self.shape.columns, SCATTERED))
             return
         for rows, lo, hi in self.row_tiles(y0, y1):
             with b.loop(lo, hi, rows, name="y") as y:
@@ -180,13 +185,18 @@ class DirectKernel(BlockedKernel):
         """The tiles of columns [first, last): the last one of the picture moves back over the one before, or is
         narrower."""
         b, columns, width = self.b, self.shape.columns, self.geometry.cols.positions
-        if self.geometry.is_open:
-            self.across_open(last, columns, lambda x, columns: self.tile(y, x, rows, columns), first)
-            return
         rest = width % columns
-        if not rest or (self.overlaps and len(model.column_tiles(self.geometry, columns)) == 1):
+        if isinstance(rest, Dim):
+            moves = self.overlaps and least(width) >= LONG * columns
+        else:
+            moves = rest and self.overlaps and len(model.column_tiles(self.geometry, columns)) == 1
+        if isinstance(rest, Dim) and not moves:
+            unit = gcd(common_divisor(width), self.walk.columns if self.geometry.flat else 0)
+            self.across_open(last, columns, lambda x, columns: self.tile(y, x, rows, columns), first, unit)
+            return
+        if moves or rest == 0:
             with b.loop(first, last, columns, name="x") as x:
-                at = b.op(arith.MinSIOp, x.iv, b.index(width - columns)) if rest else x.iv
+                at = b.op(arith.MinSIOp, x.iv, b.index(width - columns)) if moves else x.iv
                 self.tile(y, at, rows, columns)
             return
         whole = width - rest
@@ -197,66 +207,84 @@ class DirectKernel(BlockedKernel):
         with self.only(last, width):
             self.tile(y, whole, rows, rest)
 
-    def open_rows(self, first: Index, last: Index, width: Index, down: int, across: int) -> None:
+    def open_rows(self, first: Index, last: Index, width: Index, most: int) -> None:
         """Rows [first, last) of an open map that may be narrow: what whole tiles of one row leave at its end, or all of
-        it, goes to tiles of `down` rows. The last of these sums a row several times where there are fewer; a row that
-        is alone has short tiles."""
+        it, are pixels by number, `most` of them together, or half as many, or one."""
         b, columns = self.b, self.shape.columns
         spare = columns - 1 - columns // 2 if self.overlaps else 0
         whole = b.divmod(b.add(width, spare), columns)[0]
         whole = b.select(b.cmpi("sge", b.index(width), b.index(columns)), whole, b.index(0))
         stop = b.op(arith.MinSIOp, b.mul(whole, columns), b.index(width))
-        with b.loop(first, last, down, name="y") as y:
-            end = b.op(arith.MinSIOp, b.add(y.iv, down), b.index(last))
-            with b.loop(y.iv, end, name="line") as line, b.loop(0, b.mul(whole, columns), columns, name="x") as x:
-                self.tile(line.iv, b.op(arith.MinSIOp, x.iv, b.add(width, -columns)) if spare else x.iv, 1, columns)
-            alone = b.cmpi("slt", b.op(arith.SubiOp, end, y.iv), b.index(2))
-            with b.when(alone):
+        with b.loop(first, last, name="y") as y, b.loop(0, b.mul(whole, columns), columns, name="x") as x:
+            self.tile(y.iv, b.op(arith.MinSIOp, x.iv, b.add(width, -columns)) if spare else x.iv, 1, columns)
+        narrow = b.op(arith.SubiOp, b.index(width), stop)
+        pixels = b.mul(b.op(arith.SubiOp, b.index(last), b.index(first)), narrow)
+        done: Index = 0
+        for count in dict.fromkeys((most, -(-most // 2), 1)):  # so many, where more than half of them are left
+            left = b.op(arith.SubiOp, pixels, b.index(done))
+            end = b.add(done, b.mul(b.divmod(b.add(left, count - 1 - count // 2), count)[0], count))
+            with b.loop(done, end, count, name="pixel") as pixel:
+                numbers = [b.op(arith.MinSIOp, b.add(pixel.iv, k), b.add(pixels, -1)) for k in range(count)]
+                places = [b.divmod(number, narrow) for number in numbers]
+                places = [(b.add(first, y), b.add(stop, x)) for y, x in places]
+                if count == 1:
+                    self.tile(*places[0], 1, 1)
+                else:
+                    self.scattered(places, (stop, b.add(width, -1)), b.op(arith.SubiOp, pixels, pixel.iv))
+            done = b.op(arith.MinSIOp, end, pixels)
 
-                def short(x: Index, columns: int, y: Index = y.iv) -> None:
-                    self.tile(y, x, 1, columns)
-
-                self.across_open(width, shorter_tile(columns), short, stop, columns)
-            with b.when(b.op(arith.XOrIOp, alone, b.const(1, IntegerType(1)))):
-                lines = [b.op(arith.MinSIOp, b.add(y.iv, k), b.add(end, -1)) for k in range(down)]
-                with b.loop(stop, width, across, name="x") as x:
-                    at = b.op(arith.MinSIOp, x.iv, b.add(width, -across)) if across > 1 else x.iv
-                    self.tall_tile(lines, at, across, b.op(arith.SubiOp, end, y.iv))
-
-    def tall_tile(self, lines: Sequence[Index], x: Index, columns: int, count: Index) -> None:
-        """A tile of some rows, each of which lies where a call says: each has sums of its own, by the same weights.
-        Rows of the window outside the picture read its halo. The first `count` are rows of the result."""
-        b, g, u = self.b, self.geometry, self.shape.unroll
-        shape = (1, columns, self.shape.vectors, self.lanes)
-        tiles = [MapTile(self.n, self.first, line, x, shape, self.used) for line in lines]
-        left = self.times(x, g.stride[1], -g.before[1])
-        tops = [self.times(line, g.stride[0], -g.before[0]) for line in lines]
+    def scattered(self, places: Sequence[tuple[Index, Index]], columns: tuple[Index, Index], count: Index) -> None:
+        """Pixels (row, column) anywhere between two columns of some rows, the first of which is the highest, the last
+        the lowest: each has sums of its own, by the same weights. What they read outside the picture is its halo. The
+        first `count` are pixels of the result."""
+        b, g = self.b, self.geometry
+        shape, step = (1, 1, self.shape.vectors, self.lanes), self.shape.unroll if "r" in self.order else 1
+        tiles = [MapTile(self.n, self.first, y, x, shape, self.used) for y, x in places]
         sums = [self.first_sums(tiles[0])] * len(tiles)
-        steps = partial(summed_channels, b, g.input_steps(self.lanes, u), lanes=self.depth)
-        walked = self.walks(self.src, [2, 3, 4])
-        with b.loop(0, g.rows.taps, carry=sums, name="r") as r:
-            places = [b.add(top, b.mul(r.iv, g.rows.dilation)) for top in tops]
-            with b.loop(*self.inside(left, 1, columns), carry=r.args, name="q") as q:  # a narrow map has few of them
-                column = b.add(left, b.mul(q.iv, g.cols.dilation))
-                with b.loop(0, model.blocks_of(g.channels, self.depth), carry=q.args, name="block") as block:
-                    source = b.add(self.source_block, block.iv)
-                    with b.loop(0, steps(block.iv), u, carry=block.args, name="c") as c:
-                        made = list(c.args)
-                        for channel in (b.add(c.iv, k) for k in range(u)):  # weights stay in registers for all rows
-                            weights = self.weights(r.iv, block.iv, q.iv, channel, 1, sums[0])
-                            for k, place in enumerate(places):
-                                at = self.at(self.src, self.n, source, place, column, channel)
-                                pixels = b.tile_load(
-                                    self.inputs[self.src], at, walked, (1, columns, 1), steps=[*g.stride, 1]
-                                )
-                                made[k] = self.multiplied(pixels, weights, made[k])
-                        c.yields(*made)
-                    block.yields(*c.results)
-                q.yields(*block.results)
-            r.yields(*q.results)
-        for k, (tile, total) in enumerate(zip(tiles, r.results)):
+
+        def begin(position: Index, axis: int) -> SSAValue:
+            return self.times(position, g.stride[axis], -g.before[axis])
+
+        corners = (places[0][0], places[-1][0]), columns
+        taps = [(self.inside(begin(last, k), k, 1)[0], self.inside(begin(first, k), k, 1)[1])
+                for k, (first, last) in enumerate(corners)]  # fmt: skip
+        starts = [self.at(self.src, self.n, self.source_block, begin(y, 0), begin(x, 1))[0] for y, x in places]
+
+        def nest(names: Sequence[str], at: dict[str, Index], sums: Sequence[SSAValue]) -> Sequence[SSAValue]:
+            """The loops called `names` inside of those whose indices are `at`."""
+            if not names:
+                return self.products(at, starts, sums, step)
+            match names[0]:
+                case "block":
+                    ends = 0, model.blocks_of(g.channels, self.depth), 1
+                case "c":
+                    last = summed_channels(b, g.input_steps(self.lanes, self.shape.unroll), at["block"], self.depth)
+                    ends = 0, last, step
+                case name:
+                    ends = *taps["rq".index(name)], 1
+            with b.loop(*ends, carry=sums, name=names[0]) as loop:
+                loop.yields(*nest(names[1:], {**at, names[0]: loop.iv}, loop.args))
+            return loop.results
+
+        totals = nest(self.order.split(), {}, sums)
+        for k, (tile, total) in enumerate(zip(tiles, totals)):
             with b.when(b.cmpi("sgt", b.index(count), b.index(k))):  # once: it may overwrite what it reads
                 self.finish_blocks(tile, total)
+
+    def products(self, at: Mapping[str, Index], starts: Sequence[Index], sums: Sequence[SSAValue],
+                 step: int) -> Sequence[SSAValue]:  # fmt: skip
+        """`sums` and, of each, the products of a step over channels under one tap, or all, from where its window
+        starts."""
+        b, g, walked = self.b, self.geometry, self.walks(self.src, [2, 3, 4])
+        taps = [(at["r"], at["q"])] if "r" in at else product(range(g.rows.taps), range(g.cols.taps))
+        for r, q in taps:
+            tap = [0, at["block"], b.mul(r, g.rows.dilation), b.mul(q, g.cols.dilation), 0]
+            further = map_place(b, self.src, tap)[0]
+            weights = self.weights(r, at["block"], q, at["c"], step, sums[0])
+            places = [[b.add(start, further), at["c"]] for start in starts]
+            pixels = [b.tile_load(self.inputs[self.src], place, walked, (1, 1, step)) for place in places]
+            sums = [self.multiplied(pixel, weights, total) for pixel, total in zip(pixels, sums)]
+        return sums
 
     def tile(self, y: Index, x: Index, rows: int, columns: int) -> None:
         """One tile: the bias, the sum over channels and taps, the epilogue."""
@@ -287,7 +315,7 @@ class DirectKernel(BlockedKernel):
         share = self.share_of_weights(y, x)
         with b.loop(*bounds, carry=sums, name="r") as r:
             line = b.called(b.add(top, b.mul(r.iv, g.rows.dilation)), "line")
-            short = self.tall is not None and columns < self.shape.columns
+            short = self.narrow and columns < self.shape.columns
             if (
                 self.skips or short
             ) and rows == 1:  # its own few columns outside: inside, their count would be mispredicted in each block

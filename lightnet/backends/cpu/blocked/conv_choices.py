@@ -7,9 +7,10 @@ Imports the model in numbers, layouts and kernels.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import gcd
 
 from lightnet.backends.cpu.blocked import conv_model as model
-from lightnet.backends.cpu.blocked.base import NO_HALO, ProcessorModel, choice_error, choice_ints
+from lightnet.backends.cpu.blocked.base import NO_HALO, Ends, ProcessorModel, choice_error, choice_ints
 from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, ROWS, ConvTile, Geometry, TileWalk
 from lightnet.backends.cpu.blocked.depthwise import conv_of
 from lightnet.dataclasses import dataclass, replace
@@ -59,16 +60,17 @@ def conv_schedule_of(kernel: KernelOp, machine: ProcessorModel, alone: bool = Tr
     return replace(found, pixels_ahead=model.pixels_ahead(geometry, machine, shape), weights_ahead=weights)
 
 
-def open_schedule_of(kernel: KernelOp, largest: KernelOp, machine: ProcessorModel) -> ConvSchedule:
-    """The schedule for open maps of which a kernel has the typical ones, and `largest` the largest: tiles of one row
-    that suit both, bands of whole rows. Raises `LightNetError` for choices that do not fit."""
-    geometry, most, given = geometry_of(kernel), geometry_of(largest), choice_ints(kernel, "tile")
+def open_schedule_of(kernel: KernelOp, ends: Ends, machine: ProcessorModel) -> ConvSchedule:
+    """The schedule for open maps of which a kernel has the typical ones, and `ends` the smallest and the largest: tiles
+    of one row that suit all, bands of whole rows. Raises `LightNetError` for choices that do not fit."""
+    geometry, _, most = geometries = [geometry_of(k) for k in (kernel, *ends)]
+    given = choice_ints(kernel, "tile")
     if given is not None:
         shape = chosen_conv_tile(kernel, most, machine.lanes, given, 0)
         if shape.rows > 1:
             raise choice_error(kernel, "convolution.tile", f"tile = {list(given)}: a tile of open maps has one row")
     else:
-        shape = shape_for((geometry, most), machine)
+        shape = shape_for(geometries, machine)
     found = _with_walk(kernel, geometry, machine, shape)
     columns = _with_walk(kernel, most, machine, shape).walk.columns if geometry.flat else geometry.positions[1]
     rows = found.walk.rows
@@ -81,9 +83,11 @@ def shape_for(geometries: Sequence[Geometry], machine: ProcessorModel) -> ConvTi
     """The tile of one row that loses least where it serves maps of several sizes, beside the best tile for each."""
     shapes = {s for g in geometries for s in model.conv_tiles(g, machine) if s.rows == 1}
     best = [model.tiles_time(g, machine, model.best_shape(g, machine, one_row=True)) for g in geometries]
+    step = gcd(*(g.positions[1] for g in geometries))
 
     def loss(shape: ConvTile) -> float:
-        return sum(model.tiles_time(g, machine, shape) / time for g, time in zip(geometries, best))
+        times = (model.tiles_time(replace(g, step=step), machine, shape) for g in geometries)
+        return sum(t / time for t, time in zip(times, best))
 
     return min(shapes, key=lambda shape: (loss(shape), -shape.columns, shape.vectors, shape.unroll))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache, cached_property
+from math import gcd
 
 import numpy as np
 
@@ -61,7 +62,8 @@ PRODUCT_BYTES = 4
 @dataclass(frozen=True)
 class Geometry(Window):
     """A convolution in numbers: its windows; `channels` and `outputs` are those of one group. `flat`: pixels of all
-    rows are one row. One product takes `together` channels, which count as one of `channels` and lie in 4 bytes."""
+    rows are one row. One product takes `together` channels, which count as one of `channels` and lie in 4 bytes. Where
+    this is one of many calls, `step` divides the columns of all."""
 
     batch: int
     groups: int
@@ -69,6 +71,7 @@ class Geometry(Window):
     outputs: int
     flat: bool = False
     together: int = 1
+    step: int = 0
 
     @classmethod
     def of(cls, op: Conv2d | Conv2dInteger, flat: bool = False) -> Geometry:
@@ -77,7 +80,7 @@ class Geometry(Window):
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.rows, self.cols, self.batch, self.groups, self.channels, self.outputs, self.flat))
+        return hash((self.rows, self.cols, self.batch, self.groups, self.channels, self.outputs, self.flat, self.step))
 
     def __hash__(self) -> int:
         """Computed once: what the model says of a geometry is remembered, and asked thousands of times."""
@@ -274,10 +277,30 @@ def best_shape(
 
 def column_tiles(geometry: Geometry, columns: int) -> list[tuple[int, int]]:
     """The tiles that cover a row: (columns, count) of each width of tile."""
+    if geometry.step:
+        return open_tiles(geometry.cols.positions, columns, geometry.step)
     whole, rest = divmod(geometry.cols.positions, columns)
     if rest and (columns - rest) / geometry.cols.positions <= MOST_AGAIN:
         return [(columns, whole + 1)]
     return [(columns, whole)] * bool(whole) + [(rest, 1)] * bool(rest)
+
+
+def shorter_tile(columns: int, step: int = 1) -> int:
+    """The next shorter tile of an open row, of which a multiple of `step` is left: about a third as long, a power of
+    two."""
+    return max(1 << max((columns // 3).bit_length() - 1, 0), step)
+
+
+def open_tiles(width: int, columns: int, step: int) -> list[tuple[int, int]]:
+    """The tiles that cover a row which is one of many, all multiples of `step` (`BlockedKernel.across_open`)."""
+    first, found = 0, list[tuple[int, int]]()
+    while first < width:
+        many = (width - first + columns - 1 - columns // 2) // columns if width >= columns else 0
+        found += [(columns, many)] * bool(many)
+        first += many * columns
+        step = gcd(step, columns)
+        columns = shorter_tile(columns, step)
+    return found
 
 
 def cycles(machine: ProcessorModel, pixels: int, vectors: int, together: int = 1) -> float:

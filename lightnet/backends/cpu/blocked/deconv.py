@@ -15,7 +15,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked import conv_model as model
-from lightnet.backends.cpu.blocked.base import KernelGenerator, ProcessorModel, blocks_of, choice_ints, lanes_of
+from lightnet.backends.cpu.blocked.base import Ends, KernelGenerator, ProcessorModel, blocks_of, choice_ints, lanes_of
 from lightnet.backends.cpu.blocked.conv import summed_channels
 from lightnet.backends.cpu.blocked.conv_choices import chosen_conv_tile, shape_for
 from lightnet.backends.cpu.blocked.conv_model import ConvTile, Geometry
@@ -46,11 +46,11 @@ class Transposed(KernelGenerator):
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         return self._plan(kernel, form, machine, chosen(kernel, machine))
 
-    def opened(self, kernel: KernelOp, largest: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
+    def opened(self, kernel: KernelOp, ends: Ends, form: Form, machine: ProcessorModel) -> Plan:
         if choice_ints(kernel, "tile") is not None:
-            return self._plan(kernel, form, machine, chosen(largest, machine))
-        both = phases(_deconv_of(kernel)), phases(_deconv_of(largest))
-        return self._plan(kernel, form, machine, shape_for(both, machine))
+            return self._plan(kernel, form, machine, chosen(ends[1], machine))
+        geometries = [phases(_deconv_of(k)) for k in (kernel, *ends)]
+        return self._plan(kernel, form, machine, shape_for(geometries, machine))
 
     def _plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel, shape: ConvTile) -> Plan:
         geometry = phases(_deconv_of(kernel))

@@ -14,6 +14,7 @@ from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked.base import (
+    Ends,
     KernelGenerator,
     ProcessorModel,
     blocks_of,
@@ -58,8 +59,8 @@ class Depthwise(KernelGenerator):
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         return self._plan(kernel, form, machine, _tile_of(kernel, machine))
 
-    def opened(self, kernel: KernelOp, largest: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
-        width, given = conv_of(largest).result_specs[0].dims[3], choice_ints(kernel, "tile")
+    def opened(self, kernel: KernelOp, ends: Ends, form: Form, machine: ProcessorModel) -> Plan:
+        width, given = conv_of(ends[1]).result_specs[0].dims[3], choice_ints(kernel, "tile")
         if given is not None:
             return self._plan(kernel, form, machine, chosen_depthwise_tile(kernel, (1, width), given))
         return self._plan(kernel, form, machine, (1, min(tile_sums(machine), width)))

@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import IntegerType, MemRefType
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.blocked.base import KernelGenerator, ProcessorModel, blocks_of, lanes_of, read_rate
+from lightnet.backends.cpu.blocked.base import Ends, KernelGenerator, ProcessorModel, blocks_of, lanes_of, read_rate
 from lightnet.backends.cpu.blocked.conv_model import TRAFFIC
 from lightnet.backends.cpu.blocked.first_model import (
     OPEN_PIECE,
@@ -67,8 +67,8 @@ class First(KernelGenerator):
         shape = shape_of(kernel, machine)
         return self._plan(kernel, form, machine, shape, (shape.band,), picture_bytes(kernel.ops[0], shape))
 
-    def opened(self, kernel: KernelOp, largest: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
-        shape = open_shape_of(largest, machine)
+    def opened(self, kernel: KernelOp, ends: Ends, form: Form, machine: ProcessorModel) -> Plan:
+        shape = open_shape_of(ends[1], machine)
         size = staged_bytes(kernel.ops[0], shape.band, shape.piece)
         return self._plan(kernel, form, machine, shape, (shape.band, shape.piece), size)
 

@@ -22,6 +22,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.builder import Builder, Index, flat_index, vector_type
 from lightnet.backends.cpu.blocked.base import NO_HALO, blocks_of, lanes_of
+from lightnet.backends.cpu.blocked.conv_model import shorter_tile
 from lightnet.backends.cpu.blocked.evaluator import BlockedEvaluator
 from lightnet.backends.cpu.blocked.forms import keeps_zero
 from lightnet.backends.cpu.tile_kernel import TileKernel
@@ -283,16 +284,16 @@ class BlockedKernel(TileKernel):
             body(width - rest, rest)
 
     def across_open(
-        self, width: Index, columns: int, body: Callable[[Index, int], None], start: Index = 0, unit: int = 1
+        self, width: Index, columns: int, body: Callable[[Index, int], None], start: Index = 0, unit: int = 0
     ) -> None:
-        """`across` from `start`, a multiple of `unit` (or the width), on for a width that a call decides: what is left
-        behind the last tile that is needed by more than its half goes to tiles of about a third, and so on, as does all
-        of a row that is narrower than a tile: each length is code of its own. Where other blocks compute what is before
-        `start`, no tile lies there."""
+        """`across` from `start` on for a width that a call decides, both multiples of `unit` (0: of what they are known
+        to be): what is left behind the last tile that is needed by more than its half goes to tiles of about a third,
+        and so on, as does all of a row that is narrower than a tile: each length is code of its own. Where other blocks
+        compute what is before `start`, no tile lies there."""
         b, known, whole = self.b, self.b.number(width), self.b.number(start) == 0
         overlaps = self.overlaps and whole
         first, end = b.index(start), b.index(width)
-        divisor = 1 if known is None else gcd(common_divisor(known), 0 if whole else unit)  # of what is left
+        divisor = unit or (common_divisor(known) if known is not None and whole else 1)  # of what is left
         while True:
             spare = columns - 1 - columns // 2 if overlaps else 0
             many = b.divmod(b.add(b.op(arith.SubiOp, end, first), spare), columns)[0]
@@ -305,7 +306,7 @@ class BlockedKernel(TileKernel):
             if divisor == columns:
                 return
             first = b.op(arith.MinSIOp, stop, end) if spare else stop
-            columns = shorter_tile(columns)
+            columns = shorter_tile(columns, divisor)
 
     def down(self, first: Index, last: Index, height: int, rows: int, body: Callable[[Index, int], None]) -> None:
         """`body` on tiles of the rows [first, last) of `height`, given the first row and how many: what the last rows
@@ -365,11 +366,6 @@ class BlockedKernel(TileKernel):
                 body(block, self.lanes)
         with self.only(block if blocks > 1 else 0, blocks - 1):
             body(blocks - 1, used)
-
-
-def shorter_tile(columns: int) -> int:
-    """The next shorter tile of an open row: about a third as long, a power of two."""
-    return 1 << max((columns // 3).bit_length() - 1, 0)
 
 
 class RowsKernel(BlockedKernel):

@@ -18,7 +18,15 @@ from xdsl.dialects.builtin import MemRefType, VectorType, i64
 from xdsl.ir import SSAValue
 
 from lightnet.backends.builder import Index
-from lightnet.backends.cpu.blocked.base import NO_HALO, BlockedGenerator, ProcessorModel, blocks_of, lanes_of, read_rate
+from lightnet.backends.cpu.blocked.base import (
+    NO_HALO,
+    BlockedGenerator,
+    Ends,
+    ProcessorModel,
+    blocks_of,
+    lanes_of,
+    read_rate,
+)
 from lightnet.backends.cpu.blocked.forms import FLOAT_SUMS, epilogue_form, weight_layouts
 from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, MapTile
 from lightnet.backends.cpu.blocked.pool_model import (
@@ -86,8 +94,8 @@ class _Pool(BlockedGenerator):
         scratch = row_bytes(window, machine.lanes)
         return Plan.of(self, kernel, form, time, window, weights=weights, scratch_bytes=scratch)
 
-    def opened(self, kernel: KernelOp, largest: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
-        window = pool_window_of(largest.ops[0])
+    def opened(self, kernel: KernelOp, ends: Ends, form: Form, machine: ProcessorModel) -> Plan:
+        window = pool_window_of(ends[1].ops[0])
         assert window is not None
         return replace(self.plan(kernel, form, machine), scratch_bytes=row_bytes(window, machine.lanes))
 

@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, SSAValue
 
 from lightnet.backends.cpu.blocked import winograd_kernel
-from lightnet.backends.cpu.blocked.base import BlockedGenerator, ProcessorModel, choice_ints, machine_for
+from lightnet.backends.cpu.blocked.base import BlockedGenerator, Ends, ProcessorModel, choice_ints, machine_for
 from lightnet.backends.cpu.blocked.conv_model import Geometry
 from lightnet.backends.cpu.blocked.depthwise import conv_of
 from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
@@ -70,10 +70,10 @@ class Winograd(BlockedGenerator):
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
         return self._with_lean(kernel, form, machine, lambda machine: winograd_schedule_of(kernel, self.m, machine))
 
-    def opened(self, kernel: KernelOp, largest: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
+    def opened(self, kernel: KernelOp, ends: Ends, form: Form, machine: ProcessorModel) -> Plan:
         def schedule(machine: ProcessorModel) -> WinogradSchedule:
             """Runs of tiles that are as long as suits the largest map: on a smaller one they end earlier."""
-            made = winograd_kernel.sized_for(kernel, winograd_schedule_of(largest, self.m, machine, is_run=True))
+            made = winograd_kernel.sized_for(kernel, winograd_schedule_of(ends[1], self.m, machine, is_run=True))
             if made.order != PANELS:
                 return made
             given = choice_ints(kernel, "few", 1)
