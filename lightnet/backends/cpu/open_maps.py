@@ -35,33 +35,44 @@ class OpenMaps(AdaptedGenerator):
         return self.inner.form(ops, yielded, machine)
 
     def plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel) -> Plan:
-        plans = [self._plan(kernel, numbered(form, kernel), machine, way) for way in self.inner.ways(kernel)]
+        number = numbered(form, kernel)
+        copies = [typical_kernel(kernel, size) for size in (typical, _half, greatest, least)]
+        plans = [self._plan(kernel, number, machine, copies, way) for way in self.inner.ways(kernel)]
         lean = next((plan.lean for plan in plans if plan.lean is not None), None)
         return replace(min(plans, key=lambda plan: plan.time), lean=lean)
 
-    def _plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel, way: Mapping[str, Attribute]) -> Plan:
+    def _plan(self, kernel: KernelOp, form: Form, machine: ProcessorModel, copies: Sequence[KernelOp],
+              way: Mapping[str, Attribute]) -> Plan:  # fmt: skip
         """The plan with the choices of one way."""
-        kernels = [typical_kernel(kernel, size) for size in (typical, _half, greatest, least)]
-        for copy in kernels:
-            copy.attributes.update(way)
-            if copy is not kernels[0]:  # what is a band of the typical map may be none of another
-                copy.attributes.pop("band", None)
-        ends = kernels[-1], kernels[-2]
-        plans = [self.inner.opened(k, ends, form_of_arguments(form, k), machine) for k in kernels]
-        elements = [sum(s.len for s in k.ops[0].result_specs) for k in kernels]
+        usual, *others = copies
+        ends = copies[-1], copies[-2]
 
-        def of(plans: Sequence[Plan]) -> Plan:
-            """A plan of the other generator as one of this. What is quick on one map may be slow on another: what
-            counts is the mean of the times for as many elements, by which no map loses more than others win."""
-            times = [plan.time * elements[0] / count for plan, count in zip(plans, elements)]
-            scratch, shared = self.inner.open_memory(kernel, plans[0])
-            mean = prod(times) ** (1 / len(times))
-            return replace(
-                plans[0], generator=self, form=form, scratch_bytes=scratch, workspace_bytes=shared, time=mean
-            )
+        def opened(copy: KernelOp) -> Plan:
+            return self.inner.opened(copy, ends, form_of_arguments(form, copy), machine)
 
-        leans = [plan.lean for plan in plans if plan.lean is not None]
-        return replace(of(plans), lean=of(leans) if len(leans) == len(plans) else None)
+        def choose(choices: Mapping[str, Attribute]) -> None:
+            """Give the other maps these choices; the bands of one may be none of another."""
+            for copy in others:
+                copy.attributes = {k: v for k, v in {**kernel.choices, **way, **choices}.items() if k != "band"}
+
+        def of(plan: Plan) -> Plan:
+            """A plan of the other generator for the typical map as one of this. What is quick on one map may be slow on
+            another: what counts is the mean of its times for as many elements, by which no map loses more than others
+            win."""
+            choose(plan.choices)
+            times = [plan.time, *(opened(copy).time for copy in others)]
+            elements = [sum(s.len for s in copy.ops[0].result_specs) for copy in copies]
+            mean = prod(t * elements[0] / count for t, count in zip(times, elements)) ** (1 / len(times))
+            return replace(plan, generator=self, form=form, time=mean)
+
+        usual.attributes = {**kernel.choices, **way}
+        choose({})
+        first = opened(usual)
+        return replace(of(first), lean=None if first.lean is None else of(first.lean))
+
+    def completed(self, kernel: KernelOp, plan: Plan) -> Plan:
+        scratch, shared = self.inner.open_memory(kernel, plan)
+        return replace(plan, scratch_bytes=scratch, workspace_bytes=shared)
 
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[Any]:
         return self.inner.build(kernel, plan, name, aliases)

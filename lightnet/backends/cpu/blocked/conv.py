@@ -101,6 +101,8 @@ class DirectKernel(BlockedKernel):
     mixes_channels = True
     #: The loops of `scattered`, outermost first: weights are read as they lie.
     order = "r block q c"
+    #: Whether tiles of one row are worth their code where maps may be narrow.
+    has_rows = True
 
     def __init__(
         self, kernel: KernelOp, schedule: ConvSchedule, name: str, aliases: Mapping[int, int], host: Host | None = None
@@ -211,13 +213,15 @@ class DirectKernel(BlockedKernel):
         """Rows [first, last) of an open map that may be narrow: what whole tiles of one row leave at its end, or all of
         it, are pixels by number, `most` of them together, or half as many, or one."""
         b, columns = self.b, self.shape.columns
-        spare = columns - 1 - columns // 2 if self.overlaps else 0
-        whole = b.divmod(b.add(width, spare), columns)[0]
-        whole = b.select(b.cmpi("sge", b.index(width), b.index(columns)), whole, b.index(0))
-        stop = b.op(arith.MinSIOp, b.mul(whole, columns), b.index(width))
-        with b.loop(first, last, name="y") as y, b.loop(0, b.mul(whole, columns), columns, name="x") as x:
-            self.tile(y.iv, b.op(arith.MinSIOp, x.iv, b.add(width, -columns)) if spare else x.iv, 1, columns)
-        narrow = b.op(arith.SubiOp, b.index(width), stop)
+        stop: Index = 0
+        if self.has_rows:
+            spare = columns - 1 - columns // 2 if self.overlaps else 0
+            whole = b.divmod(b.add(width, spare), columns)[0]
+            end = b.mul(b.select(b.cmpi("sge", b.index(width), b.index(columns)), whole, b.index(0)), columns)
+            with b.loop(first, last, name="y") as y, b.loop(0, end, columns, name="x") as x:
+                self.tile(y.iv, b.op(arith.MinSIOp, x.iv, b.add(width, -columns)) if spare else x.iv, 1, columns)
+            stop = b.op(arith.MinSIOp, end, b.index(width))
+        narrow = b.op(arith.SubiOp, b.index(width), b.index(stop))
         pixels = b.mul(b.op(arith.SubiOp, b.index(last), b.index(first)), narrow)
         done: Index = 0
         for count in dict.fromkeys((most, -(-most // 2), 1)):  # so many, where more than half of them are left

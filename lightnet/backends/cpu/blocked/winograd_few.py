@@ -87,7 +87,7 @@ def with_few(kernel: KernelOp, schedule: WinogradSchedule, launches: list[Launch
 class _FewKernel(DirectKernel):
     """The direct convolution by weights that are packed as `winograd_panels.py` transforms them."""
 
-    order = "block c"
+    order, has_rows = "block c", False
 
     def weights(self, r: Index, block: Index, q: Index, channel: Index, count: int, sums: SSAValue) -> SSAValue:
         lanes, inner = lanes_of(self.kernel), vector_type_of(sums).get_shape()[2:]
