@@ -320,6 +320,18 @@ def test_widths_that_are_multiples(columns: int, rows: int, stride: int) -> None
         agree(run(arrays, call)[0], wanted(kernel, arrays, call)[0], 5e-5)
 
 
+@pytest.mark.parametrize("columns", [1, 3, 4])
+def test_what_is_left_is_the_same_in_all_calls(columns: int) -> None:
+    """One more than a multiple of the tile: the rest of a row is a number, though its width is none."""
+    h, w = symbol("h", 1, 64), symbol("w", 12, 132, 12) + 1
+    kernel = with_choices(conv(16, 32, (3, 3), (1, h, w), **SAME), {})
+    kernel.attributes["tile"] = choice_attr((1, columns, 2, 8))
+    run = Run(kernel, "direct", "avx512")
+    for value in (12, 24, 132):
+        arrays = inputs(kernel, call := {"h": 3, "w": value})
+        agree(run(arrays, call)[0], wanted(kernel, arrays, call)[0], 5e-5)
+
+
 @pytest.mark.parametrize(
     "number", [k for k, (alg, _, _) in enumerate(OPS) if k % 3 == 0 or alg in ("map", "resample")], ids=str
 )

@@ -36,7 +36,7 @@ from lightnet.ir.op import LnOp
 from lightnet.ir.refusal import Refusal
 from lightnet.ir.target import Form, Halo
 from lightnet.ir.types import ParamAttr, vector_type_of
-from lightnet.runtime.dims import Dim, Size, common_divisor, greatest, least
+from lightnet.runtime.dims import Size, common_divisor, greatest, least
 
 #: Sums that a tile of an open map has at least, so that multiply-adds need not wait for each other.
 FEW_SUMS = 8
@@ -188,11 +188,11 @@ class DirectKernel(BlockedKernel):
         narrower."""
         b, columns, width = self.b, self.shape.columns, self.geometry.cols.positions
         rest = width % columns
-        if isinstance(rest, Dim):
-            moves = self.overlaps and least(width) >= LONG * columns
+        if self.geometry.is_open:
+            moves = rest != 0 and self.overlaps and least(width) >= LONG * columns
         else:
             moves = rest and self.overlaps and len(model.column_tiles(self.geometry, columns)) == 1
-        if isinstance(rest, Dim) and not moves:
+        if self.geometry.is_open and rest != 0 and not moves:
             unit = gcd(common_divisor(width), self.walk.columns if self.geometry.flat else 0)
             self.across_open(last, columns, lambda x, columns: self.tile(y, x, rows, columns), first, unit)
             return
@@ -211,7 +211,7 @@ class DirectKernel(BlockedKernel):
 
     def open_rows(self, first: Index, last: Index, width: Index, most: int) -> None:
         """Rows [first, last) of an open map that may be narrow: what whole tiles of one row leave at its end, or all of
-        it, are pixels by number, `most` of them together, or half as many, or one."""
+        it, are pixels by number, `most` of them together, or one."""
         b, columns = self.b, self.shape.columns
         stop: Index = 0
         if self.has_rows:
@@ -224,9 +224,9 @@ class DirectKernel(BlockedKernel):
         narrow = b.op(arith.SubiOp, b.index(width), b.index(stop))
         pixels = b.mul(b.op(arith.SubiOp, b.index(last), b.index(first)), narrow)
         done: Index = 0
-        for count in dict.fromkeys((most, -(-most // 2), 1)):  # so many, where more than half of them are left
+        for count in dict.fromkeys((most, 1)):  # one by itself where it is the last
             left = b.op(arith.SubiOp, pixels, b.index(done))
-            end = b.add(done, b.mul(b.divmod(b.add(left, count - 1 - count // 2), count)[0], count))
+            end = b.add(done, b.mul(b.divmod(b.add(left, max(count - 2, 0)), count)[0], count))
             with b.loop(done, end, count, name="pixel") as pixel:
                 numbers = [b.op(arith.MinSIOp, b.add(pixel.iv, k), b.add(pixels, -1)) for k in range(count)]
                 places = [b.divmod(number, narrow) for number in numbers]
