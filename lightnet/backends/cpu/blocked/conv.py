@@ -254,18 +254,14 @@ class DirectKernel(BlockedKernel):
                 for k, (first, last) in enumerate(corners)]  # fmt: skip
         starts = [self.at(self.src, self.n, self.source_block, begin(y, 0), begin(x, 1))[0] for y, x in places]
 
+        channels = partial(summed_channels, b, g.input_steps(self.lanes, self.shape.unroll), lanes=self.depth)
+        ranges = {"r": taps[0], "q": taps[1], "block": (0, model.blocks_of(g.channels, self.depth))}
+
         def nest(names: Sequence[str], at: dict[str, Index], sums: Sequence[SSAValue]) -> Sequence[SSAValue]:
             """The loops called `names` inside of those whose indices are `at`."""
             if not names:
                 return self.products(at, starts, sums, step)
-            match names[0]:
-                case "block":
-                    ends = 0, model.blocks_of(g.channels, self.depth), 1
-                case "c":
-                    last = summed_channels(b, g.input_steps(self.lanes, self.shape.unroll), at["block"], self.depth)
-                    ends = 0, last, step
-                case name:
-                    ends = *taps["rq".index(name)], 1
+            ends = ranges.get(names[0]) or (0, channels(at["block"]), step)
             with b.loop(*ends, carry=sums, name=names[0]) as loop:
                 loop.yields(*nest(names[1:], {**at, names[0]: loop.iv}, loop.args))
             return loop.results
