@@ -191,7 +191,7 @@ class DirectKernel(BlockedKernel):
         if self.geometry.is_open:
             moves = rest != 0 and self.overlaps and least(width) >= LONG * columns
         else:
-            moves = rest and self.overlaps and len(model.column_tiles(self.geometry, columns)) == 1
+            moves = rest != 0 and self.overlaps and len(model.column_tiles(self.geometry, columns)) == 1
         if self.geometry.is_open and rest != 0 and not moves:
             unit = gcd(common_divisor(width), self.walk.columns if self.geometry.flat else 0)
             self.across_open(last, columns, lambda x, columns: self.tile(y, x, rows, columns), first, unit)
@@ -255,7 +255,11 @@ class DirectKernel(BlockedKernel):
         starts = [self.at(self.src, self.n, self.source_block, begin(y, 0), begin(x, 1))[0] for y, x in places]
 
         channels = partial(summed_channels, b, g.input_steps(self.lanes, self.shape.unroll), lanes=self.depth)
-        ranges = {"r": taps[0], "q": taps[1], "block": (0, model.blocks_of(g.channels, self.depth))}
+        ranges: dict[str, Sequence[Index]] = {
+            "r": taps[0],
+            "q": taps[1],
+            "block": (0, model.blocks_of(g.channels, self.depth)),
+        }
 
         def nest(names: Sequence[str], at: dict[str, Index], sums: Sequence[SSAValue]) -> Sequence[SSAValue]:
             """The loops called `names` inside of those whose indices are `at`."""
