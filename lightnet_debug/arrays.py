@@ -51,7 +51,7 @@ class ArrayDifference:
         return f"DIFFERS in {self.wrong} of {self.elements} elements" if self.wrong else "agrees"
 
 
-def is_constant(array: Any) -> bool:
+def is_one_number(array: Any) -> bool:
     """Return whether several elements are all one number: that others equal them proves little."""
     flat = np.asarray(array).reshape(-1)
     return flat.size > 1 and bool((flat == flat[0]).all())

@@ -19,7 +19,7 @@ from lightnet.ir.runtime import RUN
 from lightnet.runtime.files import write_atomic
 from lightnet.runtime.threads import ANY
 from lightnet.tables import table
-from lightnet_debug.arrays import difference, is_constant
+from lightnet_debug.arrays import difference, is_one_number
 from lightnet_debug.peers import check_peer, expectation, rounding
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Debugging:
             raise LightNetError(f"no output is in it; there are: {there or 'none'}", SourceLoc(what))
         print(f"\ncompared with {what}:")
         print(table(("output", "max abs error", "max rel error", "largest value", ""), rows))
-        if constant := [f"'{name}'" for name in outputs if name in expected and is_constant(expected[name])]:
+        if constant := [f"'{name}'" for name in outputs if name in expected and is_one_number(expected[name])]:
             verb = "s are" if len(constant) > 1 else " is"
             print(f"\nnote: output{verb} one number throughout, whose equality proves little: {', '.join(constant)}")
         return 1 if failed else 0

@@ -17,7 +17,7 @@ from lightnet.dialects.ln.source import Source
 from lightnet.ir.locations import loc_of
 from lightnet.runtime.dtypes import is_float
 from lightnet.tables import shape, shortened, table
-from lightnet_debug.arrays import ArrayDifference, difference, is_constant
+from lightnet_debug.arrays import ArrayDifference, difference, is_one_number
 from lightnet_debug.tensors import Tensors, inherited, kernel_label, makers
 
 #: An error is new where it is so many times that of the operands.
@@ -60,7 +60,7 @@ def compare_layers(
     before = inherited(got.source, {n: d.scaled for n, d in found.items()})
     return [
         Layer(n, kernel_label(by[n]), got.kernels.get(n, ""), loc_of(by[n]), got.arrays[n].shape, found[n],
-              not found[n].agrees and found[n].scaled > JUMP * max(before[n], rtol / JUMP**2), is_constant(want[n]))
+              not found[n].agrees and found[n].scaled > JUMP * max(before[n], rtol / JUMP**2), is_one_number(want[n]))
         for n in names
     ]  # fmt: skip
 

@@ -78,14 +78,14 @@ class NoMutantError(Exception):
 
 class Form(NamedTuple):
     """Texts by name; what is read from one, in words for a digest; how many rows there are, and how many of them of texts that are read;
-    whether mutants have other sizes, and not mistakes; for how many seconds of processor time mutants are tried, and how many rows are a case of a
+    how they are changed, if not by one mistake; for how many seconds of processor time mutants are tried, and how many rows are a case of a
     test."""
 
     texts: Callable[[], Mapping[str, str]]
     read: Callable[[str, str], str]
     rows: int = ROWS
     reads: int = 100
-    resized: bool = False
+    change: Callable[[str, random.Random], str] | None = None
     seconds: int = SECONDS
     part: int = 20
 
@@ -98,7 +98,7 @@ def mutant(form: str, row: str) -> tuple[str, str]:
     """Name and text of a mutant: `row` is the name of the text that it was, and a number."""
     name, _, number = row.rpartition(" ")
     text, chance = _texts(form)[name], random.Random(f"{form} {name} {number}")
-    return name, (resized if FORMS[form].resized else changed)(text, chance)
+    return name, (FORMS[form].change or changed)(text, chance)
 
 
 def resized(text: str, chance: random.Random) -> str:
@@ -414,13 +414,13 @@ FORMS = {
     "json": Form(files("examples/*.json", "tests/data/nets/ir/*.json"), read_network(".json")),
     "nnvm": Form(files("tests/data/nnvm/l*-symbol.json", "tests/data/nnvm/alexnet-symbol.json"), read_network(".json")),
     "modules": Form(modules, read_module, 800, 250),
-    "passes": Form(pipelines, read_passes, 800, 600, resized=True),
+    "passes": Form(pipelines, read_passes, 800, 600, resized),
     "dims": Form(lambda: {f"dims {k}": line for k, line in enumerate(DIMS.splitlines())}, read_dims, 400, 300),
     "pipelines": Form(lambda: {k.partition(" ")[0]: k.partition(" ")[0] for k in pipelines()}, read_pipeline, 200),
     "ptx": Form(kernels, read_kernel),
     "documents": Form(lambda: {**files("examples/*.net")(), **modules()}, read_document, 80),
     "onnx": Form(onnx_models, read_onnx, 1000, 400),
-    "programs": Form(programs, read_program, 600, 0, resized=True, seconds=1000, part=4),
+    "programs": Form(programs, read_program, 600, 0, lambda text, chance: text, seconds=700, part=4),
     "mxnet": Form(mxnet_ops, read_network(".json"), 800, 300),
 }  # fmt: skip
 

@@ -28,6 +28,12 @@ def test_checks_of_ops_answer_as_recorded(optype: str) -> None:
     assert answers.op_answers(optype) == RECORDED["ops"][optype], MEANT
 
 
+def test_no_program_is_refused() -> None:
+    """Of networks that are right, but for those of which a call has to say more."""
+    for row, answer in RECORDED["texts"]["programs"].items():
+        assert answer.startswith("read as") or "it needs to know whether" in answer, f"{row}: {answer}"
+
+
 def test_every_op_and_form_has_answers() -> None:
     assert RECORDED["texts"].keys() == answers.FORMS.keys() and RECORDED["ops"].keys() == answers.OPS.keys()
     for form, rows in RECORDED["texts"].items():

@@ -134,6 +134,8 @@ class GridStrips(SimtGenerator):
     def build(self, kernel: KernelOp, plan: Plan, name: str, aliases: Mapping[int, int]) -> list[SimtLaunch]:
         rows, made = known_rows(kernel), list[SimtLaunch]()
         for (count, first), strip in zip(cover_rows(rows.count, plan.schedule, in_place=True), plan.schedule):
+            if greatest(count) == 0:  # larger ones leave nothing in any call
+                continue
             static = static_of(kernel, strip)
             place = PlaceAttr(ARENA, alignment_of([*kernel.operands, *kernel.results]))  # which generators look at
             static.attributes[PLACES] = ArrayAttr([place for _ in static.results])
