@@ -255,18 +255,15 @@ class DirectKernel(BlockedKernel):
         starts = [self.at(self.src, self.n, self.source_block, begin(y, 0), begin(x, 1))[0] for y, x in places]
 
         channels = partial(summed_channels, b, g.input_steps(self.lanes, self.shape.unroll), lanes=self.depth)
-        ranges: dict[str, Sequence[Index]] = {
-            "r": taps[0],
-            "q": taps[1],
-            "block": (0, model.blocks_of(g.channels, self.depth)),
-        }
+        blocks = model.blocks_of(g.channels, self.depth)
+        ranges: dict[str, tuple[Index, Index]] = {"r": taps[0], "q": taps[1], "block": (0, blocks)}
 
         def nest(names: Sequence[str], at: dict[str, Index], sums: Sequence[SSAValue]) -> Sequence[SSAValue]:
             """The loops called `names` inside of those whose indices are `at`."""
             if not names:
                 return self.products(at, starts, sums, step)
-            ends = ranges.get(names[0]) or (0, channels(at["block"]), step)
-            with b.loop(*ends, carry=sums, name=names[0]) as loop:
+            first, end = ranges.get(names[0]) or (0, channels(at["block"]))
+            with b.loop(first, end, 1 if names[0] in ranges else step, carry=sums, name=names[0]) as loop:
                 loop.yields(*nest(names[1:], {**at, names[0]: loop.iv}, loop.args))
             return loop.results
 
