@@ -20,6 +20,8 @@ from lightnet.backends.llvm.launch_list import touches
 from lightnet.diagnostics import LightNetError
 from lightnet.dialects.accesses import Use, use_of
 from lightnet.dialects.launch import LaunchOp, kernels, launches
+from lightnet.ir.context import make_context
+from lightnet.ir.parser import parse_mlir
 from lightnet.runtime.arrays import aligned
 from lightnet.runtime.threads import MAX_THREADS, Threads, processors, quota
 from lightnet_debug.steps import started
@@ -310,9 +312,11 @@ func.func @main() {
   tile.launch @k grid 2 threads 2 scratch 64 [arena]
   func.return
 }"""
-    module = lightnet.loads(text, ".mlir").module
-    with pytest.raises(LightNetError, match="@k takes 128 bytes of scratch, launched with 64"):
-        emit_module(module)
+    what = "@k takes 128 bytes of scratch, launched with 64"
+    with pytest.raises(LightNetError, match=what):
+        lightnet.loads(text, ".mlir")
+    with pytest.raises(LightNetError, match=what):
+        emit_module(parse_mlir(make_context(), text, "t.mlir"))
 
 
 def test_what_a_function_does_with_its_memrefs():

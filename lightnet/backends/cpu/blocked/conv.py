@@ -12,20 +12,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
-from itertools import product
 from math import gcd
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import SSAValue
 
-from lightnet.backends.builder import Builder, Index
+from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked import conv_model as model
 from lightnet.backends.cpu.blocked.base import Ends, KernelGenerator, ProcessorModel, lanes_of
 from lightnet.backends.cpu.blocked.conv_choices import ConvSchedule, conv_schedule_of, geometry_of, open_schedule_of
 from lightnet.backends.cpu.blocked.conv_model import OUTPUTS, ConvTile, Geometry
 from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
-from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, MapTile, map_place
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, Host, MapTile, summed_channels
+from lightnet.backends.cpu.blocked.narrow_maps import open_rows
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Conv2d
@@ -42,8 +42,6 @@ from lightnet.runtime.dims import Size, common_divisor, greatest, least
 FEW_SUMS = 8
 #: Tiles of the shortest row of an open map from which on its last one lies on the one before, whatever is left.
 LONG = 4
-#: Pixels of a narrow map that share weights: as many addresses as there are registers for.
-SCATTERED = 8
 
 
 class Direct(KernelGenerator):
@@ -155,7 +153,7 @@ class DirectKernel(BlockedKernel):
         self.n, self.group, self.first = n, group, b.mul(group, self.shape.vectors)
         self.source_block = self.first_source()
         if self.narrow:
-            self.open_rows(y0, y1, x1, min(self.shape.columns, SCATTERED))
+            open_rows(self, y0, y1, x1)
             return
         for rows, lo, hi in self.row_tiles(y0, y1):
             with b.loop(lo, hi, rows, name="y") as y:
@@ -208,84 +206,6 @@ class DirectKernel(BlockedKernel):
             self.tile(y, x.iv, rows, columns)
         with self.only(last, width):
             self.tile(y, whole, rows, rest)
-
-    def open_rows(self, first: Index, last: Index, width: Index, most: int) -> None:
-        """Rows [first, last) of an open map that may be narrow: what whole tiles of one row leave at its end, or all of
-        it, are pixels by number, `most` of them together, or one."""
-        b, columns = self.b, self.shape.columns
-        stop: Index = 0
-        if self.has_rows:
-            spare = columns - 1 - columns // 2 if self.overlaps else 0
-            whole = b.divmod(b.add(width, spare), columns)[0]
-            end = b.mul(b.select(b.cmpi("sge", b.index(width), b.index(columns)), whole, b.index(0)), columns)
-            with b.loop(first, last, name="y") as y, b.loop(0, end, columns, name="x") as x:
-                self.tile(y.iv, b.op(arith.MinSIOp, x.iv, b.add(width, -columns)) if spare else x.iv, 1, columns)
-            stop = b.op(arith.MinSIOp, end, b.index(width))
-        narrow = b.op(arith.SubiOp, b.index(width), b.index(stop))
-        pixels = b.mul(b.op(arith.SubiOp, b.index(last), b.index(first)), narrow)
-        done: Index = 0
-        for count in dict.fromkeys((most, 1)):  # one by itself where it is the last
-            left = b.op(arith.SubiOp, pixels, b.index(done))
-            end = b.add(done, b.mul(b.divmod(b.add(left, max(count - 2, 0)), count)[0], count))
-            with b.loop(done, end, count, name="pixel") as pixel:
-                numbers = [b.op(arith.MinSIOp, b.add(pixel.iv, k), b.add(pixels, -1)) for k in range(count)]
-                places = [b.divmod(number, narrow) for number in numbers]
-                places = [(b.add(first, y), b.add(stop, x)) for y, x in places]
-                if count == 1:
-                    self.tile(*places[0], 1, 1)
-                else:
-                    self.scattered(places, (stop, b.add(width, -1)), b.op(arith.SubiOp, pixels, pixel.iv))
-            done = b.op(arith.MinSIOp, end, pixels)
-
-    def scattered(self, places: Sequence[tuple[Index, Index]], columns: tuple[Index, Index], count: Index) -> None:
-        """Pixels (row, column) anywhere between two columns of some rows, the first of which is the highest, the last
-        the lowest: each has sums of its own, by the same weights. What they read outside the picture is its halo. The
-        first `count` are pixels of the result."""
-        b, g = self.b, self.geometry
-        shape, step = (1, 1, self.shape.vectors, self.lanes), self.shape.unroll if "r" in self.order else 1
-        tiles = [MapTile(self.n, self.first, y, x, shape, self.used) for y, x in places]
-        sums = [self.first_sums(tiles[0])] * len(tiles)
-
-        def begin(position: Index, axis: int) -> SSAValue:
-            return self.times(position, g.stride[axis], -g.before[axis])
-
-        corners = (places[0][0], places[-1][0]), columns
-        taps = [(self.inside(begin(last, k), k, 1)[0], self.inside(begin(first, k), k, 1)[1])
-                for k, (first, last) in enumerate(corners)]  # fmt: skip
-        starts = [self.at(self.src, self.n, self.source_block, begin(y, 0), begin(x, 1))[0] for y, x in places]
-
-        channels = partial(summed_channels, b, g.input_steps(self.lanes, self.shape.unroll), lanes=self.depth)
-        blocks = model.blocks_of(g.channels, self.depth)
-        ranges: dict[str, tuple[Index, Index]] = {"r": taps[0], "q": taps[1], "block": (0, blocks)}
-
-        def nest(names: Sequence[str], at: dict[str, Index], sums: Sequence[SSAValue]) -> Sequence[SSAValue]:
-            """The loops called `names` inside of those whose indices are `at`."""
-            if not names:
-                return self.products(at, starts, sums, step)
-            first, end = ranges.get(names[0]) or (0, channels(at["block"]))
-            with b.loop(first, end, 1 if names[0] in ranges else step, carry=sums, name=names[0]) as loop:
-                loop.yields(*nest(names[1:], {**at, names[0]: loop.iv}, loop.args))
-            return loop.results
-
-        totals = nest(self.order.split(), {}, sums)
-        for k, (tile, total) in enumerate(zip(tiles, totals)):
-            with b.when(b.cmpi("sgt", b.index(count), b.index(k))):  # once: it may overwrite what it reads
-                self.finish_blocks(tile, total)
-
-    def products(self, at: Mapping[str, Index], starts: Sequence[Index], sums: Sequence[SSAValue],
-                 step: int) -> Sequence[SSAValue]:  # fmt: skip
-        """`sums` and, of each, the products of a step over channels under one tap, or all, from where its window
-        starts."""
-        b, g, walked = self.b, self.geometry, self.walks(self.src, [2, 3, 4])
-        taps = [(at["r"], at["q"])] if "r" in at else product(range(g.rows.taps), range(g.cols.taps))
-        for r, q in taps:
-            tap = [0, at["block"], b.mul(r, g.rows.dilation), b.mul(q, g.cols.dilation), 0]
-            further = map_place(b, self.src, tap)[0]
-            weights = self.weights(r, at["block"], q, at["c"], step, sums[0])
-            places = [[b.add(start, further), at["c"]] for start in starts]
-            pixels = [b.tile_load(self.inputs[self.src], place, walked, (1, 1, step)) for place in places]
-            sums = [self.multiplied(pixel, weights, total) for pixel, total in zip(pixels, sums)]
-        return sums
 
     def tile(self, y: Index, x: Index, rows: int, columns: int) -> None:
         """One tile: the bias, the sum over channels and taps, the epilogue."""
@@ -433,14 +353,6 @@ class DirectKernel(BlockedKernel):
             return 0
         per_group = model.blocks_of(g.outputs, self.lanes) // self.shape.vectors
         return self.b.mul(self.b.divmod(self.group, per_group)[0], model.blocks_of(g.channels, self.depth))
-
-
-def summed_channels(b: Builder, total: int, block: Index, lanes: int) -> Index:
-    """Channels of an input block that are summed over, where they are `total` in all: those that there are, in whole
-    steps."""
-    if total <= lanes or total % lanes == 0:
-        return min(total, lanes)
-    return b.op(arith.MinSIOp, b.op(arith.SubiOp, b.index(total), b.mul(block, lanes)), b.index(lanes))
 
 
 DIRECT = Direct(DirectKernel)

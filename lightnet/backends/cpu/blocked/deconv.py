@@ -16,11 +16,10 @@ from xdsl.ir import SSAValue
 from lightnet.backends.builder import Index
 from lightnet.backends.cpu.blocked import conv_model as model
 from lightnet.backends.cpu.blocked.base import Ends, KernelGenerator, ProcessorModel, blocks_of, choice_ints, lanes_of
-from lightnet.backends.cpu.blocked.conv import summed_channels
 from lightnet.backends.cpu.blocked.conv_choices import chosen_conv_tile, shape_for
 from lightnet.backends.cpu.blocked.conv_model import ConvTile, Geometry
 from lightnet.backends.cpu.blocked.forms import convolution_form, weight_layouts
-from lightnet.backends.cpu.blocked.kernel import BlockedKernel, MapTile
+from lightnet.backends.cpu.blocked.kernel import BlockedKernel, MapTile, summed_channels
 from lightnet.backends.generator import Plan
 from lightnet.backends.launches import Launch
 from lightnet.dialects.ln.conv import Deconv2d

@@ -368,6 +368,14 @@ class BlockedKernel(TileKernel):
             body(blocks - 1, used)
 
 
+def summed_channels(b: Builder, total: int, block: Index, lanes: int) -> Index:
+    """Channels of an input block that are summed over, where they are `total` in all: those that there are, in whole
+    steps."""
+    if total <= lanes or total % lanes == 0:
+        return min(total, lanes)
+    return b.op(arith.MinSIOp, b.op(arith.SubiOp, b.index(total), b.mul(block, lanes)), b.index(lanes))
+
+
 class RowsKernel(BlockedKernel):
     """A kernel that walks pictures row by row, `rows` of `cols` pixels: short ones without a halo are joined, as far as
     nothing depends on where a row ends."""
