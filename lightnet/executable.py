@@ -323,16 +323,15 @@ class Executable(Compiled):
 
     @property
     def native(self) -> Any:
-        """The code as the target's runtime makes it: its texts `llvm_ir` and `assembly`, and what these are of
-        (objects, PTX)."""
+        """The code as the target's runtime makes it: its texts `llvm_ir` and `assembly`, and what these are of."""
         return self._compilation.native
 
     @property
     def ptx(self) -> str:
         """The PTX text of the program's kernels. Raises `LightNetError` where there is none."""
         if "ptx" not in self.runtime.files:
-            made = ", ".join(self.runtime.files) or "no code"
-            raise LightNetError(f"there is no PTX: target '{self.options['target']}' makes {made}")
+            made = f"target '{self.options['target']}' makes {', '.join(self.runtime.files) or 'no code'}"
+            raise LightNetError(f"there is no PTX: {made}")
         return self.native.assembly
 
     @property

@@ -97,7 +97,7 @@ class DirectKernel(BlockedKernel):
     """Builds one kernel function, or (`part`) part of another, whose maps are not seen as one row."""
 
     mixes_channels = True
-    #: The loops of `scattered`, outermost first: weights are read as they lie.
+    #: The loops over pixels of narrow maps (`narrow_maps.py`), outermost first: weights are read as they lie.
     order = "r block q c"
     #: Whether tiles of one row are worth their code where maps may be narrow.
     has_rows = True
